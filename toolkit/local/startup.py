@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from toolkit.errors import SettingsError
 from toolkit.local.api import MAX_BODY, MAX_MESSAGE, REQUEST_TIMEOUT, RETENTION_MS
@@ -27,61 +27,40 @@ _SHORTEST_KEY: Final = 32  # bytes: RFC 7518 requires the length of a SHA-256 ha
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the service to a parser."""
-    parser.add_argument(
-        "--port", type=_number(int, 0, 65535), default=0, help="port on 127.0.0.1 (0: a free one)"
-    )
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="where its state is kept (the user's data folder)"
-    )
-    parser.add_argument(
-        "--token-file", type=Path, metavar="FILE",
-        help=f"file with the token, created when missing (DIR/token); {TOKEN_VARIABLE} has precedence",
-    )  # fmt: skip
-    parser.add_argument(
-        "--index", action="append", default=[], metavar="SPEC",
-        help="a vector index, repeatable: NAME:dense:DIMENSION:SIMILARITY[:MODEL], "
+
+    def add(name: str, what: str, **options: Any) -> None:
+        parser.add_argument(name, help=what, **options)
+
+    add("--port", "port on 127.0.0.1 (0: a free one)", type=_number(int, 0, 65535), default=0)
+    add("--data-dir", "where its state is kept (the user's data folder)", type=Path, metavar="DIR")
+    what = f"file with the token, created when missing (DIR/token); {TOKEN_VARIABLE} has precedence"
+    add("--token-file", what, type=Path, metavar="FILE")
+    what = (
+        "a vector index, repeatable: NAME:dense:DIMENSION:SIMILARITY[:MODEL], "
         "NAME:hybrid:DIMENSION:SIMILARITY[:MODEL+MODEL] or NAME:sparse[:MODEL] "
-        f"({' and '.join(DEFAULT_INDEXES)})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--approximate-above", type=int, metavar="N",
-        help="search namespaces of more than N vectors approximately; needs usearch (every search is exact)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--approximate-expansion", type=_number(int, 1, MAX_BODY), default=128, metavar="N",
-        help="how many vectors such a search looks at: fewer are quicker and miss more (128)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--time-factor", type=_number(float, 1e-6, 1e9), default=1.0, metavar="X",
-        help="divide all retry delays, publish delays and sleeps by this (1)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--retention", type=_duration, default=RETENTION_MS, metavar="AGE",
-        help="how long failures, ended runs and events are kept, such as 7d (90d)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--allow-destination", action="append", default=[], metavar="HOST",
-        help="a host beyond this machine to which messages may go; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-message", type=_number(int, 1, MAX_BODY, " bytes"), default=MAX_MESSAGE, metavar="BYTES",
-        help=f"largest message; longer responses are truncated, in callbacks, too ({MAX_MESSAGE})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--dialect", choices=("service", "upstash"), default="service",
-        help="prefix of the headers of those messages whose publish used none (service)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--request-timeout", type=_number(float, 0.01, 86_400, " seconds"), metavar="SECONDS",
-        default=REQUEST_TIMEOUT,
-        help=f"within which a request must have arrived ({REQUEST_TIMEOUT:g})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--faults", type=Path, metavar="FILE",
-        help="JSON script of deliberate faults; see toolkit_demo.faults",
-    )  # fmt: skip
-    parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
-    parser.add_argument("--sample", action="store_true", help="fill in sample history, once")
+        f"({' and '.join(DEFAULT_INDEXES)})"
+    )
+    add("--index", what, action="append", default=[], metavar="SPEC")
+    what = "search namespaces of more than N vectors approximately; needs usearch (every search is exact)"
+    add("--approximate-above", what, type=int, metavar="N")
+    what = "how many vectors such a search looks at: fewer are quicker and miss more (128)"
+    add("--approximate-expansion", what, type=_number(int, 1, MAX_BODY), default=128, metavar="N")
+    what = "divide all retry delays, publish delays and sleeps by this (1)"
+    add("--time-factor", what, type=_number(float, 1e-6, 1e9), default=1.0, metavar="X")
+    what = "how long failures, ended runs and events are kept, such as 7d (90d)"
+    add("--retention", what, type=_duration, default=RETENTION_MS, metavar="AGE")
+    what = "a host beyond this machine to which messages may go; may be repeated"
+    add("--allow-destination", what, action="append", default=[], metavar="HOST")
+    what = f"largest message; longer responses are truncated, in callbacks, too ({MAX_MESSAGE})"
+    add("--max-message", what, type=_number(int, 1, MAX_BODY, " bytes"), default=MAX_MESSAGE, metavar="BYTES")
+    what = "prefix of the headers of those messages whose publish used none (service)"
+    add("--dialect", what, choices=("service", "upstash"), default="service")
+    what = f"within which a request must have arrived ({REQUEST_TIMEOUT:g})"
+    limits = _number(float, 0.01, 86_400, " seconds")
+    add("--request-timeout", what, type=limits, default=REQUEST_TIMEOUT, metavar="SECONDS")
+    add("--faults", "JSON script of deliberate faults; see toolkit_demo.faults", type=Path, metavar="FILE")
+    add("--with-parent", "end when standard input closes", action="store_true")
+    add("--sample", "fill in sample history, once", action="store_true")
 
 
 def _number(kind: type[T], low: float, high: float, unit: str = "") -> Callable[[str], T]:
@@ -161,10 +140,9 @@ def read_signing_keys() -> tuple[str, str] | None:
             got="one of them",
             expected=f"both {' and '.join(KEY_VARIABLES)}, or neither",
         )
-    return (
-        _checked(current, KEY_VARIABLES[0], _SHORTEST_KEY),
-        _checked(following, KEY_VARIABLES[1], _SHORTEST_KEY),
-    )
+    names = dict(zip(KEY_VARIABLES, (current, following), strict=True))
+    first, second = (_checked(key, name, _SHORTEST_KEY) for name, key in names.items())
+    return first, second
 
 
 def _checked(value: str, source: str, shortest: int) -> str:
