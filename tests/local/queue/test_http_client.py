@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.local.queue import http_client
-from toolkit.local.queue.http_client import ConnectionPool, Received, Target, Unreachable
+from toolkit.local.queue.http_client import ConnectionPool, Target, Unreachable
+from toolkit.local.queue.messages import DestinationResponse
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
@@ -40,7 +41,7 @@ class Destination:
 
     async def ask(
         self, pool: ConnectionPool, body: bytes = b"", *, method: str = "POST", most: int = 1000
-    ) -> Received:
+    ) -> DestinationResponse:
         """Send it a request."""
         return await pool.exchange("127.0.0.1", method, self.target, [(b"X-A", b"1")], body, most=most)
 
@@ -287,7 +288,7 @@ ANSWERS = [
 def test_responses_are_the_same_however_they_are_split(response: bytes, cuts: list[int]) -> None:
     """With a length, in chunks after interim responses, and up to the end of the connection."""
 
-    async def run() -> Received:
+    async def run() -> DestinationResponse:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await read_request(reader)
             places = sorted({0, len(response), *(cut for cut in cuts if cut < len(response))})
@@ -301,7 +302,7 @@ def test_responses_are_the_same_however_they_are_split(response: bytes, cuts: li
 
     received = asyncio.run(run())
     assert (received.status, received.body) == (200, BODY)
-    assert received.headers[:2] == [(b"X-Case", b"A"), (b"x-case", b"b")]
+    assert received.headers[:2] == (("X-Case", "A"), ("x-case", "b"))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 import h11
 import msgspec
 
+from toolkit.local.queue.messages import DestinationResponse
+
 HeaderPairs: TypeAlias = list[tuple[bytes, bytes]]
 
 _MOST_HEAD: Final = 100 * 1024  # bytes of the status line and headers of a response
@@ -52,14 +54,6 @@ class Target(msgspec.Struct, frozen=True):
         )
 
 
-class Received(msgspec.Struct, frozen=True):
-    """A response: its status, headers as received, and at most the requested number of bytes of the body."""
-
-    status: int
-    headers: HeaderPairs
-    body: bytes
-
-
 class HttpConnection(asyncio.Protocol):
     """One connection, opened by `connect`: one exchange after the other."""
 
@@ -87,7 +81,7 @@ class HttpConnection(asyncio.Protocol):
 
     async def exchange(
         self, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
-    ) -> Received:
+    ) -> DestinationResponse:
         """Send a request and read at most `most` bytes of the body of its response.
 
         An `OSError` or `h11.ProtocolError` means that the response is incomplete.
@@ -103,7 +97,8 @@ class HttpConnection(asyncio.Protocol):
         # not awaited: a response may arrive before the whole request has been sent
         self._transport.write(b"".join(part for part in parts if part))
         await self._response
-        return Received(self._status, self._headers, bytes(self._body[:most]))
+        shown = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in self._headers)
+        return DestinationResponse(self._status, shown, bytes(self._body[:most]))
 
     def close(self) -> None:
         """Close the connection."""
@@ -168,7 +163,7 @@ class ConnectionPool:
 
     async def exchange(
         self, address: str, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
-    ) -> Received:
+    ) -> DestinationResponse:
         """`HttpConnection.exchange` over an idle or a new connection; `Unreachable` without one."""
         destination = (address, target.port, target.secure, target.host)
         connection = self._take(destination)

@@ -149,16 +149,10 @@ class Sender:
         address = await self._destinations.address(url)
         signature = sign(self._signing_key(), url=url, body=sent.body, now_ms=now_ms)
         headers = [*sent.headers, (f"{message.prefix}Signature", signature)]
-        received = await self._connections.exchange(
-            address,
-            message.method,
-            Target.of(url),
-            [(_sendable(name), _sendable(value)) for name, value in headers],
-            sent.body,
-            most=self._max_body,
+        pairs = [(_sendable(name), _sendable(value)) for name, value in headers]
+        return await self._connections.exchange(
+            address, message.method, Target.of(url), pairs, sent.body, most=self._max_body
         )
-        shown = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in received.headers)
-        return DestinationResponse(received.status, shown, received.body)
 
 
 def _sendable(text: str) -> bytes:
