@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
 
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+import toolkit as tk
 from toolkit.errors import InputError
 from toolkit.plots.plot_text import drawable, width
 from toolkit.plots.style import THEMES
@@ -150,3 +152,13 @@ def test_what_is_written_out_is_whole():
         rest = re.sub(r"\\u[0-9a-f]{4}", "", shown)
         assert not {"\\", "u"} & {*rest}
         assert width(shown) <= max(longest, 1.5)
+
+
+@pytest.mark.parametrize("name", [name for name in tk.__all__ if name.startswith("plot_")])
+def test_every_parameter_is_documented(name):
+    """Also those whose description all plots share."""
+    plot = getattr(tk, name)
+    parameters = inspect.getdoc(plot).partition("Returns\n-------\nmatplotlib.axes.Axes\n")[0]
+    assert parameters.count("ax : matplotlib.axes.Axes, optional\n    Where to draw.") == 1
+    for parameter in inspect.signature(plot).parameters:
+        assert re.search(rf"^(?:\w+, )*{parameter}(?:, \w+)* : ", parameters, re.MULTILINE), parameter
