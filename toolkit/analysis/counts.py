@@ -41,6 +41,14 @@ CALLBACK_STATES: Final = {
 }
 """The states the service documents and what they mean, those that need a person first."""
 
+SHORT_STATES: Final = {
+    "CALLBACK_INPROGRESS": "in progress",
+    "CALLBACK_SUCCESS": "succeeded",
+    "CALLBACK_FAIL": "failed",
+    "CALLBACK_CANCELED": "canceled",
+}
+"""The same states in a word or two."""
+
 _UNKNOWN: Final = "a state this toolkit does not know"
 _ABSENT: Final = "no failure function, or no state yet"
 _LONGEST: Final = 300  # characters of an error text or example

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 
-from toolkit.analysis.counts import count_states
+from toolkit.analysis.counts import SHORT_STATES, count_states
 from toolkit.analysis.lifetimes import (
     ExpiryBins,
     FailureDelays,
@@ -39,12 +39,6 @@ from toolkit.plots.style import HATCHES, Theme, ThemeName, documented, drawing, 
 
 _SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}
 _MERGED: Final = 8
-_SHORT: Final = {
-    "CALLBACK_FAIL": "failed",
-    "CALLBACK_INPROGRESS": "in progress",
-    "CALLBACK_CANCELED": "canceled",
-    "CALLBACK_SUCCESS": "succeeded",
-}
 _SPAN: Final = 0.5  # inches of a duration as a label
 
 
@@ -80,7 +74,7 @@ def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: T
         if not len(found):
             return say(axes, "No failures", colours)
         states = [state if isinstance(state, str) else NONE for state in found["state"]]
-        names = [_SHORT.get(state, state) for state in states]
+        names = [SHORT_STATES.get(state, state) for state in states]
         counts = [int(count) for count in found["count"]]
         draw_rows(axes, names, counts, colours, [_SIGNS.get(state, _MERGED) for state in states])
         label_axis(axes.xaxis, f"failure function of {counted(sum(counts), 'failure')}", colours)

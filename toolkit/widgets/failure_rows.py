@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from toolkit.analysis.counts import SHORT_STATES
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.wording import shorten
 from toolkit.arguments import choice, flag, nearest, text, texts, wrong
@@ -45,12 +46,6 @@ COLUMNS: Final = {
 SORTABLE: Final = (*(name for name in COLUMNS if name != "error"), "created_at")
 """Columns that failures can be sorted by."""
 
-_STATES: Final = {
-    "CALLBACK_INPROGRESS": "in progress",
-    "CALLBACK_SUCCESS": "succeeded",
-    "CALLBACK_FAIL": "failed",
-    "CALLBACK_CANCELED": "canceled",
-}
 _TEXTS: Final = (Kind.ID, Kind.REFERENCE, Kind.TEXT, Kind.URL, Kind.BODY, Kind.JSON, Kind.NUMBER)
 _SEARCHED: Final = tuple(column.name for column in FAILURE_COLUMNS if column.kind in _TEXTS)
 _WORDS: Final = re.compile(r'"([^"]*)"|(\S+)')
@@ -235,7 +230,7 @@ class FailureRows:
             return f"{value:%Y-%m-%d %H:%M:%S}"
         text = self._redactor.text(str(value))
         if name == "failure_function_state":
-            text = _STATES.get(text, text)
+            text = SHORT_STATES.get(text, text)
         if name == "workflow_url":
             text = text.removeprefix(self._shared)
         if name == "error":  # without the package, else the exception's own name would be truncated
@@ -319,7 +314,7 @@ class FailureRows:
         if {"error", "response_body"} & set(frame.columns):
             parts.append(_lower(error_lines(frame)))
         if "failure_function_state" in frame.columns:
-            parts.append(_lower(_texts(frame["failure_function_state"]).to_pandas().map(_STATES)))
+            parts.append(_lower(_texts(frame["failure_function_state"]).to_pandas().map(SHORT_STATES)))
         if {"failed_at", "created_at"} & set(frame.columns):
             times = pa.array(_times(frame).dt.tz_localize(None), pa.timestamp("s"), safe=False)
             parts.append(times.cast(pa.large_string()))
