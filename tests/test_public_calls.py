@@ -192,6 +192,16 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "SimilarityQueryWidget": lambda w: [
         {"service": w.service, "value": None, "frame": w.vectors, "key": None}
     ],
+    "VectorMap": lambda w: [
+        {
+            "vectors": w.vectors,
+            "value": ["v1"],
+            "color": "n",
+            "query": tk.SimilarityQueryWidget(w.service),
+            "key": None,
+            "redactor": None,
+        }
+    ],
     "VectorQuery": lambda _: [
         {"vector": None, "data": None, "sparse": None, "id": None, "exclude_self": False, **HITS} | kind
         for kind in ({"vector": [1.0]}, {"data": "x"}, {"sparse": ([1], [1.0])}, {"id": "a"})

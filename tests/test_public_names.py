@@ -51,6 +51,7 @@ NAMES = [
     "Verification",
     "VectorAudit",
     "VectorChanges",
+    "VectorMap",
     "VectorProjection",
     "VectorQuery",
     "__version__",

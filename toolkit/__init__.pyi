@@ -113,3 +113,4 @@ from toolkit.widgets import FailureFilterWidget as FailureFilterWidget
 from toolkit.widgets import FailureView as FailureView
 from toolkit.widgets import MetadataFilterWidget as MetadataFilterWidget
 from toolkit.widgets import SimilarityQueryWidget as SimilarityQueryWidget
+from toolkit.widgets import VectorMap as VectorMap

@@ -9,6 +9,7 @@ from toolkit.widgets.failure_filter import FailureFilterWidget
 from toolkit.widgets.failure_rows import FailureView
 from toolkit.widgets.metadata_filter import MetadataFilterWidget
 from toolkit.widgets.similarity_query import SimilarityQueryWidget
+from toolkit.widgets.vector_map import VectorMap
 
 __all__ = [
     "FailureBrowser",
@@ -16,4 +17,5 @@ __all__ = [
     "FailureView",
     "MetadataFilterWidget",
     "SimilarityQueryWidget",
+    "VectorMap",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,12 +10,13 @@ import pandas as pd
 
 from toolkit.analysis import score_moves
 from toolkit.analysis.wording import counted
-from toolkit.arguments import instance, wrong
+from toolkit.arguments import instance, text, wrong
 from toolkit.client.vectors import IndexInfo, index_info
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
 from toolkit.loading.queries import run_queries
 from toolkit.loading.vectors import ABSENT, fetch_vectors
+from toolkit.redaction import Redactor
 from toolkit.settings.service import Service
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import hits
@@ -103,6 +104,7 @@ class SimilarityQueryWidget(Panel):
 
     _styles = ("style.css", "vectors.css")
     _mistakes: Sequence[str] = ()  # likely mistakes of a query without hits
+    _listeners: tuple[Callable[[pd.DataFrame], object], ...] = ()
 
     def __init__(
         self,
@@ -172,6 +174,21 @@ class SimilarityQueryWidget(Panel):
             expected = f"an index among {counted(len(frame), 'hit')}, from 0"
             raise InputError("querying by a hit", got=str(position), expected=expected)
         self._ask_from(frame, position)
+
+    def ask_stored(self, id: str, *, namespace: str = "") -> None:  # noqa: A002 - the service's own name
+        """Query by a stored id, as entering it does: its vector is read from the frame, or else fetched."""
+        self._ask(Question(stored=text("id", id, empty=False)), text("namespace", namespace))
+
+    def on_result(self, call: Callable[[pd.DataFrame], object]) -> None:
+        """Call a function with every new result; at once with the last one, where there is one."""
+        self._listeners += (call,)
+        if self._kept.frame is not None:
+            call(self._kept.frame)
+
+    @property
+    def redactor(self) -> Redactor:
+        """What masks texts here."""
+        return self._redactor
 
     def pin(self) -> None:
         """Keep the last result to compare the next ones with."""
@@ -305,6 +322,8 @@ class SimilarityQueryWidget(Panel):
     def _arrived(self, frame: pd.DataFrame) -> str:
         hits = self._kept.origin
         self.results.show(hits)
+        for call in self._listeners:
+            call(frame)
         if not self._fields_known and "metadata" in hits.columns and len(hits):
             self.options.filter.learn(hits)
         found = counted(len(frame), "hit")
@@ -334,15 +353,18 @@ class SimilarityQueryWidget(Panel):
         return info
 
     def _ask_from(self, frame: pd.DataFrame, index: int) -> None:
-        if self._job is not None:
-            self.say("A call is running. Cancel stops it.", "problem")
-            return
         row = row_of(frame, index)
         try:
             question = vectors_of(row, "the hits", self._redactor.text)
         except InputError:  # vectors were not included
             question = Question(stored=str(row["id"]))
-        self.options.namespace.value = scope(frame).get("namespace", "")
+        self._ask(question, scope(frame).get("namespace", ""))
+
+    def _ask(self, question: Question, namespace: str) -> None:
+        if self._job is not None:
+            self.say("A call is running. Cancel stops it.", "problem")
+            return
+        self.options.namespace.value = namespace
         self.source.show(question)
         if self._read():
             self._start_run()

@@ -1,0 +1,194 @@
+"""A map of vectors: what is sent to the page, what chooses points, and what a query marks."""
+
+import json
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from tests.accuracy.ill_indexes import healthy_rows, to_frame
+from tests.widgets.page import choose
+from toolkit.errors import FilterSyntaxError, InputError
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """An index of 12 topics."""
+    return to_frame(healthy_rows(300, seed=6))
+
+
+@pytest.fixture
+def panel(frame):
+    """The map of it."""
+    return tk.VectorMap(frame)
+
+
+def act(panel, **content):
+    """What the page sends."""
+    panel.canvas._handle_custom_msg(content, [])
+
+
+def box(x, y):
+    """A lasso around a rectangle."""
+    return [[x[0], y[0]], [x[1], y[0]], [x[1], y[1]], [x[0], y[1]]]
+
+
+def test_points_are_sent_as_one_buffer(panel, frame):
+    """Two float32 a point and a byte for its colour, in a binary message, nothing of it as JSON."""
+    assert len(panel.canvas.points) == 8 * len(frame)
+    sent = np.frombuffer(panel.canvas.points, "<f4").reshape(-1, 2)
+    assert np.allclose(sent, panel.projection.frame[["x", "y"]])
+    state, _, buffers = __import__("ipywidgets").widgets.widget._remove_buffers(panel.canvas.get_state())
+    assert sum(len(bytes(buffer)) for buffer in buffers) == (8 + 1 + 1) * len(frame)
+    assert len(json.dumps({name: value for name, value in state.items() if name != "_esm"})) < 2_000
+
+
+def test_a_lasso_selects_what_is_inside_it(panel):
+    """A polygon in the units of the points; with add, beside what was selected; then a frame and code."""
+    points = panel.projection.frame
+    left = points["x"] < points["x"].median()
+    act(panel, kind="lasso", path=box((-9, float(points["x"].median())), (-9, 9)), add=False)
+    assert panel.selection == points["id"][left].tolist()
+    assert panel.selected.equals(points[left])
+    vectors = points
+    assert eval(panel.to_code(), {"tk": tk, "vectors": vectors})["id"].tolist() == panel.selection  # noqa: S307
+    assert np.frombuffer(panel.canvas.selected, "u1").astype(bool).tolist() == left.tolist()
+    act(panel, kind="lasso", path=box((-9, 9), (-9, 9)), add=True)
+    assert len(panel.selection) == len(points)
+    act(panel, kind="lasso", path=box((5, 6), (5, 6)), add=False)
+    assert panel.selected.empty
+    assert list(panel.selected.columns) == list(points.columns)
+
+
+def test_a_filter_selects_as_match_metadata_does(panel, frame):
+    """Typed or called: the same rows, and its code is the filter."""
+    expected = frame["id"][tk.match_metadata(frame, "topic = 11 AND year > 2020")].tolist()
+    panel.filter.value = "topic = 11 AND year > 2020"
+    panel._filtered()
+    assert panel.selection == expected
+    assert panel.to_code() == "vectors[tk.match_metadata(vectors, 'topic = 11 AND year > 2020')]"
+    panel.value = expected[:2]
+    assert panel.to_code() == f"vectors[vectors['id'].isin({expected[:2]!r})]"
+    with pytest.raises(FilterSyntaxError):
+        panel.select("topic =")
+    panel.clear()
+    assert panel.value == ()
+
+
+def test_ids_of_several_namespaces_stay_apart(frame):
+    """A pair names one vector, an id all that have it."""
+    both = pd.concat([frame.head(30), frame.head(30).assign(namespace="other")], ignore_index=True)
+    panel = tk.VectorMap(both, value=[("other", "doc-00003")])
+    assert panel.selected["namespace"].tolist() == ["other"]
+    assert eval(panel.to_code(), {"vectors": both})["namespace"].tolist() == ["other"]  # noqa: S307
+    panel.value = ["doc-00003"]
+    assert panel.value == (("", "doc-00003"), ("other", "doc-00003"))
+    with pytest.raises(InputError, match=r"Did you mean 'doc-000\d3'"):
+        panel.value = ["doc-0003"]
+
+
+def test_colours_are_categories_numbers_clusters_or_scores(panel, frame):
+    """A byte a point, and a legend that says what it means."""
+    panel.projection.frame["kind"] = "topic " + panel.projection.values("topic").astype("str")
+    other = tk.VectorMap(panel.projection, color="kind")
+    codes = np.frombuffer(other.canvas.colours, "u1")
+    assert len(other.canvas.legend) == 9
+    assert codes.max() == 8
+    first = other.canvas.legend[0].partition(" (")[0]
+    assert set(other.projection.frame["kind"][codes == 0]) == {first}
+    choose(panel.colour, "year")
+    assert panel.canvas.scaled
+    years = panel.projection.values("year").to_numpy()
+    codes = np.frombuffer(panel.canvas.colours, "u1")
+    assert (np.diff(codes[np.argsort(years)].astype(int)) >= 0).all()
+    assert panel.canvas.legend == ["year: 2,015 to 2,025"]
+    choose(panel.colour, "cluster (k-means)")
+    assert not panel.canvas.scaled
+    assert len(panel.canvas.legend) == 8
+    assert tk.VectorMap(frame, color="lang").canvas.legend == ["en (300)"]
+    with pytest.raises(InputError, match="color"):
+        tk.VectorMap(frame, color="no such")
+
+
+def test_what_is_said_of_a_point_is_masked_text(frame):
+    """Its id and text, without secrets; markup stays text."""
+    hostile = frame.head(20).assign(
+        data=["<img src=x onerror=alert(1)> Bearer abcdefghijklmnopqrstuvwxyz0123456789"] * 20
+    )
+    panel = tk.VectorMap(hostile)
+    sent = []
+    panel.canvas.send = lambda content, buffers=None: sent.append(content)
+    act(panel, kind="point", position=4)
+    assert sent[0]["position"] == 4
+    assert sent[0]["text"].startswith("doc-00004 · <img")
+    assert "abcdefghij" not in sent[0]["text"]
+    assert "abcdefghij" not in str(panel._repr_mimebundle_())
+    panel.value = panel.projection.frame["id"].tolist()
+    assert "<img" not in panel._repr_mimebundle_()["text/html"]
+
+
+def _lasso(*corners):
+    return {"kind": "lasso", "path": list(corners), "add": False}
+
+
+WRONG_MESSAGES = [
+    {"kind": "point", "position": 10**9}, {"kind": "point", "position": -1},
+    {"kind": "choose", "position": "0"}, _lasso([0, 0]), _lasso([0, 0], [1, "x"], [1, 1]),
+    _lasso([0, 0], [1, float("nan")], [1, 1]), {"kind": "lasso", "path": "x"}, {"kind": "unknown"}, {}, [],
+    None, "x", {"kind": ["lasso"]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", WRONG_MESSAGES, ids=str)
+def test_messages_that_the_page_would_not_send_change_nothing(panel, content):
+    """No error, no selection."""
+    panel.canvas._handle_custom_msg(content, [])
+    assert panel.value == ()
+
+
+def test_hits_are_marked_and_points_are_queried_from(sample_service):
+    """A result of the linked panel is on the map; choosing a point runs a query by its id there."""
+    vectors = tk.load_vectors(sample_service, namespace="runbooks", progress=False)
+    query = tk.SimilarityQueryWidget(sample_service, frame=vectors)
+    panel = tk.VectorMap(vectors, query=query)
+    query.value = tk.VectorQuery(data="the certificate has expired", namespace="runbooks", top_k=5)
+    hits = query.run()
+    marked = panel.projection.frame["id"].iloc[panel.canvas.hits].tolist()
+    assert sorted(marked) == sorted(hits["id"])
+    assert panel.message == "5 of 5 hits are on the map."
+    choose(panel.colour, "score of the query")
+    codes = np.frombuffer(panel.canvas.colours, "u1")
+    assert (codes != 255).sum() == 5
+    best = panel.projection.frame["id"].tolist().index(hits["id"].iloc[0])
+    assert codes[best] == 254
+    identity = panel.projection.frame["id"].iloc[7]
+    panel.choose(7)
+    deadline = time.monotonic() + 30
+    while 7 not in panel.canvas.hits:
+        assert time.monotonic() < deadline, query.message
+        time.sleep(0.02)
+    assert query.frame()["id"].iloc[0] == identity
+    assert query.value.vector is not None
+    with pytest.raises(InputError, match="a position among"):
+        panel.choose(10**6)
+
+
+def test_few_points_and_none_are_maps_too():
+    """Nothing to draw, one point, vectors without metadata."""
+    empty = tk.VectorMap(np.zeros((0, 3)))
+    assert empty.run().empty
+    one = tk.VectorMap(np.ones((1, 3)), value=["0"])
+    assert one.selection == ["0"]
+    assert "1 vector" in repr(one.projection)
+    with pytest.raises(InputError, match="metadata"):
+        one.select("a = 1")
+
+
+def test_the_value_survives_the_cell(frame):
+    """With a key, the selection is there again; another value of the cell wins."""
+    first = tk.VectorMap(frame, key="map-of-the-test")
+    first.value = ["doc-00001"]
+    assert tk.VectorMap(frame, key="map-of-the-test").selection == ["doc-00001"]
+    assert tk.VectorMap(frame, value=["doc-00002"], key="map-of-the-test").selection == ["doc-00002"]

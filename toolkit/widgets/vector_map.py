@@ -1,0 +1,395 @@
+"""A map of vectors: points coloured, read, chosen by a lasso or a filter, and linked with queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from typing import Any, Final
+
+import anywidget
+import ipywidgets as widgets
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import traitlets
+from matplotlib.path import Path
+
+from toolkit.analysis.wording import counted
+from toolkit.arguments import instance, nearest, wrong
+from toolkit.audits.projection import MapSource, VectorProjection, project_vectors
+from toolkit.errors import ToolkitError
+from toolkit.plots.vector_points import as_categories, as_numbers
+from toolkit.redaction import Redactor, visible
+from toolkit.tables.metadata_column import match_metadata
+from toolkit.widgets.background import Job
+from toolkit.widgets.controls import Choosing, note
+from toolkit.widgets.javascript import MESSAGE_LOCK, Actions, module, synced
+from toolkit.widgets.metadata_editor import MetadataEditor
+from toolkit.widgets.panel import Panel
+from toolkit.widgets.similarity_query import SimilarityQueryWidget
+from toolkit.widgets.similarity_results import hit_rows
+
+_PLAIN: Final = "one colour"
+_CLUSTER: Final = "cluster (k-means)"
+_SCORE: Final = "score of the query"
+_NO_VALUES: Final = ("id", "x", "y", "data", "metadata")
+_NONE: Final = 255  # the colour of a point without a value
+_CORNERS: Final = 3
+_MOST_CORNERS: Final = 10_000
+_LONGEST: Final = 400  # characters of code that are shown
+_NAME: Final = 40
+
+_Mask = npt.NDArray[np.bool_]
+Key = tuple[str, str]
+"""The namespace and the id of a vector."""
+
+
+class PointCanvas(anywidget.AnyWidget):
+    """Points drawn in the page (``js/map.js``).
+
+    `points` are two float32 a point, `colours` a byte a point: the number of a category, or with `scaled`
+    0 to 254 on the scale; 255 has no value. `selected` is a byte a point, `hits` are positions.
+    """
+
+    _esm = module("map")
+    points = synced(traitlets.Bytes())
+    colours = synced(traitlets.Bytes())
+    selected = synced(traitlets.Bytes())
+    hits = synced(traitlets.List(traitlets.Int()))
+    scaled = synced(traitlets.Bool())
+    legend = synced(traitlets.List(traitlets.Unicode()))
+    described = synced(traitlets.Unicode())
+
+    def __init__(self, receive: Callable[[dict[str, Any]], None], **traits: Any) -> None:
+        super().__init__(**traits)
+        self._receive = receive
+        self.on_msg(lambda _, content, __: self.receive(content))
+
+    def receive(self, content: object) -> None:
+        """Process a message of the page."""
+        if isinstance(content, dict):
+            with MESSAGE_LOCK:
+                self._receive(content)
+
+
+class VectorMap(Panel):
+    """Vectors in two dimensions: pan and zoom, read, choose by a lasso or a filter, query from a point.
+
+    Parameters
+    ----------
+    vectors : VectorProjection, or what `project_vectors` accepts
+        Vectors are projected by PCA. 50,000 points are fluid.
+    value : iterable of str or of (str, str), optional
+        Ids that are selected at first, or pairs of namespace and id. Default: none.
+    color : str, optional
+        A column or metadata field to colour by at first.
+    query : SimilarityQueryWidget, optional
+        Its hits are marked on the map, and choosing a point queries from it there.
+    key : str, optional
+        Keeps the selection when the cell is run again in the same kernel.
+    redactor : Redactor, optional
+        ``service.redactor`` masks that service's tokens too. Default: that of `query`.
+
+    Attributes
+    ----------
+    value : tuple of (str, str)
+        Namespace and id of each selected vector, in the order of the map. Readable, settable, observable.
+
+    Raises
+    ------
+    InputError
+        As `project_vectors` does; for an id that is not on the map, and a column that is not there.
+
+    Notes
+    -----
+    The lasso and the filter choose among the points on the map: where that is a sample, the title says so.
+    Keys on the map: arrows move it, plus and minus zoom, 0 shows all, Enter chooses the point in the
+    middle, Escape selects nothing. The wheel zooms once the map was clicked. Distances on a map are not those
+    of the index; its trustworthiness is below the title.
+
+    Examples
+    --------
+    >>> vectors = tk.load_vectors(service, limit=200, progress=False)
+    >>> panel = VectorMap(vectors)
+    >>> panel.select("city = 'Izmir'")
+    >>> panel.selection == vectors["id"][tk.match_metadata(vectors, "city = 'Izmir'")].tolist()
+    True
+    >>> print(panel.to_code())
+    vectors[tk.match_metadata(vectors, "city = 'Izmir'")]
+    """
+
+    _styles = ("style.css", "vectors.css", "map.css")
+    _choosing = False  # while a filter or a lasso sets the value
+    _values: pd.Series[Any] | None = None  # what points are coloured by
+
+    def __init__(
+        self,
+        vectors: MapSource,
+        *,
+        value: Iterable[str] | Iterable[Key] = (),
+        color: str | None = None,
+        query: SimilarityQueryWidget | None = None,
+        key: str | None = None,
+        redactor: Redactor | None = None,
+    ) -> None:
+        if query is not None:
+            instance("query", query, SimilarityQueryWidget, "a SimilarityQueryWidget")
+            redactor = query.redactor if redactor is None else redactor
+        if redactor is not None:
+            instance("redactor", redactor, Redactor, "a Redactor")
+        self.projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
+        self._query, self._filter = query, ""
+        frame = self.projection.frame
+        self._keys: list[Key] = list(zip(frame["namespace"], frame["id"], strict=True))
+        self._places: dict[Key, list[int]] = {}
+        for position, pair in enumerate(self._keys):
+            self._places.setdefault(pair, []).append(position)
+        self._scores: dict[int, float] = {}
+        self._fields = self.projection.metadata_fields()
+        super().__init__("Map of vectors", value=value, key=key, redactor=redactor)
+        self.canvas = PointCanvas(
+            self._acted,
+            points=frame[["x", "y"]].to_numpy(dtype="<f4").tobytes(),
+            described=self.projection.basis,
+        )
+        self.colour = Choosing("Colour by", self._recolour, self._colours())
+        if color is not None:
+            self.projection.values(color)
+            if color not in self.colour.options:
+                self.colour = Choosing("Colour by", self._recolour, [*self._colours(), color])
+            self.colour.value = color
+        self.filter = MetadataEditor(self._filtered, redactor=self._redactor)
+        self.actions = Actions({"Clear selection": self.clear}, self._receive_fields, main=False)
+        self._count, self._trust = widgets.HTML(), widgets.HTML(note(self.projection.verdict))
+        filters = [self.filter] if "metadata" in frame.columns else []
+        if filters:
+            self.filter.learn(frame)
+        self._recolour()
+        self._compose(self._trust, self.colour, self.canvas, *filters, self._count, self._code, self.actions)
+        if query is not None:
+            query.on_result(self.mark)
+
+    @property
+    def selection(self) -> list[str]:
+        """The ids of the selected vectors, in the order of the map."""
+        return [identity for _, identity in self.value]
+
+    @property
+    def selected(self) -> pd.DataFrame:
+        """The rows of the projection's frame that are selected, with their coordinates."""
+        return self.projection.frame[self._mask()].copy()
+
+    def frame(self) -> pd.DataFrame:
+        """The same as `selected`."""
+        return self.selected
+
+    def to_code(self) -> str:
+        """Python that chooses the same rows of a frame ``vectors``, with the toolkit imported as ``tk``."""
+        if self._filter and not self.projection.is_sample:
+            return f"vectors[tk.match_metadata(vectors, {self._filter!r})]"
+        if len({namespace for namespace, _ in self._keys}) < 2:  # noqa: PLR2004 - ids alone are enough
+            return f"vectors[vectors['id'].isin({self.selection!r})]"
+        pairs = f"{list(self.value)!r}"
+        return f"vectors[[key in {pairs} for key in zip(vectors['namespace'], vectors['id'])]]"
+
+    def select(self, filter: str) -> None:  # noqa: A002 - the service's own name
+        """Select the points whose metadata match a filter, as typing it in the panel does.
+
+        Raises
+        ------
+        FilterSyntaxError
+            For a filter that does not parse.
+        InputError
+            When there is no metadata.
+        """
+        found = match_metadata(self.projection.frame, filter)
+        self.filter.value = filter
+        self._choose(found.to_numpy(dtype=bool), filter)
+
+    def clear(self) -> None:
+        """Select nothing."""
+        self.filter.value = ""
+        self._choose(np.zeros(len(self._keys), dtype=bool))
+
+    def mark(self, hits: pd.DataFrame) -> None:
+        """Mark the hits of a query on the map: those of `hits` that are on it, by namespace and id."""
+        queries = hits.attrs.get("queries") or [{}]
+        usual = queries[0].get("namespace", "")
+        spaces = hits["namespace"] if "namespace" in hits.columns else pd.Series(usual, index=hits.index)
+        self._scores = {
+            position: float(score)
+            for namespace, identity, score in zip(spaces, hits["id"], hits["score"], strict=True)
+            for position in self._places.get((str(namespace), str(identity)), ())
+        }
+        self.canvas.hits = list(self._scores)
+        if self.colour.value == _SCORE:
+            self._recolour()
+        there = len({self._keys[position] for position in self._scores})
+        self.say(f"{there:,} of {counted(len(hits), 'hit')} are on the map." if len(hits) else "No hits.")
+
+    def choose(self, position: int) -> None:
+        """Query from the point at a position of the projection's frame, from 0, as a click on it does.
+
+        Raises
+        ------
+        InputError
+            When there is no such point.
+        """
+        if type(position) is not int or not 0 <= position < len(self._keys):
+            raise wrong("position", position, f"a position among {counted(len(self._keys), 'point')}, from 0")
+        namespace, identity = self._keys[position]
+        if self._query is not None:
+            self._query.ask_stored(identity, namespace=namespace)
+        self.say(self._described(position))
+
+    def _checked(self, value: Any) -> tuple[Key, ...]:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise wrong("value", value, "several ids, or pairs of namespace and id")
+        chosen: set[Key] = set()
+        by_id: dict[str, list[Key]] = {}
+        for item in value:
+            if isinstance(item, str) and not by_id:
+                for pair in self._places:
+                    by_id.setdefault(pair[1], []).append(pair)
+            pairs = by_id.get(item, []) if isinstance(item, str) else [item]
+            if not pairs or not all(isinstance(pair, tuple) and pair in self._places for pair in pairs):
+                advice = nearest(item, by_id) if isinstance(item, str) else None
+                raise wrong("value", item, "the id of a vector on the map", advice)
+            chosen.update(pairs)
+        return tuple(pair for pair in self._places if pair in chosen)
+
+    def _mask(self) -> _Mask:
+        mask = np.zeros(len(self._keys), dtype=bool)
+        for pair in self.value:
+            mask[self._places[pair]] = True
+        return mask
+
+    def _show(self, value: tuple[Key, ...]) -> None:
+        mask = self._mask()
+        self.canvas.selected = mask.tobytes()
+        self._count.value = note(
+            f"{len(value):,} of {counted(len(self._places), 'vector')} selected", "count"
+        )
+        self._show_code()
+
+    def _short_code(self) -> str:
+        code = self._redactor.code(self.to_code())
+        return code if len(code) <= _LONGEST else f"{code[:_LONGEST]}… (whole: .to_code(); rows: .selected)"
+
+    def _call(self, job: Job, requested: Any) -> pd.DataFrame:  # noqa: ARG002 - nothing is slow here
+        return self.selected
+
+    def _value_set(self, change: dict[str, Any]) -> None:
+        if self._filter and not self._choosing:
+            self._filter = ""
+        super()._value_set(change)
+
+    def _choose(self, mask: _Mask, filter_text: str = "") -> None:
+        """Select these points; the filter is what chose them."""
+        chosen = {self._keys[position] for position in np.flatnonzero(mask).tolist()}
+        self._filter, self._choosing = filter_text, True
+        try:
+            self.value = tuple(pair for pair in self._places if pair in chosen)
+        finally:
+            self._choosing = False
+        self._show(self.value)
+
+    def _filtered(self) -> None:
+        text = self.filter.value
+        try:
+            mask = (
+                match_metadata(self.projection.frame, text) if text else pd.Series(False, self._fields.index)
+            )
+        except ToolkitError as error:
+            self.say(self._redactor.text(str(error)), "problem")
+            return
+        self._choose(mask.to_numpy(dtype=bool), text)
+
+    def _acted(self, content: dict[str, Any]) -> None:
+        match content:
+            case {"kind": "point", "position": int(position)} if 0 <= position < len(self._keys):
+                self.canvas.send({"position": position, "text": self._described(position)})
+            case {"kind": "choose", "position": int(position)} if 0 <= position < len(self._keys):
+                try:
+                    self.choose(position)
+                except ToolkitError as error:
+                    self.say(self._redactor.text(str(error)), "problem")
+            case {"kind": "lasso", "path": list(path), "add": bool(add)} if _is_path(path):
+                inside = Path(np.asarray(path, dtype=np.float64)).contains_points(
+                    self.projection.frame[["x", "y"]].to_numpy()
+                )
+                self.filter.value = ""
+                self._choose(inside | self._mask() if add else inside)
+            case {"kind": "clear"}:
+                self.clear()
+
+    def _described(self, position: int) -> str:
+        """A point in words, masked: its id, its text, and what it is coloured by."""
+        row = self.projection.frame.iloc[[position]].assign(rank=1, score=0.0)
+        (found,), _ = hit_rows(row, self._redactor)
+        parts = [found.id + (f" in {row['namespace'].iloc[0]}" if row["namespace"].iloc[0] else "")]
+        parts += [found.more] if found.more else []
+        if position in self._scores:
+            parts.append(f"score {self._scores[position]:.4f}")
+        if self._values is not None and pd.notna(self._values.iloc[position]):
+            parts.append(f"{self.colour.value}: {self._values.iloc[position]}")
+        return visible(self._redactor.text(" · ".join(parts)))[:_LONGEST]
+
+    def _colours(self) -> list[str]:
+        """What points can be coloured by: values of several rows, by names that hold no secret."""
+        frame = self.projection.frame
+        columns = [name for name in frame.columns if name not in _NO_VALUES]
+        columns = [name for name in columns if 0 < frame[name].astype("str").nunique() != 1]
+        names = [*columns, *self._fields.columns]
+        names = [name for name in names if self._redactor.text(name) == name == visible(name)]
+        cluster = [_CLUSTER] * (find_spec("sklearn") is not None)
+        return list(dict.fromkeys([_PLAIN, *names, *cluster, *[_SCORE] * (self._query is not None)]))
+
+    def _recolour(self) -> None:
+        """Send the colours of the points, and what they mean."""
+        name, rows = self.colour.value, len(self._keys)
+        if name == _PLAIN:
+            values = None
+        elif name == _CLUSTER:
+            values = self.projection.clusters()
+        elif name == _SCORE:
+            scores = [self._scores.get(position, np.nan) for position in range(rows)]
+            values = pd.Series(scores, dtype="float64")
+        else:
+            values = self.projection.values(name)
+        self._values = values
+        numbers = None if values is None else as_numbers(values)
+        if values is not None and name == _SCORE:
+            numbers = values.to_numpy()
+        if values is None or (numbers is not None and np.isnan(numbers).all()):
+            plain = 0 if values is None else _NONE
+            self._draw(np.full(rows, plain), [], scaled=False)
+        elif numbers is not None:
+            low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+            share = (numbers - low) / ((high - low) or 1.0)
+            codes = np.where(np.isnan(share), _NONE, np.floor(np.nan_to_num(share) * (_NONE - 1)))
+            self._draw(codes, [f"{name}: {low:,.6g} to {high:,.6g}"], scaled=True)
+        else:
+            texts, places = as_categories(values, self._redactor)
+            counts = np.bincount(places, minlength=len(texts))
+            shown = [
+                f"{visible(text)[:_NAME]} ({count:,})" for text, count in zip(texts, counts, strict=True)
+            ]
+            self._draw(places, shown, scaled=False)
+
+    def _draw(self, codes: npt.NDArray[Any], legend: list[str], *, scaled: bool) -> None:
+        with self.canvas.hold_sync():
+            self.canvas.colours = codes.astype(np.uint8).tobytes()
+            self.canvas.legend, self.canvas.scaled = legend, scaled
+
+    def _static(self) -> tuple[pd.DataFrame, str]:
+        return self.selected, f"{counted(len(self.value), 'vector')} selected. {self.projection.verdict}"
+
+
+def _is_path(path: list[Any]) -> bool:
+    return _CORNERS <= len(path) <= _MOST_CORNERS and all(
+        isinstance(corner, list)
+        and len(corner) == 2  # noqa: PLR2004 - across and up
+        and all(isinstance(part, int | float) and np.isfinite(part) for part in corner)
+        for corner in path
+    )
