@@ -47,8 +47,8 @@ def calls_in(path: Path) -> list[tuple[str, set[str]]]:
     ]
 
 
-def test_there_are_six() -> None:
-    """The story has six chapters, in order."""
+def test_there_are_seven() -> None:
+    """The story has seven chapters, in order."""
     assert [path.stem for path in NOTEBOOKS] == [
         "01_first_look",
         "02_failures",
@@ -56,6 +56,7 @@ def test_there_are_six() -> None:
         "04_vectors_and_scores",
         "05_snapshots_and_reports",
         "06_what_changed",
+        "07_index_health",
     ]
 
 
@@ -125,7 +126,7 @@ def test_it_runs_from_top_to_bottom(path: Path, kitchen, sample: tk.Service, tmp
     assert executed.streams["stderr"] == ""
     plotted = plots_and_images(executed.notebook)
     assert all(plots == images for plots, images in plotted.values())
-    assert len(plotted) == {"01": 2, "02": 1, "03": 0, "04": 2, "05": 1, "06": 3}[path.stem[:2]]
+    assert len(plotted) == {"01": 2, "02": 1, "03": 0, "04": 2, "05": 1, "06": 3, "07": 3}[path.stem[:2]]
     shown = json.dumps(executed.notebook) + executed.log
     assert sample.queue is not None
     for secret in (sample.queue.token, *sample.queue.signing_keys):
@@ -206,6 +207,20 @@ def test_the_incident_of_the_last_day_is_found(kitchen, sample: tk.Service) -> N
     assert "1 new" in said
     assert re.search(r"observed, \d+ expected: workflow_url = \S+/payments/capture holds", said)
     assert f"{len(recent):,} entries to resume, the first of {recent.min()}" in said
+
+
+@pytest.mark.slow
+def test_an_ill_index_is_examined(kitchen) -> None:
+    """Without being told, the seventh finds each of the six ills, and says what to do first."""
+    said = kitchen.execute(FOLDER / "07_index_health.ipynb").streams["stdout"]
+    recall = float(re.search(r"1\. Search: The index misses neighbours: it returns ([\d.]+)%", said)[1])
+    assert 20 < recall < 90
+    assert "2. Embed 18 edited texts again" in said
+    rows = {name: int(count) for name, count in re.findall(r"\d\. ([a-z ,]+), (\d+) rows:", said)}
+    assert rows["same vector, other text"] >= 12
+    assert rows["id almost equal"] == 30
+    assert rows["field of several types"] == 25
+    assert 15 <= rows["outlier"] <= 22
 
 
 @pytest.mark.slow
