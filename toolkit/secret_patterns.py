@@ -246,19 +246,21 @@ _NAMED: Final = (
     rf"|(?:(?:^|[^a-z])(?:{_SHORT})|(?-i:[a-z0-9](?:{_SHORT.title()})))(?:[_.\-]{_REST})?"
     rf"|(?-i:(?:{_SHORT}|{_SHORT.title()})[A-Z]){_REST})"
 )
-_STATED: Final = r"(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|credentials?|jwt|key)s?"
+_STATED: Final = r"(?:passw|passphrase|passcode|pwd|secret|token|credential|jwt|[a-z][ _\-]?key)"
 _TOKENS: Final = (
-    r"[^gr]_|hr_|\w-|[G9sb]\.|eyJ|[KS]IA|AIz|TAT|TCT|dapi|hook|/b|[Bb][Ee][Aa]|[Bb][Aa][Ss]|uth\(| -[A-Za-z]"
-    rf"|(?i:{_STATED}[\"'`]*[\s,(]|identified by)"
+    r"[^gr]_|hr_|\w-|[G9sb]\.|eyJ|[KS]IA|AIz|TAT|TCT|dapi|hook|/b|[Bb][Ee][Aa]|[Bb][Aa][Ss]|uth\("
 )
+_SPOKEN: Final = rf" -[A-Za-z]|(?i:{_STATED}[a-z]*[\"'`]*[\s,(]|identified by)"
 
-SUSPICIOUS: Final = rf"[=?@\\&%]|//|--|\D:|: |[0-9]:\D|[A-Za-z_][0-9]{{1,9}}:|</|^/|{_TOKENS}"
+SUSPICIOUS: Final = rf"[=?@\\&%]|//|--|\D:|: |[0-9]:\D|[A-Za-z_][0-9]{{1,9}}:|</|^/|{_TOKENS}|{_SPOKEN}"
 """A quick test (RE2 syntax): text without a match holds nothing that `Redactor.text` would mask."""
 LIKELY: Final = (
     r"(?i)^[/?]|//|(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@|\\/|\?[\w.\-~%\[\]]+=|(?:^|[?&])code="
-    rf"|-----BEGIN|bearer|basic|eyJ|A[KS]IA|{_PREFIXES}|{_ESCAPES}|(?:^|[^\w.\-])--?[a-z\-]*{_NAMED}"
-    rf"|{_NAMED}[\"'`\]]*[ \t]*[=:<>\r\n;]|{_NAMED}[\"']+[ \t]*,"
-    rf"|{_STATED}[ \t(]*[\"'`]|{_STATED}.{{0,40}}[^\s\"'`]{{12}}|identified by|{_COMMANDS}"
+    rf"|-----BEGIN|bearer|basic|eyJ|A[KS]IA|{_PREFIXES}|{_ESCAPES}"
+    rf"|(?:^|[^\w.\-])--?[\w.\-]*(?:auth|key|{_WORDS_OF_NAMES}|{_SHORT})"
+    rf"|{_NAMED}(?:[\"'`\]]*[ \t]*[=:<>\r\n;]|[\"'][ \t]*,)"
+    rf"|{_STATED}(?:(?s:.*)[\w+/=\-.~%:]{{12}}|[a-z]*[ \t(]+[\"'`])"
+    rf"|identified by|{_COMMANDS}"
     r"|\"(?:name|key|header|field)\"|(?:name|value|content)=[\"']"
 )
 """A closer test, for RE2 alone (others may take long), of text with a match of `SUSPICIOUS`.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
 
+import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from toolkit.plots.plot_text import drawable
@@ -85,6 +88,29 @@ def test_hostile_texts_stay_texts():
     parsed = Elements(svg(label=payload, title=payload, description=payload))
     assert not {"script", "img"} & {tag for tag, _ in parsed.found}
     assert payload in "".join(parsed.text)
+
+
+def test_texts_stay_text_as_matplotlib_itself_writes_them():
+    """The texts and their places are those of `savefig` with ``svg.fonttype`` "none", whatever the setting.
+
+    The renderer overrides a method of matplotlib's that is not public: this fails when matplotlib changes it.
+    """
+    figure = Figure(figsize=(4, 3))
+    with drawing(figure.add_subplot(), THEMES["light"]) as ax:
+        ax.bar(["a", "b"], [1, 2])
+        ax.set_xlabel("label <b>", parse_math=False)
+        ax.set_ylabel("turned", rotation=90)
+    saved = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(saved, format="svg", dpi=72)
+    with mpl.rc_context({"svg.fonttype": "path"}):
+        ours = inline_svg(figure, prefix="p", theme=THEMES["light"], title="T", description="D")
+    texts = [
+        [(element.text, element.get("transform")) for element in ET.fromstring(markup).iter(name)]  # noqa: S314
+        for markup, name in ((saved.getvalue(), "{http://www.w3.org/2000/svg}text"), (ours, "text"))
+    ]
+    assert texts[0] == texts[1]
+    assert {"label <b>", "turned"} < {text for text, _ in texts[1]}
 
 
 def test_texts_are_made_drawable():

@@ -47,9 +47,10 @@ def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, the
 
 
 class _Renderer(RendererSVG):
-    """Leaves text as text. There is a setting for this, but settings are those of all threads."""
+    """Leaves text as text."""
 
     def draw_text(self, *arguments: Any, **options: Any) -> None:
+        # not public: the setting that chooses it, "svg.fonttype", is that of all threads
         self._draw_text_as_text(*arguments, **options)  # type: ignore[no-untyped-call]
 
 

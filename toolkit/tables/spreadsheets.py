@@ -275,9 +275,8 @@ def _save(write: Callable[[str], Any], path: Path) -> None:
     try:
         write(draft)
         Path(draft).replace(path)
-    except BaseException:
+    finally:
         Path(draft).unlink(missing_ok=True)
-        raise
 
 
 def _numbers(column: pd.Series[Any]) -> Iterator[pd.Series[Any]]:

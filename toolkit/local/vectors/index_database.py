@@ -106,10 +106,9 @@ class IndexDatabase:
         try:
             yield
             self._execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:  # SQLite ends some itself, when the disk is full
+        finally:
+            if self._connection.in_transaction:  # it failed, and SQLite did not end it itself (a full disk)
                 self._execute("ROLLBACK")
-            raise
 
     def namespaces(self) -> dict[str, int]:
         """Names and keys of the namespaces, in the order in which they were made."""
