@@ -10,6 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -38,9 +39,7 @@ class QueueWrite(NamedTuple):
 
     def insert(self, table: str, **values: Any) -> int | None:
         """Insert a row, its values by the names of columns; returns its number."""
-        marks = ",".join("?" * len(values))
-        sql = f"INSERT INTO {table} ({','.join(values)}) VALUES ({marks})"  # noqa: S608 - names of this package
-        return self.connection.execute(sql, (*values.values(),)).lastrowid
+        return self.connection.execute(_insertion(table, *values), (*values.values(),)).lastrowid
 
     def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
         """All rows of a query."""
@@ -50,6 +49,12 @@ class QueueWrite(NamedTuple):
         """The first row of a query, if there is one."""
         row: sqlite3.Row | None = self.connection.execute(sql, values).fetchone()
         return row
+
+
+@cache
+def _insertion(table: str, *columns: str) -> str:
+    marks = ",".join("?" * len(columns))
+    return f"INSERT INTO {table} ({','.join(columns)}) VALUES ({marks})"  # noqa: S608 - names of this package
 
 
 class _Job(NamedTuple):
