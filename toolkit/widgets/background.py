@@ -38,11 +38,7 @@ class JobProgress:
     retries: int = 0
 
     def words(self) -> str:
-        """The progress as people read it.
-
-        >>> JobProgress(done=1200, total=4800, seconds=3.0, retries=2).words()
-        '1,200 of 4,800 · 400 a second · about 9 s left · 2 retries'
-        """
+        """The progress as people read it: items done, speed, time left, retries."""
         parts = [f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")]
         rate = self.done / self.seconds if self.seconds >= _SETTLED else 0.0
         if rate:

@@ -47,11 +47,7 @@ _TAGS: Final = re.compile(r"(?P<tag></?[A-Za-z!?][^<>]{0,2000}>)")
 
 
 def detail_markup(row: Mapping[str, Any], redactor: Redactor) -> str:
-    """Everything that is known of a failure, masked: a row of a frame in which columns may be missing.
-
-    >>> "&lt;b&gt;" in detail_markup({"dlq_id": "a", "response_body": "<b>"}, Redactor(key=b"k"))
-    True
-    """
+    """Everything that is known of a failure, masked: a row of a frame in which columns may be missing."""
     status = _text(row, "response_status", redactor)
     # the error comes first
     sections = [

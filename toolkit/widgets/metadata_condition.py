@@ -89,11 +89,7 @@ def condition(field: str, operator: str, typed: str) -> Condition:
 
 
 def typed_condition(made: Condition) -> tuple[str, str, str]:
-    """Field, operator and typed value of a condition: `condition` makes an equal one of them.
-
-    >>> typed_condition(parse("name NOT IN ('a', '1')"))
-    ('name', 'NOT IN', "a, '1'")
-    """
+    """Field, operator and typed value of a condition: `condition` makes an equal one of them."""
     negated = "NOT " if getattr(made, "negated", False) else ""
     match made:
         case Comparison():
@@ -158,11 +154,7 @@ def _items(text: str) -> list[str]:
 
 
 def completions(text: str, head: str, fields: Sequence[MetadataField]) -> list[Completion]:
-    """Completions at the caret of a filter, after the part `head`; they replace the rest of its word, too.
-
-    >>> completions("cx = 1", "c", [MetadataField("city", ("text",), 2, ())])
-    [('city', 'city', ' = 1')]
-    """
+    """Completions at the caret of a filter, after the part `head`; they replace the rest of its word, too."""
     begun, endings = _continued(head, fields)
     kept, rest = head[: len(head) - len(begun)], text[len(head) :]
     if begun:

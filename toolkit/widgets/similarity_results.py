@@ -49,13 +49,7 @@ class HitRow:
 def hit_rows(
     frame: pd.DataFrame, redactor: Redactor, moved: Mapping[str, str] | None = None
 ) -> tuple[list[HitRow], str]:
-    """The first hits of a result as rows, with the rank changes `moved`, and a caption.
-
-    >>> frame = pd.DataFrame({"rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
-    >>> rows, caption = hit_rows(frame, Redactor(key=b"k"))
-    >>> rows[0].score, rows[0].share, caption
-    ('0.9000', 0.9, '2 hits; bars from 0 to 1')
-    """
+    """The first hits of a result as rows, with the rank changes `moved`, and a caption."""
     some = frame.head(_SHOWN)
     scores = frame["score"].to_numpy(dtype=np.float64, na_value=np.nan)
     usable = scores[np.isfinite(scores)]

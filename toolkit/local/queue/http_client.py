@@ -34,12 +34,7 @@ class Target(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, url: str) -> Self:
-        """The target of a checked URL. Path and query stay as they are, byte for byte.
-
-        >>> target = Target.of("http://LOCALHOST:80/a%20b?x=%2F#part")
-        >>> target.host_header, target.path, target.port
-        (b'localhost', b'/a%20b?x=%2F', 80)
-        """
+        """The target of a checked URL. Path and query stay as they are, byte for byte."""
         parts = urlsplit(url)
         default = _DEFAULT_PORTS[parts.scheme]
         host = parts.hostname or ""

@@ -126,12 +126,7 @@ def page(
 
 
 class CursorSigner:
-    """Makes and reads cursors: signed positions in a listing, which stay valid while entries change.
-
-    >>> cursors = CursorSigner(b"k" * 32)
-    >>> cursors.read("dlq", cursors.make("dlq", (1700000000000, 7)))
-    (1700000000000, 7)
-    """
+    """Makes and reads cursors: signed positions in a listing, which stay valid while entries change."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key

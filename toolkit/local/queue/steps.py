@@ -48,11 +48,7 @@ _INVOCATION: Final = msgspec.json.Decoder(Invocation)
 
 
 def position_of(body: bytes) -> StepPosition:
-    """The position that a posted step names.
-
-    >>> position_of(b'{"stepId": 0, "targetStep": 3, "concurrent": 2}').name, position_of(b"no JSON").name
-    ('plan 3', None)
-    """
+    """The position that a posted step names; one without a name for a body that is no step."""
     try:
         return _POSITION.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
