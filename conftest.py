@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 import toolkit as tk
+from toolkit.local.local_service import LocalService
 
 # how long an example takes says more about the machine than about the code
 settings.register_profile("house", deadline=None)
@@ -22,8 +23,20 @@ def sample_service() -> Iterator[tk.Service]:
         yield service
 
 
+@pytest.fixture(scope="session")
+def sample_hybrid(sample_service: tk.Service) -> Iterator[tk.Service]:
+    """A hybrid index with texts of the sample, for examples of what only such an index has."""
+    texts = tk.load_vectors(sample_service, namespace="runbooks", limit=100, include_vectors=False)
+    with LocalService(indexes=["docs:hybrid:64:COSINE:hashing+bm25"]) as running:
+        service = tk.connect(vector_url=running.vector_urls["docs"], vector_token=running.token, environ={})
+        tk.upsert_vectors(service, texts[["id", "data"]], progress=False)
+        yield service
+
+
 @pytest.fixture(autouse=True)
 def examples_have_a_service(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
     """Examples in docstrings find ``service`` and ``tk``, as a notebook would have them."""
     if isinstance(request.node, pytest.DoctestItem) and "(service" in request.node.dtest.docstring:
         doctest_namespace |= {"service": request.getfixturevalue("sample_service"), "tk": tk}
+    if isinstance(request.node, pytest.DoctestItem) and "(hybrid" in request.node.dtest.docstring:
+        doctest_namespace |= {"hybrid": request.getfixturevalue("sample_hybrid"), "tk": tk}

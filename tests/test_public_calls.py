@@ -38,9 +38,9 @@ from toolkit.redaction import Redactor
 
 MADE_BY_THE_TOOLKIT = {
     "Calibration", "Changes", "Dialect", "Endpoint", "Explanation", "FailureClasses", "FailureComparison",
-    "FailureGroups", "FailureReport", "FrameSummary", "IndexInfo", "MetadataFilter", "Published",
-    "RecallAudit", "Receipt", "ReplayGuard", "RetryOutcomes", "Service", "SimilarFailures", "VectorAudit",
-    "VectorChanges", "VectorProjection", "Verification",
+    "FailureGroups", "FailureReport", "FrameSummary", "FusionComparison", "IndexInfo", "MetadataFilter",
+    "Published", "RecallAudit", "Receipt", "ReplayGuard", "RetryOutcomes", "Service", "SimilarFailures",
+    "VectorAudit", "VectorChanges", "VectorProjection", "VectorRestore", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
 
@@ -87,8 +87,10 @@ CALLED = {"progress", "clean", "clock"}
 class World:
     """What valid calls need: a service that can be written to, frames of each kind, snapshots."""
 
-    def __init__(self, service: tk.Service, sample: tk.Service, http_url: str) -> None:
-        self.service, self.http_url = service, http_url
+    def __init__(self, service: tk.Service, hybrid: tk.Service, sample: tk.Service, http_url: str) -> None:
+        self.service, self.hybrid, self.http_url = service, hybrid, http_url
+        rows = [{"id": f"h{n}", "vector": [n, 1.0], "sparse": ([1, n + 2], [n, 1.0])} for n in range(5)]
+        tk.upsert_vectors(hybrid, rows)
         self.fill()
         self.failures = tk.load_failures(sample, limit=60, progress=False)
         self.vectors = tk.load_vectors(service, progress=False)
@@ -298,6 +300,18 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "flatten": lambda w: [{"frame": w.vectors, "vectors": "text"}],
     "to_csv": lambda w: [{"frame": w.failures, "path": "failures.csv"}],
     "to_excel": lambda w: [{"frame": w.failures, "path": "failures.xlsx"}],
+    "compare_fusion": lambda w: [
+        {
+            "service": w.hybrid,
+            "queries": tk.VectorQuery(vector=[1.0, 0.0], sparse=([1], [1.0])),
+            "judgements": judgements,
+            "k": 3,
+            "depth": 10,
+            "namespace": "",
+            "seed": 0,
+        }
+        for judgements in (None, pd.DataFrame({"query": [0], "id": ["h1"]}))
+    ],
     "connect": lambda _: [CONNECT, CONNECT | {"vector_url": "http://127.0.0.1:1", "vector_token": "t0ken"}],
     "delete_failures": lambda w: [
         {"service": w.service, "dlq_ids": ["a"], "confirm": True, "kind": "workflows"}
@@ -354,6 +368,9 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "group_failures": lambda w: [{"failures": w.failures, "rules": None}],
     "index_info": lambda w: [{"service": w.service}],
     "iter_failures": lambda w: [{"service": w.service, "filter": None, **FAILURES}],
+    "iter_query": lambda w: [
+        {"service": w.service, "wanted": tk.VectorQuery(id="v1", top_k=2), "max_idle": 60}
+    ],
     "iter_vectors": lambda w: [
         {"service": w.service, "namespace": "", "prefix": None, "limit": None, **INCLUDE, **LOAD}
     ],
@@ -452,6 +469,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         {"service": w.service, **QUERY, **HITS, "exclude_self": None} | kind
         for kind in (
             {"vector": [1.0, 0.0]},
+            {"vector": [1.0, 0.0], "namespace": ["", "other"]},
             {"queries": tk.VectorQuery(vector=[1.0, 0.0])},
             {"id": "v1", "exclude_self": True},
             {"sparse": ([1], [1.0])},
@@ -461,6 +479,16 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "read_snapshot": lambda _: [{"path": "written", "filesystem": None, "memory_limit": None}],
     "receipt": lambda w: [{"frame": w.failures}],
     "rerun_failure_function": lambda w: [{"service": w.service, "dlq_id": "a", "confirm": True}],
+    "restore_vectors": lambda w: [
+        {
+            "service": w.service,
+            "snapshot": "written",
+            "namespace": "restored",
+            "checkpoint": None,
+            "progress": False,
+            "filesystem": None,
+        }
+    ],
     "restart_failures": lambda w: [{"service": w.service, "dlq_ids": "a", "confirm": True}],
     "resume_failures": lambda w: [{"service": w.service, "dlq_ids": "a", "confirm": True}],
     "scan_snapshot": lambda _: [{"path": "written", "filesystem": None}],
@@ -517,7 +545,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
 @pytest.fixture(scope="module")
 def world(local_indexes, sample_service) -> World:
     """Everything that valid calls need, made once."""
-    return World(local_indexes["dense"], sample_service, "")
+    return World(local_indexes["dense"], local_indexes["hybrid"], sample_service, "")
 
 
 @pytest.fixture

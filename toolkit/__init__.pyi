@@ -28,6 +28,8 @@ from toolkit.analysis import similar_failures as similar_failures
 from toolkit.analysis import summary as summary
 from toolkit.audits.calibration import Calibration as Calibration
 from toolkit.audits.calibration import calibrate_threshold as calibrate_threshold
+from toolkit.audits.fusion import FusionComparison as FusionComparison
+from toolkit.audits.fusion import compare_fusion as compare_fusion
 from toolkit.audits.health import VectorAudit as VectorAudit
 from toolkit.audits.health import audit_vectors as audit_vectors
 from toolkit.audits.projection import VectorProjection as VectorProjection
@@ -58,6 +60,8 @@ from toolkit.indexing.removals import delete_namespace as delete_namespace
 from toolkit.indexing.removals import delete_vectors as delete_vectors
 from toolkit.indexing.removals import rename_namespace as rename_namespace
 from toolkit.indexing.removals import reset_namespace as reset_namespace
+from toolkit.indexing.restoring import VectorRestore as VectorRestore
+from toolkit.indexing.restoring import restore_vectors as restore_vectors
 from toolkit.indexing.upserts import update_vectors as update_vectors
 from toolkit.indexing.upserts import upsert_vectors as upsert_vectors
 from toolkit.loading.callbacks import CallbackReceiver as CallbackReceiver
@@ -67,6 +71,7 @@ from toolkit.loading.failures import load_failure as load_failure
 from toolkit.loading.failures import load_failures as load_failures
 from toolkit.loading.queries import query as query
 from toolkit.loading.queries import query_text as query_text
+from toolkit.loading.query_pages import iter_query as iter_query
 from toolkit.loading.runs import load_runs as load_runs
 from toolkit.loading.vectors import fetch_vectors as fetch_vectors
 from toolkit.loading.vectors import iter_vectors as iter_vectors

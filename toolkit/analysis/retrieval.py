@@ -128,9 +128,19 @@ def _recalled(found: list[Any], exact: list[Any], k: int) -> float:
     return min(wanted, len(good.intersection(found[:k]))) / wanted
 
 
-def _interval(values: _Floats, seed: int) -> tuple[float, float]:
+def paired_difference(first: _Floats, second: _Floats, *, seed: int = 0) -> tuple[float, float, float]:
+    """The mean of first minus second over queries, each between -1 and 1, with its 95 % interval."""
+    values = first - second
+    if not values.size:
+        return float("nan"), float("nan"), float("nan")
+    mean = float(values.mean())
+    low, high = _interval(values, seed, least=-1.0)
+    return mean, min(low, mean), max(high, mean)
+
+
+def _interval(values: _Floats, seed: int, *, least: float = 0.0) -> tuple[float, float]:
     rng = np.random.default_rng([seed, 1])  # another stream than that of data made with the same seed
-    known = np.append(values, [0.0, 1.0])
+    known = np.append(values, [least, 1.0])
     shape = np.append(np.ones(values.size), [_PRIOR, _PRIOR])
     means = np.empty(_DRAWS)
     for start in range(0, _DRAWS, 500):
@@ -294,8 +304,8 @@ def fuse(
         Each best first, of ids, or of pairs of id and score; ``DBSF`` needs scores.
     method : {"RRF", "DBSF"}
         Reciprocal rank fusion (Cormack et al., 2009) sums ``1 / (k + rank)``, ranks counted from 1.
-        Distribution-based score fusion sums scores that are brought between 0 and 1 by the mean and three
-        standard deviations of each leg.
+        Distribution-based score fusion sums scores that are scaled so that, in each leg, three standard
+        deviations below the mean are 0 and three above it are 1; equal scores are 0.5.
     k : int
         The constant of ``RRF``, at least 1.
 
@@ -353,8 +363,9 @@ def _leg(leg: list[Any], method: str) -> tuple[list[Any], _Floats]:
 
 
 def _brought(values: _Floats) -> _Floats:
-    """Scores between 0 and 1, by three standard deviations around their mean."""
-    spread = float(values.std()) if values.size else 0.0
-    if spread < 1e-12:  # noqa: PLR2004 - the rounding of equal scores
+    """Scores scaled by their mean and three standard deviations; outliers are outside 0 to 1."""
+    # scores that are all the same deviate by rounding errors at most, which would decide everything
+    if not values.size or np.ptp(values) <= 1e-12 * np.abs(values).max():
         return np.full(values.size, 0.5)
-    return np.asarray(np.clip((values - (values.mean() - 3 * spread)) / (6 * spread), 0, 1), dtype=np.float64)
+    spread = 3 * float(values.std())
+    return np.asarray((values - (values.mean() - spread)) / (2 * spread), dtype=np.float64)

@@ -83,7 +83,7 @@ def upsert_vectors(
     _check_namespace(namespace)
     options = LoadOptions(progress=progress)
     total = len(rows) if isinstance(rows, Sized) and not isinstance(rows, Mapping) else None
-    wire = wire_rows(rows, service, namespace=namespace)
+    wire = RowEncoder(service, namespace).rows(rows)
     sent = 0
     with (
         Transport.to(service, "vector") as transport,
@@ -146,7 +146,7 @@ def update_vectors(
     _check_namespace(namespace)
     options = LoadOptions(progress=progress)
     choice("metadata_update_mode", metadata_update_mode, ("OVERWRITE", "PATCH"))
-    wire = list(wire_rows(rows, service, namespace=namespace, update=metadata_update_mode))
+    wire = list(RowEncoder(service, namespace, metadata_update_mode).rows(rows))
     updated, absent = 0, []
     with (
         Transport.to(service, "vector") as transport,
@@ -243,21 +243,32 @@ _NAMES: Final = (
 """Names in a row; the last four are columns of `load_vectors`."""
 
 
-def wire_rows(
-    rows: Any, service: Service, *, namespace: str | None = None, update: str | None = None
-) -> Iterator[WireRow]:
-    """Rows as they are sent; InputError for the first one that cannot be. `update` is how metadata change."""
-    secrets = [
-        secret for endpoint in (service.queue, service.vector) if endpoint for secret in endpoint.secrets
-    ]
-    masks = [service.redactor.mask(secret.reveal()) for secret in secrets]
-    for index, row in enumerate(_rows(rows)):
-        space, wire = _wire_row(f"row {index:,} of rows", row, masks, update=update is not None)
+class RowEncoder:
+    """Makes rows of one call what is sent; `update` is how metadata change, None for an upsert."""
+
+    def __init__(self, service: Service, namespace: str | None = None, update: str | None = None) -> None:
+        endpoints = [endpoint for endpoint in (service.queue, service.vector) if endpoint]
+        secrets = [secret for endpoint in endpoints for secret in endpoint.secrets]
+        self._masks = [service.redactor.mask(secret.reveal()) for secret in secrets]
+        self._namespace, self._update = namespace, update
+
+    def rows(self, rows: Any) -> Iterator[WireRow]:
+        """All rows; InputError for the first one that cannot be sent."""
+        for index, row in enumerate(_rows(rows)):
+            yield self.encode(f"row {index:,} of rows", row)
+
+    def encode(self, name: str, row: Mapping[str, Any]) -> WireRow:
+        """One row; InputError, which names it, where it cannot be sent."""
+        space, wire = _wire_row(name, row, self._masks, update=self._update is not None)
         operation = "upsert" if {"vector", "sparseVector"} & wire.keys() else "upsert-data"
-        if update is not None and "metadata" in wire:
-            wire["metadataUpdateMode"] = update
+        if self._update is not None and "metadata" in wire:
+            wire["metadataUpdateMode"] = self._update
         body = msgspec.Raw(msgspec.json.encode(wire))
-        yield WireRow(space if namespace is None else namespace, operation, body)
+        return WireRow(space if self._namespace is None else self._namespace, operation, body)
+
+    def namespace_of(self, row: Mapping[str, Any]) -> str:
+        """Where a row goes."""
+        return (row.get("namespace") or "") if self._namespace is None else self._namespace
 
 
 def _rows(rows: Any) -> Iterator[Mapping[str, Any]]:

@@ -40,7 +40,7 @@ def query(
     exclude_self: bool | None = None,
     top_k: int | None = None,
     filter: str | MetadataFilter | None = None,  # noqa: A002 - the service's own name
-    namespace: str | None = None,
+    namespace: str | Sequence[str] | None = None,
     include_metadata: bool | None = None,
     include_vectors: bool | None = None,
     include_data: bool | None = None,
@@ -70,7 +70,9 @@ def query(
         At most this many hits a query. A selective filter can return fewer.
     filter : str or MetadataFilter, default ""
         Metadata filter in the service's language, such as ``"city = 'Izmir' AND year >= 2024"``.
-    namespace : str, default ""
+    namespace : str or sequence of str, default ""
+        Of several, the best hits of all of them together; a query by `id` takes the vector from the first
+        that has it.
     include_metadata, include_vectors, include_data : bool, default False
         What comes with each hit.
     weighting_strategy : {"IDF"}, optional
@@ -82,9 +84,9 @@ def query(
     -------
     pandas.DataFrame
         One row a hit: ``query`` (Int64, the number of the query in the batch, from 0), ``rank`` (Int64, from
-        1), ``id`` (str), ``score`` (float64), and what was included: ``vector``, ``sparse_indices``,
-        ``sparse_values``, ``metadata`` (JSON text), ``data`` (str). ``attrs["queries"]`` holds the
-        queries.
+        1), ``namespace`` (str, where several are passed), ``id`` (str), ``score`` (float64), and what was
+        included: ``vector``, ``sparse_indices``, ``sparse_values``, ``metadata`` (JSON text), ``data``
+        (str). ``attrs["queries"]`` holds the queries.
 
     Raises
     ------
@@ -117,6 +119,10 @@ def query(
     (5, False)
     """
     endpoint_of(service, "vector")
+    several = None
+    if namespace is not None and not isinstance(namespace, str):
+        several = list(dict.fromkeys(_some("namespace", namespace, empty=True)))
+        namespace = None
     options = _given(
         exclude_self=exclude_self,
         top_k=top_k,
@@ -138,10 +144,12 @@ def query(
             next_step="To search by text, use query_text.",
         )
     if queries is not None:
-        return _hits(service, [replace(item, **options) for item in _ready(queries)])
-    if id is not None:
-        return _hits(service, [VectorQuery(id=item, **options) for item in _some("id", id, column="id")])
-    return _hits(service, [VectorQuery(vector=item, sparse=sparse, **options) for item in _several(vector)])
+        wanted = [replace(item, **options) for item in _ready(queries)]
+    elif id is not None:
+        wanted = [VectorQuery(id=item, **options) for item in _some("id", id, column="id")]
+    else:
+        wanted = [VectorQuery(vector=item, sparse=sparse, **options) for item in _several(vector)]
+    return _hits(service, wanted, several)
 
 
 def query_text(
@@ -210,17 +218,58 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _hits(service: Service, queries: list[VectorQuery]) -> pd.DataFrame:
-    frame, mistakes = run_queries(service, queries)
+def _hits(service: Service, queries: list[VectorQuery], namespaces: list[str] | None = None) -> pd.DataFrame:
+    if namespaces is None:
+        frame, mistakes = run_queries(service, queries)
+    else:
+        frame, mistakes = _across(service, queries, namespaces)
     for message in mistakes:
         warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
     return frame
 
 
+def _across(
+    service: Service, queries: list[VectorQuery], namespaces: list[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """The best hits of several namespaces together, equal scores in the order of the namespaces."""
+    homes: list[str | None] = [None] * len(queries)
+    asked = list(queries)
+    with Transport.to(service, "vector") as transport:
+        for number, item in enumerate(queries):
+            if item.id is None:
+                continue
+            for position, name in enumerate(namespaces):
+                try:
+                    (asked[number],) = with_vectors(transport, [replace(item, namespace=name)])
+                except InputError:
+                    if position == len(namespaces) - 1:
+                        raise
+                else:
+                    homes[number] = name
+                    break
+    parts, mistakes = [], []
+    for name in namespaces:
+        frame, said = run_queries(service, [replace(item, namespace=name) for item in asked])
+        own = [homes[number] == name and queries[number].exclude_self for number in frame["query"]]
+        same = [queries[number].id == key for number, key in zip(frame["query"], frame["id"], strict=True)]
+        frame.insert(2, "namespace", pd.Series([service.redactor.own(name)] * len(frame), dtype="str"))
+        parts.append(frame[~(np.array(own, dtype=bool) & np.array(same, dtype=bool))])
+        mistakes += said
+    hits = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    hits = hits.sort_values(["query", "score"], ascending=[True, False], kind="stable", ignore_index=True)
+    hits["rank"] = (hits.groupby("query").cumcount() + 1).astype(hits["rank"].dtype)
+    limits = np.array([item.top_k for item in queries])
+    kept = hits[hits["rank"].to_numpy() <= limits[hits["query"].to_numpy(dtype=np.intp)]]
+    hits = kept.reset_index(drop=True)
+    scopes = [item.scope() | {"namespace": namespaces} for item in queries]
+    hits.attrs = {"queries": masked_value(scopes)}
+    return hits, [] if len(hits) else mistakes
+
+
 def run_queries(service: Service, queries: list[VectorQuery]) -> tuple[pd.DataFrame, list[str]]:
     """The hits of some queries; where there are none, which namespace or metadata field is not there."""
     with Transport.to(service, "vector") as transport:
-        responses = query_bytes(transport, _with_vectors(transport, queries))
+        responses = query_bytes(transport, with_vectors(transport, queries))
         empty = not any(response.strip(b" []\n") for response in responses)
         mistakes = _mistakes(transport, queries) if empty else []
     table = decode_hits(
@@ -261,7 +310,7 @@ def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
     return [f"No vector matches: of the first {len(metadata):,}, {item}" for item in unknown]
 
 
-def _with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[VectorQuery]:
+def with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[VectorQuery]:
     """The queries, those by id with the vectors of these ids instead."""
     wanted: dict[str, dict[str, None]] = {}
     for item in queries:
@@ -321,8 +370,8 @@ def _without_selves(table: pa.Table, queries: list[VectorQuery]) -> pa.Table:
     return table.filter(pa.array(keep, pa.bool_()))
 
 
-def _some(name: str, value: object, column: str | None = None) -> list[str]:
-    result = texts(name, value, column=column)
+def _some(name: str, value: object, column: str | None = None, *, empty: bool = False) -> list[str]:
+    result = texts(name, value, column=column, empty=empty)
     if not result:
         raise wrong(name, value, "at least one text")
     return result

@@ -1,0 +1,396 @@
+"""Dense and sparse search and their fusions side by side: do they agree, and does fusing help."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from toolkit.analysis.results import frame_table
+from toolkit.analysis.retrieval import fuse, paired_difference
+from toolkit.analysis.selection import typed_frame
+from toolkit.analysis.wording import counted, percent
+from toolkit.arguments import shown, text, unmasked, whole, wrong
+from toolkit.client.vectors import index_info
+from toolkit.errors import InputError, UnexpectedResultWarning
+from toolkit.filters.query import VectorQuery
+from toolkit.loading.queries import run_queries
+from toolkit.plots.difference_intervals import draw_differences
+from toolkit.plots.style import ThemeName
+from toolkit.settings.service import Service
+
+_DOING: Final = "comparing fusions"
+_AT_ONCE: Final = 20  # queries a request: each returns up to `depth` hits
+_SYSTEMS: Final = ("dense", "sparse", "RRF", "DBSF")
+_MEASURES: Final = ("ndcg", "mrr", "recall")
+_ROUNDING: Final = 1e-4  # relative difference of scores: those of the legs are rounded to float32
+_RECONCILED: Final = 0.99
+
+FusionQueries: TypeAlias = str | VectorQuery | Iterable[str | VectorQuery]
+_Ranking: TypeAlias = list[tuple[str, float]]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class FusionComparison:
+    """Dense, sparse and fused results of the same queries; made by `compare_fusion`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a query and an id that is among the first ``k`` of any ranking: ``query`` (Int64), ``id``,
+        ``dense_rank``, ``sparse_rank``, ``rrf_rank``, ``dbsf_rank`` (Int64, missing beyond the hits asked
+        for), ``relevance`` (float64, as judged, missing where it was not).
+    by : pandas.DataFrame
+        One row a query: ``query``, ``agreement`` (float64, the share of the first ``k`` that dense and sparse
+        have in common) and, where the query is judged, ``ndcg_dense``, ``mrr_dense``, ``recall_dense``, … of
+        each ranking (float64).
+    differences : pandas.DataFrame
+        One row a fusion, leg and measure: ``fusion``, ``leg``, ``measure``, ``queries`` (Int64),
+        ``difference``, ``low``, ``high`` (float64, the mean over queries of fusion minus leg, and its 95 %
+        interval).
+    scores : pandas.DataFrame
+        One row a fusion: ``fusion``, ``hits`` (Int64), ``same`` (float64, the share of the service's fused
+        scores that are those computed from its legs), ``largest`` (float64, the largest relative difference),
+        ``rank_base`` (Int64, for RRF: whether the service counts ranks from 0 or 1; missing where unknown).
+    k : int
+        How many hits of each ranking were compared.
+
+    Examples
+    --------
+    >>> found = compare_fusion(hybrid, ["connection refused", "disk full"])
+    >>> found.verdict.partition(";")[2]
+    " nothing is judged, so that nothing says which is better. The service's RRF and DBSF scores are ..."
+    """
+
+    frame: pd.DataFrame
+    by: pd.DataFrame
+    differences: pd.DataFrame
+    scores: pd.DataFrame
+    k: int
+
+    @property
+    def verdict(self) -> str:
+        """What fusing does to nDCG against the better leg, or that nothing is judged; and the scores."""
+        agreement = self.by["agreement"].mean()
+        shared = "nothing is found" if np.isnan(agreement) else f"share {percent(agreement)}"
+        if shared.startswith("share"):
+            shared = f"dense and sparse {shared} of their first {self.k} hits"
+        if self.differences.empty:
+            said = f"{shared}; nothing is judged, so that nothing says which is better"
+        else:
+            said = f"{'; '.join(self._judged(name) for name in ('RRF', 'DBSF'))}; {shared}"
+        return f"{said[0].upper()}{said[1:]}. {self._reconciled()}"
+
+    def _judged(self, fusion: str) -> str:
+        means = {leg: self.by[f"ndcg_{leg}"].mean() for leg in ("dense", "sparse")}
+        best = max(means, key=lambda leg: means[leg])
+        chosen = self.differences[
+            (self.differences["fusion"] == fusion)
+            & (self.differences["leg"] == best)
+            & (self.differences["measure"] == "ndcg")
+        ].iloc[0]
+        effect = "helps" if chosen["low"] > 0 else "harms" if chosen["high"] < 0 else "no difference shown"
+        return (
+            f"{fusion} against {best} alone, the better leg: {effect} (nDCG@{self.k} "
+            f"{chosen['difference']:+.3f} [{chosen['low']:+.3f}, {chosen['high']:+.3f}] over "
+            f"{counted(int(chosen['queries']), 'query').replace('querys', 'queries')})"
+        )
+
+    def _reconciled(self) -> str:
+        known = self.scores[self.scores["hits"] > 0]
+        if known.empty:
+            return "There are no fused scores to recompute."
+        good = known[known["same"] >= _RECONCILED]
+        bad = [
+            f"{row['fusion']} scores are not ({percent(row['same'])} are)"
+            for _, row in known[known["same"] < _RECONCILED].iterrows()
+        ]
+        base = good.loc[good["fusion"] == "RRF", "rank_base"].dropna()
+        counting = f", ranks counted from {base.iloc[0]}" if len(base) else ""
+        parts = (
+            [f"{' and '.join(good['fusion'])} scores are those of the legs{counting}"] if len(good) else []
+        )
+        return f"The service's {'; its '.join(parts + bad)}."
+
+    def __repr__(self) -> str:
+        tables = [part.to_string(index=False) for part in (self.differences, self.scores) if len(part)]
+        return "\n".join([self.verdict, *tables])
+
+    def _repr_html_(self) -> str:
+        html = frame_table(self.verdict, self.differences) if len(self.differences) else ""
+        caption = "Fused scores, recomputed from the legs:" if html else self.verdict
+        return html + frame_table(caption, self.scores)
+
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+        """Draw what fusing adds to nDCG of each leg, with intervals."""
+        chosen = self.differences[self.differences["measure"] == "ndcg"]
+        named = chosen.assign(name=chosen["fusion"] + " against " + chosen["leg"])
+        title, label = "What fusing adds", f"difference of nDCG@{self.k}, with the 95 % interval over queries"
+        return draw_differences(named, title, label, empty="Nothing is judged", ax=ax, theme=theme)
+
+
+def compare_fusion(
+    service: Service,
+    queries: FusionQueries,
+    judgements: pd.DataFrame | None = None,
+    *,
+    k: int = 10,
+    depth: int = 1000,
+    namespace: str = "",
+    seed: int = 0,
+) -> FusionComparison:
+    """Compare dense and sparse search with both fusions of them, on a hybrid index.
+
+    Parameters
+    ----------
+    service : Service
+        From `connect`; its index must be hybrid.
+    queries : str, VectorQuery, or iterable of them
+        Texts, where the index has models, or queries with `data`, or with both `vector` and `sparse`.
+    judgements : pandas.DataFrame, optional
+        What is relevant: `query` (the number of the query, from 0, or its text), `id`, and perhaps
+        `relevance` (a number from 0; 1 where the column is not there). Ids that are not judged count as not
+        relevant; queries without a relevant id are left out of the measures.
+    k : int
+        How many hits of each ranking are compared.
+    depth : int
+        Hits of each leg from which fusions are recomputed, at least `k`: as many as the service fuses.
+    namespace : str
+        Of the texts; a VectorQuery has its own.
+    seed : int
+        For the intervals.
+
+    Returns
+    -------
+    FusionComparison
+
+    Raises
+    ------
+    InputError
+        When the index is not hybrid, a query has not both legs, or judgements cannot be read.
+    ServiceError
+        When a request fails.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        When the index has no such namespace.
+
+    Notes
+    -----
+    nDCG has gains of ``2 ** relevance - 1`` (Burges et al., 2005). Intervals are a Bayesian bootstrap over
+    queries of the difference of each query, with half a query of +1 and half a one of -1 as its prior: one
+    query proves nothing. The better leg is chosen on the same queries, which favours it.
+
+    Examples
+    --------
+    >>> compare_fusion(service, ["connection refused"])
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: comparing fusions: got an index of the kind DENSE; expected a hybrid one. ...
+    """
+    k, seed = whole("k", k, most=1000), whole("seed", seed, least=0)
+    depth = whole("depth", depth, least=k, most=10_000)
+    wanted = _queries(queries, unmasked("namespace", text("namespace", namespace)))
+    relevance = _judgements(judgements, wanted)
+    info = index_info(service)
+    if info.kind != "HYBRID":
+        raise InputError(
+            _DOING,
+            got=f"an index of the kind {info.kind}",
+            expected="a hybrid one",
+            next_step="An index of another kind has nothing to fuse.",
+        )
+    mistakes: dict[str, None] = {}
+    found = {
+        system: _rankings(service, [_of_system(item, system, k, depth) for item in wanted], mistakes)
+        for system in _SYSTEMS
+    }
+    for message in mistakes:
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
+    by = _by(found, relevance, k)
+    return FusionComparison(
+        frame=_frame(found, relevance, k),
+        by=by,
+        differences=_differences(by, seed),
+        scores=pd.concat([_scores(found, method, k) for method in ("RRF", "DBSF")], ignore_index=True),
+        k=k,
+    )
+
+
+def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
+    listed = [queries] if isinstance(queries, str | VectorQuery) else queries
+    if isinstance(listed, bytes | dict | pd.DataFrame) or not isinstance(listed, Iterable):
+        raise wrong("queries", queries, "texts or VectorQuery values")
+    result = []
+    for number, item in enumerate(listed):
+        if isinstance(item, str):
+            known = text(f"queries at position {number}", item, empty=False)
+            item = VectorQuery(data=known, namespace=namespace)  # noqa: PLW2901
+        both = isinstance(item, VectorQuery) and (
+            item.data is not None or (item.vector is not None and item.sparse is not None)
+        )
+        if not both:
+            got = repr(item) if isinstance(item, VectorQuery) else shown(item)
+            raise InputError(
+                f"reading queries at position {number}",
+                got=got,
+                expected="a text, or a VectorQuery with data, or with both vector and sparse",
+            )
+        result.append(item)
+    if not result:
+        raise wrong("queries", queries, "at least one query")
+    return result
+
+
+def _of_system(item: VectorQuery, system: str, k: int, depth: int) -> VectorQuery:
+    """A query as one leg, or as one fusion of both."""
+    changes: dict[str, Any] = dict.fromkeys(("include_metadata", "include_vectors", "include_data"), False)
+    if system in ("RRF", "DBSF"):
+        changes |= {"top_k": k, "fusion_algorithm": system, "query_mode": None}
+    else:
+        changes |= {"top_k": depth, "fusion_algorithm": None}
+        changes |= {"query_mode": system.upper()} if item.data is not None else {}
+    if item.data is None and system in ("dense", "sparse"):
+        changes["sparse" if system == "dense" else "vector"] = None
+    return replace(item, **changes)
+
+
+def _rankings(service: Service, queries: list[VectorQuery], mistakes: dict[str, None]) -> list[_Ranking]:
+    """Ids and scores of each query; `mistakes` gets what is probably wrong where nothing is found."""
+    found: list[_Ranking] = [[] for _ in queries]
+    for start in range(0, len(queries), _AT_ONCE):
+        hits, said = run_queries(service, queries[start : start + _AT_ONCE])
+        mistakes |= dict.fromkeys(said)
+        for number, key, score in zip(hits["query"], hits["id"], hits["score"], strict=True):
+            found[start + number].append((key, score))
+    return found
+
+
+def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, float]]:
+    """For each query, the relevance of each id that was judged."""
+    result: list[dict[str, float]] = [{} for _ in queries]
+    if judgements is None:
+        return result
+    if not isinstance(judgements, pd.DataFrame) or not {"query", "id"} <= set(judgements.columns):
+        raise wrong("judgements", judgements, "a frame with the columns query, id and perhaps relevance")
+    if not judgements.columns.is_unique:
+        raise wrong("judgements", judgements, "a frame with each column once")
+    number_of = {item.data: number for number, item in reversed([*enumerate(queries)]) if item.data}
+    given = judgements["relevance"] if "relevance" in judgements else [1.0] * len(judgements)
+    for row, (name, key, value) in enumerate(zip(judgements["query"], judgements["id"], given, strict=True)):
+        number: Any = number_of.get(name) if isinstance(name, str) else name
+        is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
+        try:
+            relevance = -1.0 if isinstance(value, bool | str) else float(value)
+        except (TypeError, ValueError):
+            relevance = -1.0
+        if not is_number or not 0 <= int(number) < len(queries):
+            raise wrong(f"judgements, row {row}: query", name, "the number or text of one of the queries")
+        if not isinstance(key, str) or not 0 <= relevance <= 100:  # noqa: PLR2004 - gains are 2 to its power
+            value_shown = key if not isinstance(key, str) else value
+            raise wrong(f"judgements, row {row}", value_shown, "an id, and a relevance from 0 to 100")
+        result[int(number)][key] = relevance
+    return result
+
+
+def _frame(found: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int) -> pd.DataFrame:
+    rows: list[tuple[int, str]] = []
+    ranks: dict[str, list[int | None]] = {system: [] for system in _SYSTEMS}
+    for number, judged in enumerate(relevance):
+        places = {
+            system: {key: rank + 1 for rank, (key, _) in enumerate(found[system][number])}
+            for system in _SYSTEMS
+        }
+        ids = dict.fromkeys(key for system in _SYSTEMS for key, _ in found[system][number][:k])
+        for key in [*ids, *(key for key in judged if key not in ids and judged[key] > 0)]:
+            rows.append((number, key))
+            for system in _SYSTEMS:
+                ranks[system].append(places[system].get(key))
+    return typed_frame(
+        query=("Int64", [number for number, _ in rows]),
+        id=("str", [key for _, key in rows]),
+        **{f"{system.lower()}_rank": ("Int64", ranks[system]) for system in _SYSTEMS},
+        relevance=("float64", [relevance[number].get(key, np.nan) for number, key in rows]),
+    )
+
+
+def _by(found: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int) -> pd.DataFrame:
+    rows = []
+    for number, judged in enumerate(relevance):
+        tops = {system: [key for key, _ in found[system][number][:k]] for system in _SYSTEMS}
+        most = max(len(tops["dense"]), len(tops["sparse"]))
+        shared = len(set(tops["dense"]) & set(tops["sparse"]))
+        row: dict[str, Any] = {"query": number, "agreement": shared / most if most else np.nan}
+        if any(judged.values()):
+            for system, top in tops.items():
+                values = zip(_MEASURES, _measures(top, judged, k), strict=True)
+                row |= {f"{measure}_{system}": value for measure, value in values}
+        rows.append(row)
+    measured = [f"{measure}_{system}" for system in _SYSTEMS for measure in _MEASURES]
+    columns = ["agreement", *(measured if any(any(judged.values()) for judged in relevance) else [])]
+    return typed_frame(
+        query=("Int64", [row["query"] for row in rows]),
+        **{name: ("float64", [row.get(name, np.nan) for row in rows]) for name in columns},
+    )
+
+
+def _measures(top: list[str], judged: dict[str, float], k: int) -> tuple[float, float, float]:
+    """nDCG, reciprocal rank of the first relevant hit, and recall, all of the first `k`."""
+    gains = [2 ** judged.get(key, 0.0) - 1 for key in top]
+    best = sorted((2**value - 1 for value in judged.values()), reverse=True)[:k]
+    weights = 1 / np.log2(np.arange(2, k + 2))
+    first = next((rank for rank, gain in enumerate(gains, 1) if gain > 0), 0)
+    relevant = sum(value > 0 for value in judged.values())
+    return (
+        float(np.dot(gains, weights[: len(gains)]) / np.dot(best, weights[: len(best)])),
+        1 / first if first else 0.0,
+        sum(gain > 0 for gain in gains) / relevant,
+    )
+
+
+def _differences(by: pd.DataFrame, seed: int) -> pd.DataFrame:
+    rows: list[tuple[Any, ...]] = []
+    if "ndcg_dense" in by:
+        judged = by.dropna(subset="ndcg_dense")
+        for fusion in ("RRF", "DBSF"):
+            for leg in ("dense", "sparse"):
+                for measure in _MEASURES:
+                    pair = [judged[f"{measure}_{system}"].to_numpy() for system in (fusion, leg)]
+                    rows.append((fusion, leg, measure, len(judged), *paired_difference(*pair, seed=seed)))
+    names = ("fusion", "leg", "measure", "queries", "difference", "low", "high")
+    kinds = ("str", "str", "str", "Int64", "float64", "float64", "float64")
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    return typed_frame(
+        **{name: (kind, list(values)) for name, kind, values in zip(names, kinds, columns, strict=True)}
+    )
+
+
+def _scores(found: dict[str, list[_Ranking]], method: Any, k: int) -> pd.DataFrame:
+    """The service's fused scores against those of its legs; RRF with ranks from 1 and from 0."""
+    constants = {1: 60, 0: 59} if method == "RRF" else {None: 60}
+    errors: dict[int | None, list[float]] = {base: [] for base in constants}
+    for dense, sparse, fused in zip(found["dense"], found["sparse"], found[method], strict=True):
+        for base, constant in constants.items():
+            table = fuse([dense, sparse], method=method, k=constant)
+            expected = dict(zip(table["id"], table["score"], strict=True))
+            for key, score in fused[:k]:
+                there = expected.get(key)
+                scale = max(abs(score), 1e-9)
+                errors[base].append(np.inf if there is None else abs(there - score) / scale)
+    base = min(errors, key=lambda name: (float(np.median(errors[name] or [0.0])), -(name or 0)))
+    same = np.array(errors[base]) <= _ROUNDING
+    share = float(same.mean()) if same.size else np.nan
+    known = base if share >= _RECONCILED else None
+    return typed_frame(
+        fusion=("str", [method]),
+        hits=("Int64", [same.size]),
+        same=("float64", [share]),
+        largest=("float64", [max(errors[base], default=np.nan)]),
+        rank_base=("Int64", [known]),
+    )

@@ -1,0 +1,398 @@
+"""A snapshot of vectors stored in an index again: streamed, resumable, and compared afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyarrow.fs import FileSystem
+
+from toolkit.arguments import text, unmasked, wrong
+from toolkit.client.transport import Transport
+from toolkit.client.vectors import IndexInfo, fetch_bytes, read_info
+from toolkit.errors import InputError, SnapshotBindingError, UnexpectedResultWarning
+from toolkit.indexing.upserts import BATCH_ROWS, RowEncoder, WireRow, store_rows
+from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
+from toolkit.private_files import open_private, user_folder
+from toolkit.redaction import escape_html, visible
+from toolkit.settings.service import Service, endpoint_of
+from toolkit.snapshots.reading import scan_snapshot
+from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.vectors import decode_vectors
+
+_DOING: Final = "restoring vectors"
+_PENDING: Final = 60.0  # seconds to wait until what was stored is indexed
+_COUNTS: Final = ("rows", "verified", "missing", "different", "skipped", "extra")
+_COMPARED: Final = ("vector", "sparse_indices", "sparse_values", "metadata", "data")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class VectorRestore:
+    """What `restore_vectors` stored, compared with what the index then has.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a namespace: ``namespace``, ``rows`` (of the snapshot), ``verified`` (in the index, and the
+        same), ``missing``, ``different``, ``skipped`` (cannot be stored), ``extra`` (vectors that the index
+        counts beyond them); counts are Int64.
+    problems : pandas.DataFrame
+        One row a vector that is not verified: ``namespace``, ``id``, ``problem``.
+    resumed_at : int
+        How many rows an earlier, interrupted call had stored.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = tk.export_vectors(service, f"{folder}/vectors", namespace="runbooks", progress=False)
+    ...     restored = restore_vectors(service, f"{folder}/vectors", progress=False)
+    >>> restored.verdict
+    'All 1,000 vectors of the snapshot are in the index, compared one by one.'
+    """
+
+    frame: pd.DataFrame
+    problems: pd.DataFrame
+    resumed_at: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row of the snapshot is in the index, and the same."""
+        return self.problems.empty
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        total, same = int(self.frame["rows"].sum()), int(self.frame["verified"].sum())
+        if self.complete:
+            return f"All {total:,} vectors of the snapshot are in the index, compared one by one."
+        wrong_ones = ", ".join(
+            f"{count:,} {name}"
+            for name in ("missing", "different", "skipped")
+            if (count := int(self.frame[name].sum()))
+        )
+        return f"{same:,} of {total:,} vectors of the snapshot are in the index: {wrong_ones}; see .problems."
+
+    def __repr__(self) -> str:
+        shown = self.frame.replace({"namespace": {"": "(default)"}})
+        return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}")
+
+    def _repr_html_(self) -> str:
+        shown = self.frame.replace({"namespace": {"": "(default)"}}).astype(object)
+        head = "".join(f'<th scope="col">{name}</th>' for name in shown.columns)
+        rows = "".join(
+            f'<tr><th scope="row" style="text-align:left">{escape_html(visible(str(name)))}</th>'
+            f"{''.join(f'<td>{count:,}</td>' for count in counts)}</tr>"
+            for name, *counts in shown.itertuples(index=False)
+        )
+        said = escape_html(self.verdict)
+        return f"<p>{said}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def restore_vectors(
+    service: Service,
+    snapshot: str | os.PathLike[str] | ds.Dataset,
+    *,
+    namespace: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: ProgressOption = None,
+    filesystem: FileSystem | None = None,
+) -> VectorRestore:
+    """Store a snapshot of vectors in an index, and compare the index with it.
+
+    Interrupted, or even killed, the same call continues after the last stored batch. Nothing is removed:
+    vectors that the snapshot does not have stay, and are counted.
+
+    Parameters
+    ----------
+    service : Service
+    snapshot : str, path or pyarrow.dataset.Dataset
+        What `export_vectors` or `write_snapshot` wrote vectors to, or what `scan_snapshot` returns for it.
+    namespace : str, optional
+        Where all rows go. Default: the namespace that each comes from.
+    checkpoint : str or path, optional
+        The file that remembers how far it is; removed at the end. Default: one in the user's data folder, for
+        this snapshot and index.
+    progress : bool or callable, optional
+        As in `load_vectors`; rows are counted when they are stored, and again when they are compared.
+    filesystem : pyarrow.fs.FileSystem, optional
+        Where the path is, if not on the local disk.
+
+    Returns
+    -------
+    VectorRestore
+        Counts by namespace, and which vectors are missing or differ.
+
+    Raises
+    ------
+    InputError
+        When the snapshot has no vectors, or those of another dimension than the index.
+    SnapshotBindingError
+        When the checkpoint belongs to another snapshot, index or namespace.
+    SnapshotError
+        When there is no such snapshot.
+    ServiceError
+        When a request fails; a note on the error says that the same call continues.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        When not every vector is in the index afterwards: rows that cannot be stored, or that changed.
+
+    Notes
+    -----
+    Memory does not depend on the size of the snapshot. Rows are compared by fetching them again: numbers as
+    float32, metadata as JSON values, data as text. Rows that were stored without a usable vector, and texts
+    in which our own token is masked, cannot be stored; they are skipped, and listed.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = tk.export_vectors(service, f"{folder}/vectors", namespace="runbooks", progress=False)
+    ...     restored = restore_vectors(service, f"{folder}/vectors", namespace="copy", progress=False)
+    >>> restored.frame[["namespace", "rows", "verified", "extra"]]
+      namespace  rows  verified  extra
+    0      copy  1000      1000      0
+    >>> tk.delete_namespace(service, "copy", confirm=True)
+    1000
+    """
+    endpoint = endpoint_of(service, "vector")
+    options = LoadOptions(progress=progress)
+    if namespace is not None:
+        unmasked("namespace", text("namespace", namespace))
+    dataset = _dataset(snapshot, filesystem)
+    total = dataset.count_rows()
+    binding = _binding(dataset, total, endpoint.url, namespace)
+    stored = _RestoreCheckpoint(checkpoint, binding)
+    start = stored.read()
+    encoder = RowEncoder(service, namespace)
+    with (
+        Transport.to(service, "vector") as transport,
+        ProgressBar(options.progress, title="restoring", unit="vectors", total=2 * total) as bar,
+    ):
+        _check_dimension(dataset, read_info(transport))
+        bar.add(start)
+        done = start
+        try:
+            for batch in _batches(dataset, start):
+                rows = [wire for wire, _ in _encoded(encoder, batch) if wire is not None]
+                for _ in store_rows(transport, rows):
+                    pass
+                done += batch.num_rows
+                stored.write(done)
+                bar.add(batch.num_rows)
+        except (Exception, KeyboardInterrupt) as error:
+            error.add_note(f"The first {done:,} of {total:,} rows are stored: the same call continues there.")
+            raise
+        _wait_until_indexed(transport)
+        result = _compared(service, transport, dataset, encoder, bar, start)
+    stored.remove()
+    if not result.complete:
+        warnings.warn(result.verdict, UnexpectedResultWarning, stacklevel=2)
+    return result
+
+
+def _dataset(snapshot: Any, filesystem: FileSystem | None) -> ds.Dataset:
+    if not isinstance(snapshot, str | os.PathLike | ds.Dataset):
+        raise wrong("snapshot", snapshot, "the path of a snapshot, or what scan_snapshot returns")
+    given = isinstance(snapshot, ds.Dataset)
+    try:
+        dataset: Any = snapshot if given else scan_snapshot(snapshot, filesystem=filesystem)
+    except InputError as error:
+        raise InputError(
+            f"reading snapshot ({error.doing})", got=error.got, expected=error.expected
+        ) from None
+    absent = [name for name in ("namespace", "id", "vector") if name not in dataset.schema.names]
+    if absent:
+        raise InputError(
+            f"{_DOING}, reading snapshot",
+            got=f"one without the columns {', '.join(absent)}",
+            expected="a snapshot of vectors",
+            next_step="export_vectors writes one.",
+        )
+    return dataset
+
+
+def _binding(dataset: ds.Dataset, rows: int, url: str, namespace: str | None) -> str:
+    files = [Path(path).name for path in getattr(dataset, "files", ())]
+    return hashlib.sha256(json.dumps([files, rows, url, namespace]).encode()).hexdigest()
+
+
+def _check_dimension(dataset: ds.Dataset, info: IndexInfo) -> None:
+    kind = dataset.schema.field("vector").type
+    dimension = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
+    if dimension and info.dimension and dimension != info.dimension:
+        raise InputError(
+            _DOING,
+            got=f"a snapshot of vectors of {dimension:,} dimensions",
+            expected=f"the {info.dimension:,} of the index",
+        )
+
+
+class _RestoreCheckpoint:
+    """How many rows are stored, in a file that is replaced atomically."""
+
+    def __init__(self, path: str | os.PathLike[str] | None, binding: str) -> None:
+        if path is not None and not isinstance(path, str | os.PathLike):
+            raise wrong("checkpoint", path, "the path of a file, or None")
+        named = path is not None and os.fspath(path)
+        if path is not None and (not named or "\0" in str(named)):
+            raise wrong("checkpoint", path, "the path of a file, or None")
+        folder = user_folder("data") / "restores"
+        self._path = folder / f"{binding[:32]}.json" if path is None else Path(path)
+        self._binding = binding
+
+    def read(self) -> int:
+        """Rows stored by an earlier call; 0 without a checkpoint."""
+        try:
+            with os.fdopen(open_private(self._path, os.O_RDONLY), "rb") as file:
+                found = json.loads(file.read())
+            rows, binding = int(found["rows"]), str(found["binding"])
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise self._unusable(f"{type(error).__name__}") from None
+        if binding != self._binding:
+            raise SnapshotBindingError(
+                f"continuing to restore from the checkpoint {str(self._path)!r}",
+                got="one of another snapshot, index or namespace",
+                expected="the one of this call",
+                next_step="Name another file, or remove this one to begin anew.",
+            )
+        return rows
+
+    def write(self, rows: int) -> None:
+        """Remember that so many rows are stored."""
+        content = json.dumps({"rows": rows, "binding": self._binding}).encode()
+        partial = self._path.with_name(f"{self._path.name}.partial")
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with os.fdopen(open_private(partial, os.O_WRONLY | os.O_CREAT), "wb") as file:
+                file.truncate()
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self._path)
+        except (OSError, ValueError) as error:
+            raise self._unusable(f"{type(error).__name__}") from None
+
+    def remove(self) -> None:
+        """Everything is stored and compared."""
+        self._path.unlink(missing_ok=True)
+
+    def _unusable(self, got: str) -> InputError:
+        return InputError(
+            f"using the checkpoint {str(self._path)!r}",
+            got=got,
+            expected="a file of this user that can be written and read",
+            next_step="Name another file with checkpoint=, or remove this one to begin anew.",
+        )
+
+
+def _batches(dataset: ds.Dataset, start: int = 0) -> Iterator[pa.RecordBatch]:
+    """The rows of a dataset in order, without the first `start`; files before them are not opened."""
+    for fragment in dataset.get_fragments():
+        rows = fragment.count_rows()
+        if start >= rows:
+            start -= rows
+            continue
+        for batch in fragment.to_batches(schema=dataset.schema, batch_size=BATCH_ROWS, batch_readahead=2):
+            skipped = min(start, batch.num_rows)
+            start -= skipped
+            if batch.num_rows > skipped:
+                yield batch.slice(skipped)
+
+
+def _encoded(
+    encoder: RowEncoder, batch: pa.RecordBatch
+) -> Iterator[tuple[WireRow | None, tuple[dict[str, Any], str]]]:
+    """Each row as it is sent, None where it cannot be, with the row and the reason."""
+    for row in batch.to_pylist():
+        try:
+            yield encoder.encode("a row of the snapshot", row), (row, "")
+        except InputError as error:
+            yield None, (row, f"cannot be stored: {row['vector_problem'] or error}"[:200])
+
+
+def _wait_until_indexed(transport: Transport) -> None:
+    until = time.monotonic() + _PENDING
+    while read_info(transport).pending_count and time.monotonic() < until:
+        time.sleep(0.5)
+
+
+def _compared(
+    service: Service,
+    transport: Transport,
+    dataset: ds.Dataset,
+    encoder: RowEncoder,
+    bar: ProgressBar,
+    resumed_at: int,
+) -> VectorRestore:
+    """Fetch every row of the snapshot from the index, and compare."""
+    mask = ColumnMasker(service.redactor)
+    counts: dict[str, Counter[str]] = {}
+    problems: list[tuple[str, str, str]] = []
+    for batch in _batches(dataset):
+        expected: dict[str, dict[str, dict[str, Any]]] = {}
+        for wire, (row, reason) in _encoded(encoder, batch):
+            space = encoder.namespace_of(row)
+            counts.setdefault(space, Counter())["rows"] += 1
+            if wire is None:
+                counts[space]["skipped"] += 1
+                problems.append((space, str(row["id"]), reason))
+            else:
+                expected.setdefault(space, {})[row["id"]] = row
+        for space, rows in expected.items():
+            raw = fetch_bytes(transport, namespace=space, ids=list(rows))
+            found = mask.table(decode_vectors(raw, namespace=space, dimension=None)).to_pylist()
+            there = {row["id"]: row for row in found}
+            for key, row in rows.items():
+                kind, said = _difference(row, there.get(key))
+                counts[space][kind] += 1
+                if said:
+                    problems.append((space, key, said))
+        bar.add(batch.num_rows)
+    info = read_info(transport)
+    for space, count in counts.items():
+        there_now = info.namespaces.get(space, 0)
+        count["extra"] = max(0, there_now - count["verified"] - count["different"])
+    names = sorted(counts)
+    frame = pd.DataFrame(
+        {"namespace": pd.Series(map(service.redactor.own, names), dtype="str")}
+        | {name: pd.Series([counts[space][name] for space in names], dtype="Int64") for name in _COUNTS}
+    )
+    listed = pd.DataFrame(sorted(problems), columns=["namespace", "id", "problem"], dtype="str")
+    return VectorRestore(frame, listed, resumed_at)
+
+
+def _difference(row: dict[str, Any], found: dict[str, Any] | None) -> tuple[str, str]:
+    """What is counted of a row, and what is wrong with it."""
+    if found is None:
+        return "missing", "not in the index"
+    differing = [
+        name
+        for name in _COMPARED
+        if (row.get(name) or None) != (found[name] or None)
+        and not (name == "metadata" and _as_json(row.get(name)) == _as_json(found[name]))
+    ]
+    return ("different", f"differs in {', '.join(differing)}") if differing else ("verified", "")
+
+
+def _as_json(metadata: str | None) -> str | None:
+    """Metadata in one spelling: 1 and 1.0 stay different, as true and 1 do."""
+    try:
+        return None if metadata is None else json.dumps(json.loads(metadata), sort_keys=True)
+    except (ValueError, RecursionError):
+        return metadata
