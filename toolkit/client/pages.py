@@ -32,26 +32,16 @@ from toolkit.errors import MalformedResponseError
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """One page of a listing.
+    """One page of a listing: `rows` is a JSON array, undecoded.
 
-    Attributes
-    ----------
-    rows : bytes
-        A JSON array, undecoded; of a DLQ listing mostly the complete response, with the array under
-        ``messages``.
-    cursor : str or None
-        Of the next page; None at the end (absent, null and empty all are the end).
-    size : int
-        Bytes of the response's body.
-    cut : tuple of memoryview
-        The JSON of the dense vectors that were cut out of the `rows` of a range.
+    Of a DLQ listing it is mostly the complete response, with the array under ``messages``.
     """
 
     rows: bytes = field(repr=False)
-    cursor: str | None
-    size: int
+    cursor: str | None  # of the next page; None at the end (absent, null and empty all are the end)
+    size: int  # bytes of the response's body
     tries: int
-    cut: tuple[memoryview, ...] = field(default=(), repr=False)
+    cut: tuple[memoryview, ...] = field(default=(), repr=False)  # JSON of dense vectors cut out of `rows`
 
     @property
     def is_empty(self) -> bool:

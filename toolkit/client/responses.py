@@ -29,25 +29,17 @@ _SHOWN: Final = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request below a base address.
+    """A request below a base address."""
 
-    Attributes
-    ----------
-    doing : str
-        Its purpose, as the start of an error's sentence.
-    path : str
-        Below the base address; starts with a slash, already quoted.
-    repeatable : bool
-        Whether sending it twice does no harm. Others are not retried once they may have arrived.
-    """
-
-    doing: str
+    doing: str  # its purpose, as the start of an error's sentence
     method: str
-    path: str
+    path: str  # starts with a slash, already quoted
     query: tuple[tuple[str, str], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = field(default=None, repr=False)
-    repeatable: bool = True
+    repeatable: bool = (
+        True  # sending it twice does no harm; others are not retried once they may have arrived
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

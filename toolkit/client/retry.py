@@ -43,28 +43,14 @@ _KINDS: Final[dict[int, tuple[type[ResponseError], str | None]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How often and how long one request is tried.
-
-    Attributes
-    ----------
-    tries : int
-        How often a request is sent at most.
-    total : float
-        Seconds that all tries and delays of one request may take together.
-    deadline : float
-        Seconds for one complete response, head and body.
-    first_delay, longest_delay : float
-        Seconds of our own backoff before jitter, which shortens each delay by up to half.
-    most_bytes : int
-        Bytes of a response after decompression.
-    """
+    """How often and how long one request is tried; times are in seconds."""
 
     tries: int = 8
-    total: float = 180.0
-    deadline: float = 60.0
-    first_delay: float = 0.25
+    total: float = 180.0  # of all tries and delays of a request
+    deadline: float = 60.0  # of one complete response, head and body
+    first_delay: float = 0.25  # our own backoff, before jitter shortens it by up to half
     longest_delay: float = 4.0
-    most_bytes: int = 512 * 1024 * 1024
+    most_bytes: int = 512 * 1024 * 1024  # of a response after decompression
 
     def delay_before(self, try_number: int, error: ServiceError, random: Random) -> float:
         """Seconds before try `try_number` (the second try is 2): the service's delay, or our own backoff."""

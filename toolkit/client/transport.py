@@ -95,22 +95,10 @@ class RateLimiter(Protocol):
 
 
 class Transport:
-    """Sends requests to one base address, from any number of threads.
+    """Sends requests to one base address, from any number of threads; the token is that of the endpoint.
 
-    Parameters
-    ----------
-    redactor : Redactor
-        Masks the texts of errors.
-    endpoint : Endpoint, optional
-        Whose token is sent. Default: none is (an application's own endpoint).
-    limiter : RateLimiter, optional
-        Waiting for it does not count towards the policy's total.
-    connections : int
-        Idle connections kept open at most. More concurrent requests open more.
-    sleep, monotonic : callable
-        In seconds. The default sleep ends early when the transport is closed.
-    seed : int, optional
-        Seed of the jitter.
+    Waiting for the limiter does not count towards the policy's total. `connections` are the idle ones kept
+    open. The default sleep ends early when the transport is closed. `seed` is that of the jitter.
     """
 
     def __init__(
@@ -201,15 +189,8 @@ class Transport:
         keep nor change it; a retry starts again. Once it returns True, it is not called any more for this
         try, and the rest is read faster.
 
-        Raises
-        ------
-        ResponseError
-            The service responded with an error status; the class says which.
-        MalformedResponseError
-            No response could be read, also after retries.
-        TransportError, DeadlineError
-            No complete response arrived, also after retries; or the transport was closed meanwhile.
-        RedirectError, ProtocolError
+        Raises a ServiceError: of an error status, or because no complete response came or could be read, also
+        after retries, or the transport was closed.
         """
         spent = 0.0
         for number in range(1, self.policy.tries + 1):

@@ -276,10 +276,7 @@ class Load:
     ) -> pd.DataFrame:
         """Read everything into one frame, with its receipt; `after_batch` is called when a batch was kept.
 
-        Raises
-        ------
-        IncompleteLoadError
-            When the load ends early; what was read is its `.partial`.
+        What was read before an early end is the IncompleteLoadError's `.partial`.
         """
         read: list[Batch] = []
         later: list[Batch] = []

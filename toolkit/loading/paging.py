@@ -51,13 +51,7 @@ class CursorHistory:
         self._seen: set[bytes] = set()
 
     def follow(self, before: str | None, after: str | None, *, what: str, page: int) -> None:
-        """The page with this number, at the cursor `before`, has named `after` as the next.
-
-        Raises
-        ------
-        CursorLoopError
-            When the walk has been at `after`.
-        """
+        """A page at `before` names `after` as the next: CursorLoopError where that was read."""
         if before is not None:
             self._seen.add(_digest(before))
         if after is not None and _digest(after) in self._seen:
@@ -77,13 +71,7 @@ class Idleness:
     pages: int = field(default=0, init=False)
 
     def page(self, *, new: bool, seen: int) -> None:
-        """Record a page, with or without new rows, after so many rows.
-
-        Raises
-        ------
-        CursorLoopError
-            When no end can be expected any more.
-        """
+        """Record a page after so many rows: CursorLoopError when no end can be expected any more."""
         self.pages = 0 if new else self.pages + 1
         if self.pages > MOST_IDLE + IDLE_EACH * seen:
             raise CursorLoopError(
