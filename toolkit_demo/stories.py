@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
+
+import msgspec
 
 from toolkit.errors import InputError
 
@@ -36,8 +38,7 @@ ODDITIES: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Occurrence:
+class Occurrence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One failure of the sample; ids and invented values are derived from its `number`.
 
     `at` is milliseconds before now, `workflow` the path below the sample application's address, `state` that
@@ -45,11 +46,11 @@ class Occurrence:
     """
 
     number: int
-    at: int
+    at: int = 0
     story: str
     workflow: str
     cause: str
-    retries: int
+    retries: int = 0
     ip: str
     flow: str | None = None
     state: str | None = None
@@ -63,21 +64,17 @@ class Occurrence:
 
     def to_row(self) -> dict[str, Any]:
         """JSON-able values, without empty ones."""
-        plain = {
-            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
-        }
-        return {name: value for name, value in plain.items() if value}
+        row: dict[str, Any] = msgspec.to_builtins(self)
+        return row
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Occurrence:
         """The occurrence of `to_row`; an `InputError` for other names."""
-        names = {item.name for item in fields(cls)}
-        if not set(row) <= names:
-            expected = f"names out of {', '.join(sorted(names))}"
-            raise InputError("reading a sample row", got=", ".join(row), expected=expected)
-        values: dict[str, Any] = {"at": 0, "retries": 0}
-        values |= {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
-        return cls(**values)
+        try:
+            return msgspec.convert(row, cls)
+        except msgspec.ValidationError as error:
+            expected = f"names out of {', '.join(cls.__struct_fields__)}"
+            raise InputError("reading a sample row", got=str(error), expected=expected) from None
 
 
 @dataclass(frozen=True, kw_only=True)
