@@ -32,6 +32,7 @@ from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.transaction import Transaction, WriteOptions, begin
 from toolkit.tables import schemas
 from toolkit.tables.frames import checked_frame, to_table
+from toolkit.tables.text import is_clean
 from toolkit.tables.vector_dtype import VectorDtype, missing
 
 _ROWS: Final = 1_000  # so that row groups do not become much larger than they should
@@ -346,7 +347,7 @@ def _schema_of(frame: pd.DataFrame) -> pa.Schema:
     Types are never guessed from values; a column of objects is kept where all of them are text or missing.
     """
     names = list(frame.columns)
-    invalid = [name for name in names if not isinstance(name, str) or not _is_utf8(name)]
+    invalid = [name for name in names if not isinstance(name, str) or not is_clean(name)]
     repeated = sorted({name for name in names if names.count(name) > 1} - set(invalid))
     if invalid or repeated or not names:
         raise InputError(
@@ -365,15 +366,6 @@ def _schema_of(frame: pd.DataFrame) -> pa.Schema:
         if names == schema.names and found.types == schema.types:
             return schema
     return found
-
-
-def _is_utf8(text: str) -> bool:
-    """Whether a text can be written as UTF-8: one with a lone surrogate cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _type(column: pd.Series[Any]) -> pa.DataType:
