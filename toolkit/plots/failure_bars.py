@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import numpy as np
@@ -36,6 +36,7 @@ from toolkit.plots.axis import (
 )
 from toolkit.plots.plot_text import say
 from toolkit.plots.style import HATCHES, Theme, ThemeName, documented, drawing, theme_named
+from toolkit.times import DAY_MS, milliseconds
 
 _SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}
 _MERGED: Final = 8
@@ -202,7 +203,6 @@ def _left_out(found: FailureDelays) -> str:
     return f"\n({counted(found.left_out, 'failure')} without both times)" if found.left_out else ""
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WIDE = 5.0  # inches from which a label fits on one line
 
 
@@ -236,6 +236,7 @@ def plot_expiry(
 
     Examples
     --------
+    >>> from datetime import UTC, datetime
     >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> failed = pd.to_datetime(["2026-01-01 00:00", "2026-01-01 03:00"], utc=True)
@@ -258,7 +259,7 @@ def draw_expiry(found: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -
     if not found.total:
         heading(ax, title, theme)
         return say(ax, f"Nothing left to expire{_aside(found)}", theme)
-    start, width = (found.now - _EPOCH) / DAY, found.step / DAY
+    start, width = milliseconds(found.now) / DAY_MS, found.step / DAY
     left = start + width * np.arange(len(found.counts))
     tall = found.counts > 0
     look = theme.bar(3) | {"hatch": HATCHES[0]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -42,6 +42,7 @@ from toolkit.snapshots.row_index import (
 )
 from toolkit.snapshots.transaction import Transaction
 from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
+from toolkit.times import DAY_MS, milliseconds
 
 SMALL_BYTES: Final = PART_BYTES // 4
 """Files below this are merged."""
@@ -49,9 +50,6 @@ SMALL_BYTES: Final = PART_BYTES // 4
 MOST_FILES: Final = 8
 """Small files of the current day; days that are over have one."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_DAY: Final = 86_400_000
 _STAYS, _ADDED, _CHANGED, _GONE = range(4)
 
 
@@ -88,7 +86,7 @@ class RowComparison:
         self._transaction = transaction
         self._repair = repair
         self._index = index
-        self._now = _milliseconds(now)
+        self._now = milliseconds(now)
         self._seen: Mask = np.zeros(len(index), dtype=bool)
         files = (checkpoint.files, checkpoint.later) if checkpoint else ((), ())
         self._first, self._later = (_SpooledRows(Spool(transaction, FAILURES, some)) for some in files)
@@ -324,8 +322,8 @@ class _DayWriter:
         """Write what is to be written, and commit. `now` is in milliseconds since 1970."""
         today = day_of(now)
         files = self._files()
-        days = self.new.entries["first_seen"] // _DAY
-        new = {day_of(int(day) * _DAY): int(day) for day in np.unique(days[self.new.chosen])}
+        days = self.new.entries["first_seen"] // DAY_MS
+        new = {day_of(int(day) * DAY_MS): int(day) for day in np.unique(days[self.new.chosen])}
         for day in sorted({*files, *new}):
             chosen = self.new.chosen & (days == new[day]) if day in new else None
             self._write_day(day, files.get(day, []), chosen, most=MOST_FILES if day == today else 1)
@@ -425,16 +423,11 @@ def _mark(table: pa.Table, gone: Mask, complete_at: str | None, missed_at: str) 
     """The rows; those gone with the times between which they disappeared."""
     last_seen = table.column(FIRST_SEEN_AT).combine_chunks().cast(pa.int64())
     if complete_at:
-        last_seen = pc.max_element_wise(last_seen, _milliseconds(datetime.fromisoformat(complete_at)))
-    missed = _milliseconds(datetime.fromisoformat(missed_at))
+        last_seen = pc.max_element_wise(last_seen, milliseconds(datetime.fromisoformat(complete_at)))
+    missed = milliseconds(datetime.fromisoformat(missed_at))
     first_missed = pa.repeat(pa.scalar(missed, pa.int64()), len(table))
     for name, times in ((GONE_AFTER, last_seen), (GONE_BEFORE, first_missed)):
         column = table.schema.get_field_index(name)
         marked = pc.if_else(pa.array(gone), times.cast(TIME), table.column(name))
         table = table.set_column(column, table.schema.field(column), marked)
     return table
-
-
-def _milliseconds(time: datetime) -> int:
-    """Whole milliseconds since 1970."""
-    return (time - _EPOCH) // _MILLISECOND

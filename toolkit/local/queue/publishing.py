@@ -22,11 +22,11 @@ from toolkit.local.queue.messages import (
     new_id,
 )
 from toolkit.local.queue.sender import check_url
-from toolkit.times import duration_ms
+from toolkit.times import DAY_MS, duration_ms
 
 PREFIXES: Final = ("Service-", "Upstash-")
 MAX_RETRIES: Final = 100
-_MAX_WAIT_MS: Final = 10 * 365 * 86_400_000
+MAX_WAIT_MS: Final = 10 * 365 * DAY_MS
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 # invalid in an HTTP header value: control characters, and all beyond Latin-1
@@ -158,7 +158,7 @@ class _Scope:
         if text is None:
             return None
         duration = duration_ms(text)
-        if duration is None or duration > _MAX_WAIT_MS:
+        if duration is None or duration > MAX_WAIT_MS:
             raise self.error(key, "a duration such as 50s or 1d10h30m, of at most ten years")
         return duration
 

@@ -19,12 +19,11 @@ from toolkit.local.queue import steps
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.intake import PublishedMessage, again, enqueue, record
 from toolkit.local.queue.messages import Message, Waiting, decode_message, header_lists, new_id
-from toolkit.local.queue.publishing import Publish
+from toolkit.local.queue.publishing import MAX_WAIT_MS, Publish
 from toolkit.times import duration_ms
 
 DEFAULT_WAIT: Final = "7d"
 _EVENT_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
-_LONGEST_MS: Final = 10 * 365 * 86_400_000
 
 
 def checked_event_id(text: str) -> str:
@@ -71,7 +70,7 @@ class WaitRequest(msgspec.Struct, frozen=True, rename="camel"):
         """How long to wait at most: a duration, or seconds."""
         text = DEFAULT_WAIT if self.timeout is None else str(self.timeout)
         duration = duration_ms(text)
-        if duration is None or duration > _LONGEST_MS:
+        if duration is None or duration > MAX_WAIT_MS:
             raise ApiError(
                 400, f"timeout is not understood; got {text[:80]!r}; expected 60, 60s or 7d, up to ten years"
             )
