@@ -367,6 +367,29 @@ def test_a_snapshot_is_reported_on_as_it_is(tmp_path: Path) -> None:
     assert "expected the snapshot alone" in result.stderr
 
 
+def test_a_report_ends_with_a_status_for_what_is_new_or_worse(command, served, tmp_path: Path) -> None:
+    """4 for a group never seen before, 5 for a higher rate, as `--fail-on` says; 0 where neither is."""
+    made = command("snapshot", "failures", "kept")
+    assert made.returncode == 0, made.stderr
+    report = ("report", "--snapshot", "kept", "--retention", "30d", "--output", "out.json")
+    new = command(*report, "--fail-on", "new")
+    assert new.returncode == 4, new.stderr
+    change = json.loads((tmp_path / "out.json").read_text())["change"]
+    assert f"new since {change['since']}: {change['new_groups'][0]}" in new.stderr
+    worse = command(*report, "--fail-on", "worse")
+    assert worse.returncode == 5
+    assert "worse since" in worse.stderr
+    assert command(*report, "--fail-on", "worse", "--fail-on", "new").returncode == 4
+    compared = command(*report, "--previous", "kept", "--fail-on", "new", "--fail-on", "worse")
+    assert compared.returncode == 0, compared.stderr
+    with tk.connect(environ=served) as service:
+        failures = tk.load_failures(service, limit=20, progress=False)
+    tk.write_snapshot(failures, tmp_path / "few")
+    few = command("report", "--snapshot", "few", "--output", "few.json", "--fail-on", "worse")
+    assert few.returncode == 3, few.stderr
+    assert "nothing earlier to compare with" in few.stderr
+
+
 def test_plain_messages_are_another_kind(command, tmp_path: Path) -> None:
     """--kind messages reads the other DLQ, which the sample leaves empty."""
     result = command("snapshot", "failures", "kept", "--kind", "messages")

@@ -8,6 +8,8 @@ command lines. Exit status:
 1     an error, explained on standard error
 2     the command line is not understood
 3     done, but the load is not complete; standard error says why
+4     with ``--fail-on new``: a group of failures was never seen before
+5     with ``--fail-on worse``: failures come at a higher rate than before
 130   interrupted, by Ctrl-C or SIGTERM
 ====  ==========================================================================
 
@@ -21,7 +23,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -48,6 +50,8 @@ from toolkit.version import __version__
 DONE: Final = 0
 FAILED: Final = 1
 NOT_COMPLETE: Final = 3
+NEW: Final = 4
+WORSE: Final = 5
 INTERRUPTED: Final = 130
 
 _SERVICE_HELP: Final = """\
@@ -55,7 +59,8 @@ The service is found through the environment: TOOLKIT_QUEUE_URL and TOOLKIT_QUEU
 TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, or the public service's own QSTASH_TOKEN,
 UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN."""
 _EXIT_HELP: Final = """\
-exit status: 0 done, 1 error, 2 command line not understood, 3 load not complete, 130 interrupted"""
+exit status: 0 done, 1 error, 2 command line not understood, 3 load not complete, 4 new and 5 worse (with
+--fail-on, before 3), 130 interrupted"""
 
 LOCAL_PACKAGES: Final = "h11 httpx starlette uvicorn"
 """The packages of the extra [local], by name, which install from any source of the toolkit."""
@@ -154,6 +159,8 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     add("--previous", "a snapshot to compare with: what is new since then", metavar="DIR")
     add("--retention", "how long the service keeps failures (7d)", default="7d")
     add("--title", "title of the report")
+    what = "end with 4 when a group was never seen before, 5 when the rate is higher than before; repeatable"
+    add("--fail-on", what, action="append", default=[], choices=("new", "worse"))
     add("--limit", "read at most N failures, for a first look", type=int, metavar="N")
     _add_filters(commands.choices["report"])
 
@@ -349,7 +356,25 @@ def _report(given: argparse.Namespace) -> int:
     for path in given.output or ["failure-report.html"]:
         _say(f"wrote {report.save(path).resolve()}")
     _say(visible(report.verdict))
-    return _status(tk.receipt(failures))
+    status = _status(tk.receipt(failures))
+    return _judged(report.to_dict()["change"], given.fail_on) or status
+
+
+def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> int:
+    """The exit status of what is new or worse; 0 where neither is, or nothing earlier is known."""
+    facts = {"new": change["new_groups"], "worse": change["worse"]}
+    for name in fail_on:
+        if facts[name] is None:
+            _complain(f"--fail-on {name}: nothing earlier to compare with")
+    if "new" in fail_on and facts["new"]:
+        _complain(f"new since {change['since']}: {', '.join(facts['new'])}")
+        return NEW
+    if "worse" in fail_on and facts["worse"]:
+        expected = "" if change["expected"] is None else f" instead of {change['expected']:,.0f}"
+        grown = f"; grown: {', '.join(change['grown_groups'])}" if change["grown_groups"] else ""
+        _complain(f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}")
+        return WORSE
+    return DONE
 
 
 def _verify(given: argparse.Namespace) -> int:

@@ -79,7 +79,9 @@ ANALYSES: dict[str, Callable[[Any], Any]] = {
 
 def without_completeness(findings: dict[str, Any]) -> dict[str, Any]:
     """What a report says, but for what only a receipt knows."""
-    return {name: value for name, value in findings.items() if name not in ("verdict", "completeness")}
+    sections = [section for section in findings["sections"] if section["name"] not in ("scope", "code")]
+    known = {name: value for name, value in findings.items() if name not in ("verdict", "completeness")}
+    return known | {"sections": sections}
 
 
 def engines(frame: pd.DataFrame, folder: str) -> dict[str, Any]:

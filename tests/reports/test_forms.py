@@ -263,8 +263,9 @@ def test_order_of_the_sections(make, rows, options):
     """The verdict is first, then times, workflows and errors, the code last."""
     markup = failure_report(make(rows), make(rows[:2]), **options).to_html()
     assert re.findall("<h2>(.*?)</h2>", markup) == [
-        "When", "Worst workflows", "What expires", "Where it fails", "What it says", "At which hours",
-        "Failure functions", "Labels",
+        "When", "What expires", "Until when it can be retried", "Worst workflows", "What changed",
+        "Groups of failures", "Classes", "Seen before", "Where it fails", "What it says", "At which hours",
+        "Failure functions", "Failure functions that need a look", "Labels",
         "New compared with the earlier failures", "Scope and completeness", "The code",
     ]  # fmt: skip
     assert markup.index('class="verdict"') < markup.index("<h2>")

@@ -54,6 +54,7 @@ from toolkit.analysis.retrieval import Threshold as Threshold
 from toolkit.analysis.retrieval import fuse as fuse
 from toolkit.analysis.retrieval import recall as recall
 from toolkit.analysis.retrieval import threshold_for_precision as threshold_for_precision
+from toolkit.analysis.sampling import sample_failures as sample_failures
 from toolkit.analysis.scores import ScoreBins as ScoreBins
 from toolkit.analysis.scores import ScoreCurve as ScoreCurve
 from toolkit.analysis.scores import score_bins as score_bins

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.analysis import count_matrix, expiry_bins, failure_calendar, failure_trend
+from toolkit.analysis import count_matrix, expiry_bins, failure_calendar, failure_overview, failure_trend
 from toolkit.analysis.lifetimes import times_left
 from toolkit.analysis.selection import scanned, select, when_counted
 from toolkit.analysis.sources import AnyFrame, SelectedRows
@@ -17,6 +17,8 @@ from toolkit.analysis.wording import span
 from toolkit.arguments import instance, text
 from toolkit.redaction import Redactor
 from toolkit.reports.charts import Charts
+from toolkit.reports.evidence import Evidence, gather
+from toolkit.reports.explained_sections import Explained, explained_in_words
 from toolkit.reports.failure_sections import ABOUT, COUNTED
 from toolkit.reports.findings import Cleaner, find
 from toolkit.reports.headline import four_numbers, verdict
@@ -28,6 +30,13 @@ _SCHEMA: Final = "failure-report/2"
 _GROUPS: Final = 5  # workflows in the trend
 _ROWS: Final = 8  # workflows and statuses in the matrix
 _COLUMNS: Final = 6
+_NEW: Final = 200  # ids of groups
+_ORDER: Final = (
+    "why", "when", "expiry", "deadline", "impact", "worst", "changed", "groups", "classes", "seen",
+    "outcomes", "actions", "where", "texts", "hours", "callbacks", "functions", "labels", "new", "postmortem",
+    "scope", "code",
+)  # fmt: skip
+"""The names of all sections, in the order of the page."""
 
 
 class FailureReport(Report):
@@ -104,33 +113,57 @@ def failure_report(
         previous = scanned(previous, doing="comparing failures", name="previous")
     masked = _masked(failures, redactor)
     expiries = times_left(failures, length, now)
+    kept = retention if isinstance(retention, str) else span(retention).replace(" ", "")
+    overview = failure_overview(failures)
+    evidence = gather(failures, previous, total=overview.count, retention=length, now=now)
+    begins = {} if evidence is None else evidence.begins
     charts = Charts(
-        trend=failure_trend(masked, by="workflow_url", top=_GROUPS, now=now),
+        trend=failure_trend(masked, by="workflow_url", top=_GROUPS, now=now, markers=begins),
         expiry=expiry_bins(expiries, now),
         matrix=count_matrix(masked, "workflow_url", "response_status", top_rows=_ROWS, top_columns=_COLUMNS),
         calendar=failure_calendar(masked),
     )
     clean = Cleaner(redactor)
     found = find(
-        failures, previous, charts=charts, retention=length, now=now, clean=clean,
-        retention_text=retention if isinstance(retention, str) else span(retention).replace(" ", ""),
+        failures, previous, overview, charts=charts, retention=length, retention_text=kept, now=now,
+        clean=clean, markers=begins,
     )  # fmt: skip
     figures = charts.figures()
     parts = [*(COUNTED if found["overview"]["count"] else ()), *ABOUT]
     sections = [section for part in parts for section in part(found, figures)]
+    if evidence is not None:
+        explained = Explained(evidence, now=now, retention=length, kept=kept).sections()
+        sections += [section.masked(clean.value, redactor.code) for section in explained]
+    said = verdict(found, explained_in_words(evidence))
     facts, comparison = found["completeness"], found["comparison"] or {}
     notices = [Notice(text=facts["sentence"], good=facts["state"] == "complete")]
     notices += [Notice(text=comparison["caution"])] if comparison.get("caution") else []
     return FailureReport(
         schema=_SCHEMA,
         title=str(clean.text("Failure report" if title is None else title)),
-        verdict=verdict(found),
+        verdict=redactor.text(said),
         made_at=found.pop("generated_at"),
         notices=tuple(notices),
         numbers=tuple(four_numbers(found)),
-        sections=tuple(sections),
-        values=found,
+        sections=tuple(sorted(sections, key=lambda section: _ORDER.index(section.name))),
+        values=found | {"change": _change(evidence, clean)},
     )
+
+
+def _change(evidence: Evidence | None, clean: Cleaner) -> dict[str, Any]:
+    """What is new, and whether it is worse, as JSON-able values; null where nothing earlier is known."""
+    if evidence is None:
+        return {"since": None, "failures": 0, "expected": None, "worse": None, "new_groups": None,
+                "grown_groups": []}  # fmt: skip
+    trend = evidence.trend
+    return {
+        "since": clean.value(trend.since),
+        "failures": trend.recent,
+        "expected": clean.value(trend.usual),
+        "worse": trend.worse,
+        "new_groups": None if trend.new is None else trend.new[:_NEW],
+        "grown_groups": trend.grown,
+    }
 
 
 def _masked(failures: AnyFrame, redactor: Redactor) -> SelectedRows:

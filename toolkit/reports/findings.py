@@ -20,7 +20,6 @@ from toolkit.analysis import (
     count_expiring,
     count_labels,
     count_states,
-    failure_overview,
     new_and_gone,
     recent_failures,
 )
@@ -87,15 +86,16 @@ class Cleaner:
 def find(
     failures: AnyFrame,
     previous: AnyFrame | None,
+    overview: FailureOverview,
     *,
     charts: Charts,
+    markers: Mapping[str, str],
     retention: timedelta,
     retention_text: str,
     now: datetime,
     clean: Cleaner,
 ) -> dict[str, Any]:
     """All findings of a report."""
-    overview = failure_overview(failures)
     receipt = receipt_of(failures)
     for one in (receipt, receipt_of(previous)):
         if one is not None:
@@ -144,7 +144,7 @@ def find(
             "next": clean.rows(next_expiring(failures, retention, now, most=CAPS["expiring"])),
         },
         "error_texts": _error_texts(failures, previous, clean),
-        "codes": _codes(retention_text),
+        "codes": _codes(retention_text, markers),
         "code": _code(receipt, previous is not None, retention_text, now, clean),
     }
 
@@ -276,9 +276,10 @@ def _error_texts(failures: AnyFrame, previous: AnyFrame | None, clean: Cleaner) 
     return found
 
 
-def _codes(retention: str) -> dict[str, str]:
+def _codes(retention: str, markers: Mapping[str, str]) -> dict[str, str]:
+    named = f", markers={dict(markers)!r}" if markers else ""
     return {
-        "trend": 'tk.plot_failure_trend(failures, by="workflow_url", top=5)',
+        "trend": f'tk.plot_failure_trend(failures, by="workflow_url", top=5{named})',
         "expiry": f"tk.plot_expiry(failures, {retention!r})\n\ntk.count_expiring(failures, {retention!r})",
         "matrix": "tk.plot_failure_matrix(failures)",
         "calendar": "tk.plot_failure_calendar(failures)",

@@ -23,8 +23,8 @@ _PARTS: Final = {
 _MOST_VALUES: Final = 3
 
 
-def verdict(found: Mapping[str, Any]) -> str:
-    """One sentence: how many failures, of which filter, when, where most, what is new, what expires."""
+def verdict(found: Mapping[str, Any], explained: str = "") -> str:
+    """How many failures, of which filter, when, where most, what is new, what expires; what explains it."""
     overview, state = found["overview"], found["completeness"]["state"]
     count = overview["count"]
     prefix = {"complete": "", "incomplete": "Incomplete: ", "unknown": ""}[state]
@@ -34,13 +34,13 @@ def verdict(found: Mapping[str, Any]) -> str:
     at_least = "at least " if state == "incomplete" else ""
     where = f" in {counted(overview['workflows'], 'workflow')}" if overview["workflows"] else ""
     parts = [f"{prefix}{at_least}{counted(count, 'failure')}{chosen}{where}{_window(overview)}"]
-    if overview["workflows"] > 1:
+    if overview["workflows"] > 1 and "largest explanation" not in explained:
         share = percent(overview["worst_share"])
         parts.append(f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}")
     new = _new(found)
     soon = expiring_soon(found)
     expiry = f"; {soon:,} {'expires' if soon == 1 else 'expire'} within 24 hours" if soon else ""
-    return f"{', '.join(parts)}{new}{expiry}."
+    return f"{', '.join(parts)}{new}{expiry}.{explained}"
 
 
 def filter_in_words(scope: Mapping[str, Any]) -> str:

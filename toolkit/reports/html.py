@@ -65,7 +65,7 @@ def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
 def _small(row: tuple[Any, ...], columns: tuple[Column, ...]) -> list[list[tuple[Column, str]]]:
     """What stands beneath the first cell, by line: texts on lines of their own, all else on one."""
     some = [
-        (column, column.shown(value))
+        (column, f"{column.name} {column.shown(value)}" if column.named else column.shown(value))
         for column, value in zip(columns, row, strict=True)
         if column.beneath and value not in (None, "")
     ]

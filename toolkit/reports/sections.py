@@ -16,11 +16,11 @@ from matplotlib.axes import Axes
 from toolkit.analysis.wording import counted, percent, span, time_text
 from toolkit.plots.style import Theme
 
-Kind = Literal["text", "number", "digits", "share", "time", "hours", "id", "flag"]
-"""What a column holds: texts; counts; numbers that are no counts; shares of 1; times in ISO 8601; hours;
-ids to copy; whether the name of the column applies to the row."""
+Kind = Literal["text", "number", "digits", "share", "percent", "time", "hours", "id", "flag"]
+"""What a column holds: texts; counts; numbers that are no counts; shares of 1, with a bar or without; times
+in ISO 8601; hours; ids to copy; whether the name of the column applies to the row."""
 
-NUMBERS: Final = frozenset({"number", "digits", "hours"})
+NUMBERS: Final = frozenset({"number", "digits", "percent", "hours"})
 """Kinds that stand at the right."""
 
 
@@ -28,13 +28,15 @@ NUMBERS: Final = frozenset({"number", "digits", "hours"})
 class Column:
     """A column of a table: its heading, what it holds, and how a missing value is shown.
 
-    What is `beneath` stands under the first column where there is room for small print.
+    What is `beneath` stands under the first column where there is room for small print, after its name where
+    it is `named`.
     """
 
     name: str
     kind: Kind = "text"
     missing: str = "(none)"
     beneath: bool = False
+    named: bool = False
 
     def shown(self, value: Any) -> str:
         """A value as people read it."""
@@ -46,7 +48,7 @@ class Column:
             case "number":
                 number = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
                 return counted(value, self.name.removesuffix("s")) if self.beneath else number
-            case "share":
+            case "share" | "percent":
                 return percent(value)
             case "time":
                 return time_text(read_time(value))
@@ -142,17 +144,17 @@ class Section:
         parts = [part.to_dict() for part in self.parts]
         return {"name": self.name, "title": self.title, "sentence": self.sentence, "parts": parts}
 
-    def masked(self, clean: Callable[[Any], Any]) -> Section:
-        """The section with every text masked, code too."""
+    def masked(self, clean: Callable[[Any], Any], code: Callable[[str], str]) -> Section:
+        """The section with every text masked, and those in its code."""
         return replace(
             self,
             title=clean(self.title),
             sentence=clean(self.sentence),
-            parts=tuple(_masked(self.parts, clean)),
+            parts=tuple(_masked(self.parts, clean, code)),
         )
 
 
-def _masked(parts: Iterable[Part], clean: Callable[[Any], Any]) -> Iterator[Part]:
+def _masked(parts: Iterable[Part], clean: Callable[[Any], Any], code: Callable[[str], str]) -> Iterator[Part]:
     for part in parts:
         match part:
             case ReportTable():
@@ -162,6 +164,8 @@ def _masked(parts: Iterable[Part], clean: Callable[[Any], Any]) -> Iterator[Part
                 yield replace(part, caption=clean(part.caption), items=tuple(map(clean, part.items)))
             case ReportText():
                 yield replace(part, text=clean(part.text))
+            case ReportCode():
+                yield replace(part, code=code(part.code))
             case _:
                 yield part
 
@@ -175,10 +179,10 @@ class Notice:
 
 
 def table(
-    caption: str, columns: Sequence[Column | str], rows: Iterable[Sequence[Any]], **options: Any
+    caption: str, columns: Iterable[object], rows: Iterable[Sequence[Any]], **options: Any
 ) -> ReportTable:
-    """A table; a column given as a text holds texts."""
-    made = tuple(Column(name=one) if isinstance(one, str) else one for one in columns)
+    """A table; a column that is only named holds texts."""
+    made = tuple(one if isinstance(one, Column) else Column(name=str(one)) for one in columns)
     return ReportTable(caption=caption, columns=made, rows=tuple(map(tuple, rows)), **options)
 
 

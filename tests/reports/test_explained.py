@@ -1,0 +1,270 @@
+"""The report that explains: what rose, where, with what in common, and when, without being told."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+import toolkit as tk
+from tests.accuracy.histories import END, history
+from toolkit.plots.style import THEMES, drawing
+from toolkit.redaction import Redactor, Secret
+from toolkit.reports import failure_report
+from toolkit.reports.sections import ReportCode, ReportFigure
+from toolkit.tables.failures import FailureDecoder
+from toolkit.tables.frames import frame_from_rows, to_frame, to_table
+from toolkit.tables.schemas import FAILURES
+from toolkit_demo.history import APPLICATION, wire_entries
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+STORIES = [  # workflow, what they share, hours before NOW: from, until
+    ("orders/fulfil", "reading 'currency'", 124, 120.5),
+    ("stock/reserve", "requests a minute", 329, 41),
+    ("reports/render", "OutOfMemoryError", 240, 0),
+    ("payments/capture", "nil pointer", 3, 0),
+    ("legacy/sync", "Something went wrong", 336, 0),
+]
+
+
+@pytest.fixture(scope="module")
+def sample():
+    """The sample history, as it ends at NOW."""
+    entries = wire_entries(int(NOW.timestamp() * 1000))
+    return to_frame(FailureDecoder(None).decode(json.dumps(entries).encode()))
+
+
+@pytest.fixture(scope="module")
+def report(sample):
+    """A report on it."""
+    return failure_report(sample, now=NOW, retention="14d", redactor=Redactor(key=b"k"))
+
+
+def section(report, name) -> dict[str, Any] | None:
+    """A section of the JSON."""
+    return next((one for one in report.to_dict()["sections"] if one["name"] == name), None)
+
+
+def records(report, name) -> list[dict[str, Any]]:
+    """The rows of the first table of a section."""
+    shown = next(part for part in section(report, name)["parts"] if "table" in part)
+    return [dict(zip(shown["columns"], row, strict=True)) for row in shown["rows"]]
+
+
+def codes(report) -> list[tuple[str, str]]:
+    """Every piece of code of a report, with the section it is in, but the last, which needs a service."""
+    return [
+        (one.name, part.code)
+        for one in report.sections
+        for part in one.parts
+        if isinstance(part, ReportCode) and one.name not in ("actions", "code")
+    ]
+
+
+@pytest.mark.parametrize(("workflow", "text", "start", "stop"), STORIES)
+def test_the_five_stories_of_the_sample_are_named(report, workflow, text, start, stop):
+    """Each with its workflow, what its failures share, from when to when, and what to do about it."""
+    (row,) = [row for row in records(report, "why") if text in row["explanation"]]
+    assert f"{APPLICATION}/{workflow}" in row["in"]
+    near = max(timedelta(hours=start - stop) / 5, timedelta(hours=1))
+    assert abs(datetime.fromisoformat(row["from"]) - (NOW - timedelta(hours=start))) <= near
+    assert abs(datetime.fromisoformat(row["until"]) - (NOW - timedelta(hours=stop))) <= near
+    assert row["goes on"] == (stop == 0)
+    begins = f"{datetime.fromisoformat(row['from']):%Y-%m-%d %H:%M} UTC"
+    for form in (report.to_html(), report.to_markdown()):
+        assert begins in form
+    actions = [part["text"] for part in section(report, "actions")["parts"] if "text" in part]
+    assert len([one for one in actions if text in one and workflow in one]) == 1
+
+
+def test_the_verdict_explains_in_two_sentences(report):
+    """It names the largest explanation, since when, until when, what is worse than before, what is new."""
+    assert report.verdict.startswith("5,000 failures in 11 workflows between ")
+    first, second = re.split(r"(?<=hours)\. ", report.verdict)
+    assert "295 expire within 24 hours" in first
+    assert "reading 'currency'" in second
+    assert f"{APPLICATION}/orders/fulfil" in second
+    assert "since 2026-03-05 07:57 UTC, until 2026-03-05 11:29 UTC" in second
+    assert "the last 24 hours are worse than before, as 1 group grew" in second
+    assert "new is runtime error: invalid memory address" in second
+
+
+def test_what_is_new_and_worse_can_be_read_by_programs(sample, report):
+    """Of the sample, the story of the last hours is new; of a day before it, nothing is."""
+    change = report.to_dict()["change"]
+    titles = tk.group_failures(sample).frame.set_index("group")["title"]
+    assert [titles[group].split(":")[0] for group in change["new_groups"]] == ["runtime error"]
+    assert change["worse"] is True
+    assert [titles[group].split(":")[0] for group in change["grown_groups"]] == ["java.lang.OutOfMemoryError"]
+    (row,) = [row for row in records(report, "changed") if row["change"] == "new"]
+    assert row["signature"] == change["new_groups"][0]
+    assert (row["before"], row["now"]) == (0, 150)
+    assert records(report, "seen")[0]["most similar"] is None
+
+
+@pytest.mark.parametrize("seed", [2, 5, 7])
+def test_a_quiet_history_makes_a_short_calm_report(seed):
+    """Nothing rose: no explanation, no action, no postmortem, and a verdict of one sentence on it."""
+    failures = history(seed, quiet=True).failures.reindex(columns=FAILURES.names)
+    quiet = failure_report(failures, now=END.to_pydatetime())
+    names = {one["name"] for one in quiet.to_dict()["sections"]}
+    assert not names & {"why", "actions", "postmortem"}
+    assert "explanation" not in quiet.verdict
+    assert "worse" not in quiet.verdict
+
+
+def test_every_piece_of_code_in_a_report_runs(sample, report):
+    """What stands beside a section makes what it shows, from the frame alone."""
+    results: dict[str, Any] = {}
+    for name, code in codes(report):
+        *lines, last = ast.parse(code).body
+        space = {"tk": tk, "failures": sample}
+        exec(compile(ast.Module(lines, []), name, "exec"), space)  # noqa: S102 - users are meant to run it
+        results[name] = eval(compile(ast.Expression(last.value), name, "eval"), space)  # noqa: S307 - the same
+    assert {"why", "impact", "deadline", "changed", "groups", "classes", "functions", "seen", "when"} <= {
+        *results
+    }
+    why = results["why"]
+    assert why["observed"].tolist() == [row["failures"] for row in records(report, "why")]
+    changed = results["changed"].frame.set_index("group")
+    for row in records(report, "changed"):
+        assert changed.loc[row["signature"], ["change", "before", "after"]].tolist() == [
+            row["change"], row["before"], row["now"],
+        ]  # fmt: skip
+    assert results["groups"].frame["count"].tolist()[:15] == [
+        row["failures"] for row in records(report, "groups")
+    ]
+    kinds = results["classes"].set_index("group")["class"]
+    groups = results["groups"].frame.assign(kind=lambda frame: frame["group"].map(kinds))
+    by_class = groups.groupby("kind")["count"].sum()
+    assert {row["class"]: row["failures"] for row in records(report, "classes")} == by_class.to_dict()
+    functions = results["functions"].set_index("workflow_url")
+    for row in records(report, "functions"):
+        assert functions.loc[row["workflow"], "hanging"] == row["hanging"]
+    assert results["impact"]["count"].max() == max(row["failures"] for row in records(report, "impact"))
+
+
+def test_code_with_earlier_failures_runs_too(sample):
+    """A report that compares prints code that compares."""
+    when = sample["failed_at"].fillna(sample["created_at"])
+    previous = sample[when < NOW - timedelta(hours=6)]
+    report = failure_report(sample[when > NOW - timedelta(days=9)], previous, now=NOW, retention="14d")
+    assert report.to_dict()["change"]["new_groups"] == list(
+        tk.group_failures(sample).frame.query("title.str.contains('nil pointer')")["group"]
+    )
+    assert section(report, "outcomes") is None or records(report, "outcomes")
+    for name, code in codes(report):
+        space = {"tk": tk, "failures": sample[when > NOW - timedelta(days=9)], "previous": previous}
+        exec(compile(code, name, "exec"), space)  # noqa: S102 - users are meant to run it
+    assert "compare_failures(previous, failures" in dict(codes(report))["changed"]
+
+
+def test_suggested_actions_run_again_exactly_the_failures_they_name():
+    """The code of an action, run as it is printed, takes its ids out of the queue, and no others."""
+    with tk.connect("local") as service:
+        _run_an_action(service)
+
+
+def _run_an_action(service: tk.Service) -> None:
+    before = tk.load_failures(service, progress=False)
+    report = failure_report(before, redactor=service.redactor, retention="30d")
+    actions = next(one for one in report.sections if one.name == "actions")
+    code = next(part.code for part in actions.parts if isinstance(part, ReportCode))
+    ids = re.findall(r"'(\S+)',", code)
+    assert len(ids) == 50
+    assert set(ids) < set(before["dlq_id"])
+
+    class Connected:
+        def __getattr__(self, name: str) -> Any:
+            return (lambda: service) if name == "connect" else getattr(tk, name)
+
+    exec(code, {"tk": Connected()})  # noqa: S102 - users are meant to run it
+    after = tk.load_failures(service, progress=False)
+    assert set(ids) == set(before["dlq_id"]) - set(after["dlq_id"])
+
+
+def test_one_burst_does_not_flatten_the_figure():
+    """Where one burst is fifty times all else, the axis ends near the rest, and the burst has its count."""
+    usual = pd.date_range("2026-03-01", "2026-03-10", freq="12min", tz="UTC")[:-1]
+    burst = pd.date_range("2026-03-06 12:00", periods=usual.size * 8, freq="1s", tz="UTC")
+    told = [*((one, "late") for one in usual), *((one, "burst") for one in burst)]
+    rows = [
+        {"dlq_id": str(number), "failed_at": when.to_pydatetime(), "response_body": text,
+         "workflow_url": "https://shop.example/pay"}
+        for number, (when, text) in enumerate(told)
+    ]  # fmt: skip
+    report = failure_report(frame_from_rows(rows, FAILURES), now=NOW)
+    (figure,) = [
+        part
+        for one in report.sections
+        if one.name == "when"
+        for part in one.parts
+        if isinstance(part, ReportFigure)
+    ]
+    canvas = Figure(figsize=(9.6, 4), layout="constrained")
+    with drawing(canvas.add_subplot(), THEMES["light"]) as ax:
+        figure.draw(ax, THEMES["light"])
+    heights = np.concatenate([patch.heights for patch in ax.patches if hasattr(patch, "heights")])
+    assert heights.max() > 50 * np.median(heights)
+    assert ax.get_ylim()[1] < 5 * np.median(heights)
+    assert any("▲" in text.get_text() for text in ax.texts)
+    assert records(report, "why")[0]["explanation"].startswith("1. burst")
+
+
+def test_every_engine_has_the_same_explanations(sample, report, tmp_path):
+    """Arrow, a snapshot, what was scanned of it, and DuckDB, in whatever order they hold the rows."""
+    shuffled = sample.sample(frac=1, random_state=3)
+    tk.write_snapshot(shuffled, tmp_path / "kept")
+    table = to_table(shuffled.reset_index(drop=True), FAILURES)
+    others = [tmp_path / "kept", tk.scan_snapshot(tmp_path / "kept"), duckdb.connect().from_arrow(table)]
+    for other in others:
+        found = failure_report(other, now=NOW, retention="14d", redactor=Redactor(key=b"k"))
+        for name in ("why", "changed", "groups", "classes", "seen", "actions", "impact"):
+            assert section(found, name) == section(report, name), name
+        assert found.to_dict()["change"] == report.to_dict()["change"]
+
+
+def test_of_many_failures_a_sample_is_looked_at_and_named(sample, monkeypatch):
+    """Counts stay those of all; explanations say that they are of a sample, and their code draws it."""
+    monkeypatch.setattr("toolkit.reports.evidence.MOST", 2_000)
+    monkeypatch.setattr("toolkit.reports.explained_sections.MOST", 2_000)
+    report = failure_report(sample, now=NOW, retention="14d")
+    assert (
+        "Of a sample of 1," in section(report, "why")["sentence"]
+        or "2,0" in section(report, "why")["sentence"]
+    )
+    assert sum(row["failures"] for row in records(report, "groups")) > 4_000
+    (row,) = [row for row in records(report, "why") if "currency" in row["explanation"]]
+    assert 900 < row["failures"] < 1_400
+    space = {"tk": tk, "failures": sample}
+    exec(dict(codes(report))["why"], space)  # noqa: S102 - users are meant to run it
+    assert 1_800 < len(space["failures"]) < 2_200
+
+
+def test_no_secret_is_in_an_explanation():
+    """Our own token, in what failures of a burst share and in their ids, is in no form of the report."""
+    canary = "canary-0123456789abcdef"
+    times = [NOW - timedelta(hours=4 * number) for number in range(60)]
+    times += [NOW - timedelta(minutes=number) for number in range(100)]
+    rows = [
+        {"dlq_id": f"{number} {canary}" if number >= 60 else str(number), "failed_at": when,
+         "flow_control_key": f"tenant {canary}" if number >= 60 else None, "workflow_url": f"https://shop.example/{canary}",
+         "response_body": f"no order of {canary}" if number >= 60 else "late", "caller_ip": "192.0.2.1",
+         "labels": json.dumps([canary]), "label": canary, "url": f"https://shop.example/{canary}"}
+        for number, when in enumerate(times)
+    ]  # fmt: skip
+    report = failure_report(
+        frame_from_rows(rows, FAILURES), now=NOW, redactor=Redactor(key=b"k", own=[Secret(canary)])
+    )
+    assert records(report, "why")
+    assert section(report, "actions")
+    for form in (report.to_html(), report.to_markdown(), report.to_json(), repr(report), str(vars(report))):
+        assert canary not in form

@@ -1,0 +1,303 @@
+"""What the analyses find in the failures of a report: explanations, groups, and what changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from toolkit.analysis import (
+    FailureComparison,
+    FailureGroups,
+    RetryOutcomes,
+    SimilarFailures,
+    classify_failures,
+    compare_failures,
+    failure_functions,
+    find_incidents,
+    group_failures,
+    repeat_offenders,
+    retry_outcomes,
+    sample_failures,
+    similar_failures,
+)
+from toolkit.analysis.change_points import dispersion
+from toolkit.analysis.explaining import describe
+from toolkit.analysis.selection import opened, receipt_of, select_timed, with_minute
+from toolkit.analysis.sources import AnyFrame
+from toolkit.signatures.signed_rows import SIGNATURE, are_signed
+from toolkit.tables.schemas import GONE_BEFORE
+
+MOST: Final = 20_000
+"""Failures that are looked at one by one; of more, a sample."""
+
+DAY: Final = timedelta(hours=24)
+_DOING: Final = "making a report"
+_CONFIDENT: Final = 0.997  # three standard deviations
+_CLASSED: Final = 300  # groups whose class is shown, the largest
+_MARKED: Final = 6  # rises in the figure
+_IDS: Final = 50  # of an explanation
+_LIKENED: Final = 20  # new groups that are compared with earlier ones
+_BASIS: Final = frozenset(
+    "dlq_id workflow_url workflow_run_id response_status response_body response_body_base64".split()  # noqa: SIM905 - words
+)
+_OFFENDING: Final = frozenset("url caller_ip flow_control_key label body workflow_run_id".split())  # noqa: SIM905 - words
+_FUNCTIONS: Final = frozenset(("workflow_url", "failure_callback", "failure_function_state"))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Story:
+    """An explanation: which failures, what they share, when, and how sure that is."""
+
+    kind: str  # rise, or steady
+    what: str  # what its failures share, in words
+    condition: str
+    alternatives: list[str]
+    shared: dict[str, str]
+    workflows: list[str]
+    start: datetime
+    stop: datetime
+    episodes: int
+    goes_on: bool
+    observed: int
+    expected: float
+    share: float
+    confidence: float
+    ids: list[str]  # of its failures that are in the queue, the latest first
+    ids_left_out: int
+    found_class: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trend:
+    """How failures came since a time, beside before, and which groups are new since then."""
+
+    since: datetime
+    recent: int
+    usual: float | None  # failures in as long a time before
+    confidence: float | None  # that the rate is another one
+    exposure: float  # how many times longer what is before is
+    new: list[str] | None  # ids of groups, the largest first
+    compared: bool  # with an earlier frame
+    grown: list[str] = field(default_factory=list)  # ids of groups whose rate is higher
+
+    @property
+    def direction(self) -> str | None:
+        """Worse, better or the same, of all failures; None where nothing earlier is known."""
+        if self.usual is None or self.confidence is None:
+            return None
+        if self.confidence < _CONFIDENT:
+            return "the same"
+        return "worse" if self.recent > self.usual else "better"
+
+    @property
+    def worse(self) -> bool | None:
+        """Whether all failures, or those of a group, come at a higher rate than before."""
+        return None if self.direction is None else self.direction == "worse" or bool(self.grown)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evidence:
+    """Everything that the sections which explain are made of."""
+
+    total: int
+    sample: pd.DataFrame
+    groups: pd.DataFrame
+    classes: pd.DataFrame
+    trend: Trend
+    stories: list[Story] = field(default_factory=list)
+    comparison: FailureComparison | None = None
+    similar: SimilarFailures | None = None
+    offenders: pd.DataFrame | None = None
+    functions: pd.DataFrame | None = None
+    outcomes: RetryOutcomes | None = None
+
+    @property
+    def begins(self) -> dict[str, str]:
+        """When the explained rises begin, by their numbers, for the figure."""
+        rises = [(number, story) for number, story in enumerate(self.stories, 1) if story.kind == "rise"]
+        return {f"{number}": story.start.isoformat(timespec="minutes") for number, story in rises[:_MARKED]}
+
+    @property
+    def sampled(self) -> bool:
+        """Whether there are more failures than are looked at one by one."""
+        return self.total > len(self.sample)
+
+
+def gather(
+    failures: AnyFrame, previous: AnyFrame | None, *, total: int, retention: timedelta, now: datetime
+) -> Evidence | None:
+    """Run the analyses; None where there are no failures, or without what they read."""
+    names = set(opened(failures, doing=_DOING).names)
+    if not total or not names >= _BASIS:
+        return None
+    known = None if previous is None else group_failures(previous)
+    sample = sample_failures(failures, most=MOST)
+    rules = None if known is None else known.rules
+    groups = group_failures(failures if total > len(sample) else sample, rules=rules)
+    if SIGNATURE not in sample or not are_signed(
+        pa.chunked_array([pa.array(sample[SIGNATURE], pa.string())])
+    ):
+        sample = groups.assign(sample)
+    trend = _trend(failures, previous, groups.frame, None if known is None else known.frame, now)
+    earlier = _at(sample) < pd.Timestamp(trend.since)
+    recent, before = sample[~earlier], sample[earlier]
+    classes = _classes(sample, groups.frame)
+    kinds = dict(zip(classes["group"], classes["class"], strict=True))
+    evidence: dict[str, Any] = {}
+    if previous is not None:
+        old = sample_failures(previous, most=MOST)
+        evidence["comparison"] = compare_failures(old, sample, retention=retention, now=now)
+        evidence["outcomes"] = retry_outcomes(old, sample, retention=retention, now=now)
+        before = old
+    elif trend.usual and len(recent) and len(before):
+        evidence["comparison"] = compare_failures(before, recent, exposure=trend.exposure)
+    if "comparison" in evidence:
+        frame = evidence["comparison"].frame
+        sure = 1 - (1 - _CONFIDENT) / max(len(frame), 1)  # as so many are looked at
+        grown = frame["group"][(frame["change"] == "growing") & (frame["confidence"] >= sure)]
+        trend = replace(trend, grown=grown.tolist())
+    if GONE_BEFORE in names and sample[GONE_BEFORE].notna().any():
+        evidence["outcomes"] = retry_outcomes(sample, retention=retention)
+    if trend.new and len(before):
+        rows = sample[sample[SIGNATURE].isin(trend.new[:_LIKENED])]
+        evidence["similar"] = similar_failures(rows, before, k=1) if len(rows) else None
+    return Evidence(
+        total=total,
+        sample=sample,
+        groups=groups.frame,
+        classes=classes,
+        trend=trend,
+        stories=_stories(sample, total, groups, kinds, now),
+        offenders=repeat_offenders(sample) if names >= _OFFENDING else None,
+        functions=failure_functions(sample, now=now) if names >= _FUNCTIONS else None,
+        **evidence,
+    )
+
+
+def _at(frame: pd.DataFrame) -> pd.Series:
+    return frame["failed_at"].fillna(frame["created_at"])
+
+
+def _trend(
+    failures: AnyFrame, previous: AnyFrame | None, groups: pd.DataFrame, known: pd.DataFrame | None,
+    now: datetime,
+) -> Trend:  # fmt: skip
+    """The rate since the earlier load, or of the last day, beside the rate before it."""
+    minutes = _minutes(failures)
+    if previous is None:
+        since, before = now - DAY, minutes
+        groups = groups[groups["count"] > 0]
+        new = groups["group"][groups["first_at"] >= pd.Timestamp(since)].tolist()
+    else:
+        before = _minutes(previous)
+        receipt = receipt_of(previous)
+        last = None if receipt is None else pd.to_datetime(receipt.ended_at, utc=True, errors="coerce")
+        latest = pd.Timestamp(60 * (int(before.index.max()) + 1), unit="s", tz="UTC") if len(before) else None
+        when = last if last is not None and pd.notna(last) else latest
+        since = (now - DAY) if when is None else min(when.to_pydatetime(), now)
+        new = groups["group"][~groups["group"].isin(set() if known is None else known["group"])].tolist()
+    edge, end = since.timestamp() / 60, now.timestamp() / 60
+    recent = minutes[(minutes.index >= edge) & (minutes.index <= end)]
+    before = before[before.index < edge]
+    usual = confidence = None
+    exposure = 1.0
+    if len(before) and edge - before.index.min() >= (end - edge) / 2 and end > edge:
+        exposure = (edge - float(before.index.min())) / (end - edge)
+        usual = float(before.sum()) / exposure
+        confidence = _confidence(recent, before, edge, exposure)
+    started = previous is not None or bool(len(before))
+    return Trend(
+        since=since, recent=int(recent.sum()), usual=usual, confidence=confidence,
+        exposure=round(exposure, 4), new=new if started else None, compared=previous is not None,
+    )  # fmt: skip
+
+
+def _minutes(failures: AnyFrame) -> pd.Series:
+    """Failures by minute since 1970."""
+    counts = select_timed(failures, [], doing=_DOING).then(with_minute).count("minute_").to_pandas()
+    return pd.Series(counts.dropna().set_index("minute_")["count_"].sort_index())
+
+
+def _confidence(recent: pd.Series, before: pd.Series, edge: float, exposure: float) -> float:
+    """That a rate changed: two-sided, normal, with the variance of counts that come in bursts."""
+    hours = (before.index.to_numpy() - before.index.min()) // 60
+    size = int((edge - before.index.min()) // 60) + 1
+    counts = np.bincount(hours.astype(np.int64), weights=before.to_numpy(), minlength=size)
+    bursts = dispersion(counts.astype(np.float64), np.ones(size))
+    usual = float(recent.sum() + before.sum()) / (1 + exposure)
+    deviation = math.sqrt(bursts * max(usual, 1e-9) * (1 + 1 / exposure))
+    z = max(abs(float(recent.sum()) - float(before.sum()) / exposure) - 0.5, 0) / deviation
+    return math.erf(z / math.sqrt(2))
+
+
+def _classes(sample: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
+    """The class of each of the largest groups, by its latest failure."""
+    largest = groups.sort_values(["count", "group"], ascending=[False, True]).head(_CLASSED)
+    latest = sample.drop_duplicates(SIGNATURE, keep="last")
+    latest = latest[latest[SIGNATURE].isin(largest["group"])].reset_index(drop=True)
+    found = classify_failures(latest).frame.assign(group=latest[SIGNATURE])
+    return found.merge(groups[["group", "title", "count", "share"]], on="group").sort_values(
+        ["count", "group"], ascending=[False, True], ignore_index=True
+    )
+
+
+def _stories(
+    sample: pd.DataFrame, total: int, groups: FailureGroups, kinds: dict[str, str], now: datetime
+) -> list[Story]:
+    titles = groups.frame.set_index("group")["title"]
+    scale = total / max(len(sample), 1)
+    found = []
+    for row in find_incidents(sample, now=now).to_dict("records"):
+        condition = dict(row["condition"])
+        shared = dict(row["shared"]) | condition
+        group = shared.get(SIGNATURE)
+        rows = _matching(sample, shared, row["episodes"])
+        ids = [str(one) for one in rows[rows[GONE_BEFORE].isna()]["dlq_id"]] if GONE_BEFORE in rows else [
+            str(one) for one in rows["dlq_id"]
+        ]  # fmt: skip
+        found.append(Story(
+            kind=row["kind"],
+            what=str(titles.get(group, "")) or describe(condition),
+            condition=_in_words(condition, titles),
+            alternatives=[_in_words(one, titles) for one in row["alternatives"]],
+            shared=shared,
+            workflows=list(row["workflows"]),
+            start=row["from_at"].to_pydatetime().astimezone(UTC),
+            stop=row["until_at"].to_pydatetime().astimezone(UTC),
+            episodes=len(row["episodes"]),
+            goes_on=bool(row["goes_on"]),
+            observed=round(row["observed"] * scale),
+            expected=float(row["expected"]) * scale,
+            share=float(row["share"]),
+            confidence=float(row["confidence"]),
+            ids=ids[::-1][:_IDS],
+            ids_left_out=max(len(ids) - _IDS, 0),
+            found_class=kinds.get(str(group), "unknown"),
+        ))  # fmt: skip
+    return found
+
+
+def _matching(sample: pd.DataFrame, shared: dict[str, str], episodes: Iterable[Any]) -> pd.DataFrame:
+    """The failures within the times of an explanation that have the columns that its failures share."""
+    when, within = _at(sample), np.zeros(len(sample), dtype=bool)
+    for start, stop in episodes:
+        within |= ((when >= pd.Timestamp(start)) & (when <= pd.Timestamp(stop))).to_numpy()
+    for name in ("workflow_url", SIGNATURE):
+        if name in shared:
+            within &= (sample[name].astype("str") == shared[name]).fillna(value=False).to_numpy()
+    return sample[within]
+
+
+def _in_words(condition: dict[str, str], titles: pd.Series) -> str:
+    """A condition in words, with the titles of groups for their ids."""
+    return describe({
+        "error" if name == SIGNATURE else name.replace("_", " "): titles.get(value, value)
+        for name, value in condition.items()
+    })  # fmt: skip

@@ -1,0 +1,439 @@
+"""The sections of a failure report that explain; their texts are masked afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+import pandas as pd
+
+from toolkit.analysis.comparing import CHANGES
+from toolkit.analysis.wording import counted, percent, time_text
+from toolkit.reports.evidence import MOST, Evidence, Story
+from toolkit.reports.sections import Column, Part, ReportCode, ReportText, Section, table
+
+_COUNT: Final = Column(name="failures", kind="number")
+_SHARE: Final = Column(name="share", kind="share")
+_GROUPS: Final = 15
+_OFFENDERS: Final = 3  # of a kind
+_WORKFLOWS: Final = 3
+_WORST: Final = 15
+_ACTIONS: Final = 6
+_FUNCTIONS: Final = ("failed", "hanging", "never set")
+_FIRST_STEP: Final = {
+    "bug": "Mend the code, then restart the runs: finished steps may hold wrong values.",
+    "contract drift": "Agree on the format with the other side, then restart the runs.",
+    "poison input": "Look at the inputs: a retry fails again until they are mended or removed.",
+    "throttled": "Lower the rate (a flow-control key, fewer at once), then resume the runs a few at a time.",
+    "authentication": "Renew the credentials, then resume the runs.",
+    "configuration": "Mend the settings, then resume the runs.",
+    "resource exhaustion": "Give it more room, or smaller portions, then resume the runs.",
+    "dependency down": "Wait until the dependency is up, then resume the runs.",
+    "transient": "Resume the runs.",
+}
+_OTHERWISE: Final = "Look at one of them first: what it says names no class of failure."
+_RESTARTED: Final = frozenset(("bug", "contract drift"))
+_BLANKS: Final = (
+    "What caused it",
+    "How it was noticed",
+    "What ended it",
+    "What went well",
+    "What went badly",
+    "What is to be done, by whom, until when",
+)
+
+
+class Explained:
+    """Makes the sections, of the evidence and the options of a report."""
+
+    def __init__(self, evidence: Evidence, *, now: datetime, retention: timedelta, kept: str) -> None:
+        self.evidence, self.now, self.retention, self.kept = evidence, now, retention, kept
+        self.titles = evidence.groups.set_index("group")["title"]
+
+    def why(self) -> Iterator[Section]:
+        """Explanations, the largest first; none is said in a sentence."""
+        stories = self.evidence.stories
+        if not stories:
+            return
+        share = percent(min(sum(story.share for story in stories), 1.0))
+        columns = [
+            Column(name="goes on", kind="flag"), "explanation",
+            Column(name="from", kind="time", beneath=True, named=True),
+            Column(name="until", kind="time", beneath=True, named=True),
+            Column(name="in", beneath=True, named=True),
+            Column(name="condition:", beneath=True, named=True),
+            Column(name="or:", beneath=True, named=True),
+            Column(name="class", beneath=True, named=True), _COUNT,
+            Column(name="expected", kind="number"), _SHARE, Column(name="confidence", kind="percent"),
+        ]  # fmt: skip
+        rows = [
+            (story.goes_on, f"{number}. {story.what}{_times(story)}", _iso(story.start), _iso(story.stop),
+             _places(story), story.condition, "; or ".join(story.alternatives[:2]) or None,
+             story.found_class, story.observed, round(story.expected), story.share,
+             round(story.confidence, 4))
+            for number, story in enumerate(stories, 1)
+        ]  # fmt: skip
+        yield self._section(
+            "why", "Likely explanations",
+            f"{counted(len(stories), 'explanation')} for {share} of all failures: what rose, or never "
+            "stops, and what its failures have in common. Not proof of a cause.",
+            table("Explanations, the largest first, numbered as in the figure", columns, rows),
+            code="from datetime import datetime\n\nfrom toolkit.analysis import find_incidents\n\n"
+            f"find_incidents(failures, now={self._now()})",
+        )  # fmt: skip
+
+    def impact(self) -> Iterator[Section]:
+        """Who is affected: what fails again and again."""
+        found = self.evidence.offenders
+        if found is None or found.empty:
+            return
+        some = found.groupby("kind", sort=False).head(_OFFENDERS)
+        rows = [
+            (row["value"], row["kind"], int(row["count"]), int(row["occasions"]), float(row["share"]),
+             float(row["lift"]))
+            for row in some.to_dict("records")
+        ]  # fmt: skip
+        columns = [
+            "what",
+            Column(name="kind", beneath=True),
+            _COUNT,
+            Column(name="occasions", kind="number"),
+            _SHARE,
+            Column(name="times the mean", kind="number"),
+        ]
+        yield self._section(
+            "impact", "Who is affected",
+            "What failed on several occasions: runs, destinations, callers, flow-control keys, labels, and "
+            "entities named in the bodies of requests.",
+            table("The first of each kind", columns, rows, left_out=len(found) - len(some)),
+            code="from toolkit.analysis import repeat_offenders\n\nrepeat_offenders(failures)",
+        )  # fmt: skip
+
+    def deadline(self) -> Iterator[Section]:
+        """Until when each group can be retried."""
+        groups = self.evidence.groups.dropna(subset=["first_at", "last_at"])
+        rows = []
+        for row in groups.to_dict("records"):
+            first, last = (_when(row[name]) + self.retention for name in ("first_at", "last_at"))
+            if last > self.now:
+                rows.append(
+                    (row["title"], _iso(first) if first > self.now else None, _iso(last), int(row["count"]))
+                )
+        rows.sort(key=lambda row: (row[1] or "", row[2]))
+        if not rows:
+            return
+        columns = [
+            "group",
+            Column(name="first expires", kind="time", missing="due"),
+            Column(name="last expires", kind="time"),
+            _COUNT,
+        ]
+        yield self._section(
+            "deadline", "Until when it can be retried",
+            f"Failures are kept {self.kept}; after that nothing can be resumed or restarted.",
+            table("Groups, those that expire first at the top", columns, rows[:_GROUPS],
+                  left_out=max(len(rows) - _GROUPS, 0), more="more groups"),
+            code="from datetime import datetime\n\n"
+            f"tk.expiring(failures, {self.kept!r}, {self._now()})",
+        )  # fmt: skip
+
+    def changed(self) -> Iterator[Section]:
+        """Groups that are new, grew, shrank or are gone."""
+        comparison, trend = self.evidence.comparison, self.evidence.trend
+        if comparison is None:
+            return
+        frame = comparison.frame
+        if not trend.compared:  # most groups are not there on every day
+            frame = frame[frame["change"] != "gone"]
+        sizes = frame["change"].value_counts()
+        frame = frame[frame["change"] != "steady"]
+        said = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
+        columns = [
+            "group",
+            Column(name="signature", kind="id", beneath=True),
+            "change",
+            Column(name="before", kind="number"),
+            Column(name="expected", kind="number"),
+            Column(name="now", kind="number"),
+            Column(name="confidence", kind="percent"),
+        ]
+        rows = [
+            (row["title"], row["group"], row["change"], int(row["before"]), round(row["expected"], 1),
+             int(row["after"]), round(float(row["confidence"]), 4))
+            for row in frame.head(_GROUPS).to_dict("records")
+        ]  # fmt: skip
+        parts = [table("Groups whose rate changed", columns, rows, left_out=max(len(frame) - _GROUPS, 0))]
+        yield self._section(
+            "changed", "What changed", f"{trend_in_words(self.evidence)} Groups: {said}.",
+            *(parts if rows else []), code=self._comparison_code(),
+        )  # fmt: skip
+
+    def groups(self) -> Iterator[Section]:
+        """Groups with exemplars."""
+        new = set(self.evidence.trend.new or ())
+        kinds = self.evidence.classes.set_index("group")["class"]
+        rows = []
+        for row in self.evidence.groups.head(_GROUPS).to_dict("records"):
+            example = next(iter(json.loads(row["examples"])), {"dlq_id": None, "text": None})
+            text = example["text"] if example["text"] != row["title"] else None
+            rows.append((
+                row["group"] in new, row["title"], text, example["dlq_id"], _iso(row["first_at"]),
+                _iso(row["last_at"]), kinds.get(row["group"]), row["statuses"], int(row["count"]),
+                float(row["share"]),
+            ))  # fmt: skip
+        columns = [
+            Column(name="new", kind="flag"), "group", Column(name="example", beneath=True),
+            Column(name="latest", kind="id", beneath=True),
+            Column(name="first", kind="time", beneath=True, named=True),
+            Column(name="last", kind="time", beneath=True, named=True),
+            Column(name="class", missing="unknown"), "statuses", _COUNT, _SHARE,
+        ]  # fmt: skip
+        number = len(self.evidence.groups)
+        yield self._section(
+            "groups", "Groups of failures",
+            f"{counted(self.evidence.total, 'failure')} in {counted(number, 'group')} by what responses say.",
+            table("Groups, the largest first, with an example of each", columns, rows,
+                  left_out=max(number - _GROUPS, 0), more="more groups"),
+            code="tk.group_failures(failures)", whole=True,
+        )  # fmt: skip
+
+    def classes(self) -> Iterator[Section]:
+        """What kind of failures they are, with the evidence of the largest group of each class."""
+        found = self.evidence.classes
+        if found.empty:
+            return
+        by_class = found.groupby("class", sort=False)
+        sizes = by_class.agg(count=("count", "sum"), groups=("group", "size"), share=("share", "sum"))
+        sizes = sizes.assign(evidence=by_class["evidence"].first()).reset_index()
+        sizes = sizes.sort_values(["count", "class"], ascending=[False, True])
+        rows = [
+            (row["class"], row["evidence"] or None, int(row["groups"]), int(row["count"]),
+             float(row["share"]))
+            for row in sizes.to_dict("records")
+        ]  # fmt: skip
+        columns = [
+            "class",
+            Column(name="evidence", beneath=True),
+            Column(name="groups", kind="number"),
+            _COUNT,
+            _SHARE,
+        ]
+        yield self._section(
+            "classes", "Classes", "What kind of failure each group is, by its latest response.",
+            table("Classes, and what decided for the largest group of each", columns, rows),
+            code="groups = tk.group_failures(failures)\n"
+            'dated = groups.assign(failures).sort_values("failed_at")\n'
+            'latest = dated.drop_duplicates("signature", keep="last")\n'
+            'tk.classify_failures(latest).frame.assign(group=latest["signature"])',
+        )  # fmt: skip
+
+    def functions(self) -> Iterator[Section]:
+        """Workflows whose failure functions failed, hang or were never set."""
+        found = self.evidence.functions
+        if found is None:
+            return
+        bad = found[found[[*_FUNCTIONS]].sum(axis=1) > 0]
+        if bad.empty:
+            return
+        rows = [
+            (row["workflow_url"], *(int(row[name]) for name in (*_FUNCTIONS, "count")))
+            for row in bad.head(_WORST).to_dict("records")
+        ]
+        columns = ["workflow", *(Column(name=name, kind="number") for name in _FUNCTIONS), _COUNT]
+        yield self._section(
+            "functions", "Failure functions that need a look", "",
+            table("Failures whose failure function failed, hangs, or was never set", columns, rows,
+                  left_out=max(len(bad) - _WORST, 0), more="more workflows"),
+            code="from datetime import datetime\n\nfrom toolkit.analysis import failure_functions\n\n"
+            f"failure_functions(failures, now={self._now()})",
+        )  # fmt: skip
+
+    def outcomes(self) -> Iterator[Section]:
+        """What became of entries that left the queue."""
+        found = self.evidence.outcomes
+        if found is None or found.counts.empty or set(found.counts["outcome"]) <= {"still there", "unknown"}:
+            return
+        rows = [
+            (row["outcome"], int(row["count"]), float(row["share"]))
+            for row in found.counts.to_dict("records")
+        ]
+        which = "previous, failures" if self.evidence.trend.compared else "failures"
+        yield self._section(
+            "outcomes", "What became of earlier entries", "",
+            table("Entries by what became of them",
+                  ["outcome", Column(name="entries", kind="number"), _SHARE], rows),
+            code=f"tk.retry_outcomes({which}, retention={self.kept!r})",
+        )  # fmt: skip
+
+    def seen(self) -> Iterator[Section]:
+        """New groups beside the earlier ones that look alike."""
+        found = self.evidence.similar
+        if found is None or found.frame.empty:
+            return
+        rows = [
+            (row["title"], row["group"], row["similar_title"] if row["seen"] else None,
+             float(row["similarity"]) if row["seen"] else None, _iso(row["last_at"]) if row["seen"] else None,
+             row["outcome"] if row["seen"] else None)
+            for row in found.frame.to_dict("records")
+        ]  # fmt: skip
+        columns = [
+            "new group",
+            Column(name="signature", kind="id", beneath=True),
+            Column(name="most similar", missing="never seen"),
+            Column(name="similarity", kind="percent", missing=""),
+            Column(name="last", kind="time", missing=""),
+            Column(name="what became of it", missing=""),
+        ]
+        new = self.evidence.trend.new or []
+        yield self._section(
+            "seen", "Seen before", repr(found).split(";")[0] + ".",
+            table("New groups, and earlier ones that look alike", columns, rows),
+            code=f"{self._split()}groups = tk.group_failures(failures)\n"
+            f'new = groups.assign(recent).loc[lambda frame: frame["signature"].isin({new[:len(rows)]!r})]\n'
+            "tk.similar_failures(new, before, k=1)",
+        )  # fmt: skip
+
+    def actions(self) -> Iterator[Section]:
+        """What to do next, with the exact ids."""
+        parts: list[Part] = []
+        for number, story in enumerate(self.evidence.stories[:_ACTIONS], 1):
+            if not story.ids or story.stop + self.retention <= self.now:
+                continue
+            step = _FIRST_STEP.get(story.found_class, _OTHERWISE)
+            more = f" These are the latest {len(story.ids)}; {story.ids_left_out:,} more are alike." * bool(
+                story.ids_left_out
+            )
+            until = f" The last expires at {time_text(story.stop + self.retention)}."
+            parts.append(ReportText(text=f"{number}. {_short(story)}: {step}{until}{more}"))
+            parts.append(ReportCode(code=_action(story)))
+        if parts:
+            yield Section(name="actions", title="Suggested actions", parts=tuple(parts), sentence=(
+                "Look before you act: each of these changes what is in the queue when it is run."
+            ))  # fmt: skip
+
+    def postmortem(self) -> Iterator[Section]:
+        """A form to fill in, with what is known."""
+        stories = self.evidence.stories
+        if not stories:
+            return
+        first = stories[0]
+        end = "goes on" if first.goes_on else time_text(first.stop)
+        rows = [
+            ("What happened", _short(first)),
+            ("Impact", f"{counted(first.observed, 'failure')} ({percent(first.share)}) in {_places(first)}"),
+            ("From, until", f"{time_text(first.start)}, {end}"),
+            *((blank, None) for blank in _BLANKS),
+        ]
+        blank = Column(name="notes", missing="")
+        yield Section(name="postmortem", title="Postmortem", sentence="To be filled in.", parts=(
+            table("Of the largest explanation", ["question", blank], rows),
+        ))  # fmt: skip
+
+    def sections(self) -> list[Section]:
+        """All that there is something to say in, in order."""
+        makers = (self.why, self.impact, self.deadline, self.changed, self.groups, self.classes,
+                  self.functions, self.outcomes, self.seen, self.actions, self.postmortem)  # fmt: skip
+        return [section for make in makers for section in make()]
+
+    def _section(
+        self, name: str, title: str, sentence: str, *parts: Part, code: str, whole: bool = False
+    ) -> Section:
+        """A section with the code that computes it again, of the sample where that is what was looked at."""
+        if self.evidence.sampled and not whole:
+            sentence = f"{sentence} Of a sample of {counted(len(self.evidence.sample), 'failure')}.".strip()
+            sampling = "from toolkit.analysis import sample_failures\n\nfailures = sample_failures(failures"
+            code = f"{sampling}, most={MOST})\n{code}"
+        return Section(name=name, title=title, sentence=sentence, parts=(*parts, ReportCode(code=code)))
+
+    def _now(self) -> str:
+        return f"datetime.fromisoformat({_iso(self.now)!r})"
+
+    def _split(self) -> str:
+        """Code that makes the recent failures and those before."""
+        if self.evidence.trend.compared:
+            return "recent, before = failures, previous\n"
+        since = _iso(self.evidence.trend.since)
+        return (
+            f'is_recent = failures["failed_at"].fillna(failures["created_at"]) >= {since!r}\n'
+            "recent, before = failures[is_recent], failures[~is_recent]\n"
+        )
+
+    def _comparison_code(self) -> str:
+        if self.evidence.trend.compared:
+            return f"tk.compare_failures(previous, failures, retention={self.kept!r})"
+        return f"{self._split()}tk.compare_failures(before, recent, exposure={self.evidence.trend.exposure})"
+
+
+def trend_in_words(evidence: Evidence) -> str:
+    """How failures came lately, beside before."""
+    trend = evidence.trend
+    if trend.direction is None:
+        return f"{counted(trend.recent, 'failure')} since {time_text(trend.since)}."
+    usual = f"{trend.usual:,.0f}" if trend.usual else "0"
+    than = {"worse": "worse than", "better": "better than", "the same": "as"}[trend.direction]
+    return (
+        f"{counted(trend.recent, 'failure')} since {time_text(trend.since)}, {than} before "
+        f"({usual} in as long a time)."
+    )
+
+
+def explained_in_words(evidence: Evidence | None) -> str:
+    """The second sentence of the verdict: the largest explanation, how it goes on, and what is new."""
+    if evidence is None:
+        return ""
+    trend, said = evidence.trend, []
+    if evidence.stories:
+        first = evidence.stories[0]
+        until = "and it goes on" if first.goes_on else f"until {time_text(first.stop)}"
+        said.append(
+            f"the largest explanation is {_short(first)}: {counted(first.observed, 'failure')} "
+            f"({percent(first.share)}) since {time_text(first.start)}, {until}"
+        )
+    if trend.worse or trend.direction == "better" or (said and trend.direction):
+        words = {"worse": "worse than", "better": "better than", "the same": "as"}
+        grown = f", as {counted(len(trend.grown), 'group')} grew" if trend.grown else ""
+        direction = "worse" if trend.worse else str(trend.direction)
+        when = "it is" if trend.compared else "the last 24 hours are"
+        said.append(f"{when} {words[direction]} before{grown}")
+    if trend.new and (said or trend.compared):
+        titles = evidence.groups.set_index("group")["title"]
+        more = f" and {len(trend.new) - 1:,} more" * (len(trend.new) > 1)
+        said.append(f"new is {titles[trend.new[0]]}{more}")
+    text = "; ".join(said)
+    return f" {text[0].upper()}{text[1:]}." if text else ""
+
+
+def _short(story: Story) -> str:
+    return f"{story.what}, in {_places(story)}"
+
+
+def _places(story: Story) -> str:
+    """The workflows of an explanation."""
+    own = story.shared.get("workflow_url")
+    names = [own] if own else story.workflows
+    more = f" and {counted(len(names) - _WORKFLOWS, 'other')}" if len(names) > _WORKFLOWS else ""
+    also = [name for name in ("flow_control_key", "caller_ip", "label") if name in story.shared]
+    shared = [f"{name.replace('_', ' ')} {story.shared[name]}" for name in also]
+    return ", ".join(names[:_WORKFLOWS]) + more + (f" ({', '.join(shared)})" if shared else "")
+
+
+def _times(story: Story) -> str:
+    if story.kind == "steady":
+        return " (all the time)"
+    return f" ({story.episodes} times)" if story.episodes > 1 else ""
+
+
+def _action(story: Story) -> str:
+    again = "restart" if story.found_class in _RESTARTED else "resume"
+    ids = "".join(f"\n    {one!r}," for one in story.ids)
+    return f"service = tk.connect()\nids = [{ids}\n]\ntk.{again}_failures(service, ids, confirm=True)"
+
+
+def _when(value: pd.Timestamp) -> datetime:
+    return value.to_pydatetime()
+
+
+def _iso(value: datetime | None) -> str | None:
+    return None if value is None or pd.isna(value) else value.isoformat(timespec="milliseconds")
