@@ -249,6 +249,11 @@ def test_the_plot_marks_what_is_shown(stored):
     assert len(axes.containers) == 4
     left, right = axes.get_xlim()
     assert left < 0 < right
+    differences = tk.compare_fusion(stored, queries, JUDGED).differences
+    shown = differences[differences["measure"] == "ndcg"].eval("low > 0 or high < 0").tolist()
+    markers = [container.lines[0].get_marker() for container in axes.containers]
+    assert markers == ["o" if item else "s" for item in shown]
+    assert len({container.lines[0].get_color() for container in axes.containers}) == len(set(shown))
 
 
 def test_paired_intervals_hold_and_can_hold_zero():

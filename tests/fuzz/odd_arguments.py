@@ -29,13 +29,14 @@ class Arguments:
     def __init__(self, scratch: Path) -> None:
         os.chdir(scratch)
         quick_retries()
-        self._running = LocalService(indexes=["dense:dense:2:EUCLIDEAN"])
+        self._running = LocalService(indexes=["dense:dense:2:EUCLIDEAN", "hybrid:hybrid:2:COSINE"])
         running = self._running.__enter__()
         token: dict[str, Any] = {"queue_token": running.token, "vector_token": running.token}
-        service = tk.connect(
-            queue_url=running.url, vector_url=f"{running.url}/vector/dense", environ={}, **token
+        service, hybrid = (
+            tk.connect(queue_url=running.url, vector_url=running.vector_urls[name], environ={}, **token)
+            for name in ("dense", "hybrid")
         )
-        self.world = World(service, service, f"{running.url}/nothing")
+        self.world = World(service, hybrid, service, f"{running.url}/nothing")
         tk.write_snapshot(self.world.vectors, "written")
 
     def case(self, random: Random) -> tuple[str, str, str | None]:

@@ -19,7 +19,7 @@ def draw_differences(
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw a point and its interval for each row (`name`, `difference`, `low`, `high`); filled off zero."""
+    """Draw a point and its interval for each row (`name`, `difference`, `low`, `high`), grey around zero."""
     colours = theme_named(theme)
     with drawing(ax, colours) as axes:
         heading(axes, title, colours)
@@ -31,10 +31,11 @@ def draw_differences(
             places, rows["difference"], rows["low"], rows["high"], strict=True
         ):
             shown = low > 0 or high < 0
+            # colour and shape: the style draws no edges of markers
+            colour = colours.series[0] if shown else colours.muted
             axes.errorbar(
-                [difference], [place], xerr=[[difference - low], [high - difference]], fmt="o", capsize=4,
-                color=colours.series[0], markerfacecolor=colours.series[0] if shown else colours.paper,
-                linewidth=1.6,
+                [difference], [place], xerr=[[difference - low], [high - difference]],
+                fmt="o" if shown else "s", color=colour, ecolor=colour, linewidth=1.6,
             )  # fmt: skip
         most = 1.1 * max(abs(rows["low"].min()), abs(rows["high"].max()), 1e-3)
         axes.set_xlim(-most, most)
