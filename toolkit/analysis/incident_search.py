@@ -24,8 +24,10 @@ _BINS: Final = 1_100  # that windows are searched in
 _FINE_BINS: Final = 4_400  # that their ends are found in
 _VALUES: Final = 20  # of an attribute, the most frequent first
 _INCIDENTS: Final = 12
+_CLEAR: Final = 2.0  # times the least surprise: a condition that need not stand out of the others
 _REJECTED: Final = 6  # windows in which nothing stands out, before the search ends
-_BURSTS: Final = 4.5  # times the usual burst: the excess of an incident
+_TAIL: Final = 6.0  # times the mean beyond one: of geometric sizes, 19 of 20 failures are in smaller bursts
+_FEWEST: Final = 3.0  # failures in excess, a burst counted once
 _RETRIED: Final = 20 * 60 * 1_000_000_000  # ns between failures of one burst, at most
 _QUICK: Final = 0.1  # of the mean time between alike failures: one burst
 _USUAL: Final = 10  # episodes: a rise that comes as often is how these failures come
@@ -61,11 +63,11 @@ class Incident:
         """Failures beyond the expected ones."""
         return float(self.rows.sum()) - self.expected
 
-    def continues(self, other: Incident) -> bool:
-        """Whether another incident is an end of this one, which was less dense there."""
+    def is_near(self, other: Incident) -> bool:
+        """Whether another incident was at an end of this one."""
         start, stop = self.episodes[0][0], self.episodes[-1][1]
         apart = max(other.episodes[0][0] - stop, start - other.episodes[-1][1])
-        return apart <= _EDGE * (stop - start) and other.condition in [self.condition, *self.alternatives]
+        return apart <= _EDGE * (stop - start)
 
     def with_edge(self, other: Incident) -> Incident:
         """Both as one."""
@@ -117,7 +119,7 @@ class IncidentSearch:
             if incident is None:
                 break
             self._take_out(incident)
-            same = next((place for place, earlier in enumerate(found) if earlier.continues(incident)), None)
+            same = next((at for at, earlier in enumerate(found) if self._continues(earlier, incident)), None)
             if same is None:
                 found.append(incident)
             else:
@@ -200,14 +202,14 @@ class IncidentSearch:
         Where all failures rose for sure, the likeliest condition is taken, however unlikely.
         """
         explanation = self._explained_at([window])
-        if explanation.frame.empty or not (explanation.stands_out or sure):
+        if explanation.frame.empty:
+            return None
+        first = explanation.frame.iloc[0]
+        if not self._beyond_bursts(
+            window, first, least if explanation.stands_out or sure else _CLEAR * least
+        ):
             return None
         explanation = replace(explanation, stands_out=True)
-        first = explanation.frame.iloc[0]
-        burst = self._usual_burst(window)
-        clear = rising_windows.surprise(first["observed"], first["expected"]) / burst >= least
-        if not clear or (burst > 1 and first["excess"] < _BURSTS * (burst + 1)):
-            return None
         spans = self._episodes(first["condition"])
         if len(spans) >= _USUAL:
             return None
@@ -218,6 +220,13 @@ class IncidentSearch:
         else:  # at other times something else rose
             spans = [span for span in spans if _overlaps(span, [window])][:1] or [window]
         return self._over(spans, explanation, first)
+
+    def _continues(self, earlier: Incident, later: Incident) -> bool:
+        """Whether an incident is an end of an earlier one, which was less dense there."""
+        if not earlier.is_near(later):
+            return False
+        met = int((earlier.rows & self.failures.meets(later.condition)).sum())
+        return met >= _SAME_FAILURES * int(earlier.rows.sum())
 
     def _same(self, spans: list[Span], one: Mapping[str, str], other: Mapping[str, str]) -> bool:
         """Whether two conditions describe the same failures at some times."""
@@ -248,18 +257,32 @@ class IncidentSearch:
             goes_on=until + idle >= self.end,
         )
 
-    def _usual_burst(self, window: Span) -> float:
-        """How large the burst of alike failures is that the median failure outside of a window is part of."""
-        rows = np.flatnonzero(self._left & ~self._within([window]))
-        if not rows.size:
-            return 1.0
+    def _beyond_bursts(self, window: Span, first: pd.Series, least: float) -> bool:
+        """Whether a condition rose beyond chance where failures that are tried again count once.
+
+        Of a burst larger than nearly all others, each part of that size counts.
+        """
+        rows = np.flatnonzero(self._left)
+        bursts = self._bursts(rows)
+        inside = self._within([window])[rows]
+        sizes = np.bincount(bursts[~inside]) if not inside.all() else np.ones(1, np.int64)
+        mean = float(sizes[sizes > 0].mean())
+        large = 1 + _TAIL * (mean - 1)
+        met = inside & self.failures.meets(first["condition"])[rows]
+        counted = np.bincount(bursts[met])
+        observed = float(np.maximum(1.0, counted[counted > 0] / large).sum())
+        expected = float(first["expected"]) / mean
+        return rising_windows.surprise(observed, expected) >= least and observed - expected >= _FEWEST
+
+    def _bursts(self, rows: _Ints) -> _Ints:
+        """The number of the burst of alike failures that each is part of."""
         order = np.lexsort((rows, self._alike[rows]))
         alike, when = self._alike[rows][order], self.failures.when[rows][order]
         same, gap = np.diff(alike) == 0, np.diff(when)
         usual = (self.end - self.start) / np.bincount(alike)[alike[1:]]
-        bursts = np.cumsum(np.append(0, ~(same & (gap < np.minimum(_RETRIED, usual * _QUICK)))))
-        sizes = np.bincount(bursts)
-        return float(np.median(sizes[bursts]))
+        bursts = np.empty(len(rows), np.int64)
+        bursts[order] = np.cumsum(np.append(0, ~(same & (gap < np.minimum(_RETRIED, usual * _QUICK)))))
+        return bursts
 
     def _explained_at(self, spans: list[Span]) -> Explanation:
         """What is left at some times explained beside what is left of all others."""

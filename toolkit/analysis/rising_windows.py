@@ -13,7 +13,7 @@ _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]
 
 FEWEST: Final = 10.0  # events in excess
-MARGIN: Final = 4.0  # natural units of log-likelihood beyond what chance reaches in all windows
+MARGIN: Final = 2.0  # natural units of log-likelihood beyond what chance reaches in all windows
 _GROWTH: Final = 1.35  # from one length to the next
 _LONGEST: Final = 0.85  # of all bins
 _STARTS: Final = 6  # of a window within its length
