@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -23,7 +24,9 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _HALF: Final = np.uint64(32)
 
 
-def sample_failures(failures: AnyFrame, *, most: int = 20_000) -> pd.DataFrame:
+def sample_failures(
+    failures: AnyFrame, *, most: int = 20_000, columns: Collection[str] | None = None
+) -> pd.DataFrame:
     """Choose about so many failures by their ids, all of them where there are no more; the oldest first.
 
     For analyses that look at every row of many: the ids alone decide, so that the same failures are chosen of
@@ -36,6 +39,8 @@ def sample_failures(failures: AnyFrame, *, most: int = 20_000) -> pd.DataFrame:
         are left out.
     most : int
         How many, at least 1.
+    columns : collection of str, optional
+        Which of them to read, as far as they are there. Default: all.
 
     Returns
     -------
@@ -57,7 +62,8 @@ def sample_failures(failures: AnyFrame, *, most: int = 20_000) -> pd.DataFrame:
     """
     most = whole("most", most)
     names = opened(failures, doing=_DOING).names
-    kept = [name for name in names if name in {*KINDS, SIGNATURE, GONE_AFTER}]
+    known = {*KINDS, SIGNATURE, GONE_AFTER} if columns is None else {*columns}
+    kept = [name for name in names if name in known]
     rows = select_timed(failures, dict.fromkeys(["dlq_id", *kept]), doing=_DOING)
     total = int(select_timed(failures, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py())
     if total > most:

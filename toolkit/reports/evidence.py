@@ -49,6 +49,8 @@ _BASIS: Final = frozenset(
 )
 _OFFENDING: Final = frozenset("url caller_ip flow_control_key label body workflow_run_id".split())  # noqa: SIM905 - words
 _FUNCTIONS: Final = frozenset(("workflow_url", "failure_callback", "failure_function_state"))
+_SHARED: Final = frozenset("labels headers response_headers extra signature gone_after gone_before".split())  # noqa: SIM905 - words
+_READ: Final = _BASIS | _OFFENDING | _FUNCTIONS | _SHARED
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -135,10 +137,13 @@ def gather(
 ) -> Evidence | None:
     """Run the analyses; None where there are no failures, or without what they read."""
     names = set(opened(failures, doing=_DOING).names)
-    if not total or not names >= _BASIS:
+    earlier_names = names
+    if previous is not None:
+        earlier_names = set(opened(previous, doing="comparing failures", name="previous").names)
+    if not total or not names & earlier_names >= _BASIS:
         return None
     known = None if previous is None else group_failures(previous)
-    sample = sample_failures(failures, most=MOST)
+    sample = sample_failures(failures, most=MOST, columns=_READ)
     rules = None if known is None else known.rules
     groups = group_failures(failures if total > len(sample) else sample, rules=rules)
     if SIGNATURE not in sample or not are_signed(
@@ -152,7 +157,7 @@ def gather(
     kinds = dict(zip(classes["group"], classes["class"], strict=True))
     evidence: dict[str, Any] = {}
     if previous is not None:
-        old = sample_failures(previous, most=MOST)
+        old = sample_failures(previous, most=MOST, columns=_READ)
         evidence["comparison"] = compare_failures(old, sample, retention=retention, now=now)
         evidence["outcomes"] = retry_outcomes(old, sample, retention=retention, now=now)
         before = old
