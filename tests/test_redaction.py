@@ -510,3 +510,21 @@ def test_signs_that_begin_maths_are_alone_in_their_elements(text):
     assert "".join(parts) == escape_attribute(text)
     assert all(part in "$\\" or not {"$", "\\"} & {*part} for part in parts)
     assert escape_html(text, inside="tspan") == escape_html(text).replace("span>", "tspan>")
+
+
+def test_header_lists_of_json_are_masked_by_the_name_before():
+    """As servers hand on raw headers: pairs, or names and values in turns; lists of names stay."""
+    redact = Redactor(key=b"k")
+    pairs = {
+        "headers": [["Host", "a"], ["x-api-key", "plain words"]],
+        "raw": ["X-Auth-Token", "b", "Host", "c"],
+    }
+    masked = redact.value(pairs)
+    assert masked["headers"][0] == ["Host", "a"]
+    assert masked["headers"][1] == ["x-api-key", redact.mask("plain words")]
+    assert masked["raw"] == ["X-Auth-Token", redact.mask("b"), "Host", "c"]
+    names = {
+        "required": ["password", "email"],
+        "allowed": ["x-api-key", "authorization", "x-csrf-token", "content-type"],
+    }
+    assert redact.value(names) == names

@@ -12,7 +12,7 @@ import re
 import sys
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from html.entities import html5
 from typing import Any, Final, Protocol
 
@@ -235,13 +235,15 @@ def map_json(
     name: Callable[[str], str],
     *,
     hidden: Callable[[Mapping[str, Any]], Container[str]] = lambda _: (),
+    hidden_items: Callable[[Sequence[Any]], Container[int]] = lambda _: (),
     secret: bool = False,
     levels: int = sys.maxsize,
 ) -> Any:
     """A JSON value with its names and its texts, numbers and the like mapped.
 
     `leaf` is called with a value and whether it, or something around it, is under one of the names that
-    `hidden` returns for the members of its object. Raises `TooDeepError` beyond so many levels of nesting.
+    `hidden` returns for the members of its object, or at one of the positions that `hidden_items` returns for
+    its list. Raises `TooDeepError` beyond so many levels of nesting.
     """
     if not isinstance(value, Mapping | list | tuple):
         return leaf(value, secret)
@@ -251,11 +253,29 @@ def map_json(
         names = hidden(value)
         return {
             name(key): map_json(
-                item, leaf, name, hidden=hidden, secret=secret or key in names, levels=levels - 1
+                item,
+                leaf,
+                name,
+                hidden=hidden,
+                hidden_items=hidden_items,
+                secret=secret or key in names,
+                levels=levels - 1,
             )
             for key, item in value.items()
         }
-    items = (map_json(item, leaf, name, hidden=hidden, secret=secret, levels=levels - 1) for item in value)
+    positions = hidden_items(value)
+    items = (
+        map_json(
+            item,
+            leaf,
+            name,
+            hidden=hidden,
+            hidden_items=hidden_items,
+            secret=secret or position in positions,
+            levels=levels - 1,
+        )
+        for position, item in enumerate(value)
+    )
     return type(value)(items)
 
 

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 from toolkit.errors import SettingsError
 from toolkit.own_tokens import MASK, DecodedText, is_in, map_json, masked, watch
 from toolkit.private_files import user_folder
-from toolkit.secret_patterns import SUSPICIOUS, is_secret_name, normalise_header, secret_members
+from toolkit.secret_patterns import SUSPICIOUS, is_secret_name, normalise_header, secret_items, secret_members
 from toolkit.secret_spans import MASKED, Span, decoded, text_spans, url_spans, without_masks
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
@@ -201,8 +201,15 @@ class Redactor:
         >>> Redactor(key=b"example").value({"credentials": {"user": "ann"}, "n": 1})
         {'credentials': {'user': '[masked len=3 tag=0ea2b77b]'}, 'n': 1}
         """
-        hidden = secret_members
-        return map_json(value, self.leaf, self.text, hidden=hidden, secret=secret, levels=levels)
+        return map_json(
+            value,
+            self.leaf,
+            self.text,
+            hidden=secret_members,
+            hidden_items=secret_items,
+            secret=secret,
+            levels=levels,
+        )
 
     def leaf(self, value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
         """A value of JSON that is neither an object nor an array, masked as by `value`."""

@@ -7,8 +7,9 @@ is not searched again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 _SECRET_WORDS: Final = re.compile(
@@ -289,6 +290,8 @@ _PROSE_UNQUOTED: Final = re.compile(
 _TURN: Final = re.compile(r"(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
 _RANDOM: Final = re.compile(r"(?![0-9]{4}-[0-9]{2}-[0-9]{2})[\w+/=\-.~%:]{12,4096}", re.ASCII)
 _MIXED: Final = re.compile(r"(?=[^A-Z]{0,99}[A-Z])(?=[^a-z]{0,99}[a-z])[A-Za-z0-9]{24,}")
+_LONGEST_NAME: Final = 100
+_HEADER_NAME: Final = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
 _TURNS: Final = 3  # between letters and digits, as in random texts, not in words with a number
 
 
@@ -324,6 +327,27 @@ def secret_members(members: Mapping[str, object]) -> set[str]:
         if any(isinstance(name, str) and is_secret_name(name) for name in named):
             found |= {"value", "values"}
     return found
+
+
+def secret_items(items: Sequence[object]) -> set[int]:
+    """Which items of a JSON array are secret: by the header's name before them, or by a name and their looks.
+
+    >>> secret_items(["Host", "a", "X-Api-Key", "b"]), secret_items(["password", "email"])
+    ({3}, set())
+    """
+    return {
+        position
+        for position, (name, value) in enumerate(pairwise(items), start=1)
+        if isinstance(name, str) and isinstance(value, str) and names_next(name, value)
+    }
+
+
+def names_next(name: str, value: str) -> bool:
+    """Whether of two items of a list the first names a secret and the second is one."""
+    if len(name) > _LONGEST_NAME or not is_secret_name(name) or is_secret_name(value[:_LONGEST_NAME]):
+        return False
+    header = "-" in name and is_clear_name(name) and not _HEADER_NAME.fullmatch(value)
+    return header or is_random(value)
 
 
 @lru_cache(4096)

@@ -18,6 +18,7 @@ from toolkit.secret_patterns import (
     is_prose,
     is_random,
     is_secret_name,
+    names_next,
     pattern_spans,
     speaks_of_secrets,
 )
@@ -259,10 +260,8 @@ def _pairs(text: str) -> Iterator[Span]:
             yield (*option.span(2), -1)
     for item in _ITEMS.finditer(text):
         value = item.lastgroup or ""
-        if is_secret_name(item[2]) and not is_secret_name(item[value]):
-            header = "-" in item[2] and is_clear_name(item[2])
-            if header or is_random(item[value]):
-                yield (*item.span(value), -1)
+        if names_next(item[2], item[value]):
+            yield (*item.span(value), -1)
     for said in _PHP.finditer(text):
         if is_secret_name(said[1]):
             yield (*said.span(2), -1)

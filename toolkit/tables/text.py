@@ -31,7 +31,7 @@ from toolkit.client.responses import kind_of, shown
 from toolkit.errors import MalformedResponseError, ProtocolError
 from toolkit.own_tokens import is_in, is_in_truncated, map_json
 from toolkit.redaction import Redactor
-from toolkit.secret_patterns import secret_members
+from toolkit.secret_patterns import secret_items, secret_members
 from toolkit.tables.schemas import TIME
 from toolkit.times import http_date_ms
 
@@ -312,5 +312,7 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
         return redactor.leaf(value, secret) if redactor else value
 
     name = redactor.text if redactor else str
-    kept = map_json(fields, masked, name, hidden=secret_members, levels=MOST_DEPTH + 1)
+    kept = map_json(
+        fields, masked, name, hidden=secret_members, hidden_items=secret_items, levels=MOST_DEPTH + 1
+    )
     return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
