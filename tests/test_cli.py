@@ -217,6 +217,26 @@ def test_snapshots_and_reports(command, tmp_path: Path) -> None:
     assert TOKEN not in "".join((tmp_path / path).read_text() for path in paths)
 
 
+def test_a_vector_index_is_reported_on(command, tmp_path: Path) -> None:
+    """With recall where the service is asked, without where a snapshot is; not with filters of failures."""
+    snapshot = command("snapshot", "vectors", "kept", "--namespace", "runbooks")
+    assert snapshot.returncode == 0, snapshot.stderr
+    options = ("--output", "index.html", "--output", "index.json")
+    reported = command("report", "--vectors", "--previous", "kept", *options)
+    assert reported.returncode == 0, reported.stderr
+    values = json.loads((tmp_path / "index.json").read_text())
+    assert reported.stdout.endswith(f"{values['verdict']}\n")
+    said = {section["name"]: section["sentence"] for section in values["sections"]}
+    assert "nearest neighbours of 300 stored vectors" in said["recall"]
+    assert "appeared" in said["drift"]
+    assert TOKEN not in (tmp_path / "index.html").read_text()
+    assert command("report", "--vectors", "--snapshot", "kept").returncode == 0
+    assert "Recall was not measured" in (tmp_path / "index-report.html").read_text()
+    refused = command("report", "--vectors", "--label", "a")
+    assert refused.returncode != 0
+    assert "Leave them out" in refused.stderr
+
+
 def test_a_damaged_snapshot_does_not_verify(command, tmp_path: Path) -> None:
     """A single changed byte ends with 1 and names the file."""
     made = command("snapshot", "failures", "kept", "--label", "payments")

@@ -37,10 +37,11 @@ from toolkit.errors import (
 from toolkit.redaction import Redactor
 
 MADE_BY_THE_TOOLKIT = {
-    "Calibration", "Changes", "Dialect", "Endpoint", "Explanation", "FailureClasses", "FailureComparison",
-    "FailureGroups", "FailureReport", "FrameSummary", "FusionComparison", "IndexInfo", "MetadataFilter",
-    "Published", "RecallAudit", "Receipt", "ReplayGuard", "RetryOutcomes", "Service", "SimilarFailures",
-    "VectorAudit", "VectorChanges", "VectorProjection", "VectorRestore", "Verification",
+    "Calibration", "Changes", "Dialect", "Endpoint", "Explanation", "FailureClasses",
+    "FailureComparison", "FailureGroups", "FailureReport", "FrameSummary", "FusionComparison",
+    "IndexInfo", "IndexReport", "MetadataFilter", "Published", "RecallAudit", "Receipt", "ReplayGuard",
+    "RetryOutcomes", "Service", "SimilarFailures", "VectorAudit", "VectorChanges", "VectorProjection",
+    "VectorRestore", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
 
@@ -367,6 +368,23 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "group_failures": lambda w: [{"failures": w.failures, "rules": None}],
     "index_info": lambda w: [{"service": w.service}],
+    "index_report": lambda w: [
+        {
+            "index": w.vectors,
+            "vectors": None,
+            "previous": None,
+            "labels": None,
+            "queries": None,
+            "k": 2,
+            "precision": 0.9,
+            "similarity": None,
+            "sample": 3,
+            "seed": 0,
+            "now": None,
+            "title": None,
+            "redactor": None,
+        }
+    ],
     "iter_failures": lambda w: [{"service": w.service, "filter": None, **FAILURES}],
     "iter_query": lambda w: [
         {"service": w.service, "wanted": tk.VectorQuery(id="v1", top_k=2), "max_idle": 60}

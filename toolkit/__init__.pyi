@@ -91,7 +91,9 @@ from toolkit.plots.vector_measures import plot_vector_norms as plot_vector_norms
 from toolkit.receipt import Receipt as Receipt
 from toolkit.receipt import receipt as receipt
 from toolkit.reports import FailureReport as FailureReport
+from toolkit.reports import IndexReport as IndexReport
 from toolkit.reports import failure_report as failure_report
+from toolkit.reports import index_report as index_report
 from toolkit.settings import Dialect as Dialect
 from toolkit.settings import Endpoint as Endpoint
 from toolkit.settings import Service as Service

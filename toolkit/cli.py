@@ -149,20 +149,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     what = 'repeatable; "" is the default namespace (all namespaces)'
     add("--namespace", what, action="append", metavar="NAME")
 
-    example = "toolkit report --since 7d --output failure-report.html --output failure-report.md"
-    add = _command(commands, "report", _report, "report on failures", example)
-    what = ".html, .md, .json or .pdf; repeatable (failure-report.html)"
-    add("--output", what, action="append", metavar="FILE")
-    what = "the same for a .pdf; needs Chromium"
-    add("--pdf", what, action="append", dest="output", metavar="FILE")
-    add("--snapshot", "report on a snapshot instead of asking the service", metavar="DIR")
-    add("--previous", "a snapshot to compare with: what is new since then", metavar="DIR")
-    add("--retention", "how long the service keeps failures (7d)", default="7d")
-    add("--title", "title of the report")
-    what = "end with 4 when a group was never seen before, 5 when the rate is higher than before; repeatable"
-    add("--fail-on", what, action="append", default=[], choices=("new", "worse"))
-    add("--limit", "read at most N failures, for a first look", type=int, metavar="N")
-    _add_filters(commands.choices["report"])
+    _add_report(commands)
 
     example = "toolkit verify snapshots/failures"
     add = _command(commands, "verify", _verify, "check every file of snapshots", example)
@@ -212,6 +199,25 @@ def _seconds(text: str) -> float:
         return parse_duration(text).total_seconds()
     except InputError as error:
         raise argparse.ArgumentTypeError(f"got {error.got}; expected {error.expected}") from None
+
+
+def _add_report(commands: Any) -> None:
+    example = "toolkit report --since 7d --output failure-report.html --output failure-report.md"
+    add = _command(commands, "report", _report, "report on failures, or on a vector index", example)
+    what = "report on the vector index, or on a snapshot of one: health, recall, scores, changes"
+    add("--vectors", what, action="store_true")
+    what = ".html, .md, .json or .pdf; repeatable (failure-report.html, or index-report.html)"
+    add("--output", what, action="append", metavar="FILE")
+    what = "the same for a .pdf; needs Chromium"
+    add("--pdf", what, action="append", dest="output", metavar="FILE")
+    add("--snapshot", "report on a snapshot instead of asking the service", metavar="DIR")
+    add("--previous", "a snapshot to compare with: what is new since then", metavar="DIR")
+    add("--retention", "how long the service keeps failures (7d)", default="7d")
+    add("--title", "title of the report")
+    what = "end with 4 when a group was never seen before, 5 when the rate is higher than before; repeatable"
+    add("--fail-on", what, action="append", default=[], choices=("new", "worse"))
+    add("--limit", "read at most N failures, for a first look", type=int, metavar="N")
+    _add_filters(commands.choices["report"])
 
 
 def _add_filters(command: argparse.ArgumentParser) -> None:
@@ -336,6 +342,8 @@ def _run(given: argparse.Namespace, run: Callable[[], tuple[str, tk.Receipt]]) -
 
 def _report(given: argparse.Namespace) -> int:
     chosen = _filter(given)
+    if given.vectors:
+        return _report_vectors(given, chosen)
     if given.snapshot is not None:
         if given.limit is not None or not chosen.is_empty or given.kind != "workflows":
             raise InputError(
@@ -375,6 +383,28 @@ def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> int:
         _complain(f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}")
         return WORSE
     return DONE
+
+
+def _report_vectors(given: argparse.Namespace, chosen: tk.FailureFilter) -> int:
+    if given.limit is not None or not chosen.is_empty or given.kind != "workflows" or given.fail_on:
+        raise InputError(
+            "reporting on a vector index",
+            got="options for failures together with --vectors",
+            expected="--snapshot, --previous, --title and --output alone",
+            next_step="Leave them out.",
+        )
+    options = {"previous": given.previous, "title": given.title}
+    loaded = None
+    if given.snapshot is not None:
+        report = tk.index_report(given.snapshot, **options)
+    else:
+        with tk.connect() as service:
+            loaded = tk.load_vectors(service, namespace="all")
+            report = tk.index_report(service, loaded, **options)
+    for path in given.output or ["index-report.html"]:
+        _say(f"wrote {report.save(path).resolve()}")
+    _say(visible(report.verdict))
+    return DONE if loaded is None else _status(tk.receipt(loaded))
 
 
 def _verify(given: argparse.Namespace) -> int:

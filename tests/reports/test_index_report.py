@@ -1,0 +1,179 @@
+"""The index report: what it says of an ill index, its figures and code, and its forms."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+import toolkit as tk
+from tests.accuracy.ill_indexes import healthy_rows, ill_frame, to_frame
+from toolkit.errors import InputError
+from toolkit.plots.style import THEMES
+from toolkit.redaction import Redactor
+from toolkit.reports.sections import ReportCode, ReportFigure, ReportTable
+
+from .conftest import NOW
+
+OPTIONS = {"now": NOW, "redactor": Redactor(key=b"example")}
+
+
+@pytest.fixture(scope="module")
+def states():
+    """An ill index, and its rows before two texts were edited."""
+    after, _ = ill_frame(400, seed=8, defects={"zero vector": 4, "duplicate": 10, "field missing": 3})
+    before = after.copy()
+    before.loc[[5, 7], "data"] = "as it was"
+    return before, after
+
+
+@pytest.fixture(scope="module")
+def report(states):
+    """The report on it."""
+    return tk.index_report(states[1], previous=states[0], **OPTIONS)
+
+
+def parts(report, kind):
+    """All parts of a kind, in order."""
+    return [part for section in report.sections for part in section.parts if isinstance(part, kind)]
+
+
+def test_the_verdict_and_the_first_steps(report):
+    """Errors come before texts that were edited, these before warnings; each step has its ids."""
+    assert report.verdict.startswith("Not healthy. 3 kinds of defect in 400 rows in 1 namespace: zero vector")
+    assert report.verdict.endswith("First: Embed their texts again; look for empty texts.")
+    (steps,) = parts(report, ReportTable)[:1]
+    assert [(row[0].partition(";")[0], row[3]) for row in steps.rows] == [
+        ("Embed their texts again", 4),
+        ("Embed these texts again.", 2),
+        ("Keep one of each", 10),
+        ("Fill the field.", 3),
+    ]
+    assert steps.rows[1][4] == "doc-00005, doc-00007"
+    assert [number["value"] for number in report.numbers] == [400, 3, 2]
+
+
+def test_a_healthy_index_needs_nothing():
+    """The verdict says so, and there is no step."""
+    report = tk.index_report(to_frame(healthy_rows(400, seed=1)), **OPTIONS)
+    assert report.verdict.startswith("Healthy. Nothing wrong was found in 400 rows")
+    assert report.sections[0].sentence == "Nothing: no defect was found."
+    said = {section.name: section.sentence for section in report.sections}
+    assert said["recall"] == "Recall was not measured: that takes a service to query."
+    assert said["drift"] == "There is no earlier state to compare with."
+
+
+def test_every_code_runs_and_gives_the_numbers_shown(sample_service):
+    """The code beside a figure draws it again, and returns the rows of the table there."""
+    service = sample_service
+    vectors = tk.load_vectors(service, namespace="runbooks", progress=False)
+    changed = vectors.copy()
+    changed.loc[changed.index[:3], "data"] = "as it was"
+    report = tk.index_report(service, vectors, previous=changed, sample=40, **OPTIONS)
+    known = {"tk": tk, "service": service, "vectors": vectors, "previous": changed}
+    frames = {}
+    for part in parts(report, ReportCode)[:-1]:
+        *lines, last = part.code.splitlines()
+        for line in lines:
+            if line.endswith(".plot()"):
+                line = f"drawn = {line.replace('plot()', 'plot(ax=ax)')}"  # noqa: PLW2901
+            exec(line, known | {"ax": Figure().add_subplot()}, frames)  # noqa: S102 - users are meant to run it
+        assert frames["drawn"].get_title(loc="left")
+        frames[last] = eval(last, known, frames)  # noqa: S307
+    wanted = ["health.frame", "recall.by", "scores.frame", "changes.counts"]
+    assert [name for name in frames if "." in name] == wanted
+    shown = {section.name: section.parts for section in report.sections}
+    recall = next(part for part in shown["recall"] if isinstance(part, ReportTable))
+    assert [row[4] for row in recall.rows] == pytest.approx(frames["recall.by"]["share"].tolist(), abs=1e-6)
+    scores = shown["scores"][0].rows[0]
+    assert scores[2] == pytest.approx(frames["scores.frame"]["threshold"][0], abs=1e-6)
+    assert [row[1] for row in shown["health"][0].rows] == frames["health.frame"]["finding"].tolist()
+    assert [row[2] for row in shown["drift"][0].rows] == frames["changes.counts"]["rows"].tolist() == [3]
+    loading = parts(report, ReportCode)[-1].code.replace("tk.connect()", "service")
+    exec(loading.replace('namespace="all"', 'namespace="all", limit=5, progress=False'), {"service": service})  # noqa: S102
+
+
+def test_every_figure_has_its_numbers_and_its_code(report):
+    """Behind a figure stands a table of its numbers, and the code; and it can be drawn in both themes."""
+    for section in report.sections:
+        for number, part in enumerate(section.parts):
+            if isinstance(part, ReportFigure):
+                kinds = [type(other) for other in section.parts[number + 1 : number + 3]]
+                assert kinds == [ReportTable, ReportCode]
+                for theme in THEMES.values():
+                    ax = part.draw(Figure(figsize=(9, part.height)).add_subplot(), theme)
+                    assert ax.patches or ax.collections or ax.lines
+
+
+def test_all_forms_say_the_same(report, tmp_path):
+    """HTML without scripts, Markdown and JSON; the same bytes for the same input."""
+    html, markdown, values = report.to_html(), report.to_markdown(), json.loads(report.to_json())
+    assert "<script" not in html
+    assert "default-src 'none'" in html
+    assert html.count("<svg") >= 4
+    assert values["schema"] == "index-report/1"
+    names = [section["name"] for section in values["sections"]]
+    assert names == ["first", "index", "health", "recall", "scores", "drift", "code"]
+    for text in ("zero vector", "What to do first", "doc-00005"):
+        assert text in html
+        assert text in markdown
+        assert text in report.to_json()
+    for name in ("index.html", "index.md", "index.json"):
+        assert report.save(tmp_path / name).stat().st_size > 1000
+    assert report.save(tmp_path / "index.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_the_same_input_gives_the_same_bytes(states):
+    """Nothing depends on the order of sets or on the clock."""
+    one, two = (tk.index_report(states[1], previous=states[0], **OPTIONS) for _ in range(2))
+    assert one.to_json() == two.to_json()
+    assert one.to_html() == two.to_html()
+
+
+SECRET = "Bearer abcdefghijklmnopqrstuvwxyz0123456789"
+HOSTILE = "<img src=x onerror=alert(1)> $\\frac{1}{0}$"
+
+
+def test_secrets_and_markup_are_text(states):
+    """In ids, namespaces and field names: masked and escaped in every form, drawings too."""
+    rows = states[1].head(60).copy()
+    rows["id"] = [f"{SECRET} {number % 30}{HOSTILE}" for number in range(60)]
+    rows["namespace"] = np.where(np.arange(60) % 2, f"{SECRET}{HOSTILE}", "b")
+    report = tk.index_report(rows, previous=rows.assign(data="other"), title=f"{SECRET}{HOSTILE}", **OPTIONS)
+    for form in (
+        report.to_html(),
+        report.to_markdown(),
+        report.to_json(),
+        report._repr_html_(),
+        repr(report),
+    ):
+        assert "abcdefghijkl" not in form
+    assert "<img" not in report.to_html()
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        np.zeros((3, 4)), np.ones((1, 3)), np.ones((8, 3)), np.full((4, 2), np.nan), np.zeros((0, 3)),
+        pd.DataFrame({"id": ["a", "b"], "vector": [[1.0, 2.0], [1.0]], "metadata": ["[1]", "no json"]}),
+    ],
+    ids=["zero", "one", "equal", "nan", "none", "two dimensions"],
+)  # fmt: skip
+def test_hostile_vectors_are_reported_on(vectors):
+    """An answer in every form, whatever they are."""
+    report = tk.index_report(vectors, **OPTIONS)
+    assert report.verdict
+    assert "What to do first" in report.to_html()
+    assert re.search(r"## Health", report.to_markdown())
+
+
+def test_what_is_no_index_is_an_error():
+    """Frames without vectors, and options that cannot be read."""
+    with pytest.raises(InputError, match="vector"):
+        tk.index_report(pd.DataFrame({"id": ["a"]}))
+    with pytest.raises(InputError, match="title"):
+        tk.index_report(np.ones((3, 3)), title=5)

@@ -1,0 +1,425 @@
+"""The report on a vector index, on one page: its health, its recall, what scores mean, what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+import numpy.typing as npt
+import pandas as pd
+
+from toolkit.analysis.selection import receipt_of, when_counted
+from toolkit.analysis.wording import counted, percent
+from toolkit.arguments import instance, text
+from toolkit.audits.calibration import Calibration, calibrate_threshold
+from toolkit.audits.health import VectorAudit, audit_vectors
+from toolkit.audits.recall_audit import RecallAudit, audit_recall
+from toolkit.audits.vector_changes import VectorChanges, compare_vectors
+from toolkit.audits.vector_source import VectorSource
+from toolkit.client.vectors import IndexInfo, index_info
+from toolkit.loading.vectors import load_vectors
+from toolkit.plots.style import THEMES, Theme
+from toolkit.redaction import Redactor
+from toolkit.reports.findings import Cleaner
+from toolkit.reports.page import Report
+from toolkit.reports.sections import (
+    Column,
+    Notice,
+    Part,
+    ReportCode,
+    ReportFigure,
+    Section,
+    table,
+)
+from toolkit.settings.service import Service
+
+_SCHEMA: Final = "index-report/1"
+_GOOD: Final = 0.95  # recall from which on search can be trusted, as its audit says
+_LISTED: Final = 5
+_FIGURE: Final = 2.6  # inches of height of a figure with one row
+_ROW: Final = 0.4
+
+_Mask = Callable[[Any], Any]
+
+
+class IndexReport(Report):
+    """A report on a vector index; made by `index_report`.
+
+    Notebooks show it as a part of their page. It holds no vectors: only numbers, and texts with their secrets
+    masked.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> report = index_report(np.eye(40, 8) + 1)
+    >>> report.verdict
+    'Not healthy. 1 kind of defect in 40 rows in 1 namespace: duplicate. First: Keep one of each; ...'
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class _Audits:
+    """The audits of an index; where one could not be made, why not."""
+
+    health: VectorAudit
+    recall: RecallAudit | str
+    scores: Calibration | str
+    drift: VectorChanges | str
+
+
+def index_report(
+    index: Service | VectorSource,
+    vectors: VectorSource | None = None,
+    *,
+    previous: VectorSource | None = None,
+    labels: pd.DataFrame | None = None,
+    queries: npt.ArrayLike | pd.DataFrame | None = None,
+    k: int = 10,
+    precision: float = 0.9,
+    similarity: str | None = None,
+    sample: int = 300,
+    seed: int = 0,
+    now: datetime | None = None,
+    title: str | None = None,
+    redactor: Redactor | None = None,
+) -> IndexReport:
+    """Report on a vector index: health, recall, what scores mean, what changed, and what to do first.
+
+    Parameters
+    ----------
+    index : Service, or what `audit_vectors` accepts
+        An index, which is queried too, or vectors of one.
+    vectors : frame, table, dataset or path, optional
+        With a service: its vectors, loaded earlier. Default: all are loaded now.
+    previous : frame, table, dataset or path, optional
+        An earlier state, to compare with, such as the path of a snapshot.
+    labels : pandas.DataFrame, optional
+        Judged scores (`score`, `match`), as `calibrate_threshold` takes them.
+    queries : matrix or frame, optional
+        Queries of your own for the recall, as `audit_recall` takes them. Default: stored vectors.
+    k : int
+        How many neighbours recall is measured with.
+    precision : float
+        The share of matches that a threshold promises, where there are labels.
+    similarity : str, optional
+        Of vectors without a service: ``"COSINE"``, ``"EUCLIDEAN"`` or ``"DOT_PRODUCT"``. Default: cosine.
+    sample : int
+        How many queries recall is measured with.
+    seed : int
+        For samples and permutations.
+    now : datetime, optional
+        When the report is made. Default: the clock.
+    title : str, optional
+    redactor : Redactor, optional
+        Masks secrets in everything shown. Default: that of the service, or one with the user's key.
+
+    Returns
+    -------
+    IndexReport
+        Sections: what to do first, what the index is, health, recall, scores, changes, the code. One that
+        cannot be answered says why.
+
+    Raises
+    ------
+    InputError
+        When there are no vectors, or an option cannot be read.
+    SnapshotError
+        When there is no snapshot at a path.
+
+    Examples
+    --------
+    >>> vectors = tk.load_vectors(service, namespace="runbooks", progress=False)
+    >>> report = index_report(vectors, previous=vectors)
+    >>> [section.title for section in report.sections][:3]
+    ['What to do first', 'What the index is', 'Health']
+    """
+    when = when_counted(now)
+    if title is not None:
+        text("title", title)
+    service = index if isinstance(index, Service) else None
+    if redactor is None:
+        redactor = Redactor() if service is None else service.redactor
+    clean = Cleaner(instance("redactor", redactor, Redactor, "a Redactor"))
+    info = None if service is None else index_info(service)
+    source: VectorSource = vectors if vectors is not None else index
+    if service is not None and vectors is None:
+        source = load_vectors(service, namespace="all", progress=False)
+    options: dict[str, Any] = {"k": k, "sample": sample, "seed": seed} | (
+        {} if queries is None else {"queries": queries}
+    )
+    scale = similarity or (info.similarity if info is not None else None) or None
+    health = audit_vectors(source)
+    dense = info is None or info.kind == "DENSE"
+    mixed = f"The scores of a {info.kind.lower()} index have no common scale." if info and not dense else ""
+    audits = _Audits(
+        health=health,
+        recall=audit_recall(service, source, **options)
+        if service is not None and dense
+        else mixed or "Recall was not measured: that takes a service to query.",
+        scores=mixed or calibrate_threshold(source, labels, precision=precision, similarity=scale, seed=seed),
+        drift="There is no earlier state to compare with."
+        if previous is None
+        else compare_vectors(previous, source, seed=seed),
+    )
+    steps = _steps(audits)
+    loaded = receipt_of(source)
+    codes = _codes(service is not None, options, labels is not None, precision, scale, seed)
+    sections = [
+        _first(steps),
+        _about(info, health),
+        _health(health, codes, clean.value),
+        _recall(audits.recall, codes, clean.value),
+        _scores(audits.scores, codes, clean.value),
+        _drift(audits.drift, codes, clean.value),
+        Section(name="code", title="The code", parts=(ReportCode(code=codes["load"], folded=False),)),
+    ]  # fmt: skip
+    notices = []
+    if loaded is not None:
+        said = str(clean.text(f"The load of the vectors was {loaded.verdict}."))
+        notices = [Notice(text=said, good=loaded.complete)]
+    return IndexReport(
+        schema=_SCHEMA,
+        title=str(clean.text("Index report" if title is None else title)),
+        verdict=str(clean.text(_verdict(audits, steps))),
+        made_at=when.isoformat(timespec="milliseconds"),
+        notices=tuple(notices),
+        numbers=tuple(_numbers(audits)),
+        sections=tuple(section.masked(clean.value) for section in sections),
+    )
+
+
+def _steps(audits: _Audits) -> list[tuple[str, str, str | None, int | None, str]]:
+    """What to do, the most urgent first: search, then what is wrong, then what may be."""
+    steps: list[tuple[str, str, str | None, int | None, str]] = []
+    if isinstance(audits.recall, RecallAudit) and audits.recall.overall.low < _GOOD:
+        advice = "Let each search look at more vectors, or rebuild the index."
+        steps.append((advice, audits.recall.verdict, "(all)", None, ""))
+    found = audits.health.frame
+    for severity in ("error", "stale", "warning"):
+        if severity == "stale" and isinstance(audits.drift, VectorChanges):
+            stale = audits.drift.frame[audits.drift.frame["change"] == "text only"]
+            for namespace, part in stale.groupby("namespace"):
+                why = "Their texts changed and their vectors did not: new words do not find them."
+                ids = ", ".join(part["id"].head(_LISTED))
+                steps.append(("Embed these texts again.", why, str(namespace), len(part), ids))
+        for row in found[found["severity"] == severity].to_dict("records"):
+            why = f"{row['finding']}: {row['effect']}"
+            steps.append(
+                (row["advice"], why, row["namespace"], int(row["count"]), ", ".join(row["ids"][:_LISTED]))
+            )
+    return steps
+
+
+def _verdict(audits: _Audits, steps: list[Any]) -> str:
+    said = [audits.health.verdict]
+    if isinstance(audits.recall, RecallAudit):
+        said.append(audits.recall.verdict)
+    if not steps:
+        return f"Healthy. {' '.join(said)}"
+    first = steps[0][0].rstrip(".")
+    return f"Not healthy. {' '.join(said)} First: {first}."
+
+
+def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
+    rows = int(audits.health.facts["rows"].sum())
+    usable = int(audits.health.facts["usable"].sum())
+    serious = audits.health.frame[audits.health.frame["severity"] != "info"]
+    yield {"name": "vectors", "value": rows, "change": None, "note": f"{usable:,} with a usable vector"}
+    kinds = f"in {counted(int(serious['count'].sum()), 'row')}, some in several"
+    yield {"name": "kinds of defect", "value": serious["finding"].nunique(), "change": None, "note": kinds}
+    if isinstance(audits.recall, RecallAudit) and audits.recall.frame["share"].notna().any():
+        overall = audits.recall.overall
+        note = f"% of the {audits.recall.k} nearest; {percent(overall.low)} to {percent(overall.high)}"
+        yield {
+            "name": "neighbours returned",
+            "value": round(100 * overall.mean),
+            "change": None,
+            "note": note,
+        }
+    if isinstance(audits.drift, VectorChanges):
+        changed = f"of {audits.drift.rows:,}"
+        yield {"name": "vectors changed", "value": len(audits.drift.frame), "change": None, "note": changed}
+
+
+def _first(steps: list[Any]) -> Section:
+    if not steps:
+        return Section(name="first", title="What to do first", sentence="Nothing: no defect was found.")
+    return Section(
+        name="first",
+        title="What to do first",
+        parts=(
+            table(
+                "Steps, the most urgent first",
+                _columns("what to do", "why", "namespace", "#rows", "ids"),
+                steps,
+            ),
+        ),
+    )
+
+
+def _about(info: IndexInfo | None, health: VectorAudit) -> Section:
+    sentence = "The vectors as they were loaded; the service was not asked."
+    if info is not None:
+        said = f"{info.dimension:,} dimensions, {info.similarity}" if info.dimension else "no dense vectors"
+        model = info.model or "none, so it is queried by vectors alone"
+        sentence = f"A {info.kind.lower()} index of {said}; embedding model: {model}."
+    columns = _columns(
+        "namespace", "#rows", "#usable", "#dimension", "#compared", "#effective rank", "#random pair",
+        "#nearest pair",
+    )  # fmt: skip
+    caption = "Namespaces; the last two are median cosines"
+    return Section(
+        name="index", title="What the index is", sentence=sentence,
+        parts=(table(caption, columns, _rows(health.facts)),),
+    )  # fmt: skip
+
+
+def _health(health: VectorAudit, codes: Mapping[str, str], mask: _Mask) -> Section:
+    columns = _columns(
+        "namespace", "finding", "severity", "#count", "ids", "detail", "effect on search", "advice"
+    )
+    shown = health.frame.assign(ids=[", ".join(ids[:_LISTED]) for ids in health.frame["ids"]])
+    parts: list[Part] = [table("Findings, the worst first", columns, _rows(shown))] if len(shown) else []
+    if len(health.similarities):
+        parts += _figure(
+            "Cosines of random pairs and of nearest neighbours",
+            health,
+            "similarities",
+            "pair",
+            codes["health"],
+            mask,
+        )
+    return Section(name="health", title="Health", sentence=health.verdict, parts=tuple(parts))
+
+
+def _recall(recall: RecallAudit | str, codes: Mapping[str, str], mask: _Mask) -> Section:
+    title = "Recall"
+    if isinstance(recall, str):
+        return Section(name="recall", title=title, sentence=recall)
+    columns = _columns(
+        "namespace", "filter", "#selectivity", "#queries", "#share", "#low", "#high", "#score gap"
+    )
+    worst = recall.frame[recall.frame["share"] < 1].head(_LISTED)
+    missed = worst[["namespace", "query", "share", "score_gap"]].assign(
+        missed=[", ".join(keys[:_LISTED]) for keys in worst["missed"]]
+    )
+    shown = replace(
+        recall, by=recall.by.assign(**{name: recall.by[name].map(mask) for name in ("namespace", "filter")})
+    )
+    parts: list[Part] = [
+        ReportFigure(
+            title=f"Recall@{recall.k}",
+            description=f"The share of the {recall.k} nearest neighbours that is returned, with its interval",
+            height=_FIGURE + _ROW * len(recall.by),
+            draw=lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
+        ),
+        table("Neighbours returned, with the 95 % interval over queries", columns, _rows(recall.by)),
+        ReportCode(code=codes["recall"]),
+    ]
+    if len(missed):
+        headings = _columns("namespace", "query", "#share", "#score gap", "missed")
+        parts.append(table("The worst queries, and what they missed", headings, _rows(missed), folded=True))
+    return Section(name="recall", title=title, sentence=recall.verdict, parts=tuple(parts))
+
+
+def _scores(scores: Calibration | str, codes: Mapping[str, str], mask: _Mask) -> Section:
+    title = "What scores mean here"
+    if isinstance(scores, str):
+        return Section(name="scores", title=title, sentence=scores)
+    columns = _columns(
+        "namespace", "similarity", "#threshold", "why", "#random median", "#random high", "#random share",
+        "#duplicate share", "#labels",
+    )  # fmt: skip
+    parts: list[Part] = []
+    if len(scores.frame):
+        parts = [
+            table("Scores of random pairs, and thresholds", columns, _rows(scores.frame)),
+            *_figure("Scores of pairs", scores, "pairs", "pair", codes["scores"], mask),
+        ]
+    return Section(name="scores", title=title, sentence=scores.verdict, parts=tuple(parts))
+
+
+def _drift(drift: VectorChanges | str, codes: Mapping[str, str], mask: _Mask) -> Section:
+    title = "What changed"
+    if isinstance(drift, str):
+        return Section(name="drift", title=title, sentence=drift)
+    counts = _columns("namespace", "change", "#rows")
+    measures = _columns("namespace", "#AUC", "#low", "#high", "#energy", "#p")
+    parts: list[Part] = []
+    if len(drift.frame):
+        parts.append(table("Vectors that changed", counts, _rows(drift.counts)))
+    if len(drift.drift):
+        parts.append(table("New vectors beside old ones: 0.5 is no difference", measures, _rows(drift.drift)))
+    if drift.frame["distance"].notna().any():
+        parts += _figure("How far vectors moved", drift, "frame", "namespace", codes["drift"], mask)
+    return Section(name="drift", title=title, sentence=drift.verdict, parts=tuple(parts))
+
+
+def _figure(title: str, result: Any, field: str, column: str, code: str, mask: _Mask) -> Iterator[Part]:
+    """A figure of scores of pairs, its numbers, and its code; names in it are masked as texts are."""
+    values: pd.DataFrame = getattr(result, field)
+    number = "score" if "score" in values.columns else "distance"
+    groups = values.dropna(subset=number).groupby(column)[number]
+    numbers = groups.describe()[["count", "min", "25%", "50%", "75%", "max"]].reset_index()
+    shown = replace(result, **{field: values.assign(**{column: values[column].map(mask)})})
+    yield ReportFigure(
+        title=title,
+        description=f"{counted(len(values), 'value')} in {counted(len(numbers), 'group')}",
+        height=_FIGURE + _ROW * len(numbers),
+        draw=lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
+    )
+    columns = _columns(
+        column, "#values", "#lowest", "#a quarter below", "#median", "#a quarter above", "#highest"
+    )
+    rows = numbers.astype({"count": "int64"})
+    yield table(f"{title}: the numbers", columns, _rows(rows), folded=True)
+    yield ReportCode(code=code)
+
+
+def _columns(*names: str) -> tuple[Column, ...]:
+    """Columns of texts, and of numbers where the name begins with ``#``."""
+    return tuple(
+        Column(name=name.removeprefix("#"), kind="number", missing="")
+        if name.startswith("#")
+        else Column(name=name, missing="(default)" if name == "namespace" else "")
+        for name in names
+    )
+
+
+def _rows(frame: pd.DataFrame) -> list[list[Any]]:
+    rows: list[list[Any]] = frame.astype(object).to_numpy().tolist()
+    return [[None if not isinstance(item, tuple) and pd.isna(item) else item for item in row] for row in rows]
+
+
+def _name(theme: Theme) -> Any:
+    return next(name for name, one in THEMES.items() if one is theme)
+
+
+def _codes(
+    has_service: bool,  # noqa: FBT001 - not an option
+    options: Mapping[str, Any],
+    labelled: bool,  # noqa: FBT001
+    precision: float,
+    scale: str | None,
+    seed: int,
+) -> dict[str, str]:
+    """Python that computes each part again."""
+    given = [f"{name}={'queries' if name == 'queries' else repr(value)}" for name, value in options.items()]
+    labels = "labels, " if labelled else ""
+    load = (
+        'service = tk.connect()\nvectors = tk.load_vectors(service, namespace="all")'
+        if has_service
+        else "vectors  # as they were passed"
+    )
+    similarity = "" if scale is None else f"similarity={scale!r}, "
+    return {
+        "load": f"import toolkit as tk\n\n{load}",
+        "health": "health = tk.audit_vectors(vectors)\nhealth.plot()\nhealth.frame",
+        "recall": f"recall = tk.audit_recall(service, vectors, {', '.join(given)})\nrecall.plot()\nrecall.by",
+        "scores": f"scores = tk.calibrate_threshold(vectors, {labels}precision={precision!r}, {similarity}"
+        f"seed={seed!r})\nscores.plot()\nscores.frame",
+        "drift": f"changes = tk.compare_vectors(previous, vectors, seed={seed!r})\n"
+        "changes.plot()\nchanges.counts",
+    }
