@@ -186,7 +186,7 @@ def index_report(
         made_at=when.isoformat(timespec="milliseconds"),
         notices=tuple(notices),
         numbers=tuple(_numbers(audits)),
-        sections=tuple(section.masked(clean.value) for section in sections),
+        sections=tuple(section.masked(clean.value, redactor.code) for section in sections),
     )
 
 
