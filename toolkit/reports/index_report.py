@@ -12,12 +12,13 @@ import pandas as pd
 
 from toolkit.analysis.selection import receipt_of, when_counted
 from toolkit.analysis.wording import counted, percent
-from toolkit.arguments import instance, text
+from toolkit.arguments import choice, instance, text, whole
 from toolkit.audits.calibration import Calibration, calibrate_threshold
+from toolkit.audits.exact_search import SIMILARITIES
 from toolkit.audits.health import VectorAudit, audit_vectors
 from toolkit.audits.recall_audit import RecallAudit, audit_recall
 from toolkit.audits.vector_changes import VectorChanges, compare_vectors
-from toolkit.audits.vector_source import VectorSource
+from toolkit.audits.vector_source import VectorSource, VectorTables
 from toolkit.client.vectors import IndexInfo, index_info
 from toolkit.loading.vectors import load_vectors
 from toolkit.plots.style import THEMES, Theme
@@ -35,6 +36,7 @@ from toolkit.reports.sections import (
 )
 from toolkit.settings.service import Service
 
+_DOING: Final = "making an index report"
 _SCHEMA: Final = "index-report/1"
 _GOOD: Final = 0.95  # recall from which on search can be trusted, as its audit says
 _LISTED: Final = 5
@@ -136,6 +138,10 @@ def index_report(
     ['What to do first', 'What the index is', 'Health']
     """
     when = when_counted(now)
+    whole("k", k, most=1000)
+    whole("sample", sample)
+    whole("seed", seed, least=0)
+    choice("similarity", similarity, SIMILARITIES, optional=True)
     if title is not None:
         text("title", title)
     service = index if isinstance(index, Service) else None
@@ -150,6 +156,10 @@ def index_report(
         {} if queries is None else {"queries": queries}
     )
     scale = similarity or (info.similarity if info is not None else None) or None
+    name = "index" if vectors is None else "vectors"
+    VectorTables(source, doing=_DOING, name=name)  # says which argument is wrong
+    if previous is not None:
+        VectorTables(previous, doing=_DOING, name="previous")
     health = audit_vectors(source)
     dense = info is None or info.kind == "DENSE"
     mixed = f"The scores of a {info.kind.lower()} index have no common scale." if info and not dense else ""
