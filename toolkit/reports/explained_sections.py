@@ -16,8 +16,8 @@ from toolkit.reports.sections import Column, Part, ReportCode, ReportText, Secti
 
 _COUNT: Final = Column(name="failures", kind="number")
 _SHARE: Final = Column(name="share", kind="share")
-_GROUPS: Final = 15
-_OFFENDERS: Final = 3  # of a kind
+_GROUPS: Final = 10
+_OFFENDERS: Final = 2  # of a kind
 _WORKFLOWS: Final = 3
 _WORST: Final = 15
 _ACTIONS: Final = 6
