@@ -55,7 +55,9 @@ def call(name, **options):
         function(frame, now=when).to_html()
     elif name == "plot_score_comparison":
         function(hits, hits.assign(score=[0.1, 0.2, 0.3]), **options)
-    elif name == "plot_vector_norms":
+    elif name in ("IndexReport", "index_report"):
+        tk.index_report(pd.DataFrame({"vector": [[1.0, 2.0], [3.0, 4.0]]}), now=when).to_html()
+    elif name in ("plot_vector_norms", "plot_vector_map"):
         function(pd.DataFrame({"vector": [[1.0, 2.0], [3.0, 4.0]]}), **options)
     elif name.startswith("plot_score"):
         function(hits, **options)
