@@ -13,6 +13,7 @@ from toolkit.reports.sections import (
     Column,
     Part,
     ReportCode,
+    ReportFigure,
     ReportList,
     ReportTable,
     ReportText,
@@ -82,6 +83,8 @@ def _part(part: Part) -> Iterator[str]:
             yield escape_markdown(part.caption)
             yield _table(part)
             yield f"and {part.left_out:,} {part.more}" if part.left_out else ""
+        case ReportFigure():
+            yield escape_markdown(part.description)
         case ReportList():
             yield escape_markdown(part.caption)
             more = [f"- and {part.left_out:,} more"] if part.left_out else []
