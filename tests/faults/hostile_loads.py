@@ -58,19 +58,26 @@ HOSTILE = (
 
 
 class Hostile(ModelService):
-    """A service of which each response is spoilt with some probability."""
+    """A service of which each response is spoilt with some probability.
+
+    Which ones depends on the request and how often it came before, not on the order of threads.
+    """
 
     def __init__(self, server: Server, clock: Clock | None, model: Dlq, random: Random, share: float) -> None:
         super().__init__(server, clock or Clock(), model, random, [], 0.0)
         self.share = share
+        self.name = random.random()
+        self.asked = Counter[str]()
         self.real = clock is None
         self.struck = Counter[str]()
 
     def _answer(self, request: Request) -> Exchange:
         exchange = super()._answer(request)
-        if self.random.random() >= self.share:
+        self.asked[request.query] += 1
+        random = Random(f"{self.name} {request.query} {self.asked[request.query]}")
+        if random.random() >= self.share:
             return exchange
-        name = self.random.choice(HOSTILE)
+        name = random.choice(HOSTILE)
         self.struck[name] += 1
         turn = Turn(self, self.requests, None, None, "", [], None, response=exchange)
         if name == "slow":
@@ -78,7 +85,7 @@ class Hostile(ModelService):
         elif name == "503":
             exchange.status, turn.raw = 503, b"busy"
         else:
-            TABLE[name](self.random).spoil(turn)
+            TABLE[name](random).spoil(turn)
         body = exchange.body if turn.raw is None else turn.raw
         exchange.body = body[: int(turn.kept * len(body))]
         return exchange
