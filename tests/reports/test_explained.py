@@ -77,7 +77,7 @@ def test_the_five_stories_of_the_sample_are_named(report, workflow, text, start,
     near = max(timedelta(hours=start - stop) / 5, timedelta(hours=1))
     assert abs(datetime.fromisoformat(row["from"]) - (NOW - timedelta(hours=start))) <= near
     assert abs(datetime.fromisoformat(row["until"]) - (NOW - timedelta(hours=stop))) <= near
-    assert row["goes on"] == (stop == 0)
+    assert row["ongoing"] == (stop == 0)
     begins = f"{datetime.fromisoformat(row['from']):%Y-%m-%d %H:%M} UTC"
     for form in (report.to_html(), report.to_markdown()):
         assert begins in form

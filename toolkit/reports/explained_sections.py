@@ -12,10 +12,10 @@ import pandas as pd
 from toolkit.analysis.comparing import CHANGES
 from toolkit.analysis.wording import counted, percent, time_text
 from toolkit.reports.evidence import MOST, Evidence, Story
-from toolkit.reports.sections import Column, Part, ReportCode, ReportText, Section, table
+from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportText, Section, table
 
-_COUNT: Final = Column(name="failures", kind="number")
-_SHARE: Final = Column(name="share", kind="share")
+_COUNT: Final = ReportColumn(name="failures", kind="number")
+_SHARE: Final = ReportColumn(name="share", kind="share")
 _GROUPS: Final = 10
 _OFFENDERS: Final = 2  # of a kind
 _WORKFLOWS: Final = 3
@@ -59,14 +59,15 @@ class Explained:
             return
         share = percent(min(sum(story.share for story in stories), 1.0))
         columns = [
-            Column(name="goes on", kind="flag"), "explanation",
-            Column(name="from", kind="time", beneath=True, named=True),
-            Column(name="until", kind="time", beneath=True, named=True),
-            Column(name="in", beneath=True, named=True),
-            Column(name="condition:", beneath=True, named=True),
-            Column(name="or:", beneath=True, named=True),
-            Column(name="class", beneath=True, named=True), _COUNT,
-            Column(name="expected", kind="number"), _SHARE, Column(name="confidence", kind="percent"),
+            ReportColumn(name="ongoing", kind="flag"), "explanation",
+            ReportColumn(name="from", kind="time", beneath=True, named=True),
+            ReportColumn(name="until", kind="time", beneath=True, named=True),
+            ReportColumn(name="in", beneath=True, named=True),
+            ReportColumn(name="condition:", beneath=True, named=True),
+            ReportColumn(name="or:", beneath=True, named=True),
+            ReportColumn(name="class", beneath=True, named=True), _COUNT,
+            ReportColumn(name="expected", kind="number"), _SHARE,
+            ReportColumn(name="confidence", kind="percent"),
         ]  # fmt: skip
         rows = [
             (story.goes_on, f"{number}. {story.what}{_times(story)}", _iso(story.start), _iso(story.stop),
@@ -97,11 +98,11 @@ class Explained:
         ]  # fmt: skip
         columns = [
             "what",
-            Column(name="kind", beneath=True),
+            ReportColumn(name="kind", beneath=True),
             _COUNT,
-            Column(name="occasions", kind="number"),
+            ReportColumn(name="occasions", kind="number"),
             _SHARE,
-            Column(name="times the mean", kind="number"),
+            ReportColumn(name="times the mean", kind="number"),
         ]
         yield self._section(
             "impact", "Who is affected",
@@ -126,8 +127,8 @@ class Explained:
             return
         columns = [
             "group",
-            Column(name="first expires", kind="time", missing="due"),
-            Column(name="last expires", kind="time"),
+            ReportColumn(name="first expires", kind="time", missing="due"),
+            ReportColumn(name="last expires", kind="time"),
             _COUNT,
         ]
         yield self._section(
@@ -152,12 +153,12 @@ class Explained:
         said = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
         columns = [
             "group",
-            Column(name="signature", kind="id", beneath=True),
+            ReportColumn(name="signature", kind="id", beneath=True),
             "change",
-            Column(name="before", kind="number"),
-            Column(name="expected", kind="number"),
-            Column(name="now", kind="number"),
-            Column(name="confidence", kind="percent"),
+            ReportColumn(name="before", kind="number"),
+            ReportColumn(name="expected", kind="number"),
+            ReportColumn(name="now", kind="number"),
+            ReportColumn(name="confidence", kind="percent"),
         ]
         rows = [
             (row["title"], row["group"], row["change"], int(row["before"]), round(row["expected"], 1),
@@ -184,11 +185,11 @@ class Explained:
                 float(row["share"]),
             ))  # fmt: skip
         columns = [
-            Column(name="new", kind="flag"), "group", Column(name="example", beneath=True),
-            Column(name="latest", kind="id", beneath=True),
-            Column(name="first", kind="time", beneath=True, named=True),
-            Column(name="last", kind="time", beneath=True, named=True),
-            Column(name="class", missing="unknown"), "statuses", _COUNT, _SHARE,
+            ReportColumn(name="new", kind="flag"), "group", ReportColumn(name="example", beneath=True),
+            ReportColumn(name="latest", kind="id", beneath=True),
+            ReportColumn(name="first", kind="time", beneath=True, named=True),
+            ReportColumn(name="last", kind="time", beneath=True, named=True),
+            ReportColumn(name="class", missing="unknown"), "statuses", _COUNT, _SHARE,
         ]  # fmt: skip
         number = len(self.evidence.groups)
         yield self._section(
@@ -215,8 +216,8 @@ class Explained:
         ]  # fmt: skip
         columns = [
             "class",
-            Column(name="evidence", beneath=True),
-            Column(name="groups", kind="number"),
+            ReportColumn(name="evidence", beneath=True),
+            ReportColumn(name="groups", kind="number"),
             _COUNT,
             _SHARE,
         ]
@@ -241,7 +242,7 @@ class Explained:
             (row["workflow_url"], *(int(row[name]) for name in (*_FUNCTIONS, "count")))
             for row in bad.head(_WORST).to_dict("records")
         ]
-        columns = ["workflow", *(Column(name=name, kind="number") for name in _FUNCTIONS), _COUNT]
+        columns = ["workflow", *(ReportColumn(name=name, kind="number") for name in _FUNCTIONS), _COUNT]
         yield self._section(
             "functions", "Failure functions that need a look", "",
             table("Failures whose failure function failed, hangs, or was never set", columns, rows,
@@ -263,7 +264,7 @@ class Explained:
         yield self._section(
             "outcomes", "What became of earlier entries", "",
             table("Entries by what became of them",
-                  ["outcome", Column(name="entries", kind="number"), _SHARE], rows),
+                  ["outcome", ReportColumn(name="entries", kind="number"), _SHARE], rows),
             code=f"tk.retry_outcomes({which}, retention={self.kept!r})",
         )  # fmt: skip
 
@@ -280,11 +281,11 @@ class Explained:
         ]  # fmt: skip
         columns = [
             "new group",
-            Column(name="signature", kind="id", beneath=True),
-            Column(name="most similar", missing="never seen"),
-            Column(name="similarity", kind="percent", missing=""),
-            Column(name="last", kind="time", missing=""),
-            Column(name="what became of it", missing=""),
+            ReportColumn(name="signature", kind="id", beneath=True),
+            ReportColumn(name="most similar", missing="never seen"),
+            ReportColumn(name="similarity", kind="percent", missing=""),
+            ReportColumn(name="last", kind="time", missing=""),
+            ReportColumn(name="what became of it", missing=""),
         ]
         new = self.evidence.trend.new or []
         yield self._section(
@@ -319,14 +320,14 @@ class Explained:
         if not stories:
             return
         first = stories[0]
-        end = "goes on" if first.goes_on else time_text(first.stop)
+        end = "ongoing" if first.goes_on else time_text(first.stop)
         rows = [
             ("What happened", _short(first)),
             ("Impact", f"{counted(first.observed, 'failure')} ({percent(first.share)}) in {_places(first)}"),
             ("From, until", f"{time_text(first.start)}, {end}"),
             *((blank, None) for blank in _BLANKS),
         ]
-        blank = Column(name="notes", missing="")
+        blank = ReportColumn(name="notes", missing="")
         yield Section(name="postmortem", title="Postmortem", sentence="To be filled in.", parts=(
             table("Of the largest explanation", ["question", blank], rows),
         ))  # fmt: skip
@@ -380,13 +381,13 @@ def trend_in_words(evidence: Evidence) -> str:
 
 
 def explained_in_words(evidence: Evidence | None) -> str:
-    """The second sentence of the verdict: the largest explanation, how it goes on, and what is new."""
+    """The second sentence of the verdict: the largest explanation, until when, and what is new."""
     if evidence is None:
         return ""
     trend, said = evidence.trend, []
     if evidence.stories:
         first = evidence.stories[0]
-        until = "and it goes on" if first.goes_on else f"until {time_text(first.stop)}"
+        until = "and ongoing" if first.goes_on else f"until {time_text(first.stop)}"
         said.append(
             f"the largest explanation is {_short(first)}: {counted(first.observed, 'failure')} "
             f"({percent(first.share)}) since {time_text(first.start)}, {until}"

@@ -9,9 +9,9 @@ from typing import Any, Final, TypeAlias
 from toolkit.analysis.over_time import WEEKDAYS
 from toolkit.analysis.wording import counted, short_number, time_text
 from toolkit.reports.sections import (
-    Column,
     Part,
     ReportCode,
+    ReportColumn,
     ReportFigure,
     ReportList,
     ReportText,
@@ -23,8 +23,8 @@ from toolkit.reports.sections import (
 Found: TypeAlias = Mapping[str, Any]
 Figures: TypeAlias = Mapping[str, tuple[ReportFigure, ...]]
 
-_COUNT: Final = Column(name="failures", kind="number")
-_SHARE: Final = Column(name="share", kind="share")
+_COUNT: Final = ReportColumn(name="failures", kind="number")
+_SHARE: Final = ReportColumn(name="share", kind="share")
 
 
 def when(found: Found, figures: Figures) -> Iterator[Section]:
@@ -36,7 +36,8 @@ def when(found: Found, figures: Figures) -> Iterator[Section]:
         *figures["trend"],
         table(
             "Failures in each bar, by workflow; times are where a bar begins",
-            [Column(name="from", kind="time"), *(Column(name=one["name"], kind="number") for one in groups)],
+            [ReportColumn(name="from", kind="time"),
+             *(ReportColumn(name=one["name"], kind="number") for one in groups)],
             zip(found["trend"]["starts"], *(one["counts"] for one in groups), strict=True),
             folded=True,
         ),
@@ -50,8 +51,8 @@ def worst(found: Found, _: Figures) -> Iterator[Section]:
     yield Section(name="worst", title="Worst workflows", parts=(
         table(
             f"Failures by workflow, and of the last {hours} hours against the {hours} before",
-            ["workflow", _COUNT, Column(name=f"last {hours} h", kind="number"),
-             Column(name="before", kind="number", missing="?"), _SHARE],
+            ["workflow", _COUNT, ReportColumn(name=f"last {hours} h", kind="number"),
+             ReportColumn(name="before", kind="number", missing="?"), _SHARE],
             _rows(rows["rows"], "workflow_url", "count", "recent", "before", "share"),
             left_out=rows["left_out"], more="more workflows",
         ),
@@ -69,7 +70,7 @@ def expiry(found: Found, figures: Figures) -> Iterator[Section]:
         *figures["expiry"],
         *([table(
             "Failures that expire, by the time from which on",
-            [Column(name="from", kind="time"), _COUNT], counts, folded=True,
+            [ReportColumn(name="from", kind="time"), _COUNT], counts, folded=True,
         )] if figures["expiry"] else []),
         table(
             f"Failures by time left, kept {expiry['retention']} from their failure",
@@ -78,8 +79,8 @@ def expiry(found: Found, figures: Figures) -> Iterator[Section]:
         ),
         *([table(
             "The next to expire",
-            [Column(name="failure", kind="id"), Column(name="workflow", beneath=True),
-             Column(name="left", kind="hours")],
+            [ReportColumn(name="failure", kind="id"), ReportColumn(name="workflow", beneath=True),
+             ReportColumn(name="left", kind="hours")],
             ((row["dlq_id"], row["workflow_url"], row["hours_left"]) for row in expiry["next"]), half=True,
         )] if expiry["next"] else []),
         ReportCode(code=found["codes"]["expiry"]),
@@ -95,7 +96,7 @@ def where(found: Found, figures: Figures) -> Iterator[Section]:
         *figures["matrix"],
         table(
             "Failures by workflow and response status",
-            ["workflow", Column(name="status", kind="digits"), _COUNT, _SHARE],
+            ["workflow", ReportColumn(name="status", kind="digits"), _COUNT, _SHARE],
             _rows(rows["rows"], "workflow_url", "response_status", "count", "share"),
             left_out=rows["left_out"],
         ),
@@ -109,9 +110,10 @@ def texts(found: Found, _: Figures) -> Iterator[Section]:
     yield Section(name="texts", title="What it says", parts=(
         table(
             "The most frequent texts in response bodies, numbers and names masked, with the latest example",
-            [Column(name="new", kind="flag"), "error text", Column(name="example", beneath=True),
-             Column(name="latest", kind="id", beneath=True), Column(name="at", kind="time", beneath=True),
-             Column(name="workflows", kind="number", beneath=True), _COUNT, _SHARE],
+            [ReportColumn(name="new", kind="flag"), "error text", ReportColumn(name="example", beneath=True),
+             ReportColumn(name="latest", kind="id", beneath=True),
+             ReportColumn(name="at", kind="time", beneath=True),
+             ReportColumn(name="workflows", kind="number", beneath=True), _COUNT, _SHARE],
             (
                 (row["new"], row["text"], row["example"] if row["example"] != row["text"] else None,
                  row["dlq_id"], row["last_at"], row["workflows"], row["count"], row["share"])
@@ -131,7 +133,8 @@ def hours(found: Found, figures: Figures) -> Iterator[Section]:
         *figures["calendar"],
         table(
             f"Failures by weekday and hour ({found['calendar']['tz']})",
-            [Column(name="hour", kind="digits"), *(Column(name=day, kind="number") for day in WEEKDAYS)],
+            [ReportColumn(name="hour", kind="digits"),
+             *(ReportColumn(name=day, kind="number") for day in WEEKDAYS)],
             ((hour, *(day[hour] for day in found["calendar"]["counts"])) for hour in range(24)),
             folded=True,
         ),
@@ -144,7 +147,7 @@ def callbacks(found: Found, _: Figures) -> Iterator[Section]:
     yield Section(name="callbacks", title="Failure functions", parts=(
         table(
             "Failures by the state of their failure function",
-            ["state", Column(name="meaning", beneath=True), _COUNT, _SHARE],
+            ["state", ReportColumn(name="meaning", beneath=True), _COUNT, _SHARE],
             _rows(found["callbacks"], "state", "meaning", "count", "share"),
             left_out=found["callbacks_left_out"], more="more states",
         ),

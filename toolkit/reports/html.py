@@ -15,7 +15,7 @@ from toolkit.plots.style import THEMES, drawing
 from toolkit.plots.svg import inline_svg
 from toolkit.redaction import escape_attribute, escape_html
 from toolkit.reports.headline import change_in_words
-from toolkit.reports.sections import NUMBERS, Column, ReportFigure, read_time
+from toolkit.reports.sections import NUMBERS, ReportColumn, ReportFigure, read_time
 
 if TYPE_CHECKING:
     from toolkit.reports.page import Report
@@ -62,7 +62,7 @@ def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
     return drawn
 
 
-def _small(row: tuple[Any, ...], columns: tuple[Column, ...]) -> list[list[tuple[Column, str]]]:
+def _small(row: tuple[Any, ...], columns: tuple[ReportColumn, ...]) -> list[list[tuple[ReportColumn, str]]]:
     """What stands beneath the first cell, by line: texts on lines of their own, all else on one."""
     some = [
         (column, f"{column.name} {column.shown(value)}" if column.named else column.shown(value))

@@ -26,10 +26,10 @@ from toolkit.redaction import Redactor
 from toolkit.reports.findings import Cleaner
 from toolkit.reports.page import Report
 from toolkit.reports.sections import (
-    Column,
     Notice,
     Part,
     ReportCode,
+    ReportColumn,
     ReportFigure,
     Section,
     table,
@@ -388,12 +388,12 @@ def _figure(title: str, result: Any, field: str, column: str, code: str, mask: _
     yield ReportCode(code=code)
 
 
-def _columns(*names: str) -> tuple[Column, ...]:
+def _columns(*names: str) -> tuple[ReportColumn, ...]:
     """Columns of texts, and of numbers where the name begins with ``#``."""
     return tuple(
-        Column(name=name.removeprefix("#"), kind="number", missing="")
+        ReportColumn(name=name.removeprefix("#"), kind="number", missing="")
         if name.startswith("#")
-        else Column(name=name, missing="(default)" if name == "namespace" else "")
+        else ReportColumn(name=name, missing="(default)" if name == "namespace" else "")
         for name in names
     )
 

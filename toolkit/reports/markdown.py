@@ -10,9 +10,9 @@ from toolkit.analysis.wording import time_text
 from toolkit.redaction import visible
 from toolkit.reports.headline import change_in_words
 from toolkit.reports.sections import (
-    Column,
     Part,
     ReportCode,
+    ReportColumn,
     ReportFigure,
     ReportList,
     ReportTable,
@@ -109,9 +109,9 @@ def _table(table: ReportTable) -> str:
     return "\n".join(lines)
 
 
-def _cell(column: Column, value: Any) -> str:
+def _cell(column: ReportColumn, value: Any) -> str:
     if column.beneath:  # there is a heading for what small print names
-        column = Column(name=column.name, kind=column.kind, missing="")
+        column = ReportColumn(name=column.name, kind=column.kind, missing="")
     shown = column.shown(value)
     return _code(shown) if column.kind == "id" and shown else escape_markdown(shown)
 

@@ -25,7 +25,7 @@ NUMBERS: Final = frozenset({"number", "digits", "percent", "hours"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class ReportColumn:
     """A column of a table: its heading, what it holds, and how a missing value is shown.
 
     What is `beneath` stands under the first column where there is room for small print, after its name where
@@ -62,7 +62,7 @@ class ReportTable:
     """Rows under a caption; how many more there are; whether a page shows them only when asked to."""
 
     caption: str
-    columns: tuple[Column, ...]
+    columns: tuple[ReportColumn, ...]
     rows: tuple[tuple[Any, ...], ...]
     left_out: int = 0
     more: str = "more rows"
@@ -182,7 +182,7 @@ def table(
     caption: str, columns: Iterable[object], rows: Iterable[Sequence[Any]], **options: Any
 ) -> ReportTable:
     """A table; a column that is only named holds texts."""
-    made = tuple(one if isinstance(one, Column) else Column(name=str(one)) for one in columns)
+    made = tuple(one if isinstance(one, ReportColumn) else ReportColumn(name=str(one)) for one in columns)
     return ReportTable(caption=caption, columns=made, rows=tuple(map(tuple, rows)), **options)
 
 
