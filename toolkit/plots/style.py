@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import Any, Final, Literal, TypeVar
 
 from matplotlib import pyplot as plt
@@ -29,17 +30,17 @@ HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
 
 _AXES: Final = """\
 ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
+    Where to draw. Default: a new figure of pyplot's.
+theme : {"light", "dark"}
 
-    Returns
-    -------
-    matplotlib.axes.Axes"""
+Returns
+-------
+matplotlib.axes.Axes"""
 
 
 def documented(plot: F) -> F:
     """Fill in ``{axes}`` in a docstring: the parameters `ax` and `theme`, and that Axes are returned."""
-    plot.__doc__ = plot.__doc__ and plot.__doc__.replace("{axes}", _AXES)
+    plot.__doc__ = plot.__doc__ and cleandoc(plot.__doc__).replace("{axes}", _AXES)
     return plot
 
 
