@@ -75,6 +75,7 @@ def test_each_change_by_hand() -> None:
         )
 
 
+@pytest.mark.slow
 def test_growth_is_judged_against_bursts() -> None:
     """Counts come in bursts: hardly any quiet week looks like a change, three times as many do."""
     wrong = seen = 0

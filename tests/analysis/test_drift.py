@@ -11,6 +11,7 @@ from toolkit.analysis import drift
 from toolkit.errors import InputError
 
 
+@pytest.mark.slow
 def test_one_distribution_is_not_called_two() -> None:
     """Small p values are as rare as they should be, and the interval of the AUC holds one half."""
     found = []

@@ -111,6 +111,7 @@ def assert_same(result: Any, expected: Any) -> None:
         assert result == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ROWS, max_size=12))
 def test_every_engine_has_the_same_results(rows):
@@ -136,6 +137,7 @@ pin {last}
 """
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ROWS, min_size=1, max_size=12))
 def test_groups_by_stored_signatures_are_those_of_the_rows(rows):

@@ -25,6 +25,7 @@ def _calm(rows: int, seed: int = 0) -> pd.DataFrame:
     )
 
 
+@pytest.mark.slow
 def test_incidents_with_known_roots_are_explained() -> None:
     """In most of them the first condition is the root, in nearly all one of the first three."""
     first = three = 0
@@ -37,6 +38,7 @@ def test_incidents_with_known_roots_are_explained() -> None:
     assert three >= 0.9 * 60
 
 
+@pytest.mark.slow
 def test_no_condition_is_significant_in_quiet_windows() -> None:
     """In at least 95 % of windows in which nothing was made to rise."""
     quiet = 0

@@ -130,6 +130,7 @@ def test_any_body_is_grouped_in_bounded_time(body):
     )
 
 
+@pytest.mark.slow
 def test_failures_that_all_differ_take_linear_time():
     """Thousands of groups, and a notebook that shows the largest of them."""
     rows = failures(
@@ -269,6 +270,7 @@ def test_rules_that_cannot_be_read_are_an_error(rules):
         tk.group_failures(failures("x"), rules=rules)
 
 
+@pytest.mark.slow
 def test_what_is_learnt_keeps_every_id():
     """Grouped again among ten times as many others, all failures keep their ids."""
     texts, _ = log_lines(6000, seed=5)
@@ -288,6 +290,7 @@ WORDS = st.sampled_from(
 TEXTS = st.lists(st.lists(WORDS, min_size=1, max_size=6).map(" ".join), max_size=40)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(TEXTS, TEXTS, TEXTS)
 def test_adding_data_never_renames_a_group(first, second, third):

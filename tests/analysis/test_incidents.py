@@ -58,6 +58,7 @@ def test_the_five_stories_of_the_sample_are_named(sample):
     assert noisy.shared["caller_ip"] == "203.0.113.77"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 3, 8, 9, 10, 11])
 def test_incidents_with_known_roots_are_found(seed):
     """The first condition is the root, and its time is that of the incident."""
