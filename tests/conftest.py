@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 import toolkit as tk
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 _PREFIXES = ("TOOLKIT_", "QSTASH_", "UPSTASH_", "US_EAST_1_", "EU_CENTRAL_1_")
 

@@ -16,8 +16,8 @@ import pytest
 import toolkit as tk
 from toolkit.children import first_line, python_variables, running
 from toolkit.errors import LocalServiceError
-from toolkit.local.local_service import LocalService
-from toolkit.reports.pdf import print_page
+from toolkit.reports.html import print_page
+from toolkit_demo.local_service import LocalService
 from toolkit_demo.run import environment_for, run_demo
 
 CANARY = "canary-8d1f03"

@@ -16,7 +16,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.children import first_line, running
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 CANARY = "canary-5f2b9d"
 

@@ -82,12 +82,12 @@ from toolkit.plots.failure_bars import plot_callback_states as plot_callback_sta
 from toolkit.plots.failure_bars import plot_expiry as plot_expiry
 from toolkit.plots.failure_bars import plot_retries_used as plot_retries_used
 from toolkit.plots.failure_bars import plot_time_to_failure as plot_time_to_failure
-from toolkit.plots.failure_groups import plot_failure_groups as plot_failure_groups
+from toolkit.plots.failure_trend import plot_failure_groups as plot_failure_groups
 from toolkit.plots.failure_trend import plot_failure_trend as plot_failure_trend
 from toolkit.plots.hit_scores import plot_score_by_rank as plot_score_by_rank
 from toolkit.plots.hit_scores import plot_score_comparison as plot_score_comparison
 from toolkit.plots.hit_scores import plot_score_distribution as plot_score_distribution
-from toolkit.plots.vector_measures import plot_vector_norms as plot_vector_norms
+from toolkit.plots.vector_points import plot_vector_norms as plot_vector_norms
 from toolkit.receipt import Receipt as Receipt
 from toolkit.receipt import receipt as receipt
 from toolkit.reports import FailureReport as FailureReport

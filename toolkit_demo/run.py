@@ -27,9 +27,9 @@ from tqdm import tqdm
 import toolkit as tk
 from toolkit.children import first_line, python_variables, running
 from toolkit.errors import InputError, LocalServiceError
-from toolkit.local.local_service import LocalService
 from toolkit.settings import Endpoint, Service
 from toolkit_demo.filling import INDEX
+from toolkit_demo.local_service import LocalService
 from toolkit_demo.workflows import WORKFLOWS
 
 MARKER: Final = ".toolkit-demo"

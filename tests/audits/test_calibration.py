@@ -7,7 +7,7 @@ import pytest
 import toolkit as tk
 from tests.accuracy.ill_indexes import healthy_rows, to_frame
 from toolkit.errors import InputError
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 
 def labelled(count, *, seed=0):

@@ -11,7 +11,7 @@ import pytest
 import toolkit as tk
 from toolkit.analysis.retrieval import paired_difference
 from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 QUERIES, DOCUMENTS = 60, 400
 RANKS = ["dense_rank", "sparse_rank", "rrf_rank", "dbsf_rank"]

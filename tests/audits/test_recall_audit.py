@@ -8,7 +8,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import InputError
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 ROWS, DIMENSION = 3000, 48
 

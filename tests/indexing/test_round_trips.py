@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 SMALLEST = float(np.float32(1e-45))
 FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import toolkit as tk
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 
 @pytest.mark.slow

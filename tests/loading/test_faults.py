@@ -26,7 +26,7 @@ from toolkit.errors import (
     ToolkitError,
     TransportError,
 )
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 ENTRIES = 250
 DLQ = "/v2/dlq"

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from toolkit.local.app import all_operations
-from toolkit.local.openapi import document
-from toolkit.local.operations import Operation
+from toolkit.local.operations import Operation, document
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.state import Store
 from toolkit.local.vectors.registry import IndexRegistry

@@ -20,10 +20,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.local.local_service import LocalService
 from toolkit.local.queue.messages import Message
 from toolkit.local.queue.publishing import read_publish
 from toolkit.local.queue.sender import Destinations, Sender, outgoing
+from toolkit_demo.local_service import LocalService
 
 FILES = ("queue", "publish_headers", "destinations", "vectors", "fault_scripts")
 INDEXES = ("plain:dense:2:COSINE", "docs:dense:64:COSINE:hashing", "words:sparse")

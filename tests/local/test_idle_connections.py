@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 FILES = 1024  # what a shell usually allows a process
 SOCKETS = 3000

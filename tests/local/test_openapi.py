@@ -14,9 +14,9 @@ import httpx
 import jsonschema_rs
 import pytest
 
-from toolkit.local.local_service import LocalService
 from toolkit.local.operations import Operation
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit_demo.local_service import LocalService
 
 INDEXES = (
     "plain:dense:2:COSINE", "docs:dense:2:COSINE:hashing", "words:sparse:bm25",

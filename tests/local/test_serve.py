@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from toolkit.errors import LocalServiceError
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 Server = Any
 COMMAND = [sys.executable, "-m", "toolkit", "serve"]

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import httpx
 import pytest
 
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 
 class Page(HTMLParser):

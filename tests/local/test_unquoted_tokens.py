@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.promises.canaries import shown
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 OURS = "the embedded service's own"
 FOREIGN = "another-service's/token+0123456789"

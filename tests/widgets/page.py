@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolkit.widgets.controls import Choices, Choosing, TextField
-from toolkit.widgets.javascript import Control
+from toolkit.widgets.controls import Choices, Choosing, Control, TextField
 
 
 def send(control: Control, **content: Any) -> None:

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from ipywidgets import VBox
 
 from tests.widgets.page import enter, send, write
-from toolkit.widgets.controls import Choices, Choosing, TextField, TimeField, note, short_names
-from toolkit.widgets.javascript import Actions, receive_all
+from toolkit.widgets.controls import (
+    Actions,
+    Choices,
+    Choosing,
+    TextField,
+    TimeField,
+    note,
+    receive_all,
+    short_names,
+)
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 

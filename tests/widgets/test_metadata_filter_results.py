@@ -20,8 +20,7 @@ from toolkit.filters.query import VectorQuery
 from toolkit.redaction import Redactor
 from toolkit.tables.metadata_column import match_metadata, metadata_fields
 from toolkit.widgets import MetadataFilterWidget, SimilarityQueryWidget
-from toolkit.widgets.controls import Choosing, TextField
-from toolkit.widgets.javascript import is_count
+from toolkit.widgets.controls import Choosing, TextField, is_count
 from toolkit.widgets.metadata_editor import MetadataEditor
 
 EARLIER = "The vectors loaded last are those of an earlier filter."

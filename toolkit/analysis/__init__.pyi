@@ -15,8 +15,6 @@ from toolkit.analysis.drift import Drift as Drift
 from toolkit.analysis.drift import drift as drift
 from toolkit.analysis.explaining import Explanation as Explanation
 from toolkit.analysis.explaining import explain_change as explain_change
-from toolkit.analysis.frame_summary import FrameSummary as FrameSummary
-from toolkit.analysis.frame_summary import summary as summary
 from toolkit.analysis.group_rules import GroupRules as GroupRules
 from toolkit.analysis.grouping import FailureGroups as FailureGroups
 from toolkit.analysis.grouping import group_failures as group_failures
@@ -41,12 +39,14 @@ from toolkit.analysis.over_time import count_over_time as count_over_time
 from toolkit.analysis.over_time import failure_calendar as failure_calendar
 from toolkit.analysis.over_time import failure_trend as failure_trend
 from toolkit.analysis.overview import FailureOverview as FailureOverview
+from toolkit.analysis.overview import FrameSummary as FrameSummary
 from toolkit.analysis.overview import NewAndGone as NewAndGone
 from toolkit.analysis.overview import RecentFailures as RecentFailures
 from toolkit.analysis.overview import count_workflows as count_workflows
 from toolkit.analysis.overview import failure_overview as failure_overview
 from toolkit.analysis.overview import new_and_gone as new_and_gone
 from toolkit.analysis.overview import recent_failures as recent_failures
+from toolkit.analysis.overview import summary as summary
 from toolkit.analysis.repeating import failure_functions as failure_functions
 from toolkit.analysis.repeating import repeat_offenders as repeat_offenders
 from toolkit.analysis.retrieval import Recall as Recall
@@ -63,7 +63,7 @@ from toolkit.analysis.scores import score_moves as score_moves
 from toolkit.analysis.scores import score_summary as score_summary
 from toolkit.analysis.seen_before import SimilarFailures as SimilarFailures
 from toolkit.analysis.seen_before import similar_failures as similar_failures
-from toolkit.analysis.similar import similar_texts as similar_texts
+from toolkit.analysis.seen_before import similar_texts as similar_texts
 from toolkit.filters.error_text import ErrorText as ErrorText
 from toolkit.filters.error_text import error_text as error_text
 from toolkit.filters.error_text import mask_text as mask_text

@@ -20,7 +20,7 @@ from toolkit.client.vectors import index_info
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.query import VectorQuery
 from toolkit.loading.queries import run_queries
-from toolkit.plots.difference_intervals import draw_differences
+from toolkit.plots.result_bars import draw_differences
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
 

@@ -23,8 +23,8 @@ from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.queries import query
 from toolkit.loading.vectors import load_vectors
+from toolkit.plots.result_bars import draw_recall
 from toolkit.plots.style import ThemeName
-from toolkit.plots.vector_measures import draw_recall
 from toolkit.settings.service import Service
 
 _DOING: Final = "auditing recall"

@@ -1,4 +1,4 @@
-"""The application: its operations, who may use it, and how errors become responses.
+"""The application: its operations, its status page, who may use it, and how errors become responses.
 
 One valid token is enough, in a header or in the URL, whatever is in the other positions.
 """
@@ -10,29 +10,34 @@ import logging
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolkit.local.api import TOKEN_PARAMETERS, ApiError, error_body
-from toolkit.local.openapi import document
-from toolkit.local.operations import Operation, Query
+from toolkit.local.operations import Operation, Query, document
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.dlq_routes import dlq_operations
 from toolkit.local.queue.publish_routes import message_operations
 from toolkit.local.queue.run_routes import run_operations
 from toolkit.local.queue.scheduler import Queue
-from toolkit.local.status import KNOWN, status_operation
 from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_routes import vector_operations
-from toolkit.redaction import Secret
+from toolkit.redaction import Secret, escape_html
 from toolkit.serving import CALLER, MAX_HEAD
+from toolkit.version import __version__
 
 _FAILED: Final = "the service failed; got an internal error; expected a response"
 _WITHOUT_TOKEN: Final = frozenset({"/", "/openapi.json"})  # they show nothing that a user stored
@@ -233,3 +238,52 @@ def _innermost(error: BaseException) -> str:
     while frame and frame.tb_next:
         frame = frame.tb_next
     return f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else "an unknown line"
+
+
+KNOWN: Final = "toolkit.known"
+"""Key of the ASGI scope: whether the request was authenticated."""
+
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_COUNTS: Final = {
+    "messages waiting or on their way": "SELECT count(*) FROM messages",
+    "failed workflow runs in the DLQ": "SELECT count(*) FROM dlq WHERE workflow AND entered_at >= :since",
+    "failed messages in the DLQ": "SELECT count(*) FROM dlq WHERE NOT workflow AND entered_at >= :since",
+    "workflow runs in progress": "SELECT count(*) FROM runs WHERE state = 'RUN_STARTED'",
+    "workflow runs succeeded": "SELECT count(*) FROM runs WHERE state = 'RUN_SUCCESS'",
+    "workflow runs failed": "SELECT count(*) FROM runs WHERE state = 'RUN_FAILED'",
+    "workflow runs canceled": "SELECT count(*) FROM runs WHERE state = 'RUN_CANCELED'",
+}
+
+
+def status_operation(queue: Queue, registry: IndexRegistry) -> Operation:
+    """The operation that shows the state of the queue and the indexes."""
+    template = Environment(
+        loader=PackageLoader("toolkit.local", "templates"),
+        finalize=lambda value: Markup(escape_html(value)),  # noqa: S704 - escaped right here
+        autoescape=True,
+        trim_blocks=True,
+    ).get_template("status.html")
+
+    def vectors() -> list[tuple[IndexSpec, int]]:
+        return [(spec, sum(registry.get(spec.name).namespaces().values())) for spec in registry.specs()]
+
+    async def page(request: Request, _: Query) -> Response:
+        counts = await queue.store.read(_counted, queue.store.expired_before)
+        indexes = await run_in_threadpool(vectors)
+        counts += [("vector indexes", len(indexes)), ("vectors", sum(count for _, count in indexes))]
+        render = partial(template.render, counts=counts, version=__version__)
+        return HTMLResponse(render(indexes=indexes if request.scope.get(KNOWN) else None), headers=_HEADERS)
+
+    return Operation("GET", "/", "status", "The status page.", page, str, tag="service", without_token=True)
+
+
+def _counted(tx: QueueWrite, since: int) -> list[tuple[str, int]]:
+    values = {"since": since}
+    rows = {words: tx.connection.execute(sql, values).fetchone() for words, sql in _COUNTS.items()}
+    return [(words, count) for words, (count,) in rows.items()]

@@ -1,4 +1,4 @@
-"""Results of analyses as bars: groups and classes by count, explanations as observed against expected."""
+"""Results as bars (groups, classes, explanations), and as points with intervals (recall, differences)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
 
 from toolkit.analysis.classes import UNKNOWN, FailureClasses
 from toolkit.analysis.explaining import Explanation, describe
 from toolkit.analysis.grouping import FailureGroups
 from toolkit.analysis.results import Plotted
 from toolkit.analysis.wording import counted, percent
-from toolkit.plots.axis import heading, label_axis, legend, name_above, rows_that_fit
+from toolkit.plots.axis import heading, label_axis, legend, name_above, name_rows, number_axis, rows_that_fit
 from toolkit.plots.failure_bars import draw_rows
 from toolkit.plots.plot_text import say, without_prefix
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
@@ -123,3 +125,64 @@ def _rows(
     ax.set_xticks([])
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.grid(visible=False)
+
+
+def draw_differences(
+    rows: pd.DataFrame,
+    title: str,
+    label: str,
+    *,
+    empty: str,
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw a point and its interval for each row (`name`, `difference`, `low`, `high`), grey around zero."""
+    colours = theme_named(theme)
+    with drawing(ax, colours) as axes:
+        heading(axes, title, colours)
+        if rows.empty:
+            return say(axes, empty, colours)
+        places = [-float(number) for number in range(len(rows))]
+        axes.axvline(0, color=colours.ink, linewidth=1.0, linestyle=(0, (3.7, 1.6)))
+        for place, difference, low, high in zip(
+            places, rows["difference"], rows["low"], rows["high"], strict=True
+        ):
+            shown = low > 0 or high < 0
+            # colour and shape: the style draws no edges of markers
+            colour = colours.series[0] if shown else colours.muted
+            axes.errorbar(
+                [difference], [place], xerr=[[difference - low], [high - difference]],
+                fmt="o" if shown else "s", color=colour, ecolor=colour, linewidth=1.6,
+            )  # fmt: skip
+        most = 1.1 * max(abs(rows["low"].min()), abs(rows["high"].max()), 1e-3)
+        axes.set_xlim(-most, most)
+        axes.set_ylim(places[-1] - 0.6, 0.6)
+        name_rows(axes, places, rows["name"].tolist())
+        number_axis(axes, axes.xaxis)
+        label_axis(axes.xaxis, label, colours)
+        return axes
+
+
+def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """Draw a point and its interval for each row of `by` (`name`, `queries`, `share`, `low`, `high`)."""
+    colours = theme_named(theme)
+    known = by.dropna(subset="share")
+    with drawing(ax, colours) as axes:
+        heading(axes, title, colours)
+        if known.empty:
+            return say(axes, "No query has a neighbour", colours)
+        rows = [-float(number) for number in range(len(known))]
+        axes.errorbar(
+            known["share"], rows, xerr=[known["share"] - known["low"], known["high"] - known["share"]],
+            fmt="o", color=colours.series[0], ecolor=colours.series[0], capsize=4, linewidth=1.6,
+        )  # fmt: skip
+        low = min(0.9, float(known["low"].min()))
+        axes.set_xlim(low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
+        axes.set_ylim(rows[-1] - 0.6, 0.6)
+        notes = [f"({number:,} asked)" for number in known["queries"]]
+        prefix = name_rows(axes, rows, known["name"].tolist(), notes=notes)
+        heading(axes, title, colours, prefix=prefix)
+        number_axis(axes, axes.xaxis)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
+        label_axis(axes.xaxis, "neighbours returned, with the 95 % interval over queries", colours)
+        return axes

@@ -16,10 +16,9 @@ from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.analysis.wording import span
 from toolkit.arguments import instance, text
 from toolkit.redaction import Redactor
-from toolkit.reports.charts import Charts
 from toolkit.reports.evidence import Evidence, gather
 from toolkit.reports.explained_sections import Explained, explained_in_words
-from toolkit.reports.failure_sections import ABOUT, COUNTED
+from toolkit.reports.failure_sections import ABOUT, COUNTED, Charts
 from toolkit.reports.findings import Cleaner, find
 from toolkit.reports.headline import four_numbers, verdict
 from toolkit.reports.page import Report

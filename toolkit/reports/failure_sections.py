@@ -1,13 +1,18 @@
-"""The sections of a failure report that count: each a function of the findings, whose texts are masked."""
+"""The figures of a failure report, and its sections that count: functions of the masked findings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
+from toolkit.analysis import CountMatrix, ExpiryBins, FailureCalendar, FailureTrend
 from toolkit.analysis.over_time import WEEKDAYS
-from toolkit.analysis.wording import counted, short_number, time_text
+from toolkit.analysis.wording import counted, short_number, span, time_text
+from toolkit.plots.cells import draw_calendar, draw_matrix
+from toolkit.plots.failure_bars import draw_expiry
+from toolkit.plots.failure_trend import draw_trend
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -19,6 +24,50 @@ from toolkit.reports.sections import (
     read_time,
     table,
 )
+
+_ROW: Final = 0.32  # inches of height of a row of cells
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Charts:
+    """The data of the charts, with texts masked."""
+
+    trend: FailureTrend
+    expiry: ExpiryBins
+    matrix: CountMatrix
+    calendar: FailureCalendar
+
+    def figures(self) -> dict[str, tuple[ReportFigure, ...]]:
+        """The figures by name; none where there is nothing to draw."""
+        most = counted(int(self.matrix.counts.max(initial=0)), "failure")
+        figures = {
+            "trend": (
+                self.trend.total > 1, "Failures over time",
+                f"{counted(self.trend.total, 'failure')} in bars of {span(self.trend.step)}", 4.0,
+                lambda ax, theme: draw_trend(self.trend, ax, theme),
+            ),
+            "expiry": (
+                self.expiry.total > 0, "Failures by time of expiry",
+                f"{counted(self.expiry.total, 'failure')} that expire after {time_text(self.expiry.now)}",
+                2.8, lambda ax, theme: draw_expiry(self.expiry, ax, theme),
+            ),
+            "matrix": (
+                self.matrix.total > 1, "Failures by workflow and response status",
+                f"{len(self.matrix.rows)} by {len(self.matrix.columns)} cells, the strongest with {most}",
+                1.1 + _ROW * len(self.matrix.rows),
+                lambda ax, theme: draw_matrix(self.matrix, ax, theme, columns="response status"),
+            ),
+            "calendar": (
+                self.calendar.total > 1, "Failures by weekday and hour",
+                f"{counted(self.calendar.total, 'failure')} on seven weekdays of 24 hours", 3.2,
+                lambda ax, theme: draw_calendar(self.calendar, ax, theme),
+            ),
+        }  # fmt: skip
+        return {
+            name: (ReportFigure(title=title, description=text, height=height, draw=draw),) if there else ()
+            for name, (there, title, text, height, draw) in figures.items()
+        }
+
 
 Found: TypeAlias = Mapping[str, Any]
 Figures: TypeAlias = Mapping[str, tuple[ReportFigure, ...]]

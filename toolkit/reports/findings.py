@@ -30,7 +30,7 @@ from toolkit.analysis.wording import shorten
 from toolkit.filters.failure import FailureFilter
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
-from toolkit.reports.charts import Charts
+from toolkit.reports.failure_sections import Charts
 
 CAPS: Final = {
     "workflows": 15,

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.errors import InputError, ToolkitError
-from toolkit.reports.html import render_html
+from toolkit.reports.html import print_page, render_html
 from toolkit.reports.markdown import render_markdown
-from toolkit.reports.pdf import print_page
 from toolkit.reports.sections import Notice, Section
 
 

@@ -23,11 +23,19 @@ from toolkit.redaction import Redactor, escape_html
 from toolkit.tables.frames import checked_frame
 from toolkit.times import milliseconds
 from toolkit.widgets.background import Job, on_loop
-from toolkit.widgets.controls import Choosing, TextField, note
+from toolkit.widgets.controls import (
+    MESSAGE_LOCK,
+    Actions,
+    Choosing,
+    TextField,
+    is_count,
+    module,
+    note,
+    synced,
+)
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import Brush, GroupList
 from toolkit.widgets.failure_rows import COLUMNS, SORTABLE, FailureRows, FailureView, Indices
-from toolkit.widgets.javascript import MESSAGE_LOCK, Actions, is_count, module, synced
 from toolkit.widgets.panel import Panel
 
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls

@@ -28,9 +28,8 @@ from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.times import milliseconds
 from toolkit.widgets.background import Job
-from toolkit.widgets.controls import Choices, TextField, TimeField
+from toolkit.widgets.controls import Actions, Choices, TextField, TimeField
 from toolkit.widgets.failure_grouping import Brush
-from toolkit.widgets.javascript import Actions
 from toolkit.widgets.panel import Call, SourcePanel
 
 NEWEST: Final = 1_000

@@ -22,8 +22,7 @@ from toolkit.analysis.over_time import FailureTrend, readable_top
 from toolkit.arguments import shown, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import visible
-from toolkit.widgets.controls import Choices
-from toolkit.widgets.javascript import Control, is_count, module, synced
+from toolkit.widgets.controls import Choices, Control, is_count, module, synced
 
 COLOURED: Final = 8  # groups that have a colour of their own; all others share the next one
 _ALIKE: Final = 0.5  # similarity from which on another group says nearly the same

@@ -17,8 +17,7 @@ from toolkit.filters.metadata.tree import Condition, parse_path
 from toolkit.redaction import Redactor, escape_html
 from toolkit.secret_patterns import is_secret_name
 from toolkit.tables.metadata_column import MetadataField, metadata_fields
-from toolkit.widgets.controls import Choosing, TextField, note
-from toolkit.widgets.javascript import Changed
+from toolkit.widgets.controls import Changed, Choosing, TextField, note
 from toolkit.widgets.metadata_condition import (
     OPERATORS,
     WITHOUT_VALUE,

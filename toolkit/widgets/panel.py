@@ -19,8 +19,7 @@ from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.redaction import Redactor, escape_html
 from toolkit.settings.service import Service
 from toolkit.widgets.background import Cancelled, Job, JobProgress, in_thread, on_loop
-from toolkit.widgets.controls import note
-from toolkit.widgets.javascript import MESSAGE_LOCK, Actions, KeyboardGuard, receive_all, script
+from toolkit.widgets.controls import MESSAGE_LOCK, Actions, KeyboardGuard, note, receive_all, script
 
 LONGEST_JSON: Final = 1_000_000
 """Characters of a text that are read as JSON; a longer one is shown as text."""

@@ -17,8 +17,7 @@ from toolkit.errors import InputError
 from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
 from toolkit.own_tokens import MASK
 from toolkit.redaction import Redactor, visible
-from toolkit.widgets.controls import Choices, Choosing, TextField, note
-from toolkit.widgets.javascript import Changed, ReceiveFields
+from toolkit.widgets.controls import Changed, Choices, Choosing, ReceiveFields, TextField, note
 from toolkit.widgets.metadata_editor import MetadataEditor
 
 _OFFERED: Final = 100  # ids offered for completion

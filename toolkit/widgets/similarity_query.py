@@ -21,7 +21,7 @@ from toolkit.settings.service import Service
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import hits
 from toolkit.widgets.background import Job, JobProgress
-from toolkit.widgets.javascript import Actions
+from toolkit.widgets.controls import Actions
 from toolkit.widgets.panel import Panel
 from toolkit.widgets.similarity_controls import (
     QueryOptions,

@@ -22,8 +22,7 @@ from toolkit.plots.svg import inline_svg
 from toolkit.redaction import Redactor, visible
 from toolkit.secret_patterns import is_secret_name
 from toolkit.tables.text import json_value
-from toolkit.widgets.controls import note
-from toolkit.widgets.javascript import MESSAGE_LOCK, ReceiveFields, module, synced
+from toolkit.widgets.controls import MESSAGE_LOCK, ReceiveFields, module, note, synced
 from toolkit.widgets.panel import masked_text
 
 _SHOWN: Final = 200  # hits of a result that are in the table; the frame has all

@@ -22,8 +22,7 @@ from toolkit.plots.vector_points import as_categories, as_numbers
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.metadata_column import match_metadata
 from toolkit.widgets.background import Job
-from toolkit.widgets.controls import Choosing, note
-from toolkit.widgets.javascript import MESSAGE_LOCK, Actions, module, synced
+from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Choosing, module, note, synced
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import Panel
 from toolkit.widgets.similarity_query import SimilarityQueryWidget

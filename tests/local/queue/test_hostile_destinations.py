@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 pytestmark = pytest.mark.slow
 
