@@ -74,11 +74,11 @@ def test_incidents_with_known_roots_are_found(seed):
     assert explanation.frame["condition"].iloc[0] == row.condition
 
 
-@pytest.mark.parametrize("seed", [500001, 500004, 500005, 500009])
+@pytest.mark.parametrize("seed", [4, 7, 15, 68, 500001, 500004, 500005, 500009])
 def test_nothing_is_said_of_quiet_histories(seed):
     """No incident, and an explanation that does not stand out."""
     quiet = history(seed, quiet=True).failures
-    assert find_incidents(quiet).query("kind == 'rise'").empty
+    assert find_incidents(quiet).empty
     assert not tk.explain_spike(quiet).stands_out
 
 

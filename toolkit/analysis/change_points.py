@@ -152,24 +152,30 @@ def _moving_mean(values: _Floats, width: int) -> _Floats:
 
 
 def dispersion(values: _Floats, exposure: _Floats) -> float:
-    """Variance over mean around a slowly changing level, 1 for a Poisson process.
+    """Variance over mean around a slowly changing level, 1 for a Poisson process."""
+    return float(dispersions(values[None], exposure[None])[0])
+
+
+def dispersions(values: _Floats, exposure: _Floats) -> _Floats:
+    """The dispersion of each row of counts.
 
     Taken from differences of neighbouring blocks, so that changes of level hardly count, of blocks of several
     sizes, as a burst that lasts adds up over its bins. The largest are left out: they may be changes.
     """
-    found = 1.0
+    found = np.ones(len(values))
     for width in _BLOCKS:
-        blocks = values.size // width
+        blocks = values.shape[1] // width
         if blocks < 4 * _SHORTEST:
             break
-        sums = values[: blocks * width].reshape(blocks, width).sum(axis=1)
-        shares = exposure[: blocks * width].reshape(blocks, width).sum(axis=1)
-        one, two = sums[:-1] / shares[:-1], sums[1:] / shares[1:]
-        level = (sums[:-1] + sums[1:]) / (shares[:-1] + shares[1:])
-        expected = level * (1 / shares[:-1] + 1 / shares[1:])
+        sums, shares = (
+            part[:, : blocks * width].reshape(-1, blocks, width).sum(axis=2) for part in (values, exposure)
+        )
+        one, two = sums[:, :-1] / shares[:, :-1], sums[:, 1:] / shares[:, 1:]
+        level = (sums[:, :-1] + sums[:, 1:]) / (shares[:, :-1] + shares[:, 1:])
+        expected = level * (1 / shares[:, :-1] + 1 / shares[:, 1:])
         ratio = np.divide((one - two) ** 2, expected, out=np.ones_like(expected), where=expected > 0)
-        kept = np.sort(ratio)[: ratio.size - max(2, ratio.size // 50)]
-        found = max(found, float(kept.mean()))
+        kept = np.sort(ratio, axis=1)[:, : blocks - 1 - max(2, (blocks - 1) // 50)]
+        found = np.maximum(found, kept.mean(axis=1))
     return found
 
 

@@ -36,6 +36,7 @@ _SAME_FAILURES: Final = 0.9
 _EDGE: Final = 0.25  # of the length of an incident
 _MINOR: Final = 0.2  # of the largest episode's failures
 _IDLE: Final = 5  # mean gaps between failures after which an incident is over
+_SHARP: Final = 6  # times as many failures after a beginning as before it, in as long a time
 _EXPLAINING: Final = 7  # attributes, the strongest first
 
 
@@ -72,12 +73,10 @@ class Incident:
     def with_edge(self, other: Incident) -> Incident:
         """Both as one."""
         episodes = sorted([*self.episodes, *other.episodes])
-        until = max(stop for _, stop in episodes)
         if len(self.episodes) == 1:
-            episodes = [(episodes[0][0], until)]
+            episodes = [(episodes[0][0], max(stop for _, stop in episodes))]
         return replace(
             self,
-            explanation=replace(self.explanation, window=datetimes((episodes[0][0], until))),
             rows=self.rows | other.rows,
             episodes=episodes,
             expected=self.expected + other.expected,
@@ -124,7 +123,7 @@ class IncidentSearch:
                 found.append(incident)
             else:
                 found[same] = found[same].with_edge(incident)
-        return sorted(found, key=lambda incident: -incident.excess)
+        return sorted(map(self._narrowed, found), key=lambda incident: -incident.excess)
 
     def explained(self, inside: _Bools, outside: _Bools, exposure: float) -> Explanation:
         """Explain the failures of one mask beside those of another by the strongest attributes."""
@@ -247,7 +246,7 @@ class IncidentSearch:
         idle = max(2 * self._fine.step, _IDLE * length // max(int(rows.sum()), 1))
         outside = self._left & ~within & self.failures.meets(first["condition"])
         return Incident(
-            explanation=replace(explanation, window=datetimes((episodes[0][0], until))),
+            explanation=explanation,
             condition=dict(first["condition"]),
             alternatives=list(first["alternatives"]),
             confidence=float(first["confidence"]),
@@ -272,7 +271,11 @@ class IncidentSearch:
         counted = np.bincount(bursts[met])
         observed = float(np.maximum(1.0, counted[counted > 0] / large).sum())
         expected = float(first["expected"]) / mean
-        return rising_windows.surprise(observed, expected) >= least and observed - expected >= _FEWEST
+        exposure = self._exposure([window])
+        gain = rising_windows.gain(
+            np.array([observed]), np.array([observed + expected * exposure]), 1 / (1 + exposure)
+        )
+        return float(gain[0]) >= least and observed - expected >= _FEWEST
 
     def _bursts(self, rows: _Ints) -> _Ints:
         """The number of the burst of alike failures that each is part of."""
@@ -318,6 +321,24 @@ class IncidentSearch:
         within = sum(self._fine.share(span, wave) for span in spans)
         return max((1 - within) / max(within, 1e-9), 1e-6)
 
+    def _narrowed(self, incident: Incident) -> Incident:
+        """The incident from the first to the last failure that meets its condition, and those alone."""
+        rows = incident.rows & self.failures.meets(incident.condition)
+        when = self.failures.when
+        parts = [when[rows & self._within([(start, stop + 1)])] for start, stop in incident.episodes]
+        episodes = [
+            (int(part[_forerunners(part)]), -int((-part[::-1])[_forerunners(-part[::-1])]))
+            for part in parts
+            if part.size
+        ]
+        window = datetimes((episodes[0][0], episodes[-1][1]))
+        return replace(
+            incident,
+            rows=rows & self._within((start, stop + 1) for start, stop in episodes),
+            episodes=episodes,
+            explanation=replace(incident.explanation, window=window),
+        )
+
     def _first_and_last(self, rows: _Bools, span: Span) -> Span:
         within = self.failures.when[rows & self._within([span])]
         return (int(within[0]), int(within[-1])) if len(within) else span
@@ -337,6 +358,21 @@ def _alike(failures: FailureAttributes) -> _Ints:
     if codes.columns.empty:
         return np.zeros(len(failures), np.int64)
     return codes.groupby(list(codes.columns)).ngroup().to_numpy().astype(np.int64)
+
+
+def _forerunners(when: _Ints) -> int:
+    """How many failures come before a sharp beginning: far fewer than in as long a time after it.
+
+    Failures without a date of their own have that of their first try.
+    """
+    before = np.arange(1, len(when))
+    stop = 2 * when[1:] - when[0]
+    after = np.searchsorted(when, stop) - before
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = after * np.log(2 * after / (before + after)) + before * np.log(2 * before / (before + after))
+    gain[(after < _SHARP * before) | (stop > when[-1])] = 0
+    best = int(gain.argmax()) if gain.size else 0
+    return best + 1 if gain.size and gain[best] >= np.log(len(when)) + rising_windows.MARGIN else 0
 
 
 def _largest_gain(codes: npt.NDArray[Any], observed: _Floats, usual: _Floats) -> float:

@@ -26,6 +26,7 @@ _STEADY: Final = 30  # failures
 _STEADY_SHARE: Final = 0.05  # of all failures
 _STEADY_TIMES: Final = 3.0  # of what the median workflow has
 _STEADY_ALIKE: Final = 0.8  # of the failures of its workflow
+_TIMED: Final = 0.5  # of the times between failures are within a quarter of the median; by chance 0.17
 _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
     "rank": "Int64", "kind": "str", "condition": "object", "workflows": "object", "shared": "object",
@@ -55,10 +56,11 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
     -------
     pandas.DataFrame
         One row an incident, the largest excess first: `rank` (Int64), `kind` (str: ``rise``; after those
-        ``steady``, a workflow that fails in one way all the time), `condition` (dict of attribute to value),
-        `workflows` (list of str: the most frequent of its failures, five at most), `shared` (dict: what nine
-        of ten of its failures have in common), `from_at`, `until_at` (datetime64[ms, UTC], its first and last
-        failure), `goes_on` (bool: until the end of the history), `episodes` (list of pairs of such times),
+        ``steady``, a workflow that fails in one way all the time at regular intervals), `condition` (dict of
+        attribute to value), `workflows` (list of str: the most frequent of its failures, five at most),
+        `shared` (dict: what nine of ten of its failures have in common), `from_at`, `until_at`
+        (datetime64[ms, UTC], its first and last failure), `goes_on` (bool: until the end of the history),
+        `episodes` (list of pairs of such times),
         `observed`, `expected`, `excess` (float64, failures), `share` (float64, of all failures), `lift`
         (float64, observed over expected), `confidence` (float64, 0 to 1: that the condition is this one and
         no other), `alternatives` (list of dict: conditions that describe the same failures).
@@ -166,7 +168,10 @@ def _rise(incident: Incident, failures: FailureAttributes) -> dict[str, Any]:
 
 
 def _steady(search: IncidentSearch) -> list[dict[str, Any]]:
-    """Rows for workflows that fail in one way all the time, much more than others."""
+    """Rows for workflows that fail in one way all the time, much more than others, and by a timer.
+
+    Failures at random times are as many as the workflow has runs.
+    """
     failures, left = search.failures, search.left
     workflows, signatures = (failures.columns.get(name) for name in (WORKFLOW, SIGNATURE))
     if workflows is None:
@@ -186,7 +191,13 @@ def _steady(search: IncidentSearch) -> list[dict[str, Any]]:
             rows &= signatures.codes == most
         when = failures.when[rows]
         slices = (when - search.start) * _SLICES // (search.end - search.start)
-        if rows.sum() >= _STEADY_ALIKE * size and len(np.unique(slices)) >= _SLICES - 1:
+        gaps = np.diff(when)
+        timed = np.abs(gaps - np.median(gaps)) <= np.median(gaps) / 4
+        if (
+            rows.sum() >= _STEADY_ALIKE * size
+            and len(np.unique(slices)) >= _SLICES - 1
+            and timed.mean() >= _TIMED
+        ):
             about = _about(failures, rows, [(int(when[0]), int(when[-1]))], usual)
             records.append(
                 {"kind": "steady", "condition": condition, "goes_on": True, "confidence": 1.0,

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toolkit.analysis.change_points import dispersion, seasonal_profile
+from toolkit.analysis.change_points import dispersions, seasonal_profile
 
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]
@@ -56,7 +56,10 @@ def spreads(counts: _Ints, wave: _Floats) -> _Floats:
     What one series does alone may be an incident.
     """
     size = counts.shape[1]
-    own = np.array([dispersion(one.astype(np.float64), exposure(one, wave) * size) for one in counts])
+    own = dispersions(
+        counts.astype(np.float64),
+        np.array([exposure(one, wave) for one in counts]).reshape(counts.shape) * size,
+    )
     usual = float(np.median(own)) if own.size else 1.0
     return np.asarray(np.clip(own, usual, _UNUSUAL * usual))
 
@@ -66,32 +69,33 @@ def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, lea
 
     High is what rose against the other times, and against the other failures of the same times.
     """
-    size = counts.shape[1]
-    logs = np.arange(int(counts.sum(axis=1).max(initial=0)) + 1, dtype=np.float64)
+    size, events = counts.shape[1], counts.sum(axis=1)
+    logs = np.arange(int(events.max(initial=0)) + 1, dtype=np.float64)
     logs[1:] *= np.log(logs[1:])
-    sums = np.concatenate([np.zeros((len(counts), 1), dtype=np.int64), np.cumsum(counts, axis=1)], axis=1)
-    events = sums[:, -1:]
-    waving = np.array([exposure(values, wave) is wave for values in counts])[:, None]
-    of_all = _cumulated(total / max(total.sum(), 1e-9))
-    levels = np.linspace(0, 1, size + 1), _cumulated(wave)
+    sums = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))
+    waving = np.array([exposure(values, wave) is wave for values in counts], dtype=bool)
+    levels = np.linspace(0, 1, size + 1), _cumulated(wave), _cumulated(total / max(total.sum(), 1e-9))
     found = []
     for length in lengths(size):
-        starts = np.arange(0, size - length + 1, max(1, length // _STARTS))
-        stops = starts + length
-        inside = sums[:, stops] - sums[:, starts]
-        outside = events - inside
-        level, daily, whole = (np.clip(one[stops] - one[starts], 1e-9, 1 - 1e-9) for one in (*levels, of_all))
-        usual = np.where(waving, daily, level)
-        same = logs[inside] + logs[outside] - logs[events]
-        in_time = np.where(waving, _coded(inside, outside, daily), _coded(inside, outside, level))
-        score = np.minimum(same - in_time, _SHARE * (same - _coded(inside, outside, whole)))
-        high = (inside - events * usual >= FEWEST) & (inside > events * whole)
-        score = np.where(high, score, 0.0) / spread[:, None]
-        place = score.argmax(axis=1)
-        for series in np.flatnonzero(score.max(axis=1) >= least):
-            at = place[series]
-            window = Rise(float(score[series, at]), int(series), int(starts[at]), int(stops[at]))
-            found.append(window)
+        step = max(1, length // _STARTS)
+        inside = sums[:, length::step] - sums[:, : size - length + 1 : step]
+        level, daily, whole = (
+            np.clip(one[length::step] - one[: size - length + 1 : step], 1e-9, 1 - 1e-9) for one in levels
+        )
+        series, place = np.nonzero(inside >= FEWEST)  # nearly all windows of most series hold fewer
+        within = inside[series, place]
+        usual = np.where(waving[series], daily[place], level[place])
+        high = (within - events[series] * usual >= FEWEST) & (within > events[series] * whole[place])
+        series, place, within, usual = series[high], place[high], within[high], usual[high]
+        outside = events[series] - within
+        same = logs[within] + logs[outside] - logs[events[series]]
+        in_time, of_all = (_coded(within, outside, share) for share in (usual, whole[place]))
+        score = np.minimum(same - in_time, _SHARE * (same - of_all)) / spread[series]
+        order = np.lexsort((place, -score, series))
+        for first in order[np.unique(series[order], return_index=True)[1]]:
+            if score[first] >= least:
+                start = int(place[first]) * step
+                found.append(Rise(float(score[first]), int(series[first]), start, start + length))
     return sorted(found, key=lambda one: (-one.score, one.series, one.start, one.stop))
 
 
@@ -112,7 +116,7 @@ def lengths(size: int) -> list[int]:
     return found
 
 
-def _gain(inside: _Floats, events: _Floats, share: _Floats) -> _Floats:
+def gain(inside: _Floats, events: _Floats, share: _Floats | float) -> _Floats:
     """Log-likelihood of a rate of its own inside, over one rate; zero where it is not higher."""
     share = np.clip(share, 1e-9, 1 - 1e-9)
     outside = events - inside
@@ -143,7 +147,7 @@ def _best(values: _Floats, share: _Floats) -> tuple[tuple[int, int], float]:
     for length in lengths(values.size):
         starts = np.arange(0, values.size - length + 1, max(1, length // _STARTS))
         inside, usual = sums[starts + length] - sums[starts], parts[starts + length] - parts[starts]
-        score = np.where(inside - sums[-1] * usual >= FEWEST, _gain(inside, sums[-1], usual), 0.0)
+        score = np.where(inside - sums[-1] * usual >= FEWEST, gain(inside, sums[-1], usual), 0.0)
         place = int(score.argmax())
         if score[place] > best:
             best, span = float(score[place]), (int(starts[place]), int(starts[place]) + length)
@@ -172,7 +176,7 @@ def _sharpened(sums: _Floats, parts: _Floats, start: int, stop: int) -> tuple[in
         highs = np.arange(max(0, stop - reach), min(stop + reach, size) + 1)
         low, high = (grid.ravel() for grid in np.meshgrid(lows, highs))
         low, high = low[high > low], high[high > low]
-        best = int(_gain(sums[high] - sums[low], sums[-1], parts[high] - parts[low]).argmax())
+        best = int(gain(sums[high] - sums[low], sums[-1], parts[high] - parts[low]).argmax())
         if (start, stop) == (low[best], high[best]):
             break
         start, stop = int(low[best]), int(high[best])
@@ -192,9 +196,3 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
                 continue
         joined.append((start, stop))
     return joined
-
-
-def surprise(observed: float, expected: float) -> float:
-    """Log-likelihood of an observed count over that of the expected one."""
-    expected = max(expected, 1e-3)
-    return float(observed * np.log(observed / expected) - observed + expected) if observed > expected else 0.0
