@@ -52,6 +52,7 @@ def plots(service: tk.Service) -> dict[str, Draw]:
         "group sizes": groups.plot,
         "classes": lambda **more: tk.classify_failures(failures).plot(**more),
         "explanation": explanation.plot,
+        "compared": tk.compare_failures(failures[~recent], failures[recent], exposure=13).plot,
         "facets": lambda **more: tk.plot_failure_trend(
             failures, by="workflow_url", top=6, layout="facets", **more
         ),

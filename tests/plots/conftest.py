@@ -111,6 +111,14 @@ def _explanation(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
     return explain_change(after, before, attributes=["workflow_url", "response_status"]).plot(**more)
 
 
+def _compared(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
+    """A load and a later one: one more workflow fails fifty times in the same way."""
+    before = failures(count, texts=texts).assign(workflow_run_id="w")
+    burst = before[:1].loc[lambda frame: frame.index.repeat(50)]
+    after = pd.concat([burst.assign(dlq_id=[f"b{number}" for number in range(len(burst))]), before])
+    return tk.compare_failures(before, after).plot(**more)
+
+
 def _map(count: int, *, texts: Sequence[str] = (), color: str = "kind", **more: Any) -> Axes:
     names = texts or [f"kind {number}" for number in range(11)]
     frame = vectors(count).to_pandas().assign(kind=[names[row % len(names)] for row in range(count)])
@@ -129,6 +137,7 @@ PLOTS = [
         lambda count, texts=(), **more: tk.classify_failures(failures(count, texts=texts)).plot(**more),
     ),
     Plot("explanation", _explanation),
+    Plot("failures compared", _compared),
     Plot("trend", _of(failures, tk.plot_failure_trend, by="workflow_url")),
     Plot("trend facets", _of(failures, tk.plot_failure_trend, by="workflow_url", layout="facets")),
     Plot("trend ranked", _of(failures, tk.plot_failure_trend, by="workflow_url", layout="ranked")),

@@ -147,3 +147,40 @@ def test_names_lie_above_their_bars(size):
         assert all(low.y1 <= high.y0 + 1 for low, high in itertools.pairwise(ordered))
         assert max(box.x1 for box in names) <= ax.figure.bbox.x1 + 1
         assert np.isfinite([box.y0 for box in names]).all()
+
+
+def test_a_comparison_is_a_line_a_group_that_one_burst_does_not_flatten():
+    """From expected to after, what needs attention first; a group fifty times the others leaves them long."""
+    bodies = ["disk full"] * 40 + ["quota reached"] * 90 + ["no route"] * 5
+    before = failures(*bodies).assign(workflow_run_id="w")
+    bodies = ["disk full"] * 2_000 + ["quota reached"] * 9 + ["bad token"] * 31
+    after = failures(*bodies).assign(workflow_run_id="w")
+    compared = tk.compare_failures(before, after.assign(dlq_id="later-" + after["dlq_id"]))
+    ax = compared.plot(ax=axes())
+    lines, expected, now = ax.collections
+    frame = compared.frame
+    assert expected.get_offsets()[:, 0].tolist() == frame["expected"].tolist()
+    assert now.get_offsets()[:, 0].tolist() == frame["after"].tolist()
+    assert [to_hex(colour) for colour in lines.get_colors()] == [
+        THEMES["light"].series[number] for number in (3, 3, 0, 0)
+    ]
+    assert [text for text in texts(ax) if "  " in text] == [
+        "bad token  new, 0 to 31",
+        "disk full  growing, 40 to 2k",
+        "quota reached  shrinking, 90 to 9",
+        "no route  gone, 5 to 0",
+    ]
+    drawn = [ax.transData.transform(segment)[:, 0] for segment in lines.get_segments()]
+    widths = [abs(end - start) / ax.get_window_extent().width for start, end in drawn]
+    assert min(widths) > 0.1
+    assert texts(tk.compare_failures(before[:0], before[:0]).plot(ax=axes())) == ["No failures"]
+
+
+def test_a_comparison_names_as_many_groups_as_fit():
+    """The axis says how many are not drawn."""
+    bodies = [f"{'abcdefghijkl'[number]} happened" for number in range(12)]
+    many = failures(*bodies).assign(workflow_run_id="w")
+    ax = tk.compare_failures(many[:0], many).plot(ax=axes(4, 3))
+    rows = len(ax.collections[1].get_offsets())
+    assert 2 <= rows < 12
+    assert f"first {rows} of 12 groups" in ax.get_xlabel().replace("\n", " ")

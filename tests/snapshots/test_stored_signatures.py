@@ -7,7 +7,11 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
+from toolkit.analysis.stored_groups import stored_counts
 from toolkit.snapshots.manifest import read_manifest, write_manifest
+from toolkit.snapshots.object_store import open_store
+from toolkit.tables.frames import to_frame
+from toolkit.tables.schemas import FAILURES
 
 BODIES = ("no order 17", "disk full", '{"error": "no stock"}', "", "no order 4711")
 
@@ -78,3 +82,75 @@ def test_a_part_without_rows_is_analysed(sync, store, made):
     assert tk.classify_failures(none).frame.empty
     assert set(tk.compare_failures(none, frame).frame["change"]) == {"new"}
     assert tk.failure_report(frame, previous=none).to_markdown()
+
+
+def _written(made, path, *bodies):
+    frame = to_frame(made.failures(_entries(made, *bodies)))
+    tk.write_snapshot(frame, path)
+    return frame
+
+
+def test_failures_that_are_written_are_signed_once(tmp_path, made, monkeypatch):
+    """The column is in the files, in no frame that is read back, and groups are counted by it."""
+    frame = _written(made, tmp_path, *BODIES)
+    groups = tk.group_failures(frame)
+    dataset = tk.scan_snapshot(tmp_path)
+    assert dataset.schema.names == [*FAILURES.names, "signature"]
+    assert dataset.to_table()["signature"].to_pylist() == groups.assign(frame)["signature"].tolist()
+    pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path), frame)
+    counted = []
+    monkeypatch.setattr(
+        "toolkit.analysis.grouping.stored_counts",
+        lambda *values, **options: counted.append(stored_counts(*values, **options)) or counted[-1],
+    )
+    found = tk.group_failures(tmp_path)
+    assert sum(table.num_rows for table in counted) == 4
+    pd.testing.assert_frame_equal(found.frame, groups.frame)
+    assert found.learned == groups.learned
+
+
+def test_what_was_learnt_stays_when_other_failures_are_written(tmp_path, made):
+    """Frames written one after the other to one folder have one id for each kind."""
+    _written(made, tmp_path, *BODIES)
+    before = tk.scan_snapshot(tmp_path).to_table()["signature"].to_pylist()
+    learned = read_manifest(open_store(tmp_path)).learned
+    assert learned.templates
+    _written(made, tmp_path, *BODIES, "no route", "no order 5")
+    after = tk.scan_snapshot(tmp_path).to_table()["signature"].to_pylist()
+    assert after[: len(before)] == before
+    assert after[-1] == before[0]
+    assert set(learned.templates) < set(read_manifest(open_store(tmp_path)).learned.templates)
+
+
+@pytest.mark.parametrize("signature", ["mine", None])
+def test_a_signature_of_ones_own_is_kept(tmp_path, made, signature):
+    """A column of this name that came with the frame is the user's: it is read back as it was."""
+    frame = to_frame(made.failures(_entries(made, *BODIES)))
+    frame = frame.assign(signature=pd.Series([signature] * len(frame), dtype="str"))
+    tk.write_snapshot(frame, tmp_path)
+    pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path), frame)
+    assert len(tk.group_failures(tmp_path).frame) == 4
+
+
+def test_frames_that_are_no_failures_are_written_as_they_are(tmp_path, made):
+    """Columns of which no signature can be made get none."""
+    frame = to_frame(made.failures(_entries(made, *BODIES)))
+    statuses = frame["response_status"].astype("str")
+    others = frame[["dlq_id", "response_body"]], frame.assign(response_status=statuses)
+    for number, other in enumerate(others):
+        tk.write_snapshot(other, tmp_path / str(number))
+        assert "signature" not in tk.scan_snapshot(tmp_path / str(number)).schema.names
+
+
+def test_a_snapshot_without_signatures_is_read_and_grouped(tmp_path, made, monkeypatch):
+    """As one that an earlier version wrote; the next write adds them, to the same snapshot."""
+    with monkeypatch.context() as patched:
+        patched.setattr("toolkit.snapshots.writing.can_be_signed", lambda _schema: False)
+        frame = _written(made, tmp_path, *BODIES)
+    assert tk.scan_snapshot(tmp_path).schema.names == FAILURES.names
+    pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path), frame)
+    expected = tk.group_failures(frame).frame
+    pd.testing.assert_frame_equal(tk.group_failures(tmp_path).frame, expected)
+    _written(made, tmp_path, *BODIES)
+    assert "signature" in tk.scan_snapshot(tmp_path).schema.names
+    pd.testing.assert_frame_equal(tk.group_failures(tmp_path).frame, expected)

@@ -31,7 +31,7 @@ from toolkit.analysis.outcomes import (
     UNKNOWN,
     retry_outcomes,
 )
-from toolkit.analysis.results import frame_table
+from toolkit.analysis.results import Plotted, frame_table
 from toolkit.analysis.selection import collect_timed, receipt_of, timestamps, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
@@ -76,8 +76,8 @@ _TYPES: Final = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FailureComparison:
-    """How groups of failures changed; made by `compare_failures`.
+class FailureComparison(Plotted):
+    """How groups of failures changed; made by `compare_failures`. `plot` draws a line a group.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Results as bars (groups, classes, explanations), and as points with intervals (recall, differences)."""
+"""Results as bars (groups, classes, explanations), and as points (recall, differences, comparisons)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Final
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.markers import MarkerStyle
 from matplotlib.ticker import FuncFormatter
 
 from toolkit.analysis.classes import UNKNOWN, FailureClasses
+from toolkit.analysis.comparing import FailureComparison
 from toolkit.analysis.explaining import Explanation, describe
 from toolkit.analysis.grouping import FailureGroups
 from toolkit.analysis.results import Plotted
-from toolkit.analysis.wording import counted, percent
+from toolkit.analysis.wording import counted, percent, short_number
 from toolkit.plots.axis import heading, label_axis, legend, name_above, name_rows, number_axis, rows_that_fit
 from toolkit.plots.failure_bars import draw_rows
 from toolkit.plots.plot_text import say, without_prefix
@@ -24,6 +26,7 @@ from toolkit.redaction import Redactor
 _CONDITIONS: Final = 6
 _LINES: Final = 1.9  # of a row and its name
 _OBSERVED, _EXPECTED, _MERGED = 3, -1, -1  # colours
+_CHANGED: Final = {"new": 3, "back again": 3, "growing": 3, "shrinking": 0, "gone": 0, "steady": 8}  # colours
 
 
 def plot_result(result: Plotted, *, ax: Axes | None, theme: ThemeName) -> Axes:
@@ -37,6 +40,8 @@ def plot_result(result: Plotted, *, ax: Axes | None, theme: ThemeName) -> Axes:
                 return _classes(result, axes, colours)
             case Explanation():
                 return _explanation(result, axes, colours)
+            case FailureComparison():
+                return _comparison(result, axes, colours)
         raise NotImplementedError(type(result).__name__)
 
 
@@ -87,6 +92,52 @@ def _explanation(explanation: Explanation, ax: Axes, theme: Theme) -> Axes:
     _, above = legend(ax, ax.containers, ["observed", "expected"], theme)
     heading(ax, title, theme, prefix=prefix, above=above)
     label_axis(ax.xaxis, f"{change} in all; conditions can hold the same failures", theme)
+    return ax
+
+
+def _comparison(comparison: FailureComparison, ax: Axes, theme: Theme) -> Axes:
+    """A line a group, what needs attention at the top: from what was expected to what there is.
+
+    On a logarithmic axis, so that one burst flattens no other group; it begins at 0.
+    """
+    title = "What changed, by group"
+    rows = comparison.frame.head(rows_that_fit(ax, _LINES))
+    if not len(rows):
+        heading(ax, title, theme)
+        return say(ax, "No failures", theme)
+    positions = np.arange(len(rows)) + 0.2
+    expected, after = rows["expected"].to_numpy(), rows["after"].to_numpy(dtype=np.float64)
+    colours = [theme.series[_CHANGED[change]] for change in rows["change"]]
+    ax.set_xscale("symlog", linthresh=1)
+    ax.hlines(positions, expected, after, colors=colours, linewidth=2.5)
+    # shapes and edges are given: matplotlib's settings would decide otherwise
+    before = ax.scatter(
+        expected, positions, 36, marker=MarkerStyle("o", "full"), facecolors=theme.paper,
+        edgecolors=theme.ink, linewidths=1.2, zorder=3,
+    )  # fmt: skip
+    now = ax.scatter(
+        after, positions, 52, marker=MarkerStyle("D", "full"), facecolors=colours,
+        edgecolors=colours, linewidths=1.0, zorder=4,
+    )  # fmt: skip
+    notes = [
+        f"{change}, {short_number(round(was))} to {short_number(is_)}"
+        for change, was, is_ in zip(rows["change"], expected, rows["after"], strict=True)
+    ]
+    name_above(ax, (positions - 0.24).tolist(), rows["title"].tolist(), theme, notes=notes)
+    most = max(10.0, expected.max(), after.max())
+    ticks = [0.0, *(10.0**power for power in range(int(np.log10(most)) + 1))]
+    ax.set_xticks(ticks, [short_number(tick) for tick in ticks])
+    ax.minorticks_off()
+    ax.set_xlim(-0.15, most * 1.5)
+    ax.set_ylim(max(len(rows), 3) - 0.4, -0.5)
+    ax.grid(visible=False, axis="y")
+    ax.grid(visible=True, axis="x", color=theme.grid, linewidth=0.6, linestyle="-", alpha=1.0)
+    ax.spines["left"].set_visible(False)
+    _, above = legend(ax, [before, now], ["at the rate of before", "after"], theme)
+    heading(ax, title, theme, above=above)
+    every = len(comparison.frame)
+    shown = f"first {len(rows)} of {every:,} groups; " * (len(rows) < every)
+    label_axis(ax.xaxis, f"{shown}failures, logarithmic", theme)
     return ax
 
 

@@ -34,33 +34,49 @@ class SignedRows(NamedTuple):
 
 def sign_rows(table: pa.Table, learned: Learned, clean: Callable[[str], str]) -> SignedRows:
     """The signatures of failures with the columns `SIGNED_COLUMNS`; `clean` masks texts."""
-    raw = list(zip(*(table[name].to_pylist() for name in SIGNED_COLUMNS), strict=True))
-    masked = {body: _masked(body, clean) for body in dict.fromkeys(body for _, body, _ in raw)}
-    positions: dict[str | None, int] = {}
-    for text in masked.values():
-        positions.setdefault(text, len(positions))
+    statuses, bodies, encoded = (_distinct(table[name]) for name in SIGNED_COLUMNS)
+    masked = [_masked(body, clean) for body in bodies.values]
+    positions = {text: position for position, text in enumerate(dict.fromkeys(masked))}
     by_text = sign(positions, learned, clean)
-    signed: dict[tuple[Any, str | None, bool], int] = {}
-    documents: list[Signature] = []
-    codes = np.empty(len(raw), dtype=np.int64)
-    for row, (status, body, encoded) in enumerate(raw):
-        key = status, masked[body], bool(encoded and not body)
-        if key not in signed:
-            signed[key] = len(documents)
-            documents.append(_with_status(by_text[key[1]], status, binary=key[2]))
-        codes[row] = signed[key]
-    bodies = np.array([positions[masked[body]] for _, body, _ in raw], dtype=np.int64)
-    return SignedRows(list(positions), list(by_text.values()), documents, codes, bodies)
+    of_body = np.array([positions[text] for text in masked], dtype=np.int64)[bodies.codes]
+    # of each body: not UTF-8 where it is empty and there is base64
+    empty = np.array([not body for body in bodies.values], dtype=bool)[bodies.codes]
+    binary = empty & np.array([bool(value) for value in encoded.values], dtype=bool)[encoded.codes]
+    combined = (of_body * max(1, len(statuses.values)) + statuses.codes) * 2 + binary
+    _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # as they occur
+    signatures = [by_text[text] for text in positions]
+    documents = [
+        _with_status(signatures[of_body[row]], statuses.values[statuses.codes[row]], binary=bool(binary[row]))
+        for row in first[order]
+    ]
+    return SignedRows(list(positions), signatures, documents, np.argsort(order)[codes], of_body)
 
 
 def with_signatures(table: pa.Table, learned: Learned) -> tuple[pa.Table, Learned]:
     """The table with a signature of today's rules in each row, and what is known of kinds afterwards."""
-    if are_signed(table[SIGNATURE]):
+    position = table.schema.get_field_index(SIGNATURE)
+    if position >= 0 and are_signed(table[SIGNATURE]):
         return table, learned
     rows = sign_rows(table, learned, cleaner(Redactor()))
     ids = pa.array([document.id for document in rows.documents], pa.string()).take(pa.array(rows.codes))
-    position = table.schema.get_field_index(SIGNATURE)
-    return table.set_column(position, table.schema.field(position), ids), learned.extended(rows.signatures)
+    if position < 0:
+        table = table.append_column(SIGNATURE, ids)
+    else:
+        table = table.set_column(position, table.schema.field(position), ids)
+    return table, learned.extended(rows.signatures)
+
+
+def can_be_signed(schema: pa.Schema) -> bool:
+    """Whether a table has what the signature of a failure is made from."""
+    kinds = [schema.field(name).type for name in SIGNED_COLUMNS if name in schema.names]
+    if len(kinds) < len(SIGNED_COLUMNS) or "dlq_id" not in schema.names:
+        return False
+    status, *texts = kinds
+    return bool(
+        (pa.types.is_integer(status) or pa.types.is_floating(status))
+        and all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in texts)
+    )
 
 
 def are_signed(ids: pa.ChunkedArray) -> bool:
@@ -71,6 +87,24 @@ def are_signed(ids: pa.ChunkedArray) -> bool:
 def cleaner(redactor: Redactor) -> Callable[[str], str]:
     """Text without secrets, nor the lone surrogates that JSON can spell."""
     return lambda text: redactor.text(text).encode("utf-8", "backslashreplace").decode()
+
+
+class _Distinct(NamedTuple):
+    """The distinct values of a column, and which of them is in each row."""
+
+    values: list[Any]
+    codes: NDArray[np.int64]
+
+
+def _distinct(column: pa.ChunkedArray) -> _Distinct:
+    """Batch by batch: repeated values never become Python values, and no dictionary exceeds its limit."""
+    positions: dict[Any, int] = {}
+    codes = [np.zeros(0, dtype=np.int64)]
+    for chunk in column.chunks:
+        encoded = chunk.dictionary_encode("encode")
+        known = [positions.setdefault(value, len(positions)) for value in encoded.dictionary.to_pylist()]
+        codes.append(np.array(known, dtype=np.int64)[encoded.indices.to_numpy()])
+    return _Distinct(list(positions), np.concatenate(codes))
 
 
 def _masked(body: str | None, clean: Callable[[str], str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -17,6 +18,8 @@ from toolkit.signatures.templates import KnownTemplates, learn, without_kinds
 
 RULES_VERSION: Final = 3
 """Part of every id. It changes whenever a change of the rules gives some failure another id."""
+
+_DIGIT: Final = re.compile("[0-9]")
 
 
 def error_signatures(texts: Iterable[str | None]) -> list[str]:
@@ -129,12 +132,17 @@ def sign(
 
 def _canonical(document: Document, clean: Callable[[str], str]) -> Document:
     facts = tuple(
-        with_placeholders(fact) if any(sign.isdigit() for sign in fact) and not fact.isdigit() else fact
+        with_placeholders(fact) if _has_digit(fact) and not fact.isdigit() else fact
         for fact in map(clean, document.facts)
     )
     return Document(
         document.kind, facts, tuple(with_placeholders(clean(message)) for message in document.messages)
     )
+
+
+def _has_digit(text: str) -> bool:
+    """Whether a text has a digit; most have none, and ASCII are searched fast."""
+    return _DIGIT.search(text) is not None if text.isascii() else any(map(str.isdigit, text))
 
 
 def _error(facts: tuple[str, ...], messages: tuple[str, ...]) -> tuple[str, ...]:

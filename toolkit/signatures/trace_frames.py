@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from functools import lru_cache, wraps
+from typing import Final, TypeVar
+
+_T = TypeVar("_T")
 
 MOST_FRAMES: Final = 40  # frames that are kept
 _CHAIN: Final = 8  # exceptions of a chain that are kept, the outermost first
@@ -79,11 +82,27 @@ HASHED: Final = re.compile(r"[.\-_](?=[0-9a-z]*\d)[0-9a-z]{6,}$|\.(?:min|bundle|
 EXTENSION: Final = re.compile(r"\.(?:py|[mc]?[jt]sx?|rb|php|go|rs|cs|java|kt|min)$")
 
 
+_SHORT: Final = 300  # characters of a name; longer ones would fill memory
+
+
+def _cached(function: Callable[[str], _T]) -> Callable[[str], _T]:
+    """The function with a cache: many traces consist of the same few frames."""
+    known = lru_cache(maxsize=1 << 14)(function)
+
+    @wraps(function)
+    def call(text: str) -> _T:
+        return known(text) if len(text) <= _SHORT else function(text)
+
+    return call
+
+
+@_cached
 def plain_name(name: str) -> str:
     """A function's name without what compilers and runtimes add."""
     return _DOTS.sub("", _GENERATED.sub("", name)).strip()
 
 
+@_cached
 def file_stem(path: str) -> str:
     """The file's name alone: no folders, no extension, no content hash of a bundler."""
     name = re.split(r"[/\\]", path.split("?", 1)[0])[-1]
@@ -92,6 +111,16 @@ def file_stem(path: str) -> str:
         if shorter == name:
             return "" if name.startswith("<") else name
         name = shorter
+
+
+@_cached
+def _is_library_file(path: str) -> bool:
+    return bool(_LIBRARY.search(path))
+
+
+@_cached
+def _is_library_name(function: str) -> bool:
+    return bool(_LIBRARY_NAMES.search(function))
 
 
 @dataclass(frozen=True)
@@ -105,7 +134,7 @@ class Frame:
     @property
     def library(self) -> bool:
         """Whether it is not the application's."""
-        return bool(_LIBRARY.search(self.path) or _LIBRARY_NAMES.search(self.function))
+        return _is_library_file(self.path) or _is_library_name(self.function)
 
 
 def _first_application(frames: list[Frame], *, recursive: bool, with_file: bool) -> str:
@@ -114,12 +143,12 @@ def _first_application(frames: list[Frame], *, recursive: bool, with_file: bool)
     own = own or [frame for frame in frames if not _RUNTIME_NAMES.search(frame.function)] or frames
     if not own:
         return ""
-    names = [_named(frame, with_file=with_file) for frame in own]
+    names = (_named(frame, with_file=with_file) for frame in own)
     if recursive:  # which of the functions overflowed is chance
         counts = Counter(names)
         most = max(counts.values())
         return min(name for name, count in counts.items() if 2 * count >= most)
-    return "" if own[0].minified else next((name for name in names if name), "")
+    return "" if own[0].minified else next(filter(None, names), "")
 
 
 def _named(frame: Frame, *, with_file: bool) -> str:

@@ -21,7 +21,7 @@ from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch
 from toolkit.receipt import Receipt
 from toolkit.signatures.signed_rows import with_signatures
-from toolkit.signatures.signing import RULES_VERSION, Learned
+from toolkit.signatures.signing import Learned
 from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, Part, read_checked, stored_failures
 from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint
 from toolkit.snapshots.repair import Repair
@@ -315,8 +315,7 @@ class _DayWriter:
         self.before = self.transaction.previous
         # files of an older version are all written again: a snapshot has one set of columns
         self.older = self.before is not None and self.before.is_older
-        known = self.before.learned if self.before else Learned()
-        self.learned = known if known.rules_version == RULES_VERSION else Learned()
+        self.learned = self.transaction.learned
 
     def commit(self, now: int) -> MergeResult:
         """Write what is to be written, and commit. `now` is in milliseconds since 1970."""

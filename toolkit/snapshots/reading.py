@@ -21,6 +21,7 @@ from toolkit import arguments
 from toolkit.errors import SnapshotDamagedError, SnapshotError, ToolkitError
 from toolkit.loading.memory import available_memory, check_memory
 from toolkit.receipt import Receipt, facts_html
+from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.snapshots.data_files import (
     RESTORE,
     check_data_file,
@@ -113,6 +114,8 @@ def read_snapshot(
         table = pa.concat_tables(found)
         if manifest.is_older:
             table = current_columns(table, manifest.kind)
+        if manifest.kind == "frame" and SIGNATURE not in manifest.scope.get("columns", [SIGNATURE]):
+            table = table.drop_columns([name for name in table.column_names if name == SIGNATURE])
         return to_frame(table, _receipt(manifest, table.num_rows))
 
     return _consistent(store, read)
@@ -136,7 +139,8 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
     Returns
     -------
     pyarrow.dataset.Dataset
-        Files partitioned by the day first seen bring no column for it: `first_seen_at` says it exactly.
+        Files partitioned by the day first seen bring no column for it: `first_seen_at` says it exactly. Of
+        failures that `write_snapshot` wrote, `signature`, by which analyses group them, is the last column.
 
     Raises
     ------

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from toolkit.errors import SnapshotBindingError, SnapshotConflictError, SnapshotDamagedError, SnapshotError
-from toolkit.signatures.signing import Learned
+from toolkit.signatures.signing import RULES_VERSION, Learned
 from toolkit.snapshots.data_files import PART_BYTES, Part, check_written, current_scope, missing
 from toolkit.snapshots.manifest import (
     CHECKPOINT,
@@ -181,6 +181,12 @@ class Transaction:
         removed, self._spared, self.checkpoint = self._spared, frozenset(), None
         for name in sorted(removed, key=lambda name: name != CHECKPOINT):
             self.store.remove(name)
+
+    @property
+    def learned(self) -> Learned:
+        """What the signatures of earlier generations taught; nothing where other rules made them."""
+        known = self.previous.learned if self.previous else Learned()
+        return known if known.rules_version == RULES_VERSION else Learned()
 
     def bind(self, source: str, scope: dict[str, Any]) -> None:
         """Raise `SnapshotBindingError` when the snapshot belongs to another service or scope."""

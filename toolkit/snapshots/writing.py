@@ -23,6 +23,8 @@ from toolkit.loading.ranges import VectorParts
 from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
 from toolkit.receipt import Receipt
 from toolkit.settings.service import Service
+from toolkit.signatures.signed_rows import SIGNATURE, can_be_signed, with_signatures
+from toolkit.signatures.signing import Learned
 from toolkit.snapshots.data_files import TABLES, DataFile, Part, extension_column
 from toolkit.snapshots.manifest import PendingFile, StoredCheckpoint
 from toolkit.snapshots.object_store import open_store
@@ -59,6 +61,8 @@ def write_snapshot(
         A frame made by the toolkit, rows or columns of one, or one with columns of your own: text, numbers,
         booleans, times and vectors are kept as their columns' types say. Its index is not kept; of its
         ``attrs``, only the receipt is. The ``error`` column of failures is derived again when it is read.
+        With failures, the signature of each is stored once, for analyses of the snapshot; `scan_snapshot`
+        shows it as ``signature``, `read_snapshot` returns the columns that were given.
     path : str or path
         A folder, or an address such as ``s3://bucket/prefix``: new or empty, or a snapshot of frames of the
         same service, scope and columns.
@@ -109,11 +113,19 @@ def write_snapshot(
     with begin(open_store(path, filesystem), "frame", WriteOptions()) as transaction:
         transaction.bind(source, scope)
         transaction.remove_leftovers()
-        part = transaction.new_part(schema)
+        table, learned = _signed(table, transaction.learned)
+        part = transaction.new_part(table.schema)
         for start in range(0, table.num_rows, _ROWS):
             part.write(table.slice(start, _ROWS))
         done = receipt.to_dict() if receipt else None
-        transaction.commit(source=source, scope=scope, receipt=done, parts=[part])
+        transaction.commit(source=source, scope=scope, receipt=done, parts=[part], learned=learned)
+
+
+def _signed(table: pa.Table, known: Learned) -> tuple[pa.Table, Learned]:
+    """Failures with the signature of each, for analyses of the snapshot; `read_snapshot` omits it."""
+    if SIGNATURE in table.column_names or not can_be_signed(table.schema):
+        return table, known
+    return with_signatures(table, known)
 
 
 def export_vectors(
