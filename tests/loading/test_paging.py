@@ -15,7 +15,8 @@ import toolkit as tk
 from toolkit.client.pages import Page
 from toolkit.errors import CursorLoopError, IncompleteLoadError, ToolkitError
 from toolkit.loading import paging
-from toolkit.loading.paging import IDLE_EACH, MOST_IDLE, CursorHistory, Idleness, walk
+from toolkit.loading.identities import identities_of
+from toolkit.loading.paging import MOST_EMPTY, MOST_REPEATED, CursorHistory, Idleness, walk
 
 
 def pages_of(cursors: dict[str | None, str | None]):
@@ -66,32 +67,46 @@ def test_cursors_are_remembered_by_digests():
 
 
 @given(
-    st.integers(1, 3),
-    st.integers(1, 2),
-    st.lists(st.tuples(st.integers(0, MOST_IDLE), st.integers(1, 100)), min_size=1, max_size=4),
+    st.integers(1, 6),
+    st.lists(st.tuples(st.integers(0, MOST_EMPTY), st.integers(1, 200)), min_size=1, max_size=4),
     st.sampled_from([1, 7, 100]),
 )
 @settings(max_examples=25, deadline=None)
-def test_no_load_that_can_end_is_taken_for_endless(passes, rereads, stretches, page_rows):
+def test_no_load_that_can_end_is_taken_for_endless(readings, stretches, page_rows):
     """Stretches of empty pages between pages of any size, all of it read again and again: no error."""
-    idleness, seen = Idleness("things"), 0
-    for reading in range(passes * rereads):
-        for empty, pages in stretches:
-            for _ in range(empty if reading == 0 else empty // (passes * rereads * len(stretches))):
-                idleness.page(new=False, seen=seen)
-            for _ in range(pages):
-                seen += page_rows * (reading == 0)
-                idleness.page(new=reading == 0, seen=seen)
-
-
-@pytest.mark.parametrize("seen", [0, 1, 1000])
-def test_pages_without_new_rows_are_bounded_by_the_rows_seen(seen):
-    """The bound grows with the rows, and one more page is an error that says both."""
     idleness = Idleness("things")
-    for _ in range(MOST_IDLE + IDLE_EACH * seen):
-        idleness.page(new=False, seen=seen)
-    with pytest.raises(CursorLoopError, match=rf"pages in a row with nothing new, after {seen:,} rows"):
-        idleness.page(new=False, seen=seen)
+    for reading in range(readings):
+        rows = count()
+        for empty, pages in stretches:
+            for _ in range(empty):
+                idleness.page(new=False, reading=reading)
+            for _ in range(pages):
+                known = identities_of(map(str, islice(rows, page_rows)))
+                idleness.page(new=reading == 0, known=known if reading else (), reading=reading)
+
+
+@pytest.mark.parametrize("useful", [0, 1, 1000])
+def test_empty_pages_are_bounded_by_the_pages_that_were_not(useful):
+    """The bound grows with them, and one more page is an error that says both."""
+    idleness = Idleness("things")
+    for _ in range(useful):
+        idleness.page(new=True)
+    for _ in range(MOST_EMPTY + useful):
+        idleness.page(new=False)
+    with pytest.raises(CursorLoopError, match=rf"nothing new, after {useful:,} with something new"):
+        idleness.page(new=False)
+
+
+def test_repeated_rows_are_progress_once_in_each_reading():
+    """As often as a reading begins, each known row may come once; then a hundred pages more are too many."""
+    idleness = Idleness("things")
+    for reading in range(50):
+        for number in range(10):
+            idleness.page(new=False, known=identities_of([str(number)]), reading=reading)
+        for number in range(MOST_REPEATED):
+            idleness.page(new=False, known=identities_of([str(number % 10)]), reading=reading)
+    with pytest.raises(CursorLoopError, match=f"got {MOST_REPEATED + 1} pages in a row with nothing new"):
+        idleness.page(new=False, known=identities_of(["7"]), reading=49)
 
 
 def endless(rows: str) -> Callable[[Any], bytes]:
@@ -113,8 +128,12 @@ def endless(rows: str) -> Callable[[Any], bytes]:
 ENTRY = '{"dlqId": "a", "id": "a", "workflowRunId": "a", "vector": [1, 2]}'
 LOADS = {
     "failures": lambda service, _: tk.load_failures(service, progress=False),
+    "failures twice": lambda service, _: tk.load_failures(service, passes=2, progress=False),
     "filtered failures": lambda service, _: tk.load_failures(
         service, filter=tk.FailureFilter(label="eu"), progress=False
+    ),
+    "failures filtered on our side": lambda service, _: tk.load_failures(
+        service, filter=tk.FailureFilter(response_status=404), progress=False
     ),
     "failures in batches": lambda service, _: list(tk.iter_failures(service, progress=False)),
     "runs": lambda service, _: tk.load_runs(service, progress=False),
@@ -124,23 +143,37 @@ LOADS = {
 }
 
 
-@pytest.mark.parametrize("rows", ["", ENTRY])
+@pytest.mark.parametrize(("rows", "most"), [("", MOST_EMPTY), (ENTRY, MOST_REPEATED)])
 @pytest.mark.parametrize("name", LOADS)
-def test_endless_pages_with_nothing_new_end_every_load(server, monkeypatch, tmp_path, name, rows):
-    """Empty pages, or the same row again and again, with fresh cursors; the bound is smaller here."""
-    monkeypatch.setattr(paging, "MOST_IDLE", 300)
+def test_endless_pages_with_nothing_new_end_every_load(server, tmp_path, name, rows, most):
+    """Empty pages, or the same row again and again, with fresh cursors."""
     server.responding(endless(rows))
     with pytest.raises(ToolkitError) as caught:
         LOADS[name](server.service(), tmp_path / "out")
     error = caught.value.__cause__ if isinstance(caught.value, IncompleteLoadError) else caught.value
     assert isinstance(error, CursorLoopError)
     assert "pages in a row with nothing new" in str(error)
-    assert len(server.requests) < 2 * (300 + IDLE_EACH)  # some are on their way when the reader stops
+    assert len(server.requests) < most + 250  # some are on their way, or read ahead, when the reader stops
+
+
+def test_endless_pages_after_many_end_soon(server):
+    """A long listing earns no long patience: a thousand pages of new rows, and the last one for ever."""
+    numbers = count(1)
+
+    def page(_: Any) -> bytes:
+        number = next(numbers)
+        return f'{{"runs": [{{"workflowRunId": "r{min(number, 1000)}"}}], "cursor": "c{number}"}}'.encode()
+
+    server.responding(page)
+    with pytest.raises(IncompleteLoadError, match="pages in a row with nothing new") as caught:
+        tk.load_runs(server.service(), progress=False)
+    assert len(caught.value.partial) == 1000
+    assert len(server.requests) == 1000 + MOST_REPEATED + 2
 
 
 def test_empty_pages_within_the_bound_are_survived(server, monkeypatch):
     """Nearly as many in a row before, between and behind pages with rows: all rows, and complete."""
-    monkeypatch.setattr(paging, "MOST_IDLE", 200)
+    monkeypatch.setattr(paging, "MOST_EMPTY", 200)
 
     def page(request: Any) -> bytes:
         number = int(dict(request.query).get("cursor", "0"))
@@ -155,9 +188,24 @@ def test_empty_pages_within_the_bound_are_survived(server, monkeypatch):
     assert tk.receipt(frame).pages == 941
 
 
+@pytest.mark.parametrize("wanted", [None, tk.FailureFilter(response_status=404)])
+def test_rows_of_many_pages_may_be_read_again(server, wanted):
+    """A second pass over 300 pages, each of known rows only, also of rows that the filter leaves out."""
+
+    def page(request: Any) -> bytes:
+        number = int(dict(request.query).get("cursor", "0"))
+        entry = f'{{"dlqId": "d{number}", "responseStatus": {404 if number == 299 else 500}}}'
+        return f'{{"messages": [{entry}], "cursor": "{"" if number == 299 else number + 1}"}}'.encode()
+
+    server.responding(page)
+    frame = tk.load_failures(server.service(), wanted, passes=2, connections=1, progress=False)
+    assert len(frame) == (300 if wanted is None else 1)
+    assert tk.receipt(frame).complete
+
+
 def test_a_long_filtered_load_is_no_endless_one(server, monkeypatch):
     """Pages of which this side keeps nothing bring entries all the same."""
-    monkeypatch.setattr(paging, "MOST_IDLE", 50)
+    monkeypatch.setattr(paging, "MOST_EMPTY", 50)
 
     def page(request: Any) -> bytes:
         number = int(dict(request.query).get("cursor", "0"))

@@ -139,6 +139,7 @@ class Partition:
         self._note(window, result.cursor, result.number)
         if result.outcome == "split":
             self._awaited.update(reading.rows)
+            self._work.readings += 1
             self._forget(window)
         return consistent
 
@@ -204,6 +205,7 @@ class Partition:
         self._forget(window)
         self._note(following, None, 0)
         self._work.reread += 1
+        self._work.readings += 1
         return following
 
     def fall_back(self, reason: str) -> Window:
@@ -215,6 +217,7 @@ class Partition:
         self._readings.clear()
         self._awaited.clear()
         self._work.windows = 0
+        self._work.readings += 1
         whole = self._window(self._requested, again=True, compares=False)
         self._note(whole, None, 0)
         return whole
@@ -226,6 +229,7 @@ class Partition:
         self._pass += 1
         leaves, self._done, self._leaves = self._leaves, [], []
         self._work.reread += len(leaves)
+        self._work.readings += 1
         self._work.windows = 0
         return [self._window(span, again=True, compares=True) for span in leaves]
 

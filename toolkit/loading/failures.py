@@ -17,7 +17,7 @@ from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, NotFoundError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
-from toolkit.loading.identities import EntryRecognizer
+from toolkit.loading.identities import EntryRecognizer, identities_of
 from toolkit.loading.load import Batch, Load, Plan, Work
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.rate_limiter import open_transport
@@ -311,7 +311,9 @@ def open_failures(
     def read(work: Work) -> Generator[Batch]:
         def counted(entry: dict[str, Any]) -> bool:
             kept = keep is None or keep(entry)
-            work.filtered_here += not kept
+            if not kept:
+                work.filtered_here += 1
+                work.left_out += identities_of([repr(entry.get("dlqId"))])
             return kept
 
         listing = Listing(

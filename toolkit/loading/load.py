@@ -111,6 +111,8 @@ class Work:
     windows: int = 0
     reread: int = 0
     duplicates: int = 0
+    readings: int = 0  # that were begun, by which known rows may come again
+    left_out: _Identities = field(default_factory=list)  # of a page's entries, by a filter of this side
     unsettled: list[str] = field(default_factory=list)  # reasons why the result may be incomplete
     notes: list[str] = field(default_factory=list)
     # JSON-able; replaced, never changed in place, before the batch is yielded that it includes
@@ -210,7 +212,7 @@ class Load:
             self._rows = len(self.work.rows)
             self._progress = _Progress(0, self.work.position, self._rows, self.work.counts())
         limit, number = self.plan.limit, 0
-        idleness, filtered_before = Idleness(self.plan.what), self.work.filtered_here
+        idleness = Idleness(self.plan.what)
         with self.progress() as progress, closing(self.read(self.work)) as tables:
             for item in tables:
                 batch = item if isinstance(item, Batch) else self._unique(item)
@@ -219,9 +221,10 @@ class Load:
                     batch = batch.first(limit - self._rows)
                     self._reached_limit = True
                 self._rows += batch.rows
-                filtered = self.work.filtered_here
-                idleness.page(new=bool(batch.rows) or filtered > filtered_before, seen=self._rows + filtered)
-                filtered_before = filtered
+                known, self.work.left_out = self.work.left_out, []
+                if not batch.rows and batch.later is not None:
+                    known += identities(batch.later, self.plan.key)
+                idleness.page(new=bool(batch.rows), known=known, reading=self.work.readings)
                 progress.add(batch.rows, retries=max(0, self.work.requests - self.work.pages))
                 number += 1
                 current = _Progress(number, position, self._rows, self.work.counts())

@@ -7,26 +7,25 @@ bring nothing new.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
 from toolkit.client.pages import Page
 from toolkit.errors import AuthenticationError, CursorLoopError, RateLimitError, ResponseError
+from toolkit.loading.identities import Identities
 
-MOST_IDLE: Final = 20_000
-"""Pages in a row that may bring nothing new, whatever was seen.
+MOST_EMPTY: Final = 1_000
+"""Empty pages in a row, and one more for each page that brought something.
 
 A service that searches its entries for those that match returns such pages. If it searches at most 100 a
-page, the least that makes sense, it has searched two million by then, which is more than a queue of failures
-or a day's run log holds; the range over vectors, which knows no filter but a prefix, has no such pages."""
+page, the least that makes sense, it has searched 100,000 by then, and more where there was something."""
 
-IDLE_EACH: Final = 20
-"""Pages in a row that may bring nothing new, for each row that was seen.
+MOST_REPEATED: Final = 100
+"""Pages in a row whose rows all came before in the same reading.
 
-What was seen is read again, three times in each pass over it at most, and at worst with one row a page: 20 is
-enough for six passes over such pages, and for hundreds over pages that hold a hundred."""
+Entries that come while a listing is read may push those already read behind a cursor that counts: a page of
+them for every page read, a hundred times in a row, is no listing that will end."""
 
 MOST_READINGS: Final = 3
 """Readings of a window or range until it counts as one that keeps changing."""
@@ -63,20 +62,36 @@ class CursorHistory:
             )
 
 
-@dataclass
 class Idleness:
-    """How many pages in a row brought nothing new, which is bounded by what was seen."""
+    """How many pages in a row brought nothing new, which is bounded by what was seen.
 
-    what: str
-    pages: int = field(default=0, init=False)
+    A row is new when it comes for the first time, and once more in each reading that reads it again.
+    """
 
-    def page(self, *, new: bool, seen: int) -> None:
-        """Record a page after so many rows: CursorLoopError when no end can be expected any more."""
-        self.pages = 0 if new else self.pages + 1
-        if self.pages > MOST_IDLE + IDLE_EACH * seen:
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._useful = self._empty = self._repeated = self._reading = 0
+        self._again = Identities()
+
+    def page(self, *, new: bool, known: Sequence[bytes] = (), reading: int = 0) -> None:
+        """Record a page with or without new rows; `known` are identities of others, in a reading's number.
+
+        CursorLoopError when no end can be expected any more.
+        """
+        if reading != self._reading:
+            self._reading, self._again = reading, Identities()
+        fresh = self._again.add(known)
+        if new or (known and (fresh is None or True in fresh)):
+            self._useful += 1
+            self._empty = self._repeated = 0
+            return
+        self._empty += not known
+        self._repeated += bool(known)
+        if self._empty > MOST_EMPTY + self._useful or self._repeated > MOST_REPEATED:
+            pages = self._empty + self._repeated
             raise CursorLoopError(
-                f"reading {self.what}",
-                got=f"{self.pages:,} pages in a row with nothing new, after {seen:,} rows",
+                f"reading {self._what}",
+                got=f"{pages:,} pages in a row with nothing new, after {self._useful:,} with something new",
                 expected="an end",
                 next_step="The service returns cursors without end; load again, and report it if it stays.",
             )

@@ -213,6 +213,7 @@ class RangeReader:
             if following is None:
                 break
             self._work.reread += 1
+            self._work.readings += 1
             reading = following
         self._ahead.remove(ahead)
 
