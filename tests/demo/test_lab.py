@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import requests
+from jupyter_client.blocking import BlockingKernelClient
 
 from toolkit_demo.lab import main
 
@@ -60,10 +61,22 @@ class Lab:
         """The line with its address."""
         return re.search(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)", self.log.read_text())
 
-    def kernel_responds(self) -> bool:
-        """Whether its kernel has opened the ports that its connection file names."""
+    def connection_file(self) -> Path | None:
+        """The file that says how to reach its kernel, once that has opened its ports."""
         files = list((self.folder / "jupyter_runtime_dir").glob("kernel-*.json"))
-        return bool(files) and accepts(json.loads(files[0].read_text())["shell_port"])
+        return files[0] if files and accepts(json.loads(files[0].read_text())["shell_port"]) else None
+
+    def run_in_kernel(self, code: str) -> None:
+        """Run code in its kernel: one that has opened its ports is still starting, and no signal suits it."""
+        client = BlockingKernelClient(connection_file=str(until(self.connection_file)))
+        client.load_connection_file()
+        client.start_channels()
+        try:
+            client.wait_for_ready(timeout=60)
+            reply = client.execute_interactive(code, timeout=60)
+        finally:
+            client.stop_channels()
+        assert reply["content"]["status"] == "ok"
 
     def marked(self) -> dict[int, dict[str, str]]:
         """Variables of each process that came from this lab, by process id."""
@@ -115,7 +128,7 @@ def test_its_kernels_find_the_service_and_all_end_together(lab: Lab, how: signal
     listed = lab.ask("GET", "/api/contents/").json()
     assert [item["name"] for item in listed["content"]] == ["story.ipynb"]
     assert lab.ask("POST", "/api/kernels", json={"name": "python3"}).status_code == 201
-    until(lab.kernel_responds)
+    lab.run_in_kernel("pass")
     # a kernel may have processes of its own for a moment, with the same variables
     service, *others = [found for found in lab.marked().values() if "JPY_PARENT_PID" in found]
     assert {found["TOOLKIT_QUEUE_URL"] for found in others} <= {service["TOOLKIT_QUEUE_URL"]}

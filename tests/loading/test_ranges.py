@@ -372,13 +372,16 @@ def test_pages_side_by_side_are_smaller_so_that_memory_stays_bounded(server, mon
 
 def test_an_interrupt_stops_the_threads_and_leaves_what_was_read(server):
     """Ctrl-C while a page is awaited: the frame until then is the exception's, and no thread is left."""
-    six, main = threading.Event(), threading.get_ident()
+    six, interrupted, main = threading.Event(), threading.Event(), threading.get_ident()
 
     def before(_: Index, __: str, cursor: str) -> Reply | None:
         if cursor != "v006":
             return None
         assert six.wait(60)
-        signal.pthread_kill(main, signal.SIGINT)
+        # a retry may arrive before the reader has stopped: a second Ctrl-C would interrupt its clean-up
+        if not interrupted.is_set():
+            interrupted.set()
+            signal.pthread_kill(main, signal.SIGINT)
         return Reply(500, {}, b"{}")
 
     _, service = serving(server, {"": named(12)}, before=before)
