@@ -149,9 +149,10 @@ def test_every_public_name_loads_and_is_documented(name):
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    """A misspelt name fails like any other module's."""
-    with pytest.raises(AttributeError, match="load_failurse"):
+    """A misspelt name fails like any other module's, and the nearest name is said."""
+    with pytest.raises(AttributeError, match="load_failurse") as caught:
         tk.load_failurse  # noqa: B018 - the access is the test
+    assert str(caught.value).endswith("Did you mean 'load_failure'?")
 
 
 def test_importing_pulls_in_neither_plots_nor_widgets():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from toolkit.analysis import summary
 from toolkit.errors import InputError
 from toolkit.receipt import Receipt, receipt
+from toolkit.settings import connect
 
 
 def made(**changed) -> Receipt:
@@ -153,3 +154,15 @@ def test_frames_of_one_load_keep_its_receipt_and_frames_of_two_have_none():
     ):
         with pytest.raises(InputError, match="ask the loaded frames"):
             receipt(derived)
+
+
+def test_no_text_of_a_receipt_shows_a_token_of_this_process():
+    """A receipt may come from a file that anybody wrote: every text in it is masked."""
+    token = "r3ceipt/canary+of-mine=="
+    connected = connect(queue_url="http://127.0.0.1:9", queue_token=token)
+    texts = dict.fromkeys(("what", "source"), token)
+    lists = dict.fromkeys(("assumptions", "notes", "reasons"), (token,))
+    written = made(complete=False).to_dict() | texts | lists | {"scope": {token: [token]}}
+    shown = Receipt.from_dict(written)
+    assert token not in f"{shown!r} {shown} {shown._repr_html_()} {shown.to_dict()}"
+    assert connected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,9 @@ def lazy_names(package: str) -> tuple[list[str], Callable[[str], Any], Callable[
 
     def load(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            close = get_close_matches(name, homes, n=1)
+            hint = f". Did you mean {close[0]!r}?" if close else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         home, attribute = homes[name]
         value = getattr(import_module(home), attribute)
         setattr(module, name, value)

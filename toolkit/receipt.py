@@ -96,7 +96,7 @@ class Receipt:
 
     def __post_init__(self) -> None:
         """Mask our own tokens: receipts go wherever frames go."""
-        for name in ("source", "scope", *_LISTS):
+        for name in ("what", "source", "scope", *_LISTS):
             object.__setattr__(self, name, masked_value(getattr(self, name)))
 
     @property

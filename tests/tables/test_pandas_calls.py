@@ -319,6 +319,7 @@ CALLS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "unique": lambda frame: [frame[name].unique() for name in frame.columns],
     "isin, map": lambda frame: [frame[name].isin(frame[name].head(1)) for name in frame.columns],
     "mask": lambda frame: frame.where(frame.notna()),
+    "replace": lambda frame: (frame.replace("a", "b"), frame.replace({"a": "b", 1: 2}), frame == "a"),
     "reindex": lambda frame: frame.reindex([*range(len(frame)), 10**6]),
     "shift": lambda frame: frame.shift(1),
     "melt": lambda frame: frame.melt(frame.columns[:1].tolist(), value_name="molten"),

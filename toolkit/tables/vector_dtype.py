@@ -7,7 +7,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -233,7 +233,8 @@ class VectorArray(ExtensionArray):
     def __eq__(self, other: object) -> Any:
         if isinstance(other, pd.Series | pd.Index | pd.DataFrame):
             return NotImplemented
-        others = [other] * len(self) if _is_vector(other) or not isinstance(other, Iterable) else list(other)
+        single = _is_vector(other) or isinstance(other, str | bytes) or not isinstance(other, Iterable)
+        others = [other] * len(self) if single else list(cast("Iterable[Any]", other))
         if len(others) != len(self):
             raise ValueError("Lengths must match to compare")
         return np.array(
