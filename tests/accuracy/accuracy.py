@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.accuracy.duplicates import duplicates
 from tests.accuracy.faulty_programs import javascript_traces, python_traces
+from tests.accuracy.healthy_shapes import SHAPES, healthy_matrix
 from tests.accuracy.held_out_bodies import FROZEN
 from tests.accuracy.histories import history, names_the_root
 from tests.accuracy.ill_indexes import DEFECTS, healthy_rows, ill_frame, to_frame
@@ -298,6 +299,37 @@ def health(seed: int) -> Iterator[str]:
     yield f"| none, in 20 healthy indexes of 1,500 rows | | | {alarms} findings |"
 
 
+def outliers(seed: int) -> Iterator[str]:
+    """Outliers named in healthy indexes of several shapes, and those found of four planted ones."""
+    yield "| healthy vectors | indexes | outliers named in | planted | found, 64 dimensions | found, 384 |"
+    yield "|---|---|---|---|---|---|"
+    every, wrong = 0, 0
+    for shape in SHAPES:
+        indexes = alarms = planted = 0
+        found = Counter[int]()
+        for rows, runs in ((300, 15), (600, 10), (1500, 5), (5000, 1)):
+            for dimension in (8, 64, 384):
+                for run in range(runs):
+                    number = 1000 * seed + run
+                    matrix = healthy_matrix(shape, rows, dimension, seed=number)
+                    indexes, alarms = indexes + 1, alarms + ("outlier" in _named(matrix))
+                    if dimension > 8 and run < 5:
+                        matrix = healthy_matrix(shape, rows, dimension, seed=number, outliers=4)
+                        last = {str(key) for key in range(rows - 4, rows)}
+                        found[dimension] += len(last & set(_named(matrix).get("outlier", ())))
+                        planted += 4
+        every, wrong = every + indexes, wrong + alarms
+        half = planted // 2
+        yield f"| {shape} | {indexes} | {alarms} | {half} + {half} | {found[64]} | {found[384]} |"
+    yield ""
+    yield f"Outliers are named in {wrong} of {every} healthy indexes ({wrong / every:.2%})."
+
+
+def _named(matrix: Any) -> dict[str, tuple[str, ...]]:
+    findings = audit_vectors(matrix).frame
+    return dict(zip(findings["finding"], findings["ids"], strict=True))
+
+
 PARTS = {
     "Signatures": signatures,
     "Signatures of system logs": systems,
@@ -309,6 +341,7 @@ PARTS = {
     "Similar failures": similar,
     "Recall, thresholds and drift": vectors,
     "Health of indexes": health,
+    "Outliers": outliers,
 }
 
 

@@ -16,10 +16,15 @@ DIMENSION = 64
 
 
 def healthy_rows(count: int, *, seed: int) -> list[dict[str, Any]]:
-    """Rows in 12 topics of different sizes and widths: unit vectors, texts and metadata in all of them."""
+    """Rows in 12 topics of different sizes and widths: unit vectors, texts and metadata in all of them.
+
+    From 100 rows on, a topic has at least five: a row on a subject of its own is an outlier by any rule.
+    """
     rng = np.random.default_rng(seed)
     topics = rng.normal(size=(12, DIMENSION))
     topic = rng.choice(12, count, p=np.arange(1, 13) / 78)
+    while count >= 100 and (sizes := np.bincount(topic, minlength=12)).min() < 5:
+        topic[np.flatnonzero(topic == sizes.argmax())[0]] = sizes.argmin()
     width = rng.uniform(0.5, 1.0, 12)[topic, None]
     matrix = topics[topic] + width * rng.normal(size=(count, DIMENSION))
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
+from tests.accuracy.healthy_shapes import SHAPES, healthy_matrix
 from tests.accuracy.ill_indexes import DEFECTS, healthy_rows, ill_frame, to_frame
 from toolkit.errors import InputError
 
@@ -28,6 +29,32 @@ def test_a_planted_defect_is_found_with_its_ids(defect: str):
     assert (finding["finding"], finding["count"]) == (defect, 6)
     if defect != "field missing":  # rows without it are not listed
         assert set(finding["ids"]) == planted[defect]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_healthy_vectors_of_any_shape_have_no_outliers(shape: str):
+    """Few rows and many, few dimensions and many; documents of a single chunk have company enough."""
+    for rows, dimension, seed in ((300, 64, 1), (400, 8, 2), (400, 128, 3), (1200, 64, 4)):
+        found = tk.audit_vectors(healthy_matrix(shape, rows, dimension, seed=seed)).frame
+        assert "outlier" not in set(found["finding"]), (rows, dimension)
+
+
+@pytest.mark.parametrize("rows", [400, 4500])
+@pytest.mark.parametrize("shape", ["nested topics", "documents", "surface"])
+def test_vectors_of_random_directions_are_outliers(shape: str, rows: int):
+    """Three planted ones are named, and nothing else, also beyond the rows that all are compared with."""
+    found = tk.audit_vectors(healthy_matrix(shape, rows, 128, seed=6, outliers=3)).frame
+    (ids,) = found.loc[found["finding"] == "outlier", "ids"]
+    assert set(ids) == {str(rows - 3), str(rows - 2), str(rows - 1)}
+
+
+def test_a_copy_is_no_company_for_an_outlier():
+    """Two equal vectors far from all others are two duplicates, and an outlier once."""
+    matrix = healthy_matrix("nested topics", 500, 128, seed=1, outliers=2)
+    matrix[-1] = matrix[-2]
+    found = tk.audit_vectors(matrix).frame.set_index("finding")["ids"]
+    assert found["duplicate"] == ("498", "499")
+    assert found["outlier"] == ("498",)
 
 
 def test_defects_of_dimensions_and_neighbourhoods():

@@ -231,9 +231,12 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
 
     Notes
     -----
-    Comparisons are by cosine, and those of near duplicates exact. An outlier is 1.7 times as far from its
-    fifth nearest neighbour as its neighbours are from theirs; a hub is among the 10 nearest of at least 5 %
-    of 2,000 others. Both are looked for with a sample of 4,000 and 2,000 vectors where there are more.
+    Comparisons are by cosine, and those of near duplicates exact. An outlier has no company: it is farther
+    from its nearest vector than the vectors around it are from their 20th, by more than chance has in store
+    for any vector of an index of this size (1 %, from the tail of that ratio in the index); indexes of fewer
+    than 300 different vectors have none. A single vector on a subject of its own is one, too. A hub is among
+    the 10 nearest of at least 5 % of 2,000 others. Both are looked for with a sample of 4,000 and 2,000
+    vectors where there are more.
 
     Examples
     --------

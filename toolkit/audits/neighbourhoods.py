@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -22,10 +23,11 @@ _AXES: Final = 32
 _MOST_PAIRS: Final = 1_000_000
 _QUERIES: Final = 2_000
 _REFERENCES: Final = 4_000
-_OUTLIER_RANK: Final = 5
-_OUTLIER_RATIO: Final = 1.7  # its distance to its neighbours, of theirs to their own
-_OUTLIER_GAP: Final = 0.1
-_OUTLIER_ROWS: Final = 200  # below, rare topics have a row or two
+_OUTLIER_ROWS: Final = 300  # below, rare topics have a row or two
+_OUTLIER_RANK: Final = 20  # more than one document has chunks
+_OUTLIER_CHANCE: Final = 0.01  # of any outlier in an index without one
+_OUTLIER_RATIO: Final = 0.3  # the least isolation, a logarithm, and times dimensions where those are few:
+_OUTLIER_SPREAD: Final = 16  # distances vary more there
 _SAMPLE: Final = 20_000  # rows that the spread is computed from
 
 
@@ -66,7 +68,7 @@ def neighbourhoods(matrix: Matrix, distinct: _Positions, *, seed: int = 0) -> Ne
         pairs=pairs,
         nearest=similarities[:, -1].astype(np.float64),
         near_duplicates=_near_duplicates(unit, distinct, rng),
-        outliers=_outliers(unit, rng),
+        outliers=_outliers(unit, distinct, rng),
         hubs=hubs,
         hub_share=share,
         effective_rank=_effective_rank(unit, rng),
@@ -120,23 +122,42 @@ def _axes(unit: Matrix, rng: np.random.Generator, count: int) -> Matrix:
     return np.ascontiguousarray(vectors[:, ::-1][:, :count], dtype=np.float32)
 
 
-def _outliers(unit: Matrix, rng: np.random.Generator) -> _Positions:
-    """Rows that are much farther from their neighbours than those are from theirs."""
-    if len(unit) < _OUTLIER_ROWS:
+def _outliers(unit: Matrix, distinct: _Positions, rng: np.random.Generator) -> _Positions:
+    """Rows without company: far even from the nearest other, for where they are and for the index.
+
+    The isolation of a row is the logarithm of its distance to its nearest row, over the mean distance of the
+    10 rows around it to the 20th nearest of theirs, so that the only chunk of a document is not isolated.
+    """
+    rows = len(distinct)
+    if rows < _OUTLIER_ROWS:
         return np.zeros(0, dtype=np.intp)
-    rank = min(_OUTLIER_RANK, len(unit) - 1)
-    references = np.arange(len(unit))
-    if len(unit) > _REFERENCES:
-        references = np.sort(rng.choice(len(unit), _REFERENCES, replace=False))
-    distance = 1 - _nearest(unit, np.arange(len(unit)), references, rank)[0][:, 0]
-    far = np.argsort(-distance, kind="stable")[: min(_QUERIES, max(50, len(unit) // 20))]
-    _, neighbours = _nearest(unit, far, references, rank)
-    usual = distance[references][neighbours].mean(axis=1)
-    far = far[distance[far] > np.maximum(_OUTLIER_RATIO * usual, usual + _OUTLIER_GAP)]
-    if len(far) and len(references) < len(unit):  # a small group may have no reference near it
-        company = 1 - _nearest(unit, far, np.arange(len(unit)), rank)[0][:, 0]
-        far = far[company > np.median(distance)]
-    return np.sort(far)
+    unit = unit[distinct]
+    references = np.arange(rows)
+    if rows > _REFERENCES:
+        references = np.sort(rng.choice(rows, _REFERENCES, replace=False))
+    similarities, found = _nearest(unit, np.arange(rows), references, _OUTLIER_RANK)
+    wide = np.log(_distances(similarities[references, 0]))
+    around = np.log(np.exp(wide)[found[:, -NEIGHBOURS:]].mean(axis=1))
+    alone = np.log(_distances(similarities[:, -1]))
+    least = max(_isolation(alone - around), _OUTLIER_RATIO, _OUTLIER_SPREAD / unit.shape[1])
+    far = np.flatnonzero((alone - around > least) & (alone > np.quantile(wide, 0.75)))
+    if len(far) and len(references) < rows:  # a small group may have no reference near it
+        far = far[np.argsort(-(alone - around)[far], kind="stable")[:_QUERIES]]
+        nearest = np.log(_distances(_nearest(unit, far, np.arange(rows), 1)[0][:, 0]))
+        far = far[nearest - around[far] > least]
+    return np.sort(distinct[far])
+
+
+def _distances(similarities: Matrix) -> _Floats:
+    return np.maximum(1 - similarities.astype(np.float64), 1e-6)
+
+
+def _isolation(values: _Floats) -> float:
+    """What no row of a healthy index exceeds, as a normal tail continues the upper quartile and 95 %."""
+    quantile = NormalDist().inv_cdf
+    low, high = np.quantile(values, [0.75, 0.95])
+    steps = quantile(1 - _OUTLIER_CHANCE / len(values)) - quantile(0.75)
+    return float(low + (high - low) * steps / (quantile(0.95) - quantile(0.75)))
 
 
 def _nearest(
