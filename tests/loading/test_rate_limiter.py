@@ -202,6 +202,10 @@ def test_a_busy_process_does_not_look_like_a_slow_service():
     assert limiter.is_delaying
     limiter.end(None, 0.001)
     assert not limiter.is_delaying
+    assert not limiter.is_immediate
+    limiter.end(None, 0.0004)
+    assert limiter.is_immediate
     for seconds in [0.02] * 9:
         limiter.end(None, seconds)
     assert limiter.is_delaying
+    assert not limiter.is_immediate

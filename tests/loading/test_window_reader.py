@@ -24,6 +24,7 @@ from toolkit.errors import (
 from toolkit.loading.failures import open_failures
 from toolkit.loading.load import Checkpoint
 from toolkit.loading.options import LoadOptions
+from toolkit.loading.rate_limiter import SharedRateLimiter
 from toolkit.loading.window_reader import WindowFetcher
 from toolkit.loading.windows import Window, WindowPlanner
 
@@ -497,6 +498,32 @@ def test_buffered_pages_are_bounded():
     while some := fetcher.take():
         count += len(some)
     assert count == 1000
+    fetcher.stop()
+    fetcher.join()
+
+
+def test_pages_that_come_at_once_are_fetched_while_the_consumer_waits_for_them():
+    """Nothing is fetched while pages are decoded; in exchange, twice as many come together, and all come."""
+    fetched = []
+
+    def fetch(window):
+        limiter.start()
+        fetched.append(window)
+        limiter.end(None, 0.0002)
+        return Page(rows=b"[]", cursor=None, size=1, tries=1)
+
+    limiter = SharedRateLimiter(connections=4)
+    windows = WindowPlanner([Window(at, at) for at in range(1000)], connections=4, now=NOW)
+    fetcher = WindowFetcher(windows, fetch, connections=4, limiter=limiter)
+    count, most = 0, 0
+    while some := fetcher.take():
+        count, most = count + len(some), max(most, len(some))
+        deadline = time.monotonic() + 60
+        while windows.busy and count > 192:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        assert count <= 192 or len(fetched) == count
+    assert (count, most) == (1000, 192)
     fetcher.stop()
     fetcher.join()
 

@@ -25,6 +25,7 @@ ACCEPTED: Final = "gzip, zstd"
 """Offered in ``Accept-Encoding``."""
 
 _MOST: Final = 1 << 16  # bytes that a decoder yields at once, however well they were compressed
+_BUFFER: Final = 1 << 16  # bytes read from a socket at once: each call waits for the interpreter's lock
 _GZIP: Final = 16 + zlib.MAX_WBITS  # with header and trailer, as zlib counts it
 
 
@@ -119,7 +120,7 @@ class _Source:
 
     def makefile(self, mode: Literal["rb"]) -> io.BufferedReader:
         raw = self._sock.makefile(mode, buffering=0)
-        return io.BufferedReader(_Limited(raw, self._sock, self._connections))
+        return io.BufferedReader(_Limited(raw, self._sock, self._connections), _BUFFER)
 
 
 class _Limited(io.RawIOBase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final, Literal
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ PAGE_LIMIT: Final = 100
 _PATHS: Final[dict[str, str]] = {"workflows": "/v2/workflows/dlq", "messages": "/v2/dlq"}
 
 
+@lru_cache(256)
 def query_of(wanted: FailureFilter) -> tuple[tuple[str, str], ...]:
     """The query parameters of a filter, without its `unsendable` parts."""
     pairs: list[tuple[str, str]] = []

@@ -37,6 +37,7 @@ _LATENCIES: Final = 9
 _SLACK: Final = 0.002  # seconds of difference that mean nothing
 _MAX_DELAY: Final = 3600.0  # seconds; a service may request more than the system's clocks can represent
 _WORTH_WAITING: Final = 0.005  # seconds of latency below which concurrency gains nothing
+_AT_ONCE: Final = 0.001  # seconds of latency that hardly hold more than what this process does for a request
 
 
 class AdaptiveRateLimiter:
@@ -170,6 +171,11 @@ class SharedRateLimiter:
     def is_delaying(self) -> bool:
         """Whether the time goes into waiting for responses, so that concurrency gains some."""
         return self._limiter.latency is None or self._limiter.latency > _WORTH_WAITING
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether responses come at once, so that there is no time to be used while they are awaited."""
+        return self._limiter.latency is not None and self._limiter.latency < _AT_ONCE
 
     def start(self) -> None:
         """Block until a request may start; raises `LoadStopped` when the load has ended."""

@@ -26,9 +26,9 @@ from toolkit.loading.paging import is_refusal
 from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
 from toolkit.loading.windows import FetchResult, Outcome, Span, Window, WindowPlanner
 
-_MOST_PAGES: Final = 96  # buffered or being requested
+_MOST_PAGES: Final = 96  # buffered or being requested, while as many may be decoded
 _MOST_BYTES: Final = 32 << 20  # of buffered pages
-_HANDFUL: Final = 16  # pages that are worth a decoder's while
+_HANDFUL: Final = 16  # pages that are worth a decoder's while, where the others may take long
 _FIRST_PAGES: Final = 2  # passed on one by one, so that a short listing or its first rows show early
 _PATIENCE: Final = 0.05  # seconds to wait for more than a few pages
 _MALFORMED_RETRIES: Final = 2
@@ -211,6 +211,9 @@ class WindowFetcher:
 
     `connections` is the most requests at a time. A limiter says how many may run concurrently, and
     whether more would gain anything. With `ahead`, pages are fetched before the consumer requests them.
+
+    Where responses come at once, pages are fetched only while the consumer waits for many of them: the
+    threads would take the interpreter's lock from it, and what that costs is more than is waited.
     """
 
     def __init__(
@@ -246,7 +249,9 @@ class WindowFetcher:
             self._request_pages()
             waited = False
             while not self._enough(waited=waited):
-                waited = not self._arrival.wait(_PATIENCE if self._ready else None)
+                ready = len(self._ready)
+                notified = self._arrival.wait(_PATIENCE if ready else None)
+                waited = not notified and len(self._ready) == ready
             self._consumer_waits = False
             self._taken += len(self._ready)
             taken = list(self._ready)
@@ -286,7 +291,15 @@ class WindowFetcher:
         if not busy and (self._error is not None or not self._planner.available):
             return True
         at_once = not self._ahead or self._taken < _FIRST_PAGES
-        return bool(self._ready) and (at_once or waited or len(self._ready) >= _HANDFUL)
+        if at_once or waited or not self._ready:
+            return bool(self._ready)
+        enough = 2 * _MOST_PAGES if self._alternates else _HANDFUL
+        return len(self._ready) >= enough or self._ready_bytes > _MOST_BYTES
+
+    @property
+    def _alternates(self) -> bool:
+        """Whether pages are fetched only while the consumer waits: twice as many, as none is decoded then."""
+        return self._limiter is not None and self._limiter.is_immediate
 
     def _free(self) -> int:
         """How many more requests may be sent now; the lock is held, here and below."""
@@ -294,31 +307,38 @@ class WindowFetcher:
             return 0
         if not self._ahead:
             return int(self._consumer_waits and not self._ready and not self._planner.busy)
+        most = _MOST_PAGES
+        if self._alternates:
+            most = 2 * _MOST_PAGES if self._consumer_waits else 0
         width = self._limiter.width if self._limiter else self._connections
-        return max(0, min(width, _MOST_PAGES - len(self._ready)) - self._planner.busy)
+        return max(0, min(width, most - len(self._ready)) - self._planner.busy)
 
     def _request_pages(self) -> None:
         """Request as many pages as may be requested now."""
         for _ in range(min(self._free(), self._planner.available)):
             self._threads.submit(self._run, self._planner.next())
 
-    def _run(self, window: Window) -> None:
-        page, error = None, None
-        try:
-            page = self._fetch(window)
-        except LoadStopped:
-            return
-        except BaseException as raised:  # noqa: BLE001 - raised again by `take`, on the consumer's thread
-            error = raised
-        with self._arrival:
-            if window.dropped or page is None:
-                self._planner.release(window)
-            if not window.dropped and page is not None:
-                self._arrived(window, page)
-            elif not window.dropped and error is not None:
-                self._failed(window, error)
-            self._request_pages()
-            self._arrival.notify()
+    def _run(self, window: Window | None) -> None:
+        """Fetch a page, and the next ones, as long as there are some to request."""
+        while window is not None:
+            page, error = None, None
+            try:
+                page = self._fetch(window)
+            except LoadStopped:
+                return
+            except BaseException as raised:  # noqa: BLE001 - raised again by `take`, on the consumer's thread
+                error = raised
+            with self._arrival:
+                if window.dropped or page is None:
+                    self._planner.release(window)
+                if not window.dropped and page is not None:
+                    self._arrived(window, page)
+                elif not window.dropped and error is not None:
+                    self._failed(window, error)
+                window = self._planner.next() if self._free() and self._planner.available else None
+                self._request_pages()
+                if len(self._ready) == 1 or self._enough(waited=False):
+                    self._arrival.notify()
 
     def _arrived(self, window: Window, page: Page) -> None:
         requested = window.cursor

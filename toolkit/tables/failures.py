@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import accumulate, chain, compress, groupby, pairwise
 from typing import Any, Final, NamedTuple
@@ -40,7 +41,7 @@ _ABSENT: Final = msgspec.Raw(b"")  # of a field that an entry does not have: no 
 _MOST_LEARNT: Final = 200
 _MOST_HALVINGS: Final = 3
 _TOGETHER: Final = 8  # pages whose entries become columns at once
-_BATCH: Final = 24_000_000  # bytes decoded at once: less pays for each Arrow call again
+_BATCH: Final = 32_000_000  # bytes decoded at once: less pays for each Arrow call again
 
 
 _FIELDS: Final = {name: field for name, _, field in FAILURE_COLUMNS if field is not None}
@@ -211,16 +212,18 @@ class FailureDecoder:
                 yield whole.slice(start, size)
 
     def _table(self, fields: Fields) -> pa.Table:
-        columns = self._columns(fields)
-        unknown = {name: raws for name, raws in fields.items() if name not in _TYPE_OF_FIELD}
-        columns["extra"] = self._masker.own_json(self._masker.objects(unknown, len(columns["dlq_id"])))
-        columns["failed_at"] = http_dates(columns["response_headers"].first_values("date"))
-        return self._masker.masked_table(FAILURE_COLUMNS, columns, FAILURES)
+        # bodies are searched meanwhile, on another core: that takes long, and not the interpreter's lock
+        with ThreadPoolExecutor(1, thread_name_prefix="toolkit-searching") as thread:
+            columns = self._columns(fields, lambda texts: thread.submit(self._masker.own, texts))
+            unknown = {name: raws for name, raws in fields.items() if name not in _TYPE_OF_FIELD}
+            columns["extra"] = self._masker.own_json(self._masker.objects(unknown, len(columns["dlq_id"])))
+            columns["failed_at"] = http_dates(columns["response_headers"].first_values("date"))
+            return self._masker.masked_table(FAILURE_COLUMNS, columns, FAILURES)
 
-    def _columns(self, fields: Fields) -> dict[str, Any]:
-        """The columns that fields fill, masked for our own tokens where nothing else is masked."""
+    def _columns(self, fields: Fields, own: Callable[[pa.Array], Future[pa.Array]]) -> dict[str, Any]:
+        """The columns that fields fill, masked for our own tokens (bodies by `own`) where nothing else is."""
         found: dict[str, Any] = {}
-        for name, kind, field in FAILURE_COLUMNS:
+        for name, kind, field in sorted(FAILURE_COLUMNS, key=lambda column: column[1] is not Kind.BODY):
             match kind:
                 case _ if field is None:
                     pass
@@ -237,7 +240,7 @@ class FailureDecoder:
                     self._names(found[name].names.dictionary)
                 case Kind.BODY:
                     texts, raws = _bodies(fields[field], fields[_FIELDS[f"{name}_base64"]])
-                    found[name] = self._masker.own(texts)
+                    found[name] = own(texts)
                     found[f"{name}_base64"] = base64_column(raws, self._redactor)
                 case Kind.NUMBER | Kind.LABELS:
                     found[name] = fields[field]

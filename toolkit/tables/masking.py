@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import lru_cache
 from itertools import compress
 from typing import Any, Final
@@ -35,6 +36,7 @@ _LIKELY_JSON: Final = f'{LIKELY}|"[/?]|(?i:{"|".join(WORDS)})'
 # JSON that is written unchanged: plain text, and numbers that Python writes with the same digits
 _PLAIN_JSON: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
 _REMEMBERED: Final = 10_000  # masks of each kind that are cached for the next batch of a load
+_SHORT: Final = 2_000  # bytes of JSON, up to which what is written of it is cached
 _NESTED: Final = 3  # JSON in JSON in JSON
 _FEW: Final = 32  # values for which compiling Arrow's matcher costs more than it saves
 
@@ -56,6 +58,7 @@ class ColumnMasker:
         if redactor is not None:
             remembering = lru_cache(_REMEMBERED)
             self._text, self._url, self._mask = map(remembering, (redactor.text, redactor.url, redactor.mask))
+        self._member = lru_cache(_REMEMBERED)(_member)
 
     def texts(self, column: pa.Array) -> pa.Array:
         """A column of text, masked as by `Redactor.text`."""
@@ -96,7 +99,7 @@ class ColumnMasker:
     ) -> pa.Table:
         """A table of these columns from unmasked values, those masked whose kind holds secrets of others.
 
-        Our own tokens in bodies, JSON and ids are left to the caller.
+        Our own tokens in bodies, JSON and ids are left to the caller. A column may still be in the making.
         """
         masks: dict[Kind, Callable[[Any], pa.Array]] = {
             Kind.TEXT: self.texts,
@@ -111,7 +114,8 @@ class ColumnMasker:
             lists = [labels_json([label], self._redactor) for label in encoded.dictionary.to_pylist()]
             alone = pa.array(lists, pa.string()).take(encoded.indices)
             found["labels"] = pc.coalesce(found["labels"], alone)
-        return pa.Table.from_arrays([found[name] for name in schema.names], schema=schema)
+        arrays = [_result(found[name]) for name in schema.names]
+        return pa.Table.from_arrays(arrays, schema=schema)
 
     def table(self, table: pa.Table) -> pa.Table:
         """A table with our own live tokens masked in all its text: also in ids, and in names within JSON."""
@@ -176,12 +180,14 @@ class ColumnMasker:
             hidden[holding_own(distinct)] = True
         other = hidden | ~pc.match_substring_regex(distinct, _PLAIN_JSON).to_numpy(zero_copy_only=False)
         if other.any():
-            values = map(read, distinct.filter(pa.array(other)).to_pylist())
-            pairs = zip(values, hidden[other], strict=True)
-            written = [_member(name, value, self._redactor if secret else None) for value, secret in pairs]
+            pairs = zip(distinct.filter(pa.array(other)).to_pylist(), hidden[other], strict=True)
+            written = [self._written(name, raw, self._redactor if secret else None) for raw, secret in pairs]
             distinct = pc.replace_with_mask(distinct, pa.array(other), pa.array(written, pa.binary()))
         named = pc.binary_join_element_wise(f",{json.dumps(name)}:", distinct.cast(pa.string()), "")
         return named.take(encoded.indices)
+
+    def _written(self, name: str, raw: bytes, redactor: Redactor | None) -> bytes:
+        return (self._member if len(raw) <= _SHORT else _member)(name, raw, redactor)
 
     def _where_likely(
         self, column: pa.Array, mask: Callable[[str], str], quick: re.Pattern[str], closer: str | None = None
@@ -271,6 +277,10 @@ def _as_it_is(column: pa.Array) -> pa.Array:
     return column
 
 
+def _result(column: pa.Array | Future[pa.Array]) -> pa.Array:
+    return column.result() if isinstance(column, Future) else column
+
+
 def _as_json(text: str | None) -> str | None:
     try:
         msgspec.json.decode(text or "null")
@@ -279,6 +289,6 @@ def _as_json(text: str | None) -> str | None:
     return text
 
 
-def _member(name: str, value: object, redactor: Redactor | None) -> bytes:
-    whole = masked_json({name: value}, redactor) or ""
+def _member(name: str, raw: bytes, redactor: Redactor | None) -> bytes:
+    whole = masked_json({name: read(raw)}, redactor) or ""
     return whole[len(json.dumps(name)) + 2 : -1].encode()
