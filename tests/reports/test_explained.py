@@ -97,6 +97,30 @@ def test_the_verdict_explains_in_two_sentences(report):
     assert "new is runtime error: invalid memory address" in second
 
 
+def test_an_action_counts_and_names_the_failures_of_its_explanation(sample, report):
+    """As many as the explanation holds, within its times, of the condition it states."""
+    actions = section(report, "actions")["parts"]
+    stated = zip(records(report, "why"), actions[::2], actions[1::2], strict=False)
+    failures = sample.set_index("dlq_id")
+    for row, text, code in stated:
+        ids = re.findall(r"'(\S+)',", code["code"])
+        more = re.search(r"([\d,]+) more are alike", text["text"])
+        assert len(ids) + int(more[1].replace(",", "") if more else 0) == row["failures"]
+        when = failures.loc[ids, "failed_at"].fillna(failures.loc[ids, "created_at"])
+        assert when.between(row["from"], row["until"]).all()
+        for name, value in re.findall(r"(label|response status|workflow url) = (\S+)", row["condition:"]):
+            known = failures.loc[ids, {"label": "labels"}.get(name, name.replace(" ", "_"))].astype(str)
+            assert known.str.contains(value, regex=False).all()
+
+
+def test_the_change_is_stated_once(report):
+    """The section says of the last day what the verdict says."""
+    sentence = section(report, "changed")["sentence"]
+    assert "442 failures since 2026-03-09 12:00 UTC, 334 in as long a time before" in sentence
+    assert "before: worse than before, as 1 group grew." in sentence
+    assert "the last 24 hours are worse than before, as 1 group grew" in report.verdict
+
+
 def test_what_is_new_and_worse_can_be_read_by_programs(sample, report):
     """Of the sample, the story of the last hours is new; of a day before it, nothing is."""
     change = report.to_dict()["change"]

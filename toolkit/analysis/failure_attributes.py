@@ -44,6 +44,8 @@ _CUT: Final = 200  # characters of a value
 class FailureAttributes:
     """Failures with a time, oldest first: `when` (ns since 1970), and a column of categories an attribute.
 
+    `positions` holds where each stands in the frame.
+
     `labels` holds the labels of each, as tuples: a failure can have several.
     """
 
@@ -55,7 +57,7 @@ class FailureAttributes:
         when = timestamps(table, "when_")
         dated = when.notna().to_numpy()
         order = when[dated].sort_values(kind="stable").index.to_numpy()
-        self.undated = int((~dated).sum())
+        self.positions: NDArray[np.int64] = order
         times = when.loc[order].astype("datetime64[ns, UTC]").astype("int64")
         self.when: NDArray[np.int64] = np.asarray(times, dtype=np.int64)
         redactor = Redactor()

@@ -27,6 +27,7 @@ _STEADY_SHARE: Final = 0.05  # of all failures
 _STEADY_TIMES: Final = 3.0  # of what the median workflow has
 _STEADY_ALIKE: Final = 0.8  # of the failures of its workflow
 _TIMED: Final = 0.5  # of the times between failures are within a quarter of the median; by chance 0.17
+_WithRows = tuple[dict[str, Any], npt.NDArray[np.int64]]
 _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
     "rank": "Int64", "kind": "str", "condition": "object", "workflows": "object", "shared": "object",
@@ -80,13 +81,19 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
                      condition  goes_on  observed
     0  {'workflow_url': 'pay'}    False      60.0
     """
+    records = [record for record, _ in incidents_with_rows(failures, now=now)]
+    return typed_frame(**{name: (dtype, [each[name] for each in records]) for name, dtype in _TYPES.items()})
+
+
+def incidents_with_rows(failures: AnyFrame, *, now: datetime | None = None) -> list[_WithRows]:
+    """The incidents as `find_incidents` has them, each with the positions of its failures in the frame."""
     read = FailureAttributes(failures, doing="finding incidents")
     search = IncidentSearch(read, None if now is None else when_counted(now))
-    records = [_rise(incident, read) for incident in search.incidents()]
-    records += _steady(search)
-    for rank, record in enumerate(records, start=1):
-        record["rank"] = rank
-    return typed_frame(**{name: (dtype, [each[name] for each in records]) for name, dtype in _TYPES.items()})
+    rises = [(_rise(incident, read), incident.rows) for incident in search.incidents()]
+    return [
+        ({"rank": rank, **record}, read.positions[rows])
+        for rank, (record, rows) in enumerate([*rises, *_steady(search)], start=1)
+    ]
 
 
 def explain_spike(
@@ -167,7 +174,7 @@ def _rise(incident: Incident, failures: FailureAttributes) -> dict[str, Any]:
     }
 
 
-def _steady(search: IncidentSearch) -> list[dict[str, Any]]:
+def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np.bool_]]]:
     """Rows for workflows that fail in one way all the time, much more than others, and by a timer.
 
     Failures at random times are as many as the workflow has runs.
@@ -199,10 +206,11 @@ def _steady(search: IncidentSearch) -> list[dict[str, Any]]:
             and timed.mean() >= _TIMED
         ):
             about = _about(failures, rows, [(int(when[0]), int(when[-1]))], usual)
-            records.append(
-                {"kind": "steady", "condition": condition, "goes_on": True, "confidence": 1.0,
-                 "alternatives": [], **about, "workflows": [condition[WORKFLOW]]}
-            )  # fmt: skip
+            record = {
+                "kind": "steady", "condition": condition, "goes_on": True, "confidence": 1.0,
+                "alternatives": [], **about, "workflows": [condition[WORKFLOW]],
+            }  # fmt: skip
+            records.append((record, rows))
     return records
 
 

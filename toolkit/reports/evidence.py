@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +19,6 @@ from toolkit.analysis import (
     classify_failures,
     compare_failures,
     failure_functions,
-    find_incidents,
     group_failures,
     repeat_offenders,
     retry_outcomes,
@@ -29,8 +27,10 @@ from toolkit.analysis import (
 )
 from toolkit.analysis.change_points import dispersion
 from toolkit.analysis.explaining import describe
+from toolkit.analysis.incidents import incidents_with_rows
 from toolkit.analysis.selection import opened, receipt_of, select_timed, with_minute
 from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.wording import counted
 from toolkit.signatures.signed_rows import SIGNATURE, are_signed
 from toolkit.tables.schemas import GONE_BEFORE
 
@@ -97,6 +97,14 @@ class Trend:
         if self.confidence < _CONFIDENT:
             return "the same"
         return "worse" if self.recent > self.usual else "better"
+
+    @property
+    def words(self) -> str:
+        """How the rate is beside the one before, as one statement."""
+        grown = f"as {counted(len(self.grown), 'group')} grew" if self.grown else ""
+        if self.worse:
+            return f"worse than before{f', {grown}' if grown else ''}"
+        return {"better": "better than before"}.get(self.direction or "", "no clear change from before")
 
     @property
     def worse(self) -> bool | None:
@@ -259,14 +267,14 @@ def _stories(
     titles = groups.frame.set_index("group")["title"]
     scale = total / max(len(sample), 1)
     found = []
-    for row in find_incidents(sample, now=now).to_dict("records"):
+    for row, positions in incidents_with_rows(sample, now=now):
         condition = dict(row["condition"])
         shared = dict(row["shared"]) | condition
         group = shared.get(SIGNATURE)
-        rows = _matching(sample, shared, row["episodes"])
-        ids = [str(one) for one in rows[rows[GONE_BEFORE].isna()]["dlq_id"]] if GONE_BEFORE in rows else [
-            str(one) for one in rows["dlq_id"]
-        ]  # fmt: skip
+        rows = sample.iloc[positions]
+        if GONE_BEFORE in rows:
+            rows = rows[rows[GONE_BEFORE].isna()]
+        ids = [str(one) for one in rows["dlq_id"]]
         found.append(Story(
             kind=row["kind"],
             what=str(titles.get(group, "")) or describe(condition),
@@ -274,8 +282,8 @@ def _stories(
             alternatives=[_in_words(one, titles) for one in row["alternatives"]],
             shared=shared,
             workflows=list(row["workflows"]),
-            start=row["from_at"].to_pydatetime().astimezone(UTC),
-            stop=row["until_at"].to_pydatetime().astimezone(UTC),
+            start=row["from_at"],
+            stop=row["until_at"],
             episodes=len(row["episodes"]),
             goes_on=bool(row["goes_on"]),
             observed=round(row["observed"] * scale),
@@ -283,21 +291,10 @@ def _stories(
             share=float(row["share"]),
             confidence=float(row["confidence"]),
             ids=ids[::-1][:_IDS],
-            ids_left_out=max(len(ids) - _IDS, 0),
+            ids_left_out=max(round(len(ids) * scale) - _IDS, 0),
             found_class=kinds.get(str(group), "unknown"),
         ))  # fmt: skip
     return found
-
-
-def _matching(sample: pd.DataFrame, shared: dict[str, str], episodes: Iterable[Any]) -> pd.DataFrame:
-    """The failures within the times of an explanation that have the columns that its failures share."""
-    when, within = _at(sample), np.zeros(len(sample), dtype=bool)
-    for start, stop in episodes:
-        within |= ((when >= pd.Timestamp(start)) & (when <= pd.Timestamp(stop))).to_numpy()
-    for name in ("workflow_url", SIGNATURE):
-        if name in shared:
-            within &= (sample[name].astype("str") == shared[name]).fillna(value=False).to_numpy()
-    return sample[within]
 
 
 def _in_words(condition: dict[str, str], titles: pd.Series) -> str:

@@ -78,8 +78,8 @@ class Explained:
         ]  # fmt: skip
         yield self._section(
             "why", "Likely explanations",
-            f"{counted(len(stories), 'explanation')} for {share} of all failures: what rose, or never "
-            "stops, and what its failures have in common. Not proof of a cause.",
+            f"{counted(len(stories), 'explanation')} for {share} of all failures: what rose, or fails by a "
+            "timer all the time, and what its failures have in common. Not proof of a cause.",
             table("Explanations, the largest first, numbered as in the figure", columns, rows),
             code="from datetime import datetime\n\nfrom toolkit.analysis import find_incidents\n\n"
             f"find_incidents(failures, now={self._now()})",
@@ -372,12 +372,8 @@ def trend_in_words(evidence: Evidence) -> str:
     trend = evidence.trend
     if trend.direction is None:
         return f"{counted(trend.recent, 'failure')} since {time_text(trend.since)}."
-    usual = f"{trend.usual:,.0f}" if trend.usual else "0"
-    than = {"worse": "worse than", "better": "better than", "the same": "as"}[trend.direction]
-    return (
-        f"{counted(trend.recent, 'failure')} since {time_text(trend.since)}, {than} before "
-        f"({usual} in as long a time)."
-    )
+    recent = f"{counted(trend.recent, 'failure')} since {time_text(trend.since)}"
+    return f"{recent}, {trend.usual or 0:,.0f} in as long a time before: {trend.words}."
 
 
 def explained_in_words(evidence: Evidence | None) -> str:
@@ -392,12 +388,11 @@ def explained_in_words(evidence: Evidence | None) -> str:
             f"the largest explanation is {_short(first)}: {counted(first.observed, 'failure')} "
             f"({percent(first.share)}) since {time_text(first.start)}, {until}"
         )
-    if trend.worse or trend.direction == "better" or (said and trend.direction):
-        words = {"worse": "worse than", "better": "better than", "the same": "as"}
-        grown = f", as {counted(len(trend.grown), 'group')} grew" if trend.grown else ""
-        direction = "worse" if trend.worse else str(trend.direction)
+    if trend.worse or trend.direction == "better":
         when = "it is" if trend.compared else "the last 24 hours are"
-        said.append(f"{when} {words[direction]} before{grown}")
+        said.append(f"{when} {trend.words}")
+    elif said and trend.direction:
+        said.append(f"{trend.words}{'' if trend.compared else ' in the last 24 hours'}")
     if trend.new and (said or trend.compared):
         titles = evidence.groups.set_index("group")["title"]
         more = f" and {len(trend.new) - 1:,} more" * (len(trend.new) > 1)
