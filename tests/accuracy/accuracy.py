@@ -21,6 +21,7 @@ from drain3.template_miner_config import TemplateMinerConfig
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+import toolkit as tk
 from tests.accuracy.duplicates import duplicates
 from tests.accuracy.faulty_programs import javascript_traces, python_traces
 from tests.accuracy.healthy_shapes import SHAPES, healthy_matrix
@@ -46,6 +47,8 @@ from toolkit.analysis import (
     threshold_for_precision,
 )
 from toolkit.audits.health import audit_vectors
+from toolkit.redaction import Redactor
+from toolkit_demo.local_service import LocalService
 
 HOURS = 90 * 24
 
@@ -231,17 +234,48 @@ def incidents(seed: int) -> Iterator[str]:
 
 
 def similar(seed: int) -> Iterator[str]:
-    """Stack traces that reach one fault by several ways, and new ones."""
+    """Stack traces that reach one fault by several ways, and new ones; beside a text query of an index."""
     texts, history, rows = duplicates(400, seed=seed)
-    found = similar_texts(texts, history, k=20)
-    best = found[found["rank"] == 1].set_index("query")
+    yield "| 400 traces seen before, 400 new | first right | mean reciprocal rank | AUC of seen or new |"
+    yield "|---|---|---|---|"
+    lexical = similar_texts(texts, history, k=20).rename(columns={"similarity": "score"})
+    yield _row("words and frames (`similar_texts`)", lexical, rows)
+    heads = "the error and the 8 frames next to it"
+    indexes = ["dense:dense:1024:COSINE:hashing", "hybrid:hybrid:1024:COSINE:hashing+bm25"]
+    mask = Redactor().text
+    with LocalService(indexes=indexes) as local:
+        for name in ("dense", "hybrid"):
+            service = tk.connect(vector_url=local.vector_urls[name], vector_token=local.token)
+            for what, lines in (("the whole trace", None), (heads, 9)):
+                old, new = (
+                    ["\n".join(mask(text).split("\n")[:lines]) for text in some] for some in (history, texts)
+                )
+                namespace = what.split()[1]
+                frame = pd.DataFrame({"id": [str(row) for row in range(len(old))], "data": old})
+                tk.upsert_vectors(service, frame, namespace=namespace, progress=False)
+                strategy = None if name == "dense" else "IDF"
+                hits = pd.concat(
+                    tk.query_text(
+                        service, new[first : first + 100], top_k=20, namespace=namespace,
+                        weighting_strategy=strategy,
+                    ).assign(query=lambda found, first=first: found["query"] + first)
+                    for first in range(0, len(new), 100)
+                )  # fmt: skip
+                model = "hashing" if name == "dense" else "hashing and BM25"
+                yield _row(f"index with {model}: {what}", hits.assign(row=hits["id"].astype(int)), rows)
+
+
+def _row(name: str, found: pd.DataFrame, rows: Sequence[int | None]) -> str:
+    """How often the first of each query is its own, and how well its score tells seen from new."""
+    best = found[found["rank"] == 1].set_index("query").reindex(range(len(rows)))
     known = [query for query, row in enumerate(rows) if row is not None]
     right = found[found["query"] == found["row"]].set_index("query")["rank"].astype(float)
-    old = best.loc[known, "similarity"].to_numpy()
-    new = best.loc[[query for query, row in enumerate(rows) if row is None], "similarity"].to_numpy()
+    scores = best["score"].astype(float).fillna(0)
+    old = scores[known].to_numpy()
+    new = scores[[query for query, row in enumerate(rows) if row is None]].to_numpy()
     auc = ((old[:, None] > new) + 0.5 * (old[:, None] == new)).mean()
-    yield f"First right {np.mean([best.loc[one, 'row'] == one for one in known]):.3f}, mean reciprocal rank"
-    yield f"{(1 / right).sum() / len(known):.3f}, AUC of seen or new {auc:.3f}, of 400 old, 400 new ones."
+    first = np.mean([best.loc[one, "row"] == one for one in known])
+    return f"| {name} | {first:.3f} | {(1 / right).sum() / len(known):.3f} | {auc:.3f} |"
 
 
 def vectors(seed: int) -> Iterator[str]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from multiprocessing.connection import Connection
 from random import Random
+from typing import Any
 from urllib.parse import parse_qsl
 
 from protocol import Http, Send
@@ -57,6 +58,48 @@ class Listing:
             end = min(last, start + int(query.get("count", 100)))
             after = f"c{end}" if end < last else ""
             return b'{"messages": [', between(start, end), b'], "cursor": "%s"}' % after.encode()
+
+        return respond
+
+
+@dataclass(frozen=True)
+class Endless:
+    """A DLQ of any length: entries of a sample under ids and times of their own, rendered when requested.
+
+    Attributes
+    ----------
+    rows : int
+    end, step : int
+        ``createdAt`` of the newest entry, and the milliseconds between two.
+    sample : sequence of dict
+        Entries as the service sends them.
+    """
+
+    rows: int
+    end: int
+    step: int
+    sample: Sequence[dict[str, Any]]
+
+    def responding(self) -> Respond:
+        """The function that makes the body of a response."""
+        own = {"dlqId", "createdAt", "workflowCreatedAt"}
+        rest = [
+            json.dumps({k: v for k, v in entry.items() if k not in own}).encode() for entry in self.sample
+        ]
+
+        def entry(number: int) -> bytes:
+            at = self.end - number * self.step
+            head = b'{"dlqId": "dlq_%010d", "createdAt": %d, "workflowCreatedAt": %d, '
+            return head % (number, at, at - 1000) + rest[number % len(rest)][1:]
+
+        def respond(_: str, query: dict[str, str], __: bytes) -> Parts:
+            first = max(0, -((int(query["toDate"]) - self.end) // self.step)) if "toDate" in query else 0
+            last = (self.end - int(query["fromDate"])) // self.step + 1 if "fromDate" in query else self.rows
+            last = min(last, self.rows)
+            start = int(query["cursor"][1:]) if query.get("cursor") else first
+            end = max(start, min(last, start + int(query.get("count", 100))))
+            after = b"c%d" % end if end < last else b""
+            return b'{"messages": [', b", ".join(map(entry, range(start, end))), b'], "cursor": "%s"}' % after
 
         return respond
 
@@ -150,7 +193,7 @@ class Replay:
 
 @contextmanager
 def replaying(
-    site: Listing | Range, *, latency: float = 0.0, a_second: int | None = None
+    site: Listing | Endless | Range, *, latency: float = 0.0, a_second: int | None = None
 ) -> Iterator[Replay]:
     """Serve rows on loopback, each response after `latency` seconds, at most `a_second` requests a second."""
     ours, theirs = multiprocessing.Pipe()

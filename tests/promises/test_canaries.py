@@ -153,6 +153,45 @@ def _groups(given: Planted, frame: pd.DataFrame) -> str:
     return "\n".join((*shown, (given.folder / "groups.txt").read_text()))
 
 
+@sink("failures")
+def _analyses(given: Planted, frame: pd.DataFrame) -> str:
+    half, attributes = len(frame) // 2, ["workflow_url", "label", "caller_ip", "method", "response_body"]
+    results = (
+        tk.classify_failures(frame),
+        tk.compare_failures(frame[:half], frame[half:]),
+        tk.similar_failures(frame[:half], frame[half:]),
+        tk.explain_change(frame[:half], frame[half:], attributes=attributes),
+        tk.explain_spike(frame),
+    )
+    frames = (result.frame.to_csv() for result in results)
+    return "\n".join((*frames, *(f"{result!r}\n{result._repr_html_()}" for result in results)))
+
+
+@sink("failures")
+def _written_snapshot(given: Planted, frame: pd.DataFrame) -> str:
+    path = given.folder / "written"
+    tk.write_snapshot(frame, path)
+    groups = tk.group_failures(path)
+    manifest = (path / "_manifest.json").read_text()
+    return "\n".join((manifest, groups.frame.to_csv(), json.dumps(groups.learned)))
+
+
+@sink("failures")
+def _pictures_of_results(_: Planted, frame: pd.DataFrame) -> str:
+    half = len(frame) // 2
+    found = []
+    for result in (
+        tk.group_failures(frame),
+        tk.classify_failures(frame),
+        tk.compare_failures(frame[:half], frame[half:]),
+        tk.explain_change(frame[:half], frame[half:], attributes=["workflow_url", "label"]),
+    ):
+        axes = result.plot()
+        found += [text.get_text() for text in axes.figure.findobj(Text)]
+        plt.close(axes.figure)
+    return "\n".join(found)
+
+
 @sink(*FRAMES)
 def _summary(_: Planted, frame: pd.DataFrame) -> str:
     summary = tk.summary(frame)

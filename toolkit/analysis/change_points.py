@@ -16,6 +16,7 @@ _Floats = npt.NDArray[np.float64]
 
 _SHORTEST: Final = 3  # bins of a level
 _PERIODS: Final = (24, 168, 7, 12, 48, 96, 144, 288, 336, 672, 1440)  # a day or a week of usual bins
+_MOST: Final = 2.0**53  # events of a bin: a float counts no further
 _CYCLES: Final = 3  # a period is believed when it is seen as often
 _WAVE: Final = 1e-6  # probability that bins without a period look as regular
 _BLOCKS: Final = (1, 2, 4, 8, 16)
@@ -86,8 +87,8 @@ def _checked(counts: Any) -> _Floats:
         values = np.asarray(counts, dtype=np.float64)
     except (TypeError, ValueError):
         raise wrong("counts", counts, "numbers of events in bins of equal length") from None
-    if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
-        raise wrong("counts", counts, "a sequence of numbers, none negative, missing or infinite")
+    if values.ndim != 1 or not np.isfinite(values).all() or ((values < 0) | (values > _MOST)).any():
+        raise wrong("counts", counts, "a sequence of counts, none negative, missing or above 2**53")
     return values
 
 

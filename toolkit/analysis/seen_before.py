@@ -20,11 +20,12 @@ from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import grouped, read_rules
 from toolkit.analysis.outcomes import OUTCOMES, retry_outcomes
 from toolkit.analysis.results import frame_table
+from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole, wrong
 from toolkit.redaction import Redactor, visible
-from toolkit.signatures.documents import read_document
+from toolkit.signatures.documents import LONGEST, read_document
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.trace_frames import StackTrace
 from toolkit.signatures.traces import stack_trace
@@ -109,6 +110,8 @@ def _checked(name: str, texts: Any) -> list[str]:
 def _features(text: str) -> dict[str, float]:
     """What is compared, and how much each counts before its rarity does."""
     features: dict[str, float] = defaultdict(float)
+    if len(text) > LONGEST:  # as read_document does
+        text = f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
     trace = stack_trace(text) if "\n" in text else None
     if trace:
         _of_trace(trace, features)
@@ -333,7 +336,8 @@ def similar_failures(
                     "outcome": None if other is None else became[other],
                 }
             )
-    return SimilarFailures(pd.DataFrame(everything, columns=list(_TYPES)).astype(_TYPES))
+    columns = {name: (kind, [row[name] for row in everything]) for name, kind in _TYPES.items()}
+    return SimilarFailures(typed_frame(**columns))
 
 
 def _rows(table: pa.Table, groups: list[str]) -> pd.DataFrame:
