@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from toolkit import errors
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Request, Transport
 from toolkit.redaction import Redactor
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from toolkit import errors
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Request, Transport
 from toolkit.redaction import Redactor, Secret
 from toolkit.settings.service import DIALECTS, Endpoint

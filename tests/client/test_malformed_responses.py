@@ -9,7 +9,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.client import failures, messages, vectors
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Transport
 from toolkit.errors import BadRequestError, MalformedResponseError
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import toolkit as tk
 from toolkit.client.messages import CallbackSettings, Published, publish, start_run
 from toolkit.client.publish_headers import content_of, duration, web_address
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.errors import (
     AuthenticationError,
     BadRequestError,

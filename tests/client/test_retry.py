@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.client.retry import RetryPolicy, daily_reset, retry_after
+from toolkit.client.responses import RetryPolicy, daily_reset, retry_after
 from toolkit.errors import RateLimitError, ServerError
 
 odd = st.binary(max_size=40).map(lambda told: told.decode("latin-1")) | st.sampled_from(

@@ -15,7 +15,7 @@ import pytest
 
 import toolkit as tk
 from toolkit import errors
-from toolkit.client.retry import RetryPolicy, status_error
+from toolkit.client.responses import RetryPolicy, status_error
 from toolkit.client.transport import Request, Transport
 from toolkit.redaction import Redactor
 

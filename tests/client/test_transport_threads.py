@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from toolkit import errors
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Request, Transport
 from toolkit.redaction import Redactor
 

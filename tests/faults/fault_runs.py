@@ -43,7 +43,7 @@ from verdict import missing, problems, rows_of
 from wire import Server
 
 import toolkit as tk
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Transport
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, ToolkitError
 from toolkit.loading.failures import open_failures

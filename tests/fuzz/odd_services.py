@@ -18,7 +18,7 @@ from wire import Exchange, Request, Server
 
 import toolkit as tk
 from toolkit.cli import main
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.errors import ToolkitError
 
 MOST_REQUESTS = 60

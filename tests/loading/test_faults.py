@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 import toolkit as tk
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Request, Transport
 from toolkit.errors import (
     AuthenticationError,

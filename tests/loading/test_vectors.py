@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import toolkit as tk
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Transport
 from toolkit.client.vectors import query_bytes
 from toolkit.errors import InputError, MalformedResponseError, UnprocessableError

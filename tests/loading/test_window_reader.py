@@ -11,7 +11,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.client.pages import Page
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Transport
 from toolkit.errors import (
     AuthenticationError,

@@ -237,7 +237,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "delays are measured by the local clock",
-        "client/retry.py",
+        "client/responses.py",
         '    date = http_date_ms(headers.get("Date", ""))\n',
         "    date = None\n",
         ("tests/client/test_retry.py", "tests/client/test_transport.py"),
@@ -261,7 +261,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a 503 is retried without the delay it asks for",
-        "client/retry.py",
+        "client/responses.py",
         "retry_after(headers) if status == 503 else None",
         "None",
         ("tests/client/test_transport.py",),

@@ -18,7 +18,7 @@ import pytest
 import toolkit as tk
 from tests.conftest import Asked, Reply, ScriptedServer
 from tests.promises.canaries import QUEUE_TOKEN, SIGNING_KEY, SPELLINGS, VECTOR_TOKEN, shown
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.errors import ToolkitError
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
-from toolkit.client.retry import RetryPolicy
+from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Transport
 from toolkit.errors import IncompleteLoadWarning, ToolkitError
 from toolkit.loading.failures import open_failures

@@ -28,8 +28,6 @@ from toolkit.analysis.lifetimes import expiring as expiring
 from toolkit.analysis.lifetimes import expiry_bins as expiry_bins
 from toolkit.analysis.lifetimes import failure_delays as failure_delays
 from toolkit.analysis.lifetimes import retries_used as retries_used
-from toolkit.analysis.norms import NormBins as NormBins
-from toolkit.analysis.norms import norm_bins as norm_bins
 from toolkit.analysis.outcomes import RetryOutcomes as RetryOutcomes
 from toolkit.analysis.outcomes import retry_outcomes as retry_outcomes
 from toolkit.analysis.over_time import FailureCalendar as FailureCalendar
@@ -54,9 +52,10 @@ from toolkit.analysis.retrieval import Threshold as Threshold
 from toolkit.analysis.retrieval import fuse as fuse
 from toolkit.analysis.retrieval import recall as recall
 from toolkit.analysis.retrieval import threshold_for_precision as threshold_for_precision
-from toolkit.analysis.sampling import sample_failures as sample_failures
+from toolkit.analysis.scores import NormBins as NormBins
 from toolkit.analysis.scores import ScoreBins as ScoreBins
 from toolkit.analysis.scores import ScoreCurve as ScoreCurve
+from toolkit.analysis.scores import norm_bins as norm_bins
 from toolkit.analysis.scores import score_bins as score_bins
 from toolkit.analysis.scores import score_curves as score_curves
 from toolkit.analysis.scores import score_moves as score_moves
@@ -64,6 +63,7 @@ from toolkit.analysis.scores import score_summary as score_summary
 from toolkit.analysis.seen_before import SimilarFailures as SimilarFailures
 from toolkit.analysis.seen_before import similar_failures as similar_failures
 from toolkit.analysis.seen_before import similar_texts as similar_texts
+from toolkit.analysis.selection import sample_failures as sample_failures
 from toolkit.filters.error_text import ErrorText as ErrorText
 from toolkit.filters.error_text import error_text as error_text
 from toolkit.filters.error_text import mask_text as mask_text

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from toolkit.analysis.counts import LATEST_ROWS, latest_rows, stored_counts
 from toolkit.analysis.group_rules import GroupRules, Rule, json_text, known_of
 from toolkit.analysis.results import Plotted, frame_table
 from toolkit.analysis.selection import (
@@ -26,7 +27,6 @@ from toolkit.analysis.selection import (
     typed_frame,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.stored_groups import LATEST_ROWS, latest_rows, stored_counts
 from toolkit.analysis.wording import counted, percent, shorten
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible

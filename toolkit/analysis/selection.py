@@ -1,4 +1,4 @@
-"""Choosing columns of a frame of any engine, with the types that loaders write; results as small frames.
+"""Columns of a frame of any engine, with the types that loaders write; results as small frames; samples.
 
 A new analysis takes every engine by `select(frame, columns, doing="…")`, then `.then(step)` for derived
 columns (Arrow, batch by batch) and `.count(*keys)` for a small Arrow table of counts.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,12 @@ from numpy.typing import NDArray
 
 from toolkit import snapshots  # loaded when a path is given
 from toolkit.analysis.sources import KINDS, AnyFrame, SelectedRows, open_rows
-from toolkit.arguments import nearest, shown, wrong
+from toolkit.arguments import nearest, shown, whole, wrong
 from toolkit.errors import InputError
 from toolkit.receipt import Receipt
-from toolkit.tables.schemas import GONE_BEFORE
+from toolkit.signatures.signed_rows import SIGNATURE
+from toolkit.tables.frames import to_frame
+from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE
 from toolkit.times import parse_time
 
 NONE: Final = "(none)"
@@ -262,3 +264,68 @@ def largest_groups(
     positions = {value: min(position, top) for position, value in enumerate(ordered)}
     names = [named(value) for value in ordered[:top]] + ([f"other ({merged})"] if merged else [])
     return tuple(names), np.array([positions[value] for value in values], dtype=np.int64), merged
+
+
+_DOING: Final = "sampling failures"
+_LAST: Final = 8  # bytes of an id
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+_HALF: Final = np.uint64(32)
+
+
+def sample_failures(
+    failures: AnyFrame, *, most: int = 20_000, columns: Collection[str] | None = None
+) -> pd.DataFrame:
+    """Choose about so many failures by their ids, all of them where there are no more; the oldest first.
+
+    For analyses that look at every row of many: the ids alone decide, so that the same failures are chosen of
+    a snapshot, a frame and a later load. Not for counting: failures that are rare may be left out.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `failed_at`, `created_at`. Columns that loaders and snapshots do not write
+        are left out.
+    most : int
+        How many, at least 1.
+    columns : collection of str, optional
+        Which of them to read, as far as they are there. Default: all.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The failures, sorted by `failed_at` (else `created_at`) and `dlq_id`.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or `most` is below 1.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-01"] * 1000, utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": [f"{n:08}" for n in range(1000)], "failed_at": times,
+    ...     "created_at": times})
+    >>> len(sample_failures(frame)), len(sample_failures(frame, most=100))
+    (1000, 98)
+    """
+    most = whole("most", most)
+    names = opened(failures, doing=_DOING).names
+    known = {*KINDS, SIGNATURE, GONE_AFTER} if columns is None else {*columns}
+    kept = [name for name in names if name in known]
+    rows = select_timed(failures, dict.fromkeys(["dlq_id", *kept]), doing=_DOING)
+    total = int(select_timed(failures, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py())
+    if total > most:
+        rows = rows.then(partial(_chosen, np.uint64(int((1 << 64) * (most / total)) - 1)))
+    table = rows.table().sort_by([("when_", "ascending"), ("dlq_id", "ascending")])
+    return to_frame(table.drop_columns(["when_", "fell_back_"]))
+
+
+def _chosen(below: np.uint64, table: pa.Table) -> pa.Table:
+    """The rows whose id, as a well-mixed number, is small."""
+    ids = pc.fill_null(table["dlq_id"], "").cast(pa.binary()).combine_chunks()
+    last = pc.binary_slice(pc.binary_join_element_wise(b"\0" * _LAST, ids, b""), -_LAST)
+    numbers = np.frombuffer(b"".join(last.to_pylist()), dtype="<u8")
+    for _ in range(2):
+        numbers = numbers * _MIX
+        numbers = numbers ^ (numbers >> _HALF)
+    return table.filter(pa.array(numbers <= below))

@@ -39,8 +39,7 @@ from toolkit.client.connections import (
     decoded,
 )
 from toolkit.client.members import is_truncated
-from toolkit.client.responses import Request, Response
-from toolkit.client.retry import MOST_SHOWN, RetryPolicy, status_error
+from toolkit.client.responses import MOST_SHOWN, Request, Response, RetryPolicy, status_error
 from toolkit.errors import (
     DeadlineError,
     MalformedResponseError,

@@ -13,10 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from toolkit.analysis.baselines import Markers
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups, grouped_rows, read_rows
-from toolkit.analysis.over_time import FailureTrend, failure_trend, readable_top
+from toolkit.analysis.over_time import FailureTrend, Markers, failure_trend, readable_top
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, span, time_text
 from toolkit.arguments import choice, instance, whole

@@ -12,7 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.lines import Line2D
 from matplotlib.markers import MarkerStyle
 
-from toolkit.analysis.norms import NormBins, norm_bins
+from toolkit.analysis.scores import NormBins, norm_bins
 from toolkit.analysis.sources import AnyFrame
 from toolkit.plots.axis import count_axis, heading, label_axis, legend, number_axis
 from toolkit.plots.plot_text import drawable, say

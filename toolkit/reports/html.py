@@ -14,8 +14,7 @@ from toolkit.analysis.wording import time_text
 from toolkit.plots.style import THEMES, drawing
 from toolkit.plots.svg import inline_svg
 from toolkit.redaction import escape_attribute, escape_html
-from toolkit.reports.headline import change_in_words
-from toolkit.reports.sections import NUMBERS, ReportColumn, ReportFigure, read_time
+from toolkit.reports.sections import NUMBERS, ReportColumn, ReportFigure, change_in_words, read_time
 
 if TYPE_CHECKING:
     from toolkit.reports.page import Report

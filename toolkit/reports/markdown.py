@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toolkit.analysis.wording import time_text
 from toolkit.redaction import visible
-from toolkit.reports.headline import change_in_words
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -18,6 +17,7 @@ from toolkit.reports.sections import (
     ReportTable,
     ReportText,
     Section,
+    change_in_words,
     read_time,
 )
 

@@ -6,7 +6,7 @@ Texts are plain and their secrets masked; the forms escape them. A new section i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
@@ -189,3 +189,21 @@ def table(
 def read_time(text: str) -> datetime:
     """A time of a report."""
     return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def change_in_words(number: Mapping[str, Any]) -> str | None:
+    """The change as a sign, a number and a share, read the same by eye and by ear.
+
+    >>> change_in_words({"value": 120, "change": 30})
+    '▲ up 30 (33 %)'
+    >>> change_in_words({"value": 5, "change": 0})
+    '= unchanged'
+    """
+    change = number["change"]
+    if change is None:
+        return None
+    if change == 0:
+        return "= unchanged"
+    before = number["value"] - change
+    share = f" ({percent(abs(change) / before)})" if before > 0 else ""
+    return f"{'▲ up' if change > 0 else '▼ down'} {abs(change):,}{share}"

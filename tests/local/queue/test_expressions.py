@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError
-from toolkit.local.queue.expressions import MAX_LENGTH, RetryDelay
+from toolkit.local.queue.publishing import MAX_EXPRESSION, RetryDelay
 from toolkit.times import delay_ms, duration_ms
 
 NUMBERS = st.integers(0, 999).map(str) | st.floats(0, 999).map(lambda value: f"{value:.3f}")
@@ -35,7 +35,7 @@ def wider(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 EXPRESSIONS = st.recursive(NUMBERS | st.just("retried"), wider, max_leaves=8).filter(
-    lambda text: len(text) <= MAX_LENGTH
+    lambda text: len(text) <= MAX_EXPRESSION
 )
 
 
@@ -102,7 +102,7 @@ def test_what_has_no_value_is_refused_at_once(text: str) -> None:
 
 def test_nesting_as_deep_as_the_length_allows_is_fine() -> None:
     """No recursion error at the longest texts."""
-    assert RetryDelay("-" * (MAX_LENGTH - 1) + "1")(0) == 0
+    assert RetryDelay("-" * (MAX_EXPRESSION - 1) + "1")(0) == 0
     assert RetryDelay("(" * 127 + "1" + ")" * 127)(0) == 1
     assert RetryDelay("abs(" * 50 + "7" + ")" * 50)(0) == 7
 
