@@ -18,6 +18,22 @@ from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import FAILURES
 
 
+def parts(found, section):
+    """What a section of a report's JSON consists of."""
+    return next((one["parts"] for one in found["sections"] if one["name"] == section), [])
+
+
+def records(found, section, number=0):
+    """The rows of a table of a section, by name of column."""
+    chosen = [part for part in parts(found, section) if "table" in part][number]
+    return [dict(zip(chosen["columns"], row, strict=True)) for row in chosen["rows"]]
+
+
+def codes(found):
+    """The code of every section."""
+    return [part["code"] for one in found["sections"] for part in one["parts"] if "code" in part]
+
+
 def test_numbers_by_hand(make, rows, options):
     """Counts, shares, texts and expiries are those counted by hand."""
     found = failure_report(make(rows), **options).to_dict()
@@ -33,26 +49,25 @@ def test_numbers_by_hand(make, rows, options):
         "fell_back": 0,
         "gone": 0,
     }
-    assert found["by_workflow"]["rows"][0] == {
-        "workflow_url": "https://shop.example/pay", "response_status": 429, "count": 4, "share": 0.333333,
+    assert records(found, "where")[0] == {
+        "workflow": "https://shop.example/pay", "status": 429, "failures": 4, "share": 0.333333,
     }  # fmt: skip
-    assert [list(row.values())[:2] for row in found["by_label"]["rows"]] == [
-        ["eu", 6],
-        ["prod", 6],
-        [None, 6],
-    ]
-    assert [(row["state"], row["count"]) for row in found["callbacks"]] == [
+    assert [list(row.values())[:2] for row in records(found, "labels")] == [["eu", 6], ["prod", 6], [None, 6]]
+    assert [(row["state"], row["failures"]) for row in records(found, "callbacks")] == [
         ("CALLBACK_FAIL", 3),
         ("CALLBACK_SUCCESS", 9),
     ]
-    texts = [(row["text"], row["kind"], row["count"], row["dlq_id"]) for row in found["error_texts"]["rows"]]
-    assert texts == [("order <n> was declined", "json", 8, "d1"), ("Busy", "html", 4, "d0")]
-    assert found["error_texts"]["rows"][0]["example"] == "order 1 was declined"
+    texts = [(row["error text"], row["failures"], row["latest"]) for row in records(found, "texts")]
+    assert texts == [("order <n> was declined", 8, "d1"), ("Busy", 4, "d0")]
+    assert [row["example"] for row in records(found, "texts")] == ["order 1 was declined", None]
     # failed up to 133 hours ago and kept 168: 35 hours are left of the oldest
-    assert {row["when"]: row["count"] for row in found["expiry"]["summary"]}["within 3 days"] == 4
-    assert found["expiry"]["next"][0]["dlq_id"] == "d11"
-    assert found["expiry"]["next"][0]["hours_left"] == 35.0
-    assert sum(map(sum, (group["counts"] for group in found["trend"]["groups"]))) == 12
+    assert {row["when"]: row["failures"] for row in records(found, "expiry", 1)}["within 3 days"] == 4
+    assert records(found, "expiry", 2)[0]["failure"] == "d11"
+    assert records(found, "expiry", 2)[0]["left"] == found["expiry"]["next_hours_left"] == 35.0
+    bars = [list(row.values()) for row in records(found, "when")]
+    assert sum(sum(counts) for _, *counts in bars) == 12
+    by_hour = [list(row.values()) for row in records(found, "hours")]
+    assert sum(sum(counts) for _, *counts in by_hour) == 12
 
 
 def test_verdict(make, rows, options):
@@ -90,7 +105,7 @@ def test_what_is_new(make, rows, options):
         "ids": ["d0", "d1", "d3", "d6", "d9"], "ids_left_out": 0, "caution": None,
     }  # fmt: skip
     assert "; 5 new compared with the earlier failures" in report.verdict
-    assert [row["new"] for row in report.to_dict()["error_texts"]["rows"]] == [False, True]
+    assert [row["new"] for row in records(report.to_dict(), "texts")] == [False, True]
     assert (
         "; none new compared with the earlier failures"
         in failure_report(make(rows), make(rows), **options).verdict
@@ -173,9 +188,11 @@ def test_code_asks_for_the_same(make, rows, options):
 def test_every_code_uses_public_names(make, rows, options):
     """Code in a report runs unchanged, with `tk` and the frame alone."""
     found = failure_report(make(rows), **options).to_dict()
-    for code in found["codes"].values():
+    *counting, making = codes(found)
+    assert making == found["code"]
+    for code in counting:
         exec(code, {"tk": tk, "failures": make(rows)})  # noqa: S102 - users are meant to run it
-    named = re.findall(r"tk\.(\w+)", " ".join([*found["codes"].values(), found["code"]]))
+    named = re.findall(r"tk\.(\w+)", " ".join(codes(found)))
     assert set(named) <= set(tk.__all__)
     assert len(set(named)) >= 10
 
@@ -196,8 +213,7 @@ def test_rows_without_anything(make, options):
     """Rows with nothing but an id are reported too, in every form."""
     report = failure_report(make([{}, {}, {}]), **options)
     assert report.verdict == "3 failures since 2026-03-03 00:00 UTC."
-    assert report.to_dict()["trend"]["undated"] == 3
-    assert "without a usable time" in report.to_html()
+    assert "3 failures without a usable time, in no chart." in report.to_html()
     assert "(none)" in report.to_markdown()
 
 
@@ -217,7 +233,7 @@ def test_frames_are_not_changed(make, rows, options):
     report = failure_report(frame, previous, **options)
     pd.testing.assert_frame_equal(frame, before)
     from_arrow = failure_report(to_table(frame, FAILURES), previous, **options).to_dict()
-    assert from_arrow["by_workflow"] == report.to_dict()["by_workflow"]
+    assert parts(from_arrow, "where") == parts(report.to_dict(), "where") != []
 
 
 @pytest.mark.parametrize("bad", [{"retention": "soon"}, {"now": "soon"}, {"now": "7d"}])
@@ -254,9 +270,9 @@ def test_entries_of_a_snapshot_that_left_the_queue_do_not_expire(make, rows, opt
     whole = failure_report(make(rows), **options).to_dict()
     assert (found["overview"]["count"], found["overview"]["gone"]) == (len(frame), 1)
     assert "1 from earlier loads" in found["completeness"]["sentence"]
-    assert sum(row["count"] for row in found["expiry"]["summary"]) == len(frame) - 1
-    assert gone not in [row["dlq_id"] for row in found["expiry"]["next"]]
-    assert sum(row["count"] for row in whole["expiry"]["summary"]) == len(frame)
+    assert sum(row["failures"] for row in records(found, "expiry", 1)) == len(frame) - 1
+    assert gone not in [row["failure"] for row in records(found, "expiry", 2)]
+    assert sum(row["failures"] for row in records(whole, "expiry", 1)) == len(frame)
 
 
 def test_the_four_numbers_and_their_changes(make, rows, options):
@@ -271,8 +287,8 @@ def test_the_four_numbers_and_their_changes(make, rows, options):
         ("expire within 24 hours", 0, None),
     ]
     assert found["numbers"][1]["note"] == "2 in the 24 hours before"
-    assert found["worst_workflows"]["rows"][0] == {
-        "workflow_url": "https://shop.example/pay", "count": 8, "share": 0.666667, "recent": 1, "before": 1,
+    assert records(found, "worst")[0] == {
+        "workflow": "https://shop.example/pay", "failures": 8, "last 24 h": 1, "before": 1, "share": 0.666667,
     }  # fmt: skip
     compared = failure_report(make(rows), make(rows[:3]), **options).to_dict()
     assert compared["numbers"][0]["change"] == 9
@@ -293,7 +309,7 @@ def test_a_change_is_unknown_where_the_day_before_is_not_covered(make, rows, opt
     assert found["recent"]["failures_before"] is None
     assert found["numbers"][1]["change"] is None
     assert found["numbers"][1]["note"] == "the earlier value is not known"
-    assert found["worst_workflows"]["rows"][0]["before"] is None
+    assert records(found, "worst")[0]["before"] is None
     assert (
         "up" not in failure_report(make(rows, **receipt), retention=retention, **options).to_markdown()[:600]
     )
@@ -319,9 +335,9 @@ def test_states_beyond_the_cap_are_counted(make, rows, options):
     many = rows + [{**rows[0], "failure_function_state": f"STATE_{number}"} for number in range(400)]
     report = failure_report(make([*many, {**rows[0], "failure_function_state": None}]), **options)
     found = report.to_dict()
-    assert len(found["callbacks"]) == 16
-    assert found["callbacks"][-1]["state"] is None
-    assert found["callbacks_left_out"] == 402 - 15
+    assert len(records(found, "callbacks")) == 16
+    assert records(found, "callbacks")[-1]["state"] is None
+    assert parts(found, "callbacks")[0]["left_out"] == 402 - 15
     assert "387 more states" in report.to_html()
     assert "and 387 more states" in report.to_markdown()
     assert report.to_html().count("STATE_") < 40

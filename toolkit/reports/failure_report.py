@@ -20,12 +20,12 @@ from toolkit.redaction import Redactor
 from toolkit.reports.evidence import Evidence, gather
 from toolkit.reports.explained_sections import Explained, explained_in_words
 from toolkit.reports.failure_sections import ABOUT, COUNTED, Charts
-from toolkit.reports.findings import Cleaner, find
+from toolkit.reports.findings import Cleaner, Counts, find
 from toolkit.reports.page import Report
 from toolkit.reports.sections import Notice, read_time
 from toolkit.times import parse_duration
 
-_SCHEMA: Final = "failure-report/2"
+_SCHEMA: Final = "failure-report/3"
 _GROUPS: Final = 5  # workflows in the trend
 _ROWS: Final = 8  # workflows and statuses in the matrix
 _COLUMNS: Final = 6
@@ -121,15 +121,21 @@ def failure_report(
         expiry=expiry_bins(expiries, now),
         matrix=count_matrix(masked, "workflow_url", "response_status", top_rows=_ROWS, top_columns=_COLUMNS),
         calendar=failure_calendar(masked),
+        markers=begins,
     )
     clean = Cleaner(redactor)
-    found = find(
-        failures, previous, overview, charts=charts, retention=length, retention_text=kept, now=now,
-        clean=clean, markers=begins,
-    )  # fmt: skip
-    figures = charts.figures()
-    parts = [*(COUNTED if found["overview"]["count"] else ()), *ABOUT]
-    sections = [section for part in parts for section in part(found, figures)]
+    counts = Counts(
+        failures=failures,
+        previous=previous,
+        overview=overview,
+        retention=length,
+        kept=kept,
+        now=now,
+        clean=clean,
+    )
+    found = find(counts)
+    sections = [section for part in (COUNTED if overview.count else ()) for section in part(counts, charts)]
+    sections += [section for part in ABOUT for section in part(found, charts)]
     if evidence is not None:
         explained = Explained(evidence, now=now, retention=length, kept=kept).sections()
         sections += [section.masked(clean.value, redactor.code) for section in explained]
@@ -141,7 +147,7 @@ def failure_report(
         schema=_SCHEMA,
         title=str(clean.text("Failure report" if title is None else title)),
         verdict=redactor.text(said),
-        made_at=found.pop("generated_at"),
+        made_at=clean.value(now),
         notices=tuple(notices),
         numbers=tuple(four_numbers(found)),
         sections=tuple(sorted(sections, key=lambda section: _ORDER.index(section.name))),
@@ -210,7 +216,7 @@ def verdict(found: Mapping[str, Any], explained: str = "") -> str:
         share = percent(overview["worst_share"])
         parts.append(f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}")
     new = _new(found)
-    soon = expiring_soon(found)
+    soon = found["expiry"]["within_24_hours"]
     expiry = f"; {soon:,} {'expires' if soon == 1 else 'expire'} within 24 hours" if soon else ""
     return f"{', '.join(parts)}{new}{expiry}.{explained}"
 
@@ -234,15 +240,6 @@ def _some(values: Any) -> str:
     texts = [str(value) for value in values] if isinstance(values, list) else [str(values)]
     more = f" or {len(texts) - _MOST_VALUES} more" if len(texts) > _MOST_VALUES else ""
     return " or ".join(texts[:_MOST_VALUES]) + more
-
-
-def expiring_soon(found: Mapping[str, Any]) -> int:
-    """How many failures expire within the next 24 hours."""
-    return sum(
-        row["count"]
-        for row in found["expiry"]["summary"]
-        if row["when"] in {"within 6 hours", "within 24 hours"}
-    )
 
 
 def _window(overview: Mapping[str, Any]) -> str:
@@ -286,7 +283,7 @@ def four_numbers(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")},
         {"name": f"workflows, {hours}", "value": recent["workflows"],
          **_against(recent, "workflows")},
-        {"name": "expire within 24 hours", "value": expiring_soon(found), "change": None,
+        {"name": "expire within 24 hours", "value": found["expiry"]["within_24_hours"], "change": None,
          "note": _next(found["expiry"])},
     ]  # fmt: skip
 
@@ -300,6 +297,6 @@ def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 def _next(expiry: Mapping[str, Any]) -> str:
     kept = f"kept {expiry['retention']}"
-    if not expiry["next"]:
+    if expiry["next_hours_left"] is None:
         return kept
-    return f"the next in {span(timedelta(hours=expiry['next'][0]['hours_left']))}; {kept}"
+    return f"the next in {span(timedelta(hours=expiry['next_hours_left']))}; {kept}"

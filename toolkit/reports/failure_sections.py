@@ -1,18 +1,29 @@
-"""The figures of a failure report, and its sections that count: functions of the masked findings."""
+"""The figures of a failure report, and its sections that count, secrets masked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
-from toolkit.analysis import CountMatrix, ExpiryBins, FailureCalendar, FailureTrend
+import pandas as pd
+
+from toolkit.analysis import (
+    CountMatrix,
+    ExpiryBins,
+    FailureCalendar,
+    FailureTrend,
+    count_by,
+    count_errors,
+    count_labels,
+    count_states,
+)
 from toolkit.analysis.over_time import WEEKDAYS
 from toolkit.analysis.wording import counted, short_number, span, time_text
 from toolkit.plots.cells import draw_calendar, draw_matrix
 from toolkit.plots.failure_bars import draw_expiry
 from toolkit.plots.failure_trend import draw_trend
+from toolkit.reports.findings import CAPS, Counts
 from toolkit.reports.sections import (
     Part,
     ReportCode,
@@ -25,7 +36,11 @@ from toolkit.reports.sections import (
     table,
 )
 
+Found: TypeAlias = Mapping[str, Any]
+
 _ROW: Final = 0.32  # inches of height of a row of cells
+_COUNT: Final = ReportColumn(name="failures", kind="number")
+_SHARE: Final = ReportColumn(name="share", kind="share")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,6 +51,8 @@ class Charts:
     expiry: ExpiryBins
     matrix: CountMatrix
     calendar: FailureCalendar
+    markers: Mapping[str, str]
+    """Names of times in the trend."""
 
     def figures(self) -> dict[str, tuple[ReportFigure, ...]]:
         """The figures by name; none where there is nothing to draw."""
@@ -69,156 +86,155 @@ class Charts:
         }
 
 
-Found: TypeAlias = Mapping[str, Any]
-Figures: TypeAlias = Mapping[str, tuple[ReportFigure, ...]]
-
-_COUNT: Final = ReportColumn(name="failures", kind="number")
-_SHARE: Final = ReportColumn(name="share", kind="share")
-
-
-def when(found: Found, figures: Figures) -> Iterator[Section]:
+def when(counts: Counts, charts: Charts) -> Iterator[Section]:
     """The trend."""
-    if not figures["trend"]:
+    trend, clean = charts.trend, counts.clean
+    if not (figure := charts.figures()["trend"]):
         return
-    groups = found["trend"]["groups"]
+    named = f", markers={dict(charts.markers)!r}" if charts.markers else ""
     yield Section(name="when", title="When", parts=(
-        *figures["trend"],
+        *figure,
         table(
             "Failures in each bar, by workflow; times are where a bar begins",
             [ReportColumn(name="from", kind="time"),
-             *(ReportColumn(name=one["name"], kind="number") for one in groups)],
-            zip(found["trend"]["starts"], *(one["counts"] for one in groups), strict=True),
+             *(ReportColumn(name=str(clean.text(name)), kind="number") for name in trend.groups)],
+            zip(clean.value(trend.starts.to_pydatetime().tolist()), *trend.counts.tolist(), strict=True),
             folded=True,
         ),
-        ReportCode(code=found["codes"]["trend"]),
+        ReportCode(code=f'tk.plot_failure_trend(failures, by="workflow_url", top=5{named})'),
     ))  # fmt: skip
 
 
-def worst(found: Found, _: Figures) -> Iterator[Section]:
+def worst(counts: Counts, _: Charts) -> Iterator[Section]:
     """The workflows with the most failures, and the last hours beside those before."""
-    hours, rows = found["recent"]["hours"], found["worst_workflows"]
-    yield Section(name="worst", title="Worst workflows", parts=(
-        table(
-            f"Failures by workflow, and of the last {hours} hours against the {hours} before",
-            ["workflow", _COUNT, ReportColumn(name=f"last {hours} h", kind="number"),
-             ReportColumn(name="before", kind="number", missing="?"), _SHARE],
-            _rows(rows["rows"], "workflow_url", "count", "recent", "before", "share"),
-            left_out=rows["left_out"], more="more workflows",
-        ),
-        ReportCode(code=found["codes"]["worst_workflows"]),
+    recent = counts.recent
+    hours, rows = int(recent.span.total_seconds() // 3600), recent.by_workflow
+    yield Section(name="worst", title="Worst workflows", parts=_counts(
+        counts, rows if counts.covered else rows.assign(before=None),
+        f"Failures by workflow, and of the last {hours} hours against the {hours} before",
+        {"workflow_url": "workflow", "count": _COUNT,
+         "recent": ReportColumn(name=f"last {hours} h", kind="number"),
+         "before": ReportColumn(name="before", kind="number", missing="?"), "share": _SHARE},
+        "tk.count_workflows(failures)", most=CAPS["worst"], more="more workflows",
     ))  # fmt: skip
 
 
-def expiry(found: Found, figures: Figures) -> Iterator[Section]:
+def expiry(counts: Counts, charts: Charts) -> Iterator[Section]:
     """What expires when."""
-    expiry = found["expiry"]
-    begin, step = read_time(found["generated_at"]), timedelta(seconds=expiry["step_seconds"])
-    bars = enumerate(expiry["counts"])
-    counts = [((begin + number * step).isoformat(), count) for number, count in bars if count]
-    parts: list[Part] = [
-        *figures["expiry"],
+    bins, figure, kept = charts.expiry, charts.figures()["expiry"], counts.kept
+    bars = enumerate(bins.counts.tolist())
+    by_time = [(counts.clean.value(bins.now + number * bins.step), count) for number, count in bars if count]
+    yield Section(name="expiry", title="What expires", parts=(
+        *figure,
         *([table(
             "Failures that expire, by the time from which on",
-            [ReportColumn(name="from", kind="time"), _COUNT], counts, folded=True,
-        )] if figures["expiry"] else []),
+            [ReportColumn(name="from", kind="time"), _COUNT], by_time, folded=True,
+        )] if figure else []),
         table(
-            f"Failures by time left, kept {expiry['retention']} from their failure",
+            f"Failures by time left, kept {kept} from their failure",
             ["when", _COUNT],
-            ((row["when"], row["count"]) for row in expiry["summary"] if row["count"]), half=True,
+            ((row["when"], row["count"]) for row in counts.expiring if row["count"]), half=True,
         ),
         *([table(
             "The next to expire",
             [ReportColumn(name="failure", kind="id"), ReportColumn(name="workflow", beneath=True),
              ReportColumn(name="left", kind="hours")],
-            ((row["dlq_id"], row["workflow_url"], row["hours_left"]) for row in expiry["next"]), half=True,
-        )] if expiry["next"] else []),
-        ReportCode(code=found["codes"]["expiry"]),
-    ]  # fmt: skip
-    yield Section(name="expiry", title="What expires", parts=tuple(parts))
+            ((row["dlq_id"], row["workflow_url"], row["hours_left"]) for row in counts.next_expiring),
+            half=True,
+        )] if counts.next_expiring else []),
+        ReportCode(code=f"tk.plot_expiry(failures, {kept!r})\n\ntk.count_expiring(failures, {kept!r})"),
+    ))  # fmt: skip
 
 
-def where(found: Found, figures: Figures) -> Iterator[Section]:
+def where(counts: Counts, charts: Charts) -> Iterator[Section]:
     """Workflows by status."""
-    rows = found["by_workflow"]
-    drawn = f"{found['codes']['matrix']}\n\n" if figures["matrix"] else ""
-    yield Section(name="where", title="Where it fails", parts=(
-        *figures["matrix"],
-        table(
-            "Failures by workflow and response status",
-            ["workflow", ReportColumn(name="status", kind="digits"), _COUNT, _SHARE],
-            _rows(rows["rows"], "workflow_url", "response_status", "count", "share"),
-            left_out=rows["left_out"],
-        ),
-        ReportCode(code=drawn + found["codes"]["by_workflow"]),
-    ))  # fmt: skip
+    figure = charts.figures()["matrix"]
+    drawn = "tk.plot_failure_matrix(failures)\n\n" if figure else ""
+    yield Section(name="where", title="Where it fails", parts=(*figure, *_counts(
+        counts, count_by(counts.failures, ["workflow_url", "response_status"]),
+        "Failures by workflow and response status",
+        {"workflow_url": "workflow", "response_status": ReportColumn(name="status", kind="digits"),
+         "count": _COUNT, "share": _SHARE},
+        f'{drawn}tk.count_by(failures, ["workflow_url", "response_status"])', most=CAPS["workflows"],
+    )))  # fmt: skip
 
 
-def texts(found: Found, _: Figures) -> Iterator[Section]:
+def texts(counts: Counts, _: Charts) -> Iterator[Section]:
     """What response bodies say most."""
-    rows = found["error_texts"]
-    yield Section(name="texts", title="What it says", parts=(
-        table(
-            "The most frequent texts in response bodies, numbers and names masked, with the latest example",
-            [ReportColumn(name="new", kind="flag"), "error text", ReportColumn(name="example", beneath=True),
-             ReportColumn(name="latest", kind="id", beneath=True),
-             ReportColumn(name="at", kind="time", beneath=True),
-             ReportColumn(name="workflows", kind="number", beneath=True), _COUNT, _SHARE],
-            (
-                (row["new"], row["text"], row["example"] if row["example"] != row["text"] else None,
-                 row["dlq_id"], row["last_at"], row["workflows"], row["count"], row["share"])
-                for row in rows["rows"]
-            ),
-            left_out=rows["left_out"], more="more texts",
-        ),
-        ReportCode(code=found["codes"]["error_texts"]),
+    clean, previous = counts.clean.redactor.text, counts.previous
+    rows = count_errors(counts.failures, clean=clean)
+    before = [] if previous is None else count_errors(previous, clean=clean)["text"].tolist()
+    rows["new"] = None if previous is None else ~rows["text"].isin(before)
+    rows["example"] = rows["example"].where(rows["example"] != rows["text"], None)
+    yield Section(name="texts", title="What it says", parts=_counts(
+        counts, rows,
+        "The most frequent texts in response bodies, numbers and names masked, with the latest example",
+        {"new": ReportColumn(name="new", kind="flag"), "text": "error text",
+         "example": ReportColumn(name="example", beneath=True),
+         "dlq_id": ReportColumn(name="latest", kind="id", beneath=True),
+         "last_at": ReportColumn(name="at", kind="time", beneath=True),
+         "workflows": ReportColumn(name="workflows", kind="number", beneath=True),
+         "count": _COUNT, "share": _SHARE},
+        "tk.count_errors(failures)", most=CAPS["texts"], more="more texts",
     ))  # fmt: skip
 
 
-def hours(found: Found, figures: Figures) -> Iterator[Section]:
+def hours(_: Counts, charts: Charts) -> Iterator[Section]:
     """Weekdays and hours."""
-    if not figures["calendar"]:
+    if not (figure := charts.figures()["calendar"]):
         return
     yield Section(name="hours", title="At which hours", parts=(
-        *figures["calendar"],
+        *figure,
         table(
-            f"Failures by weekday and hour ({found['calendar']['tz']})",
+            f"Failures by weekday and hour ({charts.calendar.tz})",
             [ReportColumn(name="hour", kind="digits"),
              *(ReportColumn(name=day, kind="number") for day in WEEKDAYS)],
-            ((hour, *(day[hour] for day in found["calendar"]["counts"])) for hour in range(24)),
+            ((hour, *days) for hour, days in enumerate(charts.calendar.counts.T.tolist())),
             folded=True,
         ),
-        ReportCode(code=found["codes"]["calendar"]),
+        ReportCode(code="tk.plot_failure_calendar(failures)"),
     ))  # fmt: skip
 
 
-def callbacks(found: Found, _: Figures) -> Iterator[Section]:
-    """Failure functions by state."""
-    yield Section(name="callbacks", title="Failure functions", parts=(
-        table(
-            "Failures by the state of their failure function",
-            ["state", ReportColumn(name="meaning", beneath=True), _COUNT, _SHARE],
-            _rows(found["callbacks"], "state", "meaning", "count", "share"),
-            left_out=found["callbacks_left_out"], more="more states",
-        ),
-        ReportCode(code=found["codes"]["callbacks"]),
+def callbacks(counts: Counts, _: Charts) -> Iterator[Section]:
+    """Failure functions by state; those without one are counted however many states there are."""
+    found, most = count_states(counts.failures), CAPS["states"]
+    none = found["state"].isna()
+    yield Section(name="callbacks", title="Failure functions", parts=_counts(
+        counts, pd.concat([found[~none].head(most), found[none], found[~none].iloc[most:]]),
+        "Failures by the state of their failure function",
+        {"state": "state", "meaning": ReportColumn(name="meaning", beneath=True), "count": _COUNT,
+         "share": _SHARE},
+        "tk.count_states(failures)", most=min(most, int((~none).sum())) + int(none.sum()), more="more states",
     ))  # fmt: skip
 
 
-def labels(found: Found, _: Figures) -> Iterator[Section]:
+def labels(counts: Counts, _: Charts) -> Iterator[Section]:
     """Labels."""
-    rows = found["by_label"]
-    yield Section(name="labels", title="Labels", parts=(
-        table(
-            "Failures by label; one with several labels counts under each",
-            ["label", _COUNT, _SHARE],
-            _rows(rows["rows"], "label", "count", "share"),
-            left_out=rows["left_out"], more="more labels",
-        ),
-        ReportCode(code=found["codes"]["by_label"]),
+    yield Section(name="labels", title="Labels", parts=_counts(
+        counts, count_labels(counts.failures), "Failures by label; one with several labels counts under each",
+        {"label": "label", "count": _COUNT, "share": _SHARE},
+        "tk.count_labels(failures)", most=CAPS["labels"], more="more labels",
     ))  # fmt: skip
 
 
-def new(found: Found, _: Figures) -> Iterator[Section]:
+def _counts(
+    counts: Counts,
+    frame: pd.DataFrame,
+    caption: str,
+    columns: Mapping[str, str | ReportColumn],
+    code: str,
+    *,
+    most: int,
+    more: str = "more rows",
+) -> tuple[Part, ...]:
+    """A table of the first rows of a frame, by its columns, and the code that makes the frame."""
+    rows = ([row[name] for name in columns] for row in counts.clean.rows(frame.head(most)))
+    left_out = max(len(frame) - most, 0)
+    return table(caption, columns.values(), rows, left_out=left_out, more=more), ReportCode(code=code)
+
+
+def new(found: Found, _: Charts) -> Iterator[Section]:
     """What the earlier failures did not have."""
     comparison = found["comparison"]
     if not comparison or not comparison["new"]:
@@ -233,9 +249,9 @@ def new(found: Found, _: Figures) -> Iterator[Section]:
     ))  # fmt: skip
 
 
-def scope(found: Found, _: Figures) -> Iterator[Section]:
+def scope(found: Found, charts: Charts) -> Iterator[Section]:
     """What was asked for, and what the load did."""
-    facts, trend = found["completeness"], found["trend"]
+    facts, trend = found["completeness"], charts.trend
     parts: list[Part] = []
     if facts["state"] == "unknown":
         parts.append(ReportText(text="The frame has no receipt, so where it comes from is not known."))
@@ -251,23 +267,18 @@ def scope(found: Found, _: Figures) -> Iterator[Section]:
             *(("assumes", text) for text in facts["assumptions"]),
         ]  # fmt: skip
         parts.append(table("What was asked for, and what the load did", ["part", "value"], rows))
-    if trend["fell_back"]:
+    if trend.fell_back:
         text = "without a failure time, counted at creation time, which can be hours earlier."
-        parts.append(ReportText(text=f"{counted(trend['fell_back'], 'failure')} {text}"))
-    if trend["undated"]:
-        text = f"{counted(trend['undated'], 'failure')} without a usable time, in no chart."
+        parts.append(ReportText(text=f"{counted(trend.fell_back, 'failure')} {text}"))
+    if trend.undated:
+        text = f"{counted(trend.undated, 'failure')} without a usable time, in no chart."
         parts.append(ReportText(text=text))
     yield Section(name="scope", title="Scope and completeness", parts=tuple(parts))
 
 
-def code(found: Found, _: Figures) -> Iterator[Section]:
+def code(found: Found, _: Charts) -> Iterator[Section]:
     """How to make the report again."""
     yield Section(name="code", title="The code", parts=(ReportCode(code=found["code"], folded=False),))
-
-
-def _rows(rows: Iterable[Found], *names: str) -> Iterator[list[Any]]:
-    """These values of each row."""
-    return ([row[name] for name in names] for row in rows)
 
 
 def _listed(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The findings of a failure report, as JSON-able values with secrets masked: the source of all its forms.
+"""What the head of a failure report says, as JSON-able values with secrets masked.
 
 ``docs/failure-report.schema.json`` describes them: times are ISO 8601 in UTC, counts integers, shares floats
 of 1, missing values null.
@@ -7,7 +7,9 @@ of 1, missing values null.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from inspect import signature
 from typing import Any, Final
 
@@ -15,11 +17,8 @@ import pandas as pd
 
 from toolkit.analysis import (
     FailureOverview,
-    count_by,
-    count_errors,
+    RecentFailures,
     count_expiring,
-    count_labels,
-    count_states,
     new_and_gone,
     recent_failures,
 )
@@ -30,7 +29,6 @@ from toolkit.analysis.wording import shorten
 from toolkit.filters.failure import FailureFilter
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
-from toolkit.reports.failure_sections import Charts
 
 CAPS: Final = {
     "workflows": 15,
@@ -83,90 +81,72 @@ class Cleaner:
         ]
 
 
-def find(
-    failures: AnyFrame,
-    previous: AnyFrame | None,
-    overview: FailureOverview,
-    *,
-    charts: Charts,
-    markers: Mapping[str, str],
-    retention: timedelta,
-    retention_text: str,
-    now: datetime,
-    clean: Cleaner,
-) -> dict[str, Any]:
-    """All findings of a report."""
-    receipt = receipt_of(failures)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Counts:
+    """The failures of a report as its head and its sections count them."""
+
+    failures: AnyFrame
+    previous: AnyFrame | None
+    overview: FailureOverview
+    retention: timedelta
+    kept: str
+    """The retention in words."""
+    now: datetime
+    clean: Cleaner
+
+    @cached_property
+    def receipt(self) -> Receipt | None:
+        """The receipt of the load."""
+        return receipt_of(self.failures)
+
+    @cached_property
+    def recent(self) -> RecentFailures:
+        """The last hours against those before."""
+        return recent_failures(self.failures, self.now)
+
+    @cached_property
+    def covered(self) -> bool:
+        """Whether all failures of the hours before were kept and loaded."""
+        span = 2 * self.recent.span
+        return _covers(self.receipt, self.now - span) and self.retention >= span
+
+    @cached_property
+    def expiring(self) -> list[dict[str, Any]]:
+        """How many expire when."""
+        return self.clean.rows(count_expiring(self.failures, self.retention, self.now))
+
+    @cached_property
+    def next_expiring(self) -> list[dict[str, Any]]:
+        """The next ones to expire."""
+        return self.clean.rows(next_expiring(self.failures, self.retention, self.now, most=CAPS["expiring"]))
+
+
+def find(counts: Counts) -> dict[str, Any]:
+    """What the head of a report says, and what the load was."""
+    failures, previous, clean = counts.failures, counts.previous, counts.clean
+    overview, recent, receipt = counts.overview, counts.recent, counts.receipt
     for one in (receipt, receipt_of(previous)):
         if one is not None:
-            _chosen(one.scope, now)
-    trend = charts.trend
+            _chosen(one.scope, counts.now)
     worst_share = overview.worst_count / overview.count if overview.count else None
+    soon = {"within 6 hours", "within 24 hours"}
     return {
-        "generated_at": clean.value(now),
         "overview": clean.value(vars(overview) | {"worst_share": worst_share}),
+        "recent": {
+            "hours": int(recent.span.total_seconds() // 3600),
+            "failures": recent.failures,
+            "failures_before": recent.failures_before if counts.covered else None,
+            "workflows": recent.workflows,
+            "workflows_before": recent.workflows_before if counts.covered else None,
+        },
+        "expiry": {
+            "retention": counts.kept,
+            "within_24_hours": sum(row["count"] for row in counts.expiring if row["when"] in soon),
+            "next_hours_left": next((row["hours_left"] for row in counts.next_expiring), None),
+        },
         "completeness": _completeness(receipt, overview, clean),
         "comparison": _comparison(failures, previous, receipt, clean),
-        "trend": {
-            "by": "workflow_url",
-            "step_seconds": int(trend.step.total_seconds()),
-            "starts": [clean.value(start.to_pydatetime()) for start in trend.starts],
-            "groups": [
-                {"name": clean.text(name), "counts": counts.tolist()}
-                for name, counts in zip(trend.groups, trend.counts, strict=True)
-            ],
-            "fell_back": trend.fell_back,
-            "undated": trend.undated,
-        },
-        **_recent(failures, receipt, retention, now, clean),
-        "matrix": {
-            "rows": clean.value(charts.matrix.rows),
-            "columns": clean.value(charts.matrix.columns),
-            "counts": charts.matrix.counts.tolist(),
-        },
-        "calendar": {
-            "tz": charts.calendar.tz,
-            "counts": charts.calendar.counts.tolist(),
-            "undated": charts.calendar.undated,
-        },
-        "by_workflow": _capped(
-            count_by(failures, ["workflow_url", "response_status"]), CAPS["workflows"], clean
-        ),
-        "by_label": _capped(count_labels(failures), CAPS["labels"], clean),
-        **_states(failures, clean),
-        "expiry": {
-            "retention": retention_text,
-            "summary": clean.rows(count_expiring(failures, retention, now)),
-            "step_seconds": int(charts.expiry.step.total_seconds()),
-            "counts": charts.expiry.counts.tolist(),
-            "due": charts.expiry.due,
-            "unknown": charts.expiry.unknown,
-            "next": clean.rows(next_expiring(failures, retention, now, most=CAPS["expiring"])),
-        },
-        "error_texts": _error_texts(failures, previous, clean),
-        "codes": _codes(retention_text, markers),
-        "code": _code(receipt, previous is not None, retention_text, now, clean),
-    }
-
-
-def _recent(
-    failures: AnyFrame, receipt: Receipt | None, retention: timedelta, now: datetime, clean: Cleaner
-) -> dict[str, Any]:
-    """The last hours against those before, and the worst workflows with both."""
-    found = recent_failures(failures, now)
-    covered = _covers(receipt, now - 2 * found.span) and retention >= 2 * found.span
-    rows = _capped(found.by_workflow, CAPS["worst"], clean)
-    for row in rows["rows"]:
-        row["before"] = row["before"] if covered else None
-    return {
-        "recent": {
-            "hours": int(found.span.total_seconds() // 3600),
-            "failures": found.failures,
-            "failures_before": found.failures_before if covered else None,
-            "workflows": found.workflows,
-            "workflows_before": found.workflows_before if covered else None,
-        },
-        "worst_workflows": rows,
+        "code": _code(receipt, previous is not None, counts.kept, counts.now, clean),
     }
 
 
@@ -253,42 +233,6 @@ def _reaches_further(scope: Mapping[str, Any], earlier: Mapping[str, Any]) -> bo
     }:
         return True
     return "until" in earlier or ("since" in earlier and str(scope.get("since", "")) < str(earlier["since"]))
-
-
-def _capped(counts: pd.DataFrame, cap: int, clean: Cleaner) -> dict[str, Any]:
-    return {"rows": clean.rows(counts.head(cap)), "left_out": max(len(counts) - cap, 0)}
-
-
-def _states(failures: AnyFrame, clean: Cleaner) -> dict[str, Any]:
-    """States of failure functions; those without one are counted however many states there are."""
-    found = count_states(failures)
-    none = found["state"].isna()
-    kept = pd.concat([found[~none].head(CAPS["states"]), found[none]])
-    return {"callbacks": clean.rows(kept), "callbacks_left_out": len(found) - len(kept)}
-
-
-def _error_texts(failures: AnyFrame, previous: AnyFrame | None, clean: Cleaner) -> dict[str, Any]:
-    texts = count_errors(failures, clean=clean.redactor.text)
-    known = None if previous is None else set(count_errors(previous, clean=clean.redactor.text)["text"])
-    found = _capped(texts, CAPS["texts"], clean)
-    for row, text in zip(found["rows"], texts["text"], strict=False):
-        row["new"] = None if known is None else text not in known
-    return found
-
-
-def _codes(retention: str, markers: Mapping[str, str]) -> dict[str, str]:
-    named = f", markers={dict(markers)!r}" if markers else ""
-    return {
-        "trend": f'tk.plot_failure_trend(failures, by="workflow_url", top=5{named})',
-        "expiry": f"tk.plot_expiry(failures, {retention!r})\n\ntk.count_expiring(failures, {retention!r})",
-        "matrix": "tk.plot_failure_matrix(failures)",
-        "calendar": "tk.plot_failure_calendar(failures)",
-        "error_texts": "tk.count_errors(failures)",
-        "worst_workflows": "tk.count_workflows(failures)",
-        "by_workflow": 'tk.count_by(failures, ["workflow_url", "response_status"])',
-        "callbacks": "tk.count_states(failures)",
-        "by_label": "tk.count_labels(failures)",
-    }
 
 
 def _chosen(scope: Mapping[str, Any], now: datetime) -> FailureFilter:
