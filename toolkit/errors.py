@@ -237,7 +237,7 @@ class RateLimitError(ResponseError):
     Attributes
     ----------
     limit : int or None
-        Requests a second that the service allows, where it said so.
+        Requests a second that the service allows, where it names a limit.
     """
 
     retriable = True

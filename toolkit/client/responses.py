@@ -292,7 +292,7 @@ def _message(body: bytes) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds of delay that a 429 or 503 asks for, at most 36,500 days; None without a usable header.
+    """Seconds of delay that a 429 or 503 requires, at most 36,500 days; None without a usable header.
 
     ``Retry-After`` as seconds, as a duration such as ``6m5s``, or as an HTTP date, and
     ``Burst-RateLimit-Reset`` in Unix seconds. Dates are compared with the response's own ``Date``, so that a

@@ -380,7 +380,7 @@ def _row_values(row: Mapping[str, Any], field: FilterField) -> list[object]:
 def _value(value: Any) -> Any:
     """A value of a frame, None where it is missing: NaN, NaT and NA are not equal to themselves."""
     try:
-        return value if value == value else None  # noqa: PLR0124 - as said
+        return value if value == value else None  # noqa: PLR0124 - see above
     except TypeError:  # of pandas' NA
         return None
 

@@ -230,7 +230,7 @@ def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: 
         low = min(0.9, float(known["low"].min()))
         axes.set_xlim(low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
         axes.set_ylim(rows[-1] - 0.6, 0.6)
-        notes = [f"({number:,} asked)" for number in known["queries"]]
+        notes = [f"({number:,} queries)" for number in known["queries"]]
         prefix = name_rows(axes, rows, known["name"].tolist(), notes=notes)
         heading(axes, title, colours, prefix=prefix)
         number_axis(axes, axes.xaxis)

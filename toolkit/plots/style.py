@@ -107,7 +107,7 @@ def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
     """Prepared Axes to draw on; without `ax` those of a new figure of pyplot's, which notebooks show.
 
     Plots do not depend on matplotlib's settings, and change none: they are shared by all threads. What
-    artists took from them is set right on leaving. A new figure is closed when drawing raises.
+    artists copied from them is reset on leaving. A new figure is closed when drawing raises.
     """
     if ax is not None:
         prepare(instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure"), theme)

@@ -139,14 +139,14 @@ def failure_report(
     if evidence is not None:
         explained = Explained(evidence, now=now, retention=length, kept=kept).sections()
         sections += [section.masked(clean.value, redactor.code) for section in explained]
-    said = verdict(found, explained_in_words(evidence))
+    sentence = verdict(found, explained_in_words(evidence))
     facts, comparison = found["completeness"], found["comparison"] or {}
     notices = [Notice(text=facts["sentence"], good=facts["state"] == "complete")]
     notices += [Notice(text=comparison["caution"])] if comparison.get("caution") else []
     return FailureReport(
         schema=_SCHEMA,
         title=str(clean.text("Failure report" if title is None else title)),
-        verdict=redactor.text(said),
+        verdict=redactor.text(sentence),
         made_at=clean.value(now),
         notices=tuple(notices),
         numbers=tuple(four_numbers(found)),

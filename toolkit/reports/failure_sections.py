@@ -250,7 +250,7 @@ def new(found: Found, _: Charts) -> Iterator[Section]:
 
 
 def scope(found: Found, charts: Charts) -> Iterator[Section]:
-    """What was asked for, and what the load did."""
+    """What was requested, and what the load did."""
     facts, trend = found["completeness"], charts.trend
     parts: list[Part] = []
     if facts["state"] == "unknown":
@@ -266,7 +266,7 @@ def scope(found: Found, charts: Charts) -> Iterator[Section]:
             ("read", f"{time_text(read_time(facts['read_at']))}; {work}; {short_number(facts['bytes'])}B"),
             *(("assumes", text) for text in facts["assumptions"]),
         ]  # fmt: skip
-        parts.append(table("What was asked for, and what the load did", ["part", "value"], rows))
+        parts.append(table("What was requested, and what the load did", ["part", "value"], rows))
     if trend.fell_back:
         text = "without a failure time, counted at creation time, which can be hours earlier."
         parts.append(ReportText(text=f"{counted(trend.fell_back, 'failure')} {text}"))

@@ -213,15 +213,13 @@ def _comparison(
 
 def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
     if receipt is None or earlier is None:
-        return "One of the two frames has no receipt, so an id that is said to be new or gone may not be."
+        return "One of the two frames has no receipt, so an id shown as new or gone may not be."
     if receipt.source != earlier.source:
         return f"The previous frame is from another source ({earlier.source})."
     if not (receipt.complete and earlier.complete):
-        return "One of the two loads was not complete, so an id that is said to be new or gone may not be."
+        return "One of the two loads was not complete, so an id shown as new or gone may not be."
     if _reaches_further(receipt.scope, earlier.scope):
-        return (
-            "The two loads asked for different entries, so an id that is said to be new or gone may not be."
-        )
+        return "The two loads requested different entries, so an id shown as new or gone may not be."
     return None
 
 

@@ -91,7 +91,7 @@ class Report:
         Returns
         -------
         pathlib.Path
-            Where it lies.
+            The path of the file.
 
         Raises
         ------

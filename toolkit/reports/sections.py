@@ -28,8 +28,8 @@ NUMBERS: Final = frozenset({"number", "digits", "percent", "hours"})
 class ReportColumn:
     """A column of a table: its heading, what it holds, and how a missing value is shown.
 
-    What is `beneath` stands under the first column where there is room for small print, after its name where
-    it is `named`.
+    What is `beneath` is shown in small print under the first column, where there is space, after its name
+    where it is `named`.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ReportColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportTable:
-    """Rows under a caption; how many more there are; whether a page shows them only when asked to."""
+    """Rows under a caption; how many more there are; whether a page folds them away."""
 
     caption: str
     columns: tuple[ReportColumn, ...]
@@ -67,7 +67,7 @@ class ReportTable:
     left_out: int = 0
     more: str = "more rows"
     folded: bool = False
-    half: bool = False  # beside another one, where there is room
+    half: bool = False  # beside another one, where there is space
 
     def to_dict(self) -> dict[str, Any]:
         """The table as JSON-able values."""
@@ -92,7 +92,7 @@ class ReportList:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportCode:
-    """Python to run, or to read; a page shows it only when asked to, but for what is there to be copied."""
+    """Python to run, or to read; a page folds it away, unless it is there to be copied."""
 
     code: str
     folded: bool = True

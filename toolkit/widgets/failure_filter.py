@@ -212,7 +212,9 @@ class FailureFilterWidget(SourcePanel):
     def matching(self) -> str:
         """How many of the failures known here match, as a sentence; no network is used."""
         if self._known is None:
-            return "No failures are loaded yet: Count asks the service, Fill choices reads the newest ones."
+            return (
+                "No failures are loaded yet: Count queries the service, Fill choices reads the newest ones."
+            )
         try:
             found = int(match_failures(self._known, self.value).sum())
         except InputError as error:

@@ -112,7 +112,7 @@ def _drop_messages(tx: QueueWrite, run_id: str, state: EventState) -> None:
 def start_again(tx: QueueWrite, failed: Message, *, from_failed_step: bool) -> dict[str, Any]:
     """Start a new run from a failed one: after its finished steps, or from the beginning.
 
-    A resumed run also gets the other pending deliveries and waits of the failed one (parallel steps), unless
+    A resumed run also gets the pending deliveries and waiters of the failed one (parallel steps), unless
     its endpoint has posted the result already.
     """
     run_id = new_id("wfr")

@@ -225,7 +225,7 @@ class _FieldColumn:
 
 
 def enlarged(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """The array with room for at least so many rows: the same, or one at least twice as large."""
+    """The array, or a copy at least twice as large, with space for at least so many rows."""
     if rows <= len(array):
         return array
     larger = np.empty((max(rows, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)

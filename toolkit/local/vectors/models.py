@@ -95,7 +95,7 @@ class Models(NamedTuple):
 
 
 class HashingModel:
-    """Words and their three-letter pieces, hashed into dimensions with a sign, to vectors of length 1.
+    """Words and their trigrams, hashed into dimensions with a sign, to vectors of length 1.
 
     Compares spelling, not meaning: "timeout" is near "timeouts", not "too slow". The same text has the
     same vector on every machine and in every version.
@@ -207,7 +207,7 @@ def _load(group: str, name: str, kind: str) -> Any:
 
 
 def _features(word: str) -> list[str]:
-    """A word, and its pieces of three letters."""
+    """A word, and its trigrams."""
     framed = f"<{word[:_LONGEST_WORD]}>"
     return [f"w{word}", *(f"p{framed[start : start + _GRAM]}" for start in range(len(framed) - _GRAM + 1))]
 

@@ -36,7 +36,7 @@ class NamespaceRows:
         self._columns = FieldColumns()
 
     def reserve(self, rows: int) -> None:
-        """Make room for so many rows."""
+        """Allocate memory for so many rows."""
         self._matrix = enlarged(self._matrix, rows)
         self._norms = enlarged(self._norms, rows)
         self._sequence = enlarged(self._sequence, rows)

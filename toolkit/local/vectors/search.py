@@ -256,7 +256,7 @@ Ranking = list[tuple[str, float]]
 """Ids and scores, best first."""
 
 DEPTH: Final = 1000
-"""Results of each side that are fused, or as many as are asked for when that is more.
+"""Results of each side that are fused, or `top_k` where that is more.
 
 Independent of `top_k`, so that the first hits do not depend on the number of hits.
 """
@@ -267,7 +267,7 @@ _ROUNDING: Final = 1e-12
 
 
 def with_vectors(queries: Sequence[IndexQuery], spec: IndexSpec, models: Models) -> list[IndexQuery]:
-    """The queries with vectors in place of text: on a hybrid index those that a query's mode asks for."""
+    """The queries with vectors in place of text: on a hybrid index those of the query's mode."""
     hybrid = spec.kind == "hybrid"
     of_text = [(query, query.question) for query in queries if isinstance(query.question, str)]
     for_dense = [text for query, text in of_text if not (hybrid and query.mode == "SPARSE")]

@@ -225,7 +225,7 @@ class VectorIndex:
         return (str(rest[0].sequence) if rest else ""), rows[: page.limit]
 
     def fetch(self, body: FetchVectors, *, namespace: str = "") -> list[IndexRow | None]:
-        """The rows asked for: by ids with None where there is none, or by prefix, at most 1000."""
+        """The rows requested: by ids with None where there is none, or by prefix, at most 1000."""
         if (body.ids is None) == (not body.prefix):
             got = "both ids and prefix" if body.prefix else "neither ids nor prefix"
             raise invalid("fetch", got, "exactly one of them")
