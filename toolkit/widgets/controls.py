@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
+from os.path import commonprefix
 from threading import RLock
 from typing import Any, Final
 from uuid import uuid4
@@ -416,11 +417,7 @@ def shared_start(names: Iterable[str]) -> str:
     ('https://shop.example/a/', '')
     """
     several = list(names)
-    if len(several) < 2:  # noqa: PLR2004 - one name is all shared
-        return ""
-    first, last = min(several), max(several)  # the common prefix of these two is that of all
-    end = next((index for index, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    shared = first[:end]
+    shared = commonprefix(several) if len(several) > 1 else ""  # noqa: RUF071 - cut at a slash below
     return shared[: shared.rfind("/") + 1] if "://" in shared else ""
 
 

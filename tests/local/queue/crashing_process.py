@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.intake import accept
 from toolkit.local.queue.messages import Attempt, DestinationResponse, Sent, decode_message
 from toolkit.local.queue.outcomes import record_outcome
 from toolkit.local.queue.publishing import read_publish
 from toolkit.local.queue.state import Store
+from toolkit.local.queue.steps import accept
 
 URL = "http://127.0.0.1:9/a"
 NOW = 1_800_000_000_000

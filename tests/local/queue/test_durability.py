@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.intake import accept
 from toolkit.local.queue.publishing import read_publish
 from toolkit.local.queue.state import Store
+from toolkit.local.queue.steps import accept
 
 CRASHING = Path(__file__).with_name("crashing_process.py")
 SOAK = Path(__file__).parents[2] / "soak" / "soak.py"

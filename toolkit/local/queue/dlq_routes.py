@@ -18,12 +18,12 @@ from toolkit.local.operations import Endpoint, Operation, Query
 from toolkit.local.queue import dlq
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.dlq import DlqQuery, MessageDlqQuery
-from toolkit.local.queue.intake import again, enqueue
 from toolkit.local.queue.listing import Position, TextOrTexts, conditions, with_ids
 from toolkit.local.queue.messages import DlqEntry, Message, decode_message
 from toolkit.local.queue.outcomes import report_failure_again
 from toolkit.local.queue.runs import start_again
 from toolkit.local.queue.scheduler import Queue
+from toolkit.local.queue.steps import again, enqueue
 
 Action: TypeAlias = Callable[[QueueWrite, sqlite3.Row, Queue], dict[str, Any]]
 """Acts on an entry; returns its item of the response."""

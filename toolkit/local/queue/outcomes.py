@@ -22,7 +22,6 @@ from toolkit.errors import InputError
 from toolkit.local.api import ApiError
 from toolkit.local.queue import dlq, runs
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.intake import enqueue, first_delay, record
 from toolkit.local.queue.messages import (
     Attempt,
     DestinationResponse,
@@ -33,7 +32,7 @@ from toolkit.local.queue.messages import (
     new_id,
 )
 from toolkit.local.queue.publishing import RetryDelay
-from toolkit.local.queue.steps import first_message
+from toolkit.local.queue.steps import enqueue, first_delay, first_message, record
 from toolkit.times import DAY_MS, delay_ms
 
 NON_RETRYABLE: Final = 489

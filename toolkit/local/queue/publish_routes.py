@@ -25,7 +25,6 @@ from toolkit.local.api import (
 from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
 from toolkit.local.queue import dlq
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.intake import PublishedMessage, accept, record
 from toolkit.local.queue.listing import (
     FlowKey,
     Span,
@@ -39,6 +38,7 @@ from toolkit.local.queue.listing import (
 from toolkit.local.queue.messages import PendingMessage, decode_message, message_entry, new_id
 from toolkit.local.queue.publishing import PREFIXES, PUBLISH_HEADERS, Publish, read_publish
 from toolkit.local.queue.scheduler import Queue
+from toolkit.local.queue.steps import PublishedMessage, accept, record
 
 _ENCODED_SCHEME: Final = re.compile(r"https?%3a", re.IGNORECASE)
 

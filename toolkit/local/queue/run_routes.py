@@ -17,7 +17,6 @@ from toolkit.local.api import ApiError, read_as, read_body, read_json
 from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
 from toolkit.local.queue import runs, steps, waiting
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.intake import PublishedMessage
 from toolkit.local.queue.listing import (
     FlowKey,
     ListQuery,
@@ -35,6 +34,7 @@ from toolkit.local.queue.publish_routes import Canceled, caller, header_pairs
 from toolkit.local.queue.publishing import read_publish
 from toolkit.local.queue.runs import RestartedRun, RunEntry
 from toolkit.local.queue.scheduler import Queue
+from toolkit.local.queue.steps import PublishedMessage
 from toolkit.local.queue.waiting import Notified, Waiter, WaitRequest
 
 RunLabels: TypeAlias = Annotated[Texts, sql(any_label("labels"))]

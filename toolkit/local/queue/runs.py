@@ -19,9 +19,9 @@ import msgspec
 from toolkit.local.api import ApiError
 from toolkit.local.queue import dlq, steps
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.intake import EventState, again, enqueue, record
 from toolkit.local.queue.listing import Condition, where
 from toolkit.local.queue.messages import Message, Settings, decode_message, new_id
+from toolkit.local.queue.steps import EventState, again, enqueue, record
 
 
 class RunEntry(TypedDict, total=False):

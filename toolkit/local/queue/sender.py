@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import hmac
 import ipaddress
 import json
 import re
@@ -20,6 +19,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import h11
+import jwt
 
 from toolkit.local.api import ApiError
 from toolkit.local.queue.http_client import ConnectionPool, Target, Unreachable
@@ -210,11 +210,4 @@ def sign(key: str, *, url: str, body: bytes, now_ms: int) -> str:
         "jti": f"jwt_{secrets.token_hex(11)}",
         "body": base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode(),
     }
-    signed = (
-        f"{_part(json.dumps({'alg': 'HS256', 'typ': 'JWT'}).encode())}.{_part(json.dumps(claims).encode())}"
-    )
-    return f"{signed}.{_part(hmac.digest(key.encode(), signed.encode(), 'sha256'))}"
-
-
-def _part(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return jwt.encode(claims, key, algorithm="HS256")

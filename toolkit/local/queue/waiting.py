@@ -17,9 +17,9 @@ import msgspec
 from toolkit.local.api import ApiError
 from toolkit.local.queue import steps
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.intake import PublishedMessage, again, enqueue, record
 from toolkit.local.queue.messages import Message, Waiting, decode_message, header_lists, new_id
 from toolkit.local.queue.publishing import MAX_WAIT_MS, Publish
+from toolkit.local.queue.steps import PublishedMessage, again, enqueue, record
 from toolkit.times import duration_ms
 
 DEFAULT_WAIT: Final = "7d"
