@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.analysis.stored_groups import stored_counts
+from toolkit.analysis.counts import stored_counts
 from toolkit.snapshots.manifest import read_manifest, write_manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.tables.frames import to_frame

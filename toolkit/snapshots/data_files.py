@@ -79,8 +79,6 @@ _RENAMED: Final = {
     "response_body_bytes": ("response_body_base64",),
     "source_body_bytes": ("source_body_base64",),
 }
-_ADDED: Final = frozenset({"body_truncated", "source_body_truncated", SIGNATURE})
-"""Columns of callbacks and stored failures that older versions do not have: they are null there."""
 _BODIES: Final = ("body", "response_body", "source_body")
 
 
@@ -378,7 +376,9 @@ def current_names(names: Iterable[str]) -> list[str]:
     ['body', 'body_base64']
     """
     found = [new for name in names for new in _RENAMED.get(name, (name,))]
-    known = (list(table.names) for table in TABLES if set(table.names) == {*found, *_ADDED & {*table.names}})
+    known = (
+        list(table.names) for table in TABLES if set(table.names) == {*found, *schemas.ADDED & {*table.names}}
+    )
     return next(known, found)
 
 

@@ -157,6 +157,9 @@ CALLBACKS: Final = _schema(CALLBACK_COLUMNS)
 """One row a callback request. `kind` is "callback" or "failure"; `received_at` and `verified` are null
 for bodies that were not received by a `CallbackReceiver`."""
 
+ADDED: Final = frozenset({"body_truncated", "source_body_truncated", "signature"})
+"""Columns that snapshots of older versions do not have, where they are null: every new one is among them."""
+
 _ALL: Final = (*FAILURE_COLUMNS, *RUN_COLUMNS, *CALLBACK_COLUMNS)
 JSON_COLUMNS: Final = frozenset(
     {"metadata", *(c.name for c in _ALL if c.kind in (Kind.HEADERS, Kind.LABELS, Kind.JSON))}
