@@ -90,6 +90,12 @@ from toolkit.plots.hit_scores import plot_score_distribution as plot_score_distr
 from toolkit.plots.vector_points import plot_vector_norms as plot_vector_norms
 from toolkit.receipt import Receipt as Receipt
 from toolkit.receipt import receipt as receipt
+from toolkit.redrive.ledger import redrive_history as redrive_history
+from toolkit.redrive.plan import RedrivePlan as RedrivePlan
+from toolkit.redrive.planning import plan_redrive as plan_redrive
+from toolkit.redrive.results import RedriveResult as RedriveResult
+from toolkit.redrive.results import redrive_status as redrive_status
+from toolkit.redrive.running import run_redrive as run_redrive
 from toolkit.reports import FailureReport as FailureReport
 from toolkit.reports import IndexReport as IndexReport
 from toolkit.reports import failure_report as failure_report

@@ -29,6 +29,7 @@ What was being done, what was got, what was expected, and what to do next::
     │   ├── SnapshotLockedError    another writer holds it
     │   ├── SnapshotConflictError  another writer changed it meanwhile
     │   └── SnapshotBindingError   it belongs to another service, index or filter
+    ├── LedgerLockedError          another process runs a plan with this ledger
     └── LocalServiceError          the embedded service did not start, or ended
 
 `IncompleteLoadWarning` is a warning: entries changed while they were read, and the result's receipt says why
@@ -301,6 +302,10 @@ class SnapshotConflictError(SnapshotError):
 
 class SnapshotBindingError(SnapshotError):
     """The snapshot belongs to another service, index or filter."""
+
+
+class LedgerLockedError(ToolkitError):
+    """Another process runs a plan with the ledger of redrives."""
 
 
 class LocalServiceError(ToolkitError):

@@ -7,12 +7,14 @@ written to or trusted.
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import stat
 import sys
 from pathlib import Path
-from typing import Final, Literal
+from typing import BinaryIO, Final, Literal
 
+_LOCKED_BYTE: Final = 1 << 30  # on Windows nobody can read it: not one of those that a lock file holds
 _APPLICATION: Final = "workflow-vector-toolkit"
 
 
@@ -64,3 +66,24 @@ def _check(handle: int, name: str) -> None:
         raise OSError(errno.EPERM, "another user's file", name)
     if stat.S_IMODE(state.st_mode) & 0o077 and hasattr(os, "fchmod"):
         os.fchmod(handle, 0o600)
+
+
+def hold(file: BinaryIO) -> bool:
+    """Lock a file until it is closed; False when another process holds it."""
+    try:
+        import fcntl  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        windows = importlib.import_module("msvcrt")
+        file.seek(_LOCKED_BYTE)
+        try:
+            windows.locking(file.fileno(), windows.LK_NBLCK, 1)
+        except OSError:
+            return False
+        finally:
+            file.seek(0)
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -60,14 +60,16 @@ def list_page(
     return transport.fetch(request, failures_page)
 
 
-def list_runs_page(transport: Transport, *, cursor: str | None, count: int = PAGE_LIMIT) -> Page:
-    """One page of the run log."""
+def list_runs_page(
+    transport: Transport, *, cursor: str | None, count: int = PAGE_LIMIT, run_id: str | None = None
+) -> Page:
+    """One page of the run log, or what it has of one run."""
     after = (("cursor", cursor),) if cursor else ()
     request = Request(
         doing="listing workflow runs",
         method="GET",
         path="/v2/workflows/logs",
-        query=(("count", str(count)), *after),
+        query=(("count", str(count)), *after, *((("workflowRunId", run_id),) if run_id else ())),
     )
     return transport.fetch(request, runs_page)
 
@@ -246,13 +248,7 @@ def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = Fal
     _, ids = _confirmed(dlq_id, confirm=confirm, verb="running the failure functions of", name="dlq_id")
 
     def run(transport: Transport, checked: str) -> str:
-        request = Request(
-            doing=f"running the failure function of {checked!r} again",
-            method="POST",
-            path=_path("workflows", "callback", checked),
-            repeatable=False,
-        )
-        transport.send(request)
+        call_failure_function(transport, checked)
         return ""
 
     _each(service, ids, run)
@@ -267,16 +263,37 @@ def _run_again(
     endpoint_of(service, "queue")
     _, ids = _confirmed(dlq_ids, confirm=confirm, verb=f"{how.rstrip('e')}ing")
 
-    def run(transport: Transport, dlq_id: str) -> str:
-        request = Request(
-            doing=f"requesting to {how} {dlq_id!r}",
-            method="POST",
-            path=_path("workflows", how, dlq_id),
-            repeatable=False,
-        )
-        return a_text(request, "workflowRunId", small(request, transport.send(request)), required=True)
+    return _each(service, ids, lambda transport, dlq_id: start_again(transport, dlq_id, how))
 
-    return _each(service, ids, run)
+
+def start_again(
+    transport: Transport,
+    dlq_id: str,
+    how: Literal["resume", "restart"],
+    headers: tuple[tuple[str, str], ...] = (),
+) -> str:
+    """Resume or restart one run, never repeated; returns the id of the new one."""
+    request = Request(
+        doing=f"requesting to {how} {dlq_id!r}",
+        method="POST",
+        path=_path("workflows", how, dlq_id),
+        headers=headers,
+        repeatable=False,
+    )
+    return a_text(request, "workflowRunId", small(request, transport.send(request)), required=True)
+
+
+def call_failure_function(transport: Transport, dlq_id: str) -> None:
+    """Run the failure function of one entry again; never repeated."""
+    doing = f"running the failure function of {dlq_id!r} again"
+    path = _path("workflows", "callback", dlq_id)
+    transport.send(Request(doing=doing, method="POST", path=path, repeatable=False))
+
+
+def delete_entry(transport: Transport, dlq_id: str) -> None:
+    """Delete one entry; never repeated."""
+    path = _path("workflows", dlq_id)
+    transport.send(Request(doing=f"deleting {dlq_id!r}", method="DELETE", path=path, repeatable=False))
 
 
 def _each(service: Service, ids: list[str], run: Callable[[Transport, str], str]) -> dict[str, str]:

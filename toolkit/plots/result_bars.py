@@ -20,8 +20,10 @@ from toolkit.analysis.wording import counted, percent, short_number
 from toolkit.plots.axis import heading, label_axis, legend, name_above, name_rows, number_axis, rows_that_fit
 from toolkit.plots.failure_bars import draw_rows
 from toolkit.plots.plot_text import say, without_prefix
+from toolkit.plots.redrive_outcomes import draw_outcomes
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 from toolkit.redaction import Redactor
+from toolkit.redrive.results import RedriveResult
 
 _CONDITIONS: Final = 6
 _LINES: Final = 1.9  # of a row and its name
@@ -42,6 +44,8 @@ def plot_result(result: Plotted, *, ax: Axes | None, theme: ThemeName) -> Axes:
                 return _explanation(result, axes, colours)
             case FailureComparison():
                 return _comparison(result, axes, colours)
+            case RedriveResult():
+                return draw_outcomes(result, axes, colours)
         raise NotImplementedError(type(result).__name__)
 
 

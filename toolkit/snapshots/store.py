@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import importlib
 import os
 import secrets
 import stat
@@ -22,10 +21,10 @@ from pyarrow.fs import FileSystem, LocalFileSystem
 
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, SnapshotLockedError
 from toolkit.loading.memory import available_memory, check_memory
+from toolkit.private_files import hold
 
 LOCK: Final = ".lock"
 _HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
-_LOCKED_BYTE: Final = 1 << 30  # on Windows nobody can read it: not one of those that name the writer
 _DRAFT: Final = ".tmp"
 _BLOCK: Final = 1 << 20
 _LONGEST_LOCK: Final = 20  # bytes: a lock holds the number of a process
@@ -297,7 +296,7 @@ class SnapshotStore:
         self._step("lock")
         descriptor = self._descriptor(LOCK, os.O_RDWR | os.O_CREAT)
         with os.fdopen(descriptor, "r+b") as file:
-            acquired = _lock(file)
+            acquired = hold(file)
             content = file.read(_LONGEST_LOCK)
             process = content.decode("ascii", "replace").strip()
             if not acquired:
@@ -384,27 +383,6 @@ class SnapshotStore:
                 got=f"{type(error).__name__}: {error.strerror or error}",
                 next_step=self._next_step,
             ) from error
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Whether this process holds the file from now on, until it is closed."""
-    try:
-        import fcntl  # noqa: PLC0415 - not on Windows
-    except ImportError:
-        windows = importlib.import_module("msvcrt")
-        file.seek(_LOCKED_BYTE)
-        try:
-            windows.locking(file.fileno(), windows.LK_NBLCK, 1)
-        except OSError:
-            return False
-        finally:
-            file.seek(0)
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _sync(path: Path) -> None:

@@ -289,6 +289,36 @@ def test_restart_begins_anew(service: Service, server: Server) -> None:
     assert service.dlq("workflows/dlq") == []
 
 
+@pytest.mark.parametrize("action", ["resume", "restart"])
+def test_a_run_is_started_again_as_requested(service: Service, server: Server, action: str) -> None:
+    """Under the id, with the retries, labels and flow control of the request; that id once only."""
+    app, entry = failing_run(service, server)
+    headers = {
+        "Service-Workflow-RunId": "wfr_again",
+        "Service-Retries": "0",
+        "Service-Label": "second",
+        "Service-Flow-Control-Key": "few",
+        "Service-Flow-Control-Value": "parallelism=1",
+    }
+    path = f"/v2/workflows/dlq/{action}"
+    assert service.http.post(f"{path}/{entry['dlqId']}", headers=headers).json()["workflowRunId"] == "wfr_again"
+    again = service.wait(lambda: service.dlq("workflows/dlq", workflowRunId="wfr_again"))[0]
+    assert (again["maxRetries"], again["labels"], again["flowControlKey"]) == (0, ["second"], "few")
+    assert run_of(service, "wfr_again")["labels"] == ["second"]
+    refused = service.http.post(f"{path}/{again['dlqId']}", headers=headers)
+    assert (refused.status_code, "wfr_again" in refused.text) == (409, True)
+    assert service.dlq("workflows/dlq") == [again]
+
+
+def test_settings_of_a_restart_are_checked(service: Service, server: Server) -> None:
+    """A header that is not understood is an error, and the entry stays."""
+    _, entry = failing_run(service, server)
+    path = f"/v2/workflows/dlq/restart/{entry['dlqId']}"
+    response = service.http.post(path, headers={"Service-Retries": "many"})
+    assert (response.status_code, "service-retries" in response.text.lower()) == (400, True)
+    assert service.dlq("workflows/dlq") == [entry]
+
+
 def test_resumed_runs_can_fail_again(service: Service, server: Server) -> None:
     """A resumed run that fails has its own DLQ entry, under its own id."""
     app, entry = failing_run(service, server)

@@ -19,14 +19,16 @@ from toolkit.local.queue import dlq
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.dlq import DlqQuery, MessageDlqQuery
 from toolkit.local.queue.listing import Position, TextOrTexts, conditions, with_ids
-from toolkit.local.queue.messages import DlqEntry, Message, decode_message
+from toolkit.local.queue.messages import DlqEntry, Message, Settings, decode_message
 from toolkit.local.queue.outcomes import report_failure_again
+from toolkit.local.queue.publish_routes import header_pairs
+from toolkit.local.queue.publishing import PUBLISH_HEADERS, read_publish
 from toolkit.local.queue.runs import start_again
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.steps import again, enqueue
 
-Action: TypeAlias = Callable[[QueueWrite, sqlite3.Row, Queue], dict[str, Any]]
-"""Acts on an entry; returns its item of the response."""
+Action: TypeAlias = Callable[[QueueWrite, sqlite3.Row, Queue, Settings], dict[str, Any]]
+"""Acts on an entry, with the settings that the request's headers give; returns its item of the response."""
 
 
 class DlqIds(msgspec.Struct, rename="camel"):
@@ -90,6 +92,8 @@ class DeadLetters:
         entry = f"{path}/{{dlq_id}}"
         several = partial(Operation, query=query, body=DlqIds, body_required=False)
         one = partial(Operation, errors=(404,))
+        changed = {name: PUBLISH_HEADERS[name] for name in _CHANGES} if self._workflow else {}
+        run_id = {"Service-Workflow-RunId": "The id of the new run."} if self._workflow else {}
         listed, removed = (
             "A page of entries, newest first.",
             "Remove entries by ids or filters, at most `count`.",
@@ -107,8 +111,17 @@ class DeadLetters:
             each = self._each(action, lambda entries: {done: entries})
             many = f"{summary} By ids or filters, at most `count` of them."
             operations += [
-                several("POST", route, f"{name}Many", many, each, started, errors=(404,)),
-                one("POST", f"{route}/{{dlq_id}}", name, f"{summary} This one alone.", act, dict[str, Any]),
+                several("POST", route, f"{name}Many", many, each, started, errors=(404,), headers=changed),
+                one(
+                    "POST",
+                    f"{route}/{{dlq_id}}",
+                    name,
+                    f"{summary} This one alone.",
+                    act,
+                    dict[str, Any],
+                    errors=(404, 409),
+                    headers=changed | run_id,
+                ),
             ]
         return operations
 
@@ -127,8 +140,10 @@ class DeadLetters:
         """Do something with one entry."""
 
         async def endpoint(request: Request, _: Query) -> Response:
+            requested = _requested(request)
+
             def work(tx: QueueWrite) -> dict[str, Any]:
-                return action(tx, self._find_one(tx, request.path_params["dlq_id"]), self._queue)
+                return action(tx, self._find_one(tx, request.path_params["dlq_id"]), self._queue, requested)
 
             return shown(await self._queue.write(work))
 
@@ -139,12 +154,13 @@ class DeadLetters:
 
         async def endpoint(request: Request, query: DlqQuery) -> Response:
             query = await with_ids(request, query, DlqIds)
+            requested = msgspec.structs.replace(_requested(request), workflow=None)
             if not conditions(query):
                 raise invalid("no entries are selected", "neither dlqIds nor a filter", "one of them")
 
             def work(tx: QueueWrite) -> tuple[list[dict[str, Any]], Position | None]:
                 rows, last = self._find(tx, query)
-                return [action(tx, row, self._queue) for row in rows], last
+                return [action(tx, row, self._queue, requested) for row in rows], last
 
             done, last = await self._queue.write(work)
             cursor = self._queue.store.cursors.make(self._listing, last)
@@ -166,21 +182,29 @@ class DeadLetters:
         return rows[0]
 
 
-def _delete(tx: QueueWrite, row: sqlite3.Row, _: Queue) -> dict[str, Any]:
+def _requested(request: Request) -> Settings:
+    """The settings that a request's headers give."""
+    return read_publish("http://localhost/", header_pairs(request), b"").settings
+
+
+def _delete(tx: QueueWrite, row: sqlite3.Row, _: Queue, __: Settings) -> dict[str, Any]:
     dlq.delete(tx, row)
     return {}
 
 
-def _start_again(tx: QueueWrite, row: sqlite3.Row, queue: Queue, *, from_failed_step: bool) -> dict[str, Any]:
+def _start_again(
+    tx: QueueWrite, row: sqlite3.Row, queue: Queue, requested: Settings, *, from_failed_step: bool
+) -> dict[str, Any]:
     dlq.delete(tx, row)
-    return start_again(tx, _message(row, queue), from_failed_step=from_failed_step)
+    failed = _message(row, queue)
+    return start_again(tx, failed, from_failed_step=from_failed_step, requested=requested)
 
 
-def _call_failure_function(tx: QueueWrite, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
+def _call_failure_function(tx: QueueWrite, row: sqlite3.Row, queue: Queue, _: Settings) -> dict[str, Any]:
     return report_failure_again(tx, _message(row, queue), row)
 
 
-def _retry(tx: QueueWrite, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
+def _retry(tx: QueueWrite, row: sqlite3.Row, queue: Queue, _: Settings) -> dict[str, Any]:
     message = again(tx, _message(row, queue))
     enqueue(tx, message)
     dlq.delete(tx, row)
@@ -193,6 +217,10 @@ def _message(row: sqlite3.Row, queue: Queue) -> Message:
     return dlq.message_of_entry(json.loads(row["entry"]), queue.prefix)
 
 
+_CHANGES: Final = tuple(
+    f"Service-{name}"
+    for name in ("Retries", "Retry-Delay", "Label", "Flow-Control-Key", "Flow-Control-Value")
+)
 _resume = partial(_start_again, from_failed_step=True)
 _restart = partial(_start_again, from_failed_step=False)
 _RUN_ACTIONS: Final = (

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Literal, Required, TypedDict
 
 import msgspec
@@ -109,14 +110,20 @@ def _drop_messages(tx: QueueWrite, run_id: str, state: EventState) -> None:
     tx.execute("DELETE FROM notifications WHERE run_id = ?", run_id)
 
 
-def start_again(tx: QueueWrite, failed: Message, *, from_failed_step: bool) -> dict[str, Any]:
+def start_again(
+    tx: QueueWrite, failed: Message, *, from_failed_step: bool, requested: Settings
+) -> dict[str, Any]:
     """Start a new run from a failed one: after its finished steps, or from the beginning.
 
     A resumed run also gets the pending deliveries and waiters of the failed one (parallel steps), unless
-    its endpoint has posted the result already.
+    its endpoint has posted the result already. What `requested` says replaces the failed run's settings: the
+    id, retries, labels and flow control.
     """
-    run_id = new_id("wfr")
-    first = steps.start_run(tx, _for_run(tx, steps.first_message(tx, failed.run_id) or failed, run_id))
+    run_id = requested.workflow.run_id if requested.workflow else new_id("wfr")
+    if tx.first("SELECT 1 FROM runs WHERE id = ?", run_id) is not None:
+        raise ApiError(409, f"run {run_id[:80]!r} exists already; expected the id of a new run")
+    for_run = partial(_as_requested, requested, run_id)
+    first = steps.start_run(tx, for_run(tx, steps.first_message(tx, failed.run_id) or failed))
     parked = tx.rows("SELECT spec, due_at FROM parked WHERE run_id = ? ORDER BY rowid", failed.run_id)
     tx.execute("DELETE FROM parked WHERE run_id = ?", failed.run_id)
     if not from_failed_step or failed.step == 0:
@@ -130,15 +137,20 @@ def start_again(tx: QueueWrite, failed: Message, *, from_failed_step: bool) -> d
         if not steps.has_result(tx, message)
     ]
     for message, due_at in left or [(failed, tx.now_ms)]:
-        enqueue(tx, msgspec.structs.replace(_for_run(tx, message, run_id), not_before=due_at))
+        enqueue(tx, msgspec.structs.replace(for_run(tx, message), not_before=due_at))
     return {"workflowRunId": run_id, "workflowCreatedAt": tx.now_ms}
 
 
-def _for_run(tx: QueueWrite, message: Message, run_id: str) -> Message:
-    """The message as one of another run, due now."""
+def _as_requested(requested: Settings, run_id: str, tx: QueueWrite, message: Message) -> Message:
+    """The message as one of another run with other settings, due now."""
+    given = {
+        name: value
+        for name in ("retries", "retry_delay", "labels", "flow_key", "flow")
+        if (value := getattr(requested, name)) not in (None, ())
+    }
     return msgspec.structs.replace(
         again(tx, message),
-        settings=_in_run(message.settings, run_id),
+        settings=msgspec.structs.replace(_in_run(message.settings, run_id), **given),
         callback=message.callback and _in_run(message.callback, run_id),
         failure_callback=message.failure_callback and _in_run(message.failure_callback, run_id),
     )

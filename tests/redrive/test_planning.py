@@ -1,0 +1,173 @@
+"""A plan is a value of exact entries: what is done with each, why, and what is left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.errors import InputError
+
+URL = "https://shop.example.com/flows"
+
+
+def failures(*rows: dict[str, object]) -> pd.DataFrame:
+    """Failures with the columns that a plan reads; what is not given is like a bug of ``/pay``."""
+    usual = {
+        "workflow_url": f"{URL}/pay",
+        "failed_at": pd.Timestamp("2026-11-20", tz="UTC"),
+        "response_status": 500,
+        "response_body": '{"error": "TypeError: total is not a function"}',
+        "response_body_base64": None,
+        "failure_function_state": None,
+        "failure_callback": None,
+        "body": '[{"n": 1}]',
+    }
+    made = [{**usual, "dlq_id": f"d{n}", "workflow_run_id": f"wfr_{n}", **row} for n, row in enumerate(rows)]
+    frame = pd.DataFrame(made)
+    frame["created_at"] = frame["failed_at"] - pd.Timedelta("1min")
+    texts = ["response_body", "response_body_base64", "failure_function_state", "failure_callback", "body"]
+    return frame.astype(dict.fromkeys(texts, "str") | {"response_status": "Int64"})
+
+
+def decisions(plan: tk.RedrivePlan) -> dict[str, tuple[str, str]]:
+    """Action and reason of each entry."""
+    rows = plan.frame[["dlq_id", "action", "reason"]].itertuples(index=False)
+    return {dlq_id: (action, reason) for dlq_id, action, reason in rows}
+
+
+def test_everything_is_resumed_but_what_would_fail_again() -> None:
+    """Poison input, contract drift, masked and truncated bodies are left, and each says why."""
+    frame = failures(
+        {},
+        {"response_status": 422, "response_body": '{"error": "ValidationError: amount must be a number"}'},
+        {"body": '[{"token": "REDACTED:0f"}]'},
+        {"body": '[{"n": 1}, {"bo'},
+        {"body": "plain text ["},
+    )
+    plan = tk.plan_redrive(frame)
+    actions = {dlq_id: action for dlq_id, (action, _) in decisions(plan).items()}
+    assert actions == {"d0": "resume", "d1": "leave", "d2": "leave", "d3": "leave", "d4": "resume"}
+    reasons = {dlq_id: reason for dlq_id, (_, reason) in decisions(plan).items()}
+    assert reasons["d1"].startswith("poison input")
+    assert reasons["d2"].startswith("masked body")
+    assert reasons["d3"].startswith("truncated body")
+    wide = tk.plan_redrive(frame, include=["poison input", "masked body", "truncated body"])
+    assert set(wide.frame["action"]) == {"resume"}
+
+
+def test_restarting_takes_a_statement() -> None:
+    """Where an earlier step has changed a run is restarted, but only if that may be repeated."""
+    frame = failures({}, {"workflow_url": f"{URL}/ship"}, {"workflow_url": f"{URL}/mail"})
+    plan = tk.plan_redrive(frame, changed=[f"{URL}/ship", f"{URL}/mail"], idempotent=[f"{URL}/mail"])
+    assert decisions(plan) == {
+        "d0": ("resume", "finished steps do not run again"),
+        "d1": ("leave", "restarting repeats side effects: not stated to be idempotent"),
+        "d2": ("restart", "an earlier step has changed, stated to be idempotent"),
+    }
+    resumed = tk.plan_redrive(frame, actions="resume", changed=[f"{URL}/ship"])
+    assert decisions(resumed)["d1"] == ("leave", "an earlier step has changed: resuming is unsafe")
+
+
+def test_actions_are_chosen_by_group() -> None:
+    """Groups that are not named are left; unknown groups and actions are errors that list the known ones."""
+    frame = failures(
+        {}, {"response_body": '{"error": "disk full"}'}, {"failure_callback": "https://a.example"}
+    )
+    group = tk.group_failures(frame).assign(frame)["signature"].iloc[0]
+    plan = tk.plan_redrive(frame, actions={group: "failure function"})
+    assert decisions(plan) == {
+        "d0": ("leave", "it has no failure function"),
+        "d1": ("leave", "as requested"),
+        "d2": ("failure function", "as requested"),
+    }
+    with pytest.raises(InputError, match="actions"):
+        tk.plan_redrive(frame, actions={"s3-nothing": "resume"})
+    with pytest.raises(InputError, match="resume, restart, failure function, delete, or leave"):
+        tk.plan_redrive(frame, actions="retry")  # type: ignore[arg-type]
+
+
+def test_what_expires_first_goes_first() -> None:
+    """Groups by their first expiry, and entries within a group."""
+    frame = failures(
+        {"failed_at": pd.Timestamp("2026-11-21", tz="UTC")},
+        {"response_body": "disk full", "failed_at": pd.Timestamp("2026-11-20", tz="UTC")},
+        {"response_body": "disk full", "failed_at": pd.Timestamp("2026-11-19", tz="UTC")},
+    )
+    assert tk.plan_redrive(frame).frame["dlq_id"].tolist() == ["d2", "d1", "d0"]
+
+
+def test_a_plan_is_the_same_whatever_the_order_of_rows() -> None:
+    """Its hash, its confirmation and the hash of its source; another entry or limit makes another plan."""
+    frame = failures({}, {"response_body": "disk full"}, {"workflow_url": f"{URL}/ship"})
+    plan = tk.plan_redrive(frame)
+    shuffled = tk.plan_redrive(frame.iloc[::-1])
+    assert (shuffled.hash, shuffled.source) == (plan.hash, plan.source)
+    assert plan.confirmation == f"3-{plan.hash[:8]}"
+    assert tk.plan_redrive(frame.iloc[:2]).hash != plan.hash
+    assert tk.plan_redrive(frame, wave=7).hash != plan.hash
+
+
+def test_a_plan_is_saved_read_compared_and_printed(tmp_path: Path) -> None:
+    """What is read is what was saved; an edited file is refused; its code makes it again."""
+    frame = failures({}, {"response_body": "disk full", "failure_function_state": "CALLBACK_FAIL"})
+    plan = tk.plan_redrive(frame, stop_above=0.5, deadline="90s", rate=5)
+    path = plan.save(tmp_path / "plan.json")
+    read = tk.RedrivePlan.read(path)
+    pd.testing.assert_frame_equal(read.frame, plan.frame)
+    assert (read.hash, read.limits, read.options) == (plan.hash, plan.limits, plan.options)
+    content = json.loads(path.read_bytes())
+    content["entries"][0]["action"] = "delete"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="edited"):
+        tk.RedrivePlan.read(path)
+    path.write_text('{"format": 7}')
+    with pytest.raises(InputError, match=r"plan\.save"):
+        tk.RedrivePlan.read(path)
+    other = tk.plan_redrive(frame, actions="delete")
+    assert plan.diff(other)["after"].tolist() == ["delete", "delete"]
+    assert plan.diff(read).empty
+    code = plan.to_code().partition("\ntk.run_redrive(")[0]
+    made: dict[str, object] = {"tk": tk, "failures": frame}
+    exec(code, made)  # noqa: S102 - code of this package
+    assert made["plan"].hash == plan.hash  # type: ignore[attr-defined]
+
+
+def test_a_preview_names_groups_and_reasons() -> None:
+    """In a repr and in HTML: how many, what is done, why, and what to confirm; nothing of data is HTML."""
+    frame = failures({}, {"response_body": "<script>alert(1)</script>"})
+    plan = tk.plan_redrive(frame)
+    assert repr(plan).startswith(f"2 failures: resume 2; confirm='{plan.confirmation}'")
+    html = plan._repr_html_()
+    assert plan.confirmation in html
+    assert "<script>" not in html
+    assert list(plan.groups.columns) == [
+        "group", "title", "class", "workflow_url", "action", "reason", "entries", "first_expiry",
+    ]  # fmt: skip
+
+
+def test_frames_without_columns_and_without_rows() -> None:
+    """A missing column is named; no failures make an empty plan."""
+    frame = failures({})
+    with pytest.raises(InputError, match="workflow_run_id"):
+        tk.plan_redrive(frame.drop(columns="workflow_run_id"))
+    empty = tk.plan_redrive(frame.iloc[:0])
+    assert (len(empty.frame), empty.confirmation[:2]) == (0, "0-")
+    assert repr(empty).startswith("0 failures: nothing to do")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("canaries", 0), ("wave", 1.5), ("stop_above", 2), ("stop_above", -1), ("deadline", "soon"),
+        ("rate", 0), ("parallelism", "many"), ("include", ["bug"]), ("history", "no-such.sqlite"),
+        ("retention", "x"), ("actions", 7),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_named(name: str, value: object) -> None:
+    """Each is an `InputError` that names the argument, or the file."""
+    with pytest.raises(InputError, match=f"{name}|ledger"):
+        tk.plan_redrive(failures({}), **{name: value})  # type: ignore[arg-type]

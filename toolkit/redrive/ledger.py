@@ -1,0 +1,236 @@
+"""The ledger of redrives: an SQLite file in which every step is stored before it is taken.
+
+The states of an entry::
+
+    intended ──> started ──> succeeded | failed again | failed otherwise | running (at the deadline)
+        │   └──> deleted, called (a failure function that has responded)
+        └──────> refused | unknown (sent, and nobody knows)
+    skipped (before anything was sent)
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from toolkit.analysis.selection import typed_frame
+from toolkit.errors import InputError, LedgerLockedError, ToolkitError
+from toolkit.private_files import hold, open_private
+from toolkit.redrive.plan import RedrivePlan
+
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS plans (hash TEXT PRIMARY KEY, plan BLOB NOT NULL, began_at INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS entries (
+  plan TEXT NOT NULL, dlq_id TEXT NOT NULL, grouped TEXT NOT NULL, action TEXT NOT NULL, run_id TEXT,
+  origin_run TEXT, state TEXT NOT NULL, intended_at INTEGER, ended_at INTEGER, new_dlq_id TEXT,
+  new_group TEXT, note TEXT,
+  PRIMARY KEY (plan, dlq_id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS entries_new ON entries (new_dlq_id) WHERE new_dlq_id IS NOT NULL;
+CREATE TABLE IF NOT EXISTS stopped (
+  plan TEXT NOT NULL, grouped TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (plan, grouped)
+) WITHOUT ROWID;
+"""
+_VERSION: Final = 1
+_HISTORY: Final = {
+    "dlq_id": "str", "origin": "str", "times": "Int64", "plan": "str", "action": "str", "state": "str",
+    "run_id": "str", "new_dlq_id": "str", "intended_at": "datetime64[ms, UTC]",
+    "ended_at": "datetime64[ms, UTC]", "note": "str",
+}  # fmt: skip
+
+
+class Ledger:
+    """The file of one or several plans; used from several threads, and by one process at a time."""
+
+    def __init__(self, path: str | os.PathLike[str], *, make: bool) -> None:
+        self.path = Path(path)
+        if not make and not self.path.is_file():
+            raise InputError(
+                f"opening the ledger {path}", got="no such file", expected="the ledger of a redrive"
+            )
+        try:
+            os.close(open_private(self.path, os.O_RDWR | os.O_CREAT))
+        except OSError as error:
+            got = error.strerror or str(error)
+            raise InputError(f"opening the ledger {path}", got=got, expected="a file of this user") from None
+        self._writing = threading.Lock()
+        self._database = sqlite3.connect(self.path, check_same_thread=False, timeout=30)
+        self._database.row_factory = sqlite3.Row
+        with self._readable():
+            version = self._database.execute("PRAGMA user_version").fetchone()[0]
+            if version > _VERSION:
+                raise InputError(
+                    f"opening the ledger {path}", got=f"version {version}", expected=f"version {_VERSION}",
+                    next_step="Open it with a newer toolkit.",
+                )  # fmt: skip
+            self._database.execute("PRAGMA journal_mode = WAL")
+            # a step that was stored must still be stored after a power failure
+            self._database.execute("PRAGMA synchronous = FULL")
+            self._database.executescript(_TABLES)
+            self._database.execute(f"PRAGMA user_version = {_VERSION}")
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise InputError(
+                f"opening the ledger {self.path}", got=str(error), expected="the ledger of a redrive"
+            ) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the ledger for a run, until the block or the process ends; else a `LedgerLockedError`."""
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        with os.fdopen(open_private(lock, os.O_RDWR | os.O_CREAT), "r+b") as file:
+            if not hold(file):
+                raise LedgerLockedError(
+                    f"running a plan with the ledger {self.path}",
+                    got="a ledger that another process runs a plan with",
+                    expected="one run at a time",
+                    next_step="Wait until it has ended, or stop it; redrive_status() shows how far it is.",
+                )
+            yield
+
+    def add(self, plan: RedrivePlan) -> None:
+        """Store a plan, once."""
+        self._write("INSERT OR IGNORE INTO plans VALUES (?, ?, ?)", plan.hash, plan.to_json(), _now())
+
+    def plans(self) -> list[RedrivePlan]:
+        """The plans, the latest last."""
+        rows = self._rows("SELECT hash, plan FROM plans ORDER BY began_at, hash")
+        return [RedrivePlan.from_json(row["plan"], f"{row['hash'][:8]} of {self.path}") for row in rows]
+
+    def intend(self, plan: str, entry: dict[str, Any], run_id: str | None) -> None:
+        """Store that a request is about to be sent."""
+        self._write(
+            "INSERT INTO entries (plan, dlq_id, grouped, action, origin_run, run_id, state, intended_at) "
+            "VALUES (?, ?, ?, ?, ?, ?, 'intended', ?)",
+            plan, entry["dlq_id"], entry["group"], entry["action"], entry["workflow_run_id"], run_id, _now(),
+        )  # fmt: skip
+
+    def skip(self, plan: str, entry: dict[str, Any], note: str) -> None:
+        """Store that an entry was left, before anything was sent."""
+        self._write(
+            "INSERT INTO entries (plan, dlq_id, grouped, action, state, ended_at, note) "
+            "VALUES (?, ?, ?, ?, 'skipped', ?, ?)",
+            plan, entry["dlq_id"], entry["group"], entry["action"], _now(), note,
+        )  # fmt: skip
+
+    def set(self, plan: str, dlq_id: str, state: str, *, ended: bool = True, **columns: str | None) -> None:
+        """Store the next state of an entry."""
+        names = "".join(f", {name} = ?" for name in columns)
+        sql = f"UPDATE entries SET state = ?, ended_at = ?{names} WHERE plan = ? AND dlq_id = ?"  # noqa: S608 - names of this class
+        self._write(sql, state, _now() if ended else None, *columns.values(), plan, dlq_id)
+
+    def withdraw(self, plan: str, dlq_id: str) -> None:
+        """Remove an intent that is known not to have arrived."""
+        self._write("DELETE FROM entries WHERE plan = ? AND dlq_id = ? AND state = 'intended'", plan, dlq_id)
+
+    def stop(self, plan: str, group: str, reason: str) -> None:
+        """Store that nothing more is done with a group."""
+        self._write("INSERT OR IGNORE INTO stopped VALUES (?, ?, ?)", plan, group, reason)
+
+    def stopped(self, plan: str) -> dict[str, str]:
+        """The groups that were stopped, and why."""
+        rows = self._rows("SELECT grouped, reason FROM stopped WHERE plan = ?", plan)
+        return {row["grouped"]: row["reason"] for row in rows}
+
+    def entries(self, plan: str, *states: str) -> list[sqlite3.Row]:
+        """The entries of a plan that something was done or decided with, or those in some states."""
+        only = f" AND state IN ({', '.join('?' * len(states))})" if states else ""
+        sql = f"SELECT * FROM entries WHERE plan = ?{only} ORDER BY intended_at, dlq_id"  # noqa: S608 - question marks
+        return self._rows(sql, plan, *states)
+
+    def everything(self) -> list[sqlite3.Row]:
+        """The entries of all plans, in the order in which they were acted on."""
+        return self._rows("SELECT * FROM entries ORDER BY coalesce(intended_at, ended_at), dlq_id")
+
+    def _rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
+        with self._writing, self._readable():
+            return self._database.execute(sql, values).fetchall()
+
+    def _write(self, sql: str, *values: object) -> None:
+        with self._writing:
+            try:
+                with self._database:
+                    self._database.execute(sql, values)
+            except sqlite3.Error as error:
+                raise ToolkitError(
+                    f"writing the ledger {self.path}",
+                    got=str(error),
+                    expected="every step stored before it is taken",
+                    next_step="Nothing more was sent. Make room or free the file, then run the plan again.",
+                ) from None
+
+
+def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
+    """Load what all redrives of a ledger did, each entry linked to the one that it comes from.
+
+    Parameters
+    ----------
+    ledger : str or path
+        The file that `run_redrive` wrote.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row an entry and plan, in the order in which they were acted on: `dlq_id`, `origin` (str: the
+        entry that it came from at first, over all plans), `times` (Int64: how often that was redriven by
+        then), `plan` (str, its hash), `action`, `state`, `run_id`, `new_dlq_id` (str: where it came back),
+        `intended_at`, `ended_at` (datetime64[ms, UTC]), `note` (str).
+
+    Raises
+    ------
+    InputError
+        When there is no such ledger.
+
+    Examples
+    --------
+    >>> redrive_history("no-such.sqlite")
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: opening the ledger no-such.sqlite: got no such file; expected the ...
+    """
+    opened = Ledger(ledger, make=False)
+    try:
+        rows = [dict(row) for row in opened.everything()]
+    finally:
+        opened.close()
+    came_from: dict[str, tuple[str, int]] = {}
+    for row in rows:
+        origin, times = came_from.get(row["dlq_id"], (row["dlq_id"], 0))
+        row["origin"], row["times"] = origin, times + (row["state"] != "skipped")
+        if row["new_dlq_id"]:
+            came_from[row["new_dlq_id"]] = origin, row["times"]
+    return typed_frame(**{
+        name: (kind, _column([row[name] for row in rows], kind)) for name, kind in _HISTORY.items()
+    })  # fmt: skip
+
+
+def returned_entries(ledger: str | os.PathLike[str]) -> frozenset[str]:
+    """Ids of entries and of runs that redrives of a ledger have made."""
+    history = redrive_history(ledger)
+    return frozenset(history["new_dlq_id"].dropna()) | frozenset(history["run_id"].dropna())
+
+
+def _column(values: list[Any], kind: str) -> Any:
+    if kind.startswith("datetime"):
+        return pd.to_datetime(pd.Series(values, dtype="Int64"), unit="ms", utc=True)
+    return values
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,161 @@
+"""What a redrive did: a row an entry, and a sentence."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+import pandas as pd
+
+from toolkit.analysis.results import Plotted, frame_table
+from toolkit.analysis.selection import typed_frame
+from toolkit.arguments import nearest
+from toolkit.errors import InputError
+from toolkit.redrive.ledger import Ledger
+from toolkit.redrive.plan import LEAVE, RedrivePlan
+
+STATES: Final = (
+    "succeeded", "called", "deleted", "failed again", "failed otherwise", "started", "running", "unknown",
+    "intended", "refused", "skipped", "stopped", "waiting", "left",
+)  # fmt: skip
+"""What can have become of an entry, in the order in which results list it."""
+
+_UNFINISHED: Final = ("started", "intended", "waiting")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class RedriveResult(Plotted):
+    """What became of the entries of a plan. `plot` draws a bar a group.
+
+    Made by `run_redrive` and `redrive_status`.
+
+    Attributes
+    ----------
+    plan : RedrivePlan
+    frame : pandas.DataFrame
+        One row a failure of the plan: `dlq_id`, `group`, `title`, `workflow_url`, `action`, `state` (str:
+        succeeded, called, deleted, failed again with the same signature, failed otherwise, started, running
+        at the deadline, unknown, intended, refused, skipped as gone or changed, stopped with its group,
+        waiting, left by the plan), `note` (str: why), `run_id`, `new_dlq_id`, `new_group` (str: where it
+        came back), `intended_at`, `ended_at` (datetime64[ms, UTC]).
+
+    Examples
+    --------
+    >>> plan = plan_redrive(tk.load_failures(service, limit=3, progress=False), actions="leave")
+    >>> run_redrive(service, plan, ledger="redrive.sqlite", confirm=plan.confirmation, progress=False)
+    0 of 0 entries are done.
+    """
+
+    plan: RedrivePlan
+    frame: pd.DataFrame
+
+    @property
+    def groups(self) -> pd.DataFrame:
+        """One row a group and state.
+
+        `group`, `title`, `workflow_url`, `action`, `state` (str), `entries` (Int64), `note` (str, the first).
+        """
+        keys = ["group", "title", "workflow_url", "action", "state"]
+        shown = self.frame.assign(state=pd.Categorical(self.frame["state"], STATES))
+        found = shown.groupby(keys, sort=True, dropna=False, observed=True)["note"].agg(["size", "first"])
+        named = found.reset_index().rename(columns={"size": "entries", "first": "note"})
+        return named.astype({"entries": "Int64", "state": "str", "note": "str"})
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to send or to wait for."""
+        return not self.frame["state"].isin(_UNFINISHED).any()
+
+    @property
+    def verdict(self) -> str:
+        """What was done, in a sentence or two."""
+        acted = self.frame[self.frame["state"] != "left"]
+        counts = acted["state"].value_counts()
+        listed = [f"{counts[state]:,} {state}" for state in STATES if counts.get(state)]
+        done = len(acted) - int(acted["state"].isin(_UNFINISHED).sum())
+        said = f"{done:,} of {len(acted):,} entries are done"
+        return f"{said}{': ' * bool(listed)}{', '.join(listed)}."
+
+    def __repr__(self) -> str:
+        if not len(self.frame) or (self.frame["state"] == "left").all():
+            return self.verdict
+        columns = ["title", "workflow_url", "action", "state", "entries", "note"]
+        return f"{self.verdict}\n{self.groups[columns].fillna('').to_string(index=False)}"
+
+    def _repr_html_(self) -> str:
+        return frame_table(self.verdict, self.groups.drop(columns="group"))
+
+
+def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> RedriveResult:
+    """Read how far a redrive is, also while another process runs it.
+
+    Parameters
+    ----------
+    ledger : str or path
+        The file that `run_redrive` writes.
+    plan : str, optional
+        The start of a plan's hash, where the ledger has several. Default: the latest.
+
+    Returns
+    -------
+    RedriveResult
+
+    Raises
+    ------
+    InputError
+        When there is no such ledger or plan.
+
+    Examples
+    --------
+    >>> redrive_status("no-such.sqlite")
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: opening the ledger no-such.sqlite: got no such file; expected the ...
+    """
+    opened = Ledger(ledger, make=False)
+    try:
+        plans = opened.plans()
+        chosen = [known for known in plans if plan is None or known.hash.startswith(plan)]
+        if not chosen or (plan is not None and len(chosen) > 1):
+            known = [item.hash[:8] for item in plans]
+            raise InputError(
+                f"looking for a plan in {ledger}", got=repr(plan), expected="the start of the hash of one",
+                next_step=nearest(plan, known, what="It has") if known else "No plan was run with it.",
+            )  # fmt: skip
+        return result_of(chosen[-1], opened)
+    finally:
+        opened.close()
+
+
+def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
+    """What the ledger says of a plan."""
+    rows = {row["dlq_id"]: row for row in ledger.entries(plan.hash)}
+    stopped = ledger.stopped(plan.hash)
+    found = []
+    for dlq_id, group, action, reason in _plain(plan.frame):
+        row = rows.get(dlq_id)
+        if row is not None:
+            names = ("state", "note", "run_id", "new_dlq_id", "new_group", "intended_at", "ended_at")
+            found.append(tuple(row[name] for name in names))
+        elif action == LEAVE:
+            found.append(("left", reason, *[None] * 5))
+        elif group in stopped:
+            found.append(("stopped", stopped[group], *[None] * 5))
+        else:
+            found.append(("waiting", None, *[None] * 5))
+    state, note, run_id, new_dlq_id, new_group, began, ended = zip(*found, strict=True) if found else [()] * 7
+    times = (pd.to_datetime(pd.Series(list(at), dtype="Int64"), unit="ms", utc=True) for at in (began, ended))
+    kind = "datetime64[ms, UTC]"
+    columns = zip(("intended_at", "ended_at"), times, strict=True)
+    frame = plan.frame[["dlq_id", "group", "title", "workflow_url", "action"]].reset_index(drop=True)
+    texts = {"state": state, "note": note, "run_id": run_id, "new_dlq_id": new_dlq_id, "new_group": new_group}
+    more = typed_frame(
+        **{name: ("str", list(values)) for name, values in texts.items()},
+        **{name: (kind, values) for name, values in columns},
+    )
+    return RedriveResult(plan, pd.concat([frame, more], axis=1))
+
+
+def _plain(frame: pd.DataFrame) -> list[list[str]]:
+    return frame[["dlq_id", "group", "action", "reason"]].astype(object).to_numpy().tolist()

@@ -1,0 +1,382 @@
+"""Running the plan of a redrive: canaries, then waves, each step stored in the ledger before it is taken."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from hashlib import sha256
+from typing import Any, Final, Literal
+
+import msgspec
+import pandas as pd
+
+from toolkit.analysis.group_rules import GroupRules
+from toolkit.analysis.grouping import group_failures
+from toolkit.analysis.wording import counted, percent
+from toolkit.arguments import instance, wrong
+from toolkit.client.failures import (
+    call_failure_function,
+    delete_entry,
+    get_entry,
+    list_runs_page,
+    start_again,
+)
+from toolkit.client.transport import Transport
+from toolkit.errors import (
+    NotFoundError,
+    RateLimitError,
+    ResponseError,
+    ServerError,
+    ServiceError,
+    ToolkitError,
+)
+from toolkit.loading.options import ProgressBar, ProgressOption
+from toolkit.redrive.ledger import Ledger
+from toolkit.redrive.plan import UNCHANGED, RedrivePlan
+from toolkit.redrive.results import RedriveResult, result_of
+from toolkit.settings.service import Service, endpoint_of
+from toolkit.tables.failures import FailureDecoder
+from toolkit.tables.frames import to_frame
+
+_CONNECTIONS: Final = 8
+_FIRST_LOOK, _LONGEST_LOOK = 0.25, 15.0  # seconds between looks at what runs
+_LOOKS: Final = 3  # at an entry whose response was lost, before it counts as not acted on
+_CONFLICT: Final = 409
+_LONGEST_WAIT: Final = 60.0  # seconds, for the service's rate limit
+_FAILED: Final = ("failed again", "failed otherwise")
+_ENDED: Final = ("succeeded", "called", "deleted", *_FAILED)
+_PENDING: Final = ("intended", "started")
+_CALLS: Final = {
+    "CALLBACK_SUCCESS": "called",
+    "CALLBACK_FAIL": "failed again",
+    "CALLBACK_CANCELED": "failed otherwise",
+}
+
+
+def run_redrive(
+    service: Service,
+    plan: RedrivePlan,
+    *,
+    ledger: str | os.PathLike[str],
+    confirm: str,
+    progress: ProgressOption = None,
+    stop: threading.Event | None = None,
+) -> RedriveResult:
+    """Run a plan: canaries of each group first, then waves, until every entry is done, left or stopped.
+
+    Each entry is read again just before it is acted on, and left when it is gone or has changed. Every step
+    is stored in the ledger before it is taken: interrupted, or even killed, the same call continues, and
+    nothing is sent twice. A request whose response was lost is looked into, and not sent again unless the
+    entry is still in the queue.
+
+    Parameters
+    ----------
+    service : Service
+    plan : RedrivePlan
+        From `plan_redrive`.
+    ledger : str or path
+        A file of this user (SQLite), made when missing. One file may hold any number of plans.
+    confirm : str
+        ``plan.confirmation``, as the preview shows it.
+    progress : bool or callable, optional
+        As in `load_failures`; counts entries that are done, left or stopped.
+    stop : threading.Event, optional
+        Once set, nothing more is sent; what was sent is in the ledger.
+
+    Returns
+    -------
+    RedriveResult
+        What succeeded, what came back, and what was left and why.
+
+    Raises
+    ------
+    InputError
+        When `confirm` is not this plan's, or another argument cannot be used.
+    LedgerLockedError
+        When another process runs a plan with this ledger.
+    ServiceError
+        When the service cannot be reached; the same call continues later.
+
+    Examples
+    --------
+    >>> plan = plan_redrive(tk.load_failures(service, limit=3, progress=False))
+    >>> run_redrive(service, plan, ledger="redrive.sqlite", confirm="everything")
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: reading confirm: got 'everything'; expected ...
+    """
+    endpoint_of(service, "queue")
+    instance("plan", plan, RedrivePlan, "a plan of plan_redrive")
+    if stop is not None:
+        instance("stop", stop, threading.Event, "a threading.Event")
+    if confirm != plan.confirmation:
+        raise wrong(
+            "confirm",
+            confirm,
+            repr(plan.confirmation),
+            "Look at the plan once more, then pass plan.confirmation.",
+        )
+    opened = Ledger(ledger, make=True)
+    try:
+        with opened.held(), Transport.to(service, "queue") as transport:
+            opened.add(plan)
+            with ProgressBar(progress, title="redrive", unit="entries", total=len(plan.acted)) as bar:
+                run = _Run(service, transport, plan, opened, stop or threading.Event())
+                try:
+                    run.all_groups(bar)
+                except (KeyboardInterrupt, ToolkitError) as error:
+                    error.add_note(f"{result_of(plan, opened).verdict} The same call continues.")
+                    raise
+            return result_of(plan, opened)
+    finally:
+        opened.close()
+
+
+def new_run_id(plan: str, dlq_id: str) -> str:
+    """The id that the run of an entry gets: the same however often it is requested."""
+    return f"wfr_redrive_{sha256(f'{plan} {dlq_id}'.encode()).hexdigest()[:32]}"
+
+
+class _Run:
+    """One run of a plan: what is sent and looked at, for all groups side by side."""
+
+    def __init__(
+        self, service: Service, transport: Transport, plan: RedrivePlan, ledger: Ledger, stop: threading.Event
+    ) -> None:
+        self._transport = transport
+        self._plan = plan
+        self._ledger = ledger
+        self._stop = stop
+        self._redactor = service.redactor
+        self._rules = GroupRules("", plan.learned or None)
+        self._prefix = endpoint_of(service, "queue").dialect.prefix
+        self._flow_control = _flow_control(self._prefix, plan)
+        self._waves = {str(group): rows for group, rows in plan.acted.groupby("group", sort=False)}
+
+    def all_groups(self, bar: ProgressBar) -> None:
+        """Send the next wave of every group whose wave before it has ended, until none has one."""
+        waits, shown = _FIRST_LOOK, 0
+        seen: tuple[str, ...] = (*_PENDING, "running", "unknown")  # these may have ended since the last call
+        with ThreadPoolExecutor(_CONNECTIONS) as pool:
+            try:
+                while True:
+                    self._look(pool, *seen)
+                    seen = _PENDING
+                    sent = self._send(pool, self._next())
+                    done = len(self._ledger.entries(self._plan.hash)) - self._pending()
+                    bar.add(done - shown)
+                    waits = _FIRST_LOOK if done > shown or sent else min(_LONGEST_LOOK, waits * 1.5)
+                    shown = done
+                    if self._stop.is_set() or not (sent or self._pending()):
+                        return
+                    if not sent:
+                        self._stop.wait(waits)
+            except BaseException:
+                self._stop.set()  # what is under way ends, and nothing more is sent
+                raise
+
+    def _pending(self) -> int:
+        return len(self._ledger.entries(self._plan.hash, *_PENDING))
+
+    def _next(self) -> list[dict[str, Any]]:
+        """The entries to act on now: of each group its canaries, or its next wave."""
+        limits, hash = self._plan.limits, self._plan.hash  # noqa: A001 - of the plan
+        states: dict[str, dict[str, str]] = {group: {} for group in self._waves}
+        for row in self._ledger.entries(hash):
+            states[row["grouped"]][row["dlq_id"]] = row["state"]
+        stopped, chosen = self._ledger.stopped(hash), []
+        for group, rows in self._waves.items():
+            counts = Counter(states[group].values())
+            left = rows[~rows["dlq_id"].isin(states[group].keys())]
+            if left.empty or group in stopped or any(counts[state] for state in _PENDING):
+                continue
+            if reason := _stop_reason(counts, limits.stop_above):
+                self._ledger.stop(hash, group, reason)
+                continue
+            proven = counts["succeeded"] or counts["called"] or counts["deleted"]
+            chosen += left.head(limits.wave if proven else limits.canaries).to_dict("records")
+        return [{str(name): value for name, value in row.items()} for row in chosen]
+
+    def _send(self, pool: ThreadPoolExecutor, entries: list[dict[str, Any]]) -> int:
+        """Act on entries, several at a time; returns how many there were."""
+        _all(pool, self._act, entries)
+        return len(entries)
+
+    def _act(self, entry: dict[str, Any]) -> None:
+        """Read an entry again, store the intent, and send the request."""
+        if self._stop.is_set():
+            return None
+        dlq_id, action = entry["dlq_id"], entry["action"]
+        try:
+            now = self._read(dlq_id)
+        except NotFoundError:
+            return self._ledger.skip(self._plan.hash, entry, "it is no longer in the DLQ")
+        changed = [name for name in UNCHANGED if not _same(now[name], entry[name])]
+        if changed:
+            return self._ledger.skip(
+                self._plan.hash, entry, f"{', '.join(changed)} changed since it was planned"
+            )
+        run_id = new_run_id(self._plan.hash, dlq_id) if action in ("resume", "restart") else None
+        self._ledger.intend(self._plan.hash, entry, run_id)
+        done = partial(self._ledger.set, self._plan.hash, dlq_id)
+        try:
+            started = self._request(action, dlq_id, run_id)
+        except RateLimitError as error:
+            self._ledger.withdraw(self._plan.hash, dlq_id)  # refused before anything was done
+            self._stop.wait(min(error.wait or 1.0, _LONGEST_WAIT))
+        except ServerError:
+            return None  # it may have been done: looked into with the next look
+        except ResponseError as error:
+            if error.status == _CONFLICT:
+                return None  # an earlier request of ours has arrived: its run is found with the next look
+            state = "skipped" if isinstance(error, NotFoundError) else "refused"
+            done(state, note="it is no longer in the DLQ" if state == "skipped" else str(error)[:300])
+        except ServiceError:
+            return None
+        else:
+            done("deleted" if action == "delete" else "started", ended=action == "delete", run_id=started)
+        return None
+
+    def _request(self, action: str, dlq_id: str, run_id: str | None) -> str | None:
+        if action == "delete":
+            delete_entry(self._transport, dlq_id)
+        elif action == "failure function":
+            call_failure_function(self._transport, dlq_id)
+        else:
+            headers = ((f"{self._prefix}Workflow-RunId", str(run_id)), *self._flow_control)
+            how: Literal["resume", "restart"] = "resume" if action == "resume" else "restart"
+            return start_again(self._transport, dlq_id, how, headers)
+        return None
+
+    def _look(self, pool: ThreadPoolExecutor, *states: str) -> None:
+        """Look at everything that was sent and has not ended."""
+        _all(pool, self._look_at, [dict(row) for row in self._ledger.entries(self._plan.hash, *states)])
+
+    def _look_at(self, row: dict[str, Any]) -> None:
+        dlq_id, late = row["dlq_id"], self._late(row)
+        done = partial(self._ledger.set, self._plan.hash, dlq_id)
+        if row["state"] == "intended":
+            return self._reconcile(row)
+        if row["action"] == "failure function":
+            state = self._function_state(dlq_id)
+            if state in _CALLS:
+                done(_CALLS[state])
+            elif late or state is None:
+                done("running" if late else "unknown", note="the failure function has not responded")
+            return None
+        run = self._run_of(row["run_id"])
+        state = (run or {}).get("workflowState")
+        if state == "RUN_SUCCESS":
+            done("succeeded")
+        elif state == "RUN_CANCELED":
+            done("failed otherwise", note="its run was canceled")
+        elif state == "RUN_FAILED":
+            self._failed(row, (run or {}).get("dlqId"))
+        elif late:
+            done("running" if run else "unknown", note="it had not ended before the deadline")
+        return None
+
+    def _failed(self, row: dict[str, Any], new_dlq_id: object) -> None:
+        """Store whether a run failed in the same way or in another one."""
+        group, known = None, str(new_dlq_id) if new_dlq_id else None
+        if known:
+            try:
+                new = to_frame(self._decoded(known))
+                group = str(group_failures(new, rules=self._rules).frame["group"].iloc[0])
+            except NotFoundError:
+                pass
+        state = "failed again" if group == row["grouped"] else "failed otherwise"
+        self._ledger.set(self._plan.hash, row["dlq_id"], state, new_dlq_id=known, new_group=group)
+
+    def _reconcile(self, row: dict[str, Any]) -> None:
+        """Find out whether a request whose response is not known was carried out."""
+        dlq_id, action = row["dlq_id"], row["action"]
+        done = partial(self._ledger.set, self._plan.hash, dlq_id)
+        for number in range(_LOOKS):
+            if row["run_id"] and self._run_of(row["run_id"]) is not None:
+                return done("started", ended=False)
+            try:
+                now = self._read(dlq_id)
+            except NotFoundError:
+                if action == "delete":
+                    return done("deleted")
+                if row["run_id"] and self._run_of(row["run_id"]) is not None:
+                    return done("started", ended=False)
+                return done("unknown", note="it has left the DLQ, and no run has the id that was requested")
+            if action == "failure function":
+                planned = self._plan.frame.set_index("dlq_id").loc[dlq_id, "failure_function_state"]
+                if not _same(now["failure_function_state"], planned):
+                    return done("started", ended=False)
+            if number < _LOOKS - 1:
+                self._stop.wait(_FIRST_LOOK * 2**number)
+        if action == "failure function":
+            return done("unknown", note="its failure function may have run: its state is as before")
+        # still in the DLQ: it was not carried out, and the id of its run would refuse a second one
+        self._ledger.withdraw(self._plan.hash, dlq_id)
+        return None
+
+    def _late(self, row: dict[str, Any]) -> bool:
+        return time.time() * 1000 > row["intended_at"] + self._plan.limits.deadline * 1000
+
+    def _run_of(self, run_id: str) -> dict[str, Any] | None:
+        page = list_runs_page(self._transport, cursor=None, count=1, run_id=run_id)
+        runs = [run for run in msgspec.json.decode(page.rows) if run.get("workflowRunId") == run_id]
+        return runs[0] if runs else None
+
+    def _function_state(self, dlq_id: str) -> str | None:
+        try:
+            state = self._read(dlq_id)["failure_function_state"]
+        except NotFoundError:
+            return None
+        return None if pd.isna(state) else str(state)
+
+    def _decoded(self, dlq_id: str) -> Any:
+        return FailureDecoder(self._redactor).decode(b"[" + get_entry(self._transport, dlq_id) + b"]")
+
+    def _read(self, dlq_id: str) -> dict[str, Any]:
+        table = self._decoded(dlq_id).select(list(UNCHANGED))
+        return {str(name): value for name, value in table.to_pylist()[0].items()}
+
+
+def _all(
+    pool: ThreadPoolExecutor, act: Callable[[dict[str, Any]], None], rows: Iterable[dict[str, Any]]
+) -> None:
+    """Call it for each, several at a time; an error is raised once all have ended."""
+    for future in [pool.submit(act, row) for row in rows]:
+        future.result()
+
+
+def _same(now: Any, planned: Any) -> bool:
+    same: bool = pd.isna(planned) if pd.isna(now) else now == planned
+    return same
+
+
+def _stop_reason(counts: Counter[str], most: float) -> str:
+    """Why a group stops after these outcomes; empty when it does not."""
+    ended = sum(counts[state] for state in _ENDED)
+    failed = sum(counts[state] for state in _FAILED)
+    if ended and failed / ended > most:
+        again = counts["failed again"]
+        same = f", {again:,} of them with the same signature" if again else ""
+        return f"{failed:,} of {counted(ended, 'run')} failed again ({percent(failed / ended)}){same}"
+    if not ended and counts["running"]:
+        return "its first runs had not ended before the deadline"
+    if counts["unknown"] and not ended:
+        return "what became of its first runs is not known"
+    if counts["refused"]:
+        return f"{counted(counts['refused'], 'request')} refused by the service"
+    return ""
+
+
+def _flow_control(prefix: str, plan: RedrivePlan) -> tuple[tuple[str, str], ...]:
+    """The headers of the limits, if there are any."""
+    limits = {"parallelism": plan.limits.parallelism, "rate": plan.limits.rate}
+    value = ", ".join(f"{name}={limit}" for name, limit in limits.items() if limit is not None)
+    key = f"redrive-{plan.hash[:16]}"
+    headers = (f"{prefix}Flow-Control-Key", key), (f"{prefix}Flow-Control-Value", value)
+    return headers if value else ()
