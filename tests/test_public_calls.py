@@ -39,9 +39,9 @@ from toolkit.redaction import Redactor
 MADE_BY_THE_TOOLKIT = {
     "Calibration", "Changes", "Dialect", "Endpoint", "Explanation", "FailureClasses",
     "FailureComparison", "FailureGroups", "FailureReport", "FrameSummary", "FusionComparison",
-    "IndexInfo", "IndexReport", "MetadataFilter", "Published", "RecallAudit", "Receipt", "ReplayGuard",
-    "RetryOutcomes", "Service", "SimilarFailures", "VectorAudit", "VectorChanges", "VectorProjection",
-    "VectorRestore", "Verification",
+    "IndexInfo", "IndexReport", "MetadataFilter", "Published", "RecallAudit", "Receipt", "RedrivePlan",
+    "RedriveResult", "ReplayGuard", "RetryOutcomes", "Service", "SimilarFailures", "VectorAudit",
+    "VectorChanges", "VectorProjection", "VectorRestore", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
 
@@ -94,6 +94,7 @@ class World:
         tk.upsert_vectors(hybrid, rows)
         self.fill()
         self.failures = tk.load_failures(sample, limit=60, progress=False)
+        self.plan = tk.plan_redrive(self.failures, actions="leave")
         self.vectors = tk.load_vectors(service, progress=False)
         self.hits = tk.query(service, id=["v1", "v2"], include_metadata=True)
         claims = {
@@ -480,6 +481,24 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         {"vectors": w.vectors, "method": method, "namespace": "", "sample": None, "seed": 0}
         for method in ("pca", "tsne")
     ],
+    "plan_redrive": lambda w: [
+        {
+            "failures": w.failures,
+            "actions": actions,
+            "idempotent": (),
+            "changed": (),
+            "include": (),
+            "history": None,
+            "retention": "7d",
+            "canaries": 1,
+            "wave": 5,
+            "stop_above": 0.2,
+            "deadline": "10m",
+            "rate": None,
+            "parallelism": None,
+        }
+        for actions in (None, "restart", {})
+    ],
     "publish": lambda w: [
         {"service": w.service, "url": "http://127.0.0.1:9/x", **PUBLISH},
     ],
@@ -496,6 +515,8 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "query_text": lambda w: [{"service": w.service, "text": "x", **HITS}],
     "read_snapshot": lambda _: [{"path": "written", "filesystem": None, "memory_limit": None}],
     "receipt": lambda w: [{"frame": w.failures}],
+    "redrive_history": lambda _: [{"ledger": "redrive.sqlite"}],
+    "redrive_status": lambda w: [{"ledger": "redrive.sqlite", "plan": w.plan.hash}],
     "rerun_failure_function": lambda w: [{"service": w.service, "dlq_id": "a", "confirm": True}],
     "restore_vectors": lambda w: [
         {
@@ -509,6 +530,16 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "restart_failures": lambda w: [{"service": w.service, "dlq_ids": "a", "confirm": True}],
     "resume_failures": lambda w: [{"service": w.service, "dlq_ids": "a", "confirm": True}],
+    "run_redrive": lambda w: [
+        {
+            "service": w.service,
+            "plan": w.plan,
+            "ledger": "redrive.sqlite",
+            "confirm": w.plan.confirmation,
+            "progress": False,
+            "stop": None,
+        }
+    ],
     "scan_snapshot": lambda _: [{"path": "written", "filesystem": None}],
     "start_run": lambda w: [{"url": w.http_url, "body": None, "headers": None, "redactor": Redactor()}],
     "summary": lambda w: [{"frame": frame} for frame in (w.failures, w.vectors, w.hits)],
@@ -574,6 +605,8 @@ def around(world, server, tmp_path, monkeypatch) -> World:
     world.http_url = server.url
     world.fill()
     tk.write_snapshot(world.vectors, "written")
+    plan = world.plan
+    tk.run_redrive(world.service, plan, ledger="redrive.sqlite", confirm=plan.confirmation, progress=False)
     return world
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from toolkit.errors import InputError
@@ -155,6 +157,13 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
     for index, item in enumerate(value):
         result.append(text(f"{name} at position {index:,}", item, empty=empty))
     return sorted(result) if isinstance(value, set | frozenset) else result
+
+
+def file_path(name: str, value: object) -> Path:
+    """The path of a file."""
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value) or "\0" in str(os.fspath(value)):
+        raise wrong(name, value, "the path of a file")
+    return Path(os.fsdecode(value))
 
 
 def unmasked(name: str, value: str) -> str:

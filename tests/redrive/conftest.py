@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.local.local_service import LocalService
+from toolkit_demo.local_service import LocalService
 
 
 @dataclass

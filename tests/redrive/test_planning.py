@@ -145,7 +145,7 @@ def test_a_preview_names_groups_and_reasons() -> None:
     assert plan.confirmation in html
     assert "<script>" not in html
     assert list(plan.groups.columns) == [
-        "group", "title", "class", "workflow_url", "action", "reason", "entries", "first_expiry",
+        "group", "title", "class", "workflow_url", "action", "reason", "count", "first_expiry",
     ]  # fmt: skip
 
 

@@ -16,8 +16,8 @@ import toolkit as tk
 from tests.redrive.conftest import Shop
 from tests.redrive.lossy_proxy import Loss, proxy
 from toolkit.errors import InputError, LedgerLockedError
-from toolkit.local.local_service import LocalService
 from toolkit.redrive.running import new_run_id
+from toolkit_demo.local_service import LocalService
 
 
 def states(result: tk.RedriveResult) -> dict[str, int]:
@@ -41,7 +41,7 @@ def test_mended_groups_are_redriven_and_broken_ones_stopped_by_their_canary(shop
     assert states(result) == {"succeeded": 24, "failed again": 1, "stopped": 11}
     assert result.finished
     stopped = result.frame[result.frame["state"] == "stopped"]
-    assert stopped["note"].unique().tolist() == [
+    assert stopped["reason"].unique().tolist() == [
         "1 of 1 run failed again (100 %), 1 of them with the same signature"
     ]
     ids = {f"{new_run_id(plan.hash, dlq_id)}": dlq_id for dlq_id in plan.frame["dlq_id"]}
@@ -93,7 +93,7 @@ def test_what_is_gone_or_changed_is_left(shop: Shop, ledger: Path) -> None:
     )
     changed = tk.RedrivePlan(edited, plan.source, plan.limits, plan.options, plan.learned)
     result = run(shop, changed, ledger)
-    notes = result.frame.set_index("dlq_id")["note"]
+    notes = result.frame.set_index("dlq_id")["reason"]
     assert states(result) == {"skipped": 2, "succeeded": 1}
     assert notes[gone] == "it is no longer in the DLQ"
     assert notes.iloc[1] == "response_status changed since it was planned"
@@ -117,7 +117,7 @@ def test_what_does_not_end_in_time_holds_its_group(shop: Shop, ledger: Path) -> 
     plan = tk.plan_redrive(failed, deadline="1s")
     result = run(shop, plan, ledger)
     assert states(result) == {"running": 1, "stopped": 2}
-    assert result.frame["note"].iloc[-1] == "its first runs had not ended before the deadline"
+    assert result.frame["reason"].iloc[-1] == "its first runs had not ended before the deadline"
     until = time.monotonic() + 30
     while time.monotonic() < until and not any(
         r["workflowState"] == "RUN_SUCCESS" for r in shop.runs("slow")

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import FileSystem
 
-from toolkit.arguments import text, unmasked, wrong
+from toolkit.arguments import file_path, text, unmasked, wrong
 from toolkit.client.transport import Transport
 from toolkit.client.vectors import IndexInfo, fetch_bytes, read_info
 from toolkit.errors import InputError, SnapshotBindingError, UnexpectedResultWarning
@@ -245,13 +245,8 @@ class _RestoreCheckpoint:
     """How many rows are stored, in a file that is replaced atomically."""
 
     def __init__(self, path: str | os.PathLike[str] | None, binding: str) -> None:
-        if path is not None and not isinstance(path, str | os.PathLike):
-            raise wrong("checkpoint", path, "the path of a file, or None")
-        named = path is not None and os.fspath(path)
-        if path is not None and (not named or "\0" in str(named)):
-            raise wrong("checkpoint", path, "the path of a file, or None")
         folder = user_folder("data") / "restores"
-        self._path = folder / f"{binding[:32]}.json" if path is None else Path(path)
+        self._path = folder / f"{binding[:32]}.json" if path is None else file_path("checkpoint", path)
         self._binding = binding
 
     def read(self) -> int:

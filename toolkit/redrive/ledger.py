@@ -16,12 +16,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
 
 from toolkit.analysis.selection import typed_frame
+from toolkit.arguments import file_path
 from toolkit.errors import InputError, LedgerLockedError, ToolkitError
 from toolkit.private_files import hold, open_private
 from toolkit.redrive.plan import RedrivePlan
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS plans (hash TEXT PRIMARY KEY, plan BLOB NOT NULL, beg
 CREATE TABLE IF NOT EXISTS entries (
   plan TEXT NOT NULL, dlq_id TEXT NOT NULL, grouped TEXT NOT NULL, action TEXT NOT NULL, run_id TEXT,
   origin_run TEXT, state TEXT NOT NULL, intended_at INTEGER, ended_at INTEGER, new_dlq_id TEXT,
-  new_group TEXT, note TEXT,
+  new_group TEXT, reason TEXT,
   PRIMARY KEY (plan, dlq_id)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS entries_new ON entries (new_dlq_id) WHERE new_dlq_id IS NOT NULL;
@@ -43,24 +43,21 @@ _VERSION: Final = 1
 _HISTORY: Final = {
     "dlq_id": "str", "origin": "str", "times": "Int64", "plan": "str", "action": "str", "state": "str",
     "run_id": "str", "new_dlq_id": "str", "intended_at": "datetime64[ms, UTC]",
-    "ended_at": "datetime64[ms, UTC]", "note": "str",
+    "ended_at": "datetime64[ms, UTC]", "reason": "str",
 }  # fmt: skip
 
 
 class Ledger:
     """The file of one or several plans; used from several threads, and by one process at a time."""
 
-    def __init__(self, path: str | os.PathLike[str], *, make: bool) -> None:
-        self.path = Path(path)
-        if not make and not self.path.is_file():
-            raise InputError(
-                f"opening the ledger {path}", got="no such file", expected="the ledger of a redrive"
-            )
+    def __init__(self, path: str | os.PathLike[str], *, make: bool, name: str = "ledger") -> None:
+        self.path = file_path(name, path)
+        self._doing = f"opening the {name} {self.path}"
         try:
-            os.close(open_private(self.path, os.O_RDWR | os.O_CREAT))
-        except OSError as error:
-            got = error.strerror or str(error)
-            raise InputError(f"opening the ledger {path}", got=got, expected="a file of this user") from None
+            os.close(open_private(self.path, os.O_RDWR | (os.O_CREAT if make else 0)))
+        except (OSError, ValueError) as error:
+            got = (isinstance(error, OSError) and error.strerror) or str(error)
+            raise InputError(self._doing, got=got, expected="the ledger of a redrive") from None
         self._writing = threading.Lock()
         self._database = sqlite3.connect(self.path, check_same_thread=False, timeout=30)
         self._database.row_factory = sqlite3.Row
@@ -68,7 +65,7 @@ class Ledger:
             version = self._database.execute("PRAGMA user_version").fetchone()[0]
             if version > _VERSION:
                 raise InputError(
-                    f"opening the ledger {path}", got=f"version {version}", expected=f"version {_VERSION}",
+                    self._doing, got=f"version {version}", expected=f"version {_VERSION}",
                     next_step="Open it with a newer toolkit.",
                 )  # fmt: skip
             self._database.execute("PRAGMA journal_mode = WAL")
@@ -82,9 +79,7 @@ class Ledger:
         try:
             yield
         except sqlite3.Error as error:
-            raise InputError(
-                f"opening the ledger {self.path}", got=str(error), expected="the ledger of a redrive"
-            ) from None
+            raise InputError(self._doing, got=str(error), expected="the ledger of a redrive") from None
 
     def close(self) -> None:
         """Close the file."""
@@ -121,12 +116,12 @@ class Ledger:
             plan, entry["dlq_id"], entry["group"], entry["action"], entry["workflow_run_id"], run_id, _now(),
         )  # fmt: skip
 
-    def skip(self, plan: str, entry: dict[str, Any], note: str) -> None:
+    def skip(self, plan: str, entry: dict[str, Any], reason: str) -> None:
         """Store that an entry was left, before anything was sent."""
         self._write(
-            "INSERT INTO entries (plan, dlq_id, grouped, action, state, ended_at, note) "
+            "INSERT INTO entries (plan, dlq_id, grouped, action, state, ended_at, reason) "
             "VALUES (?, ?, ?, ?, 'skipped', ?, ?)",
-            plan, entry["dlq_id"], entry["group"], entry["action"], _now(), note,
+            plan, entry["dlq_id"], entry["group"], entry["action"], _now(), reason,
         )  # fmt: skip
 
     def set(self, plan: str, dlq_id: str, state: str, *, ended: bool = True, **columns: str | None) -> None:
@@ -190,7 +185,7 @@ def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
         One row an entry and plan, in the order in which they were acted on: `dlq_id`, `origin` (str: the
         entry that it came from at first, over all plans), `times` (Int64: how often that was redriven by
         then), `plan` (str, its hash), `action`, `state`, `run_id`, `new_dlq_id` (str: where it came back),
-        `intended_at`, `ended_at` (datetime64[ms, UTC]), `note` (str).
+        `intended_at`, `ended_at` (datetime64[ms, UTC]), `reason` (str).
 
     Raises
     ------
@@ -202,9 +197,12 @@ def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
     >>> redrive_history("no-such.sqlite")
     Traceback (most recent call last):
     ...
-    toolkit.errors.InputError: opening the ledger no-such.sqlite: got no such file; expected the ...
+    toolkit.errors.InputError: opening the ledger no-such.sqlite: got No such file or directory; expected ...
     """
-    opened = Ledger(ledger, make=False)
+    return _history(Ledger(ledger, make=False))
+
+
+def _history(opened: Ledger) -> pd.DataFrame:
     try:
         rows = [dict(row) for row in opened.everything()]
     finally:
@@ -222,7 +220,7 @@ def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
 
 def returned_entries(ledger: str | os.PathLike[str]) -> frozenset[str]:
     """Ids of entries and of runs that redrives of a ledger have made."""
-    history = redrive_history(ledger)
+    history = _history(Ledger(ledger, make=False, name="history"))
     return frozenset(history["new_dlq_id"].dropna()) | frozenset(history["run_id"].dropna())
 
 

@@ -88,7 +88,7 @@ class RedrivePlan:
 
     Examples
     --------
-    >>> plan = plan_redrive(tk.load_failures(service, limit=20, progress=False))
+    >>> plan = tk.plan_redrive(tk.load_failures(service, limit=20, progress=False))
     >>> plan.frame["action"].isin(["resume", "leave"]).all()
     np.True_
     """
@@ -122,13 +122,13 @@ class RedrivePlan:
     def groups(self) -> pd.DataFrame:
         """One row a group, workflow and action, as the preview shows them.
 
-        `group`, `title`, `class`, `workflow_url`, `action`, `reason` (str), `entries` (Int64) and
+        `group`, `title`, `class`, `workflow_url`, `action`, `reason` (str), `count` (Int64) and
         `first_expiry` (datetime64[ms, UTC]).
         """
         keys = ["group", "title", "class", "workflow_url", "action", "reason"]
         found = self.frame.groupby(keys, sort=False, dropna=False)["expires_at"].agg(["size", "min"])
-        named = found.reset_index().rename(columns={"size": "entries", "min": "first_expiry"})
-        return named.astype({"entries": "Int64"})
+        named = found.reset_index().rename(columns={"size": "count", "min": "first_expiry"})
+        return named.astype({"count": "Int64"})
 
     @property
     def verdict(self) -> str:
@@ -140,7 +140,7 @@ class RedrivePlan:
         return f"{begins}{f', leave {left:,}' if left else ''}; confirm={self.confirmation!r}"
 
     def __repr__(self) -> str:
-        columns = ["title", "workflow_url", "action", "entries", "reason"]
+        columns = ["title", "workflow_url", "action", "count", "reason"]
         return f"{self.verdict}\n{self.groups[columns].to_string(index=False)}"
 
     def _repr_html_(self) -> str:

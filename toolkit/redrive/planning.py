@@ -79,7 +79,8 @@ def plan_redrive(
     wave : int
         Entries of a group that go together after that, once those before have ended.
     stop_above : float
-        Share of the ended runs of a group that may fail again, 0 to 1: above it, the group is stopped.
+        Share of the ended runs of a group that may fail again (above 0, at most 1). Beyond it, the group is
+        stopped.
     deadline : str or timedelta
         How long a wave is waited for.
     rate, parallelism : int, optional
@@ -103,13 +104,13 @@ def plan_redrive(
     """
     wanted = checked_actions(actions)
     repeatable, unsafe, included = (
-        frozenset(texts(name, value, empty=True) if value else ())
+        frozenset(texts(name, value))
         for name, value in (("idempotent", idempotent), ("changed", changed), ("include", include))
     )
     for item in included:
         choice("include", item, _LEFT_OUT)
-    if not 0 <= positive("stop_above", stop_above or 1) <= 1:
-        raise wrong("stop_above", stop_above, "a share from 0 to 1")
+    if positive("stop_above", stop_above) > 1:
+        raise wrong("stop_above", stop_above, "a share above 0, at most 1")
     limits = Limits(
         canaries=whole("canaries", canaries),
         wave=whole("wave", wave),

@@ -10,7 +10,7 @@ import pandas as pd
 
 from toolkit.analysis.results import Plotted, frame_table
 from toolkit.analysis.selection import typed_frame
-from toolkit.arguments import nearest
+from toolkit.arguments import nearest, text
 from toolkit.errors import InputError
 from toolkit.redrive.ledger import Ledger
 from toolkit.redrive.plan import LEAVE, RedrivePlan
@@ -37,13 +37,13 @@ class RedriveResult(Plotted):
         One row a failure of the plan: `dlq_id`, `group`, `title`, `workflow_url`, `action`, `state` (str:
         succeeded, called, deleted, failed again with the same signature, failed otherwise, started, running
         at the deadline, unknown, intended, refused, skipped as gone or changed, stopped with its group,
-        waiting, left by the plan), `note` (str: why), `run_id`, `new_dlq_id`, `new_group` (str: where it
+        waiting, left by the plan), `reason` (str), `run_id`, `new_dlq_id`, `new_group` (str: where it
         came back), `intended_at`, `ended_at` (datetime64[ms, UTC]).
 
     Examples
     --------
-    >>> plan = plan_redrive(tk.load_failures(service, limit=3, progress=False), actions="leave")
-    >>> run_redrive(service, plan, ledger="redrive.sqlite", confirm=plan.confirmation, progress=False)
+    >>> plan = tk.plan_redrive(tk.load_failures(service, limit=3, progress=False), actions="leave")
+    >>> tk.run_redrive(service, plan, ledger="redrive.sqlite", confirm=plan.confirmation, progress=False)
     0 of 0 entries are done.
     """
 
@@ -54,13 +54,13 @@ class RedriveResult(Plotted):
     def groups(self) -> pd.DataFrame:
         """One row a group and state.
 
-        `group`, `title`, `workflow_url`, `action`, `state` (str), `entries` (Int64), `note` (str, the first).
+        `group`, `title`, `workflow_url`, `action`, `state` (str), `count` (Int64), `reason` (str, the first).
         """
         keys = ["group", "title", "workflow_url", "action", "state"]
         shown = self.frame.assign(state=pd.Categorical(self.frame["state"], STATES))
-        found = shown.groupby(keys, sort=True, dropna=False, observed=True)["note"].agg(["size", "first"])
-        named = found.reset_index().rename(columns={"size": "entries", "first": "note"})
-        return named.astype({"entries": "Int64", "state": "str", "note": "str"})
+        found = shown.groupby(keys, sort=True, dropna=False, observed=True)["reason"].agg(["size", "first"])
+        named = found.reset_index().rename(columns={"size": "count", "first": "reason"})
+        return named.astype({"count": "Int64", "state": "str", "reason": "str"})
 
     @property
     def finished(self) -> bool:
@@ -80,7 +80,7 @@ class RedriveResult(Plotted):
     def __repr__(self) -> str:
         if not len(self.frame) or (self.frame["state"] == "left").all():
             return self.verdict
-        columns = ["title", "workflow_url", "action", "state", "entries", "note"]
+        columns = ["title", "workflow_url", "action", "state", "count", "reason"]
         return f"{self.verdict}\n{self.groups[columns].fillna('').to_string(index=False)}"
 
     def _repr_html_(self) -> str:
@@ -111,8 +111,9 @@ def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> R
     >>> redrive_status("no-such.sqlite")
     Traceback (most recent call last):
     ...
-    toolkit.errors.InputError: opening the ledger no-such.sqlite: got no such file; expected the ...
+    toolkit.errors.InputError: opening the ledger no-such.sqlite: got No such file or directory; expected ...
     """
+    plan = None if plan is None else text("plan", plan)
     opened = Ledger(ledger, make=False)
     try:
         plans = opened.plans()
@@ -120,7 +121,7 @@ def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> R
         if not chosen or (plan is not None and len(chosen) > 1):
             known = [item.hash[:8] for item in plans]
             raise InputError(
-                f"looking for a plan in {ledger}", got=repr(plan), expected="the start of the hash of one",
+                f"looking for the plan in {ledger}", got=repr(plan), expected="the start of the hash of one",
                 next_step=nearest(plan, known, what="It has") if known else "No plan was run with it.",
             )  # fmt: skip
         return result_of(chosen[-1], opened)
@@ -136,7 +137,7 @@ def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
     for dlq_id, group, action, reason in _plain(plan.frame):
         row = rows.get(dlq_id)
         if row is not None:
-            names = ("state", "note", "run_id", "new_dlq_id", "new_group", "intended_at", "ended_at")
+            names = ("state", "reason", "run_id", "new_dlq_id", "new_group", "intended_at", "ended_at")
             found.append(tuple(row[name] for name in names))
         elif action == LEAVE:
             found.append(("left", reason, *[None] * 5))
@@ -144,12 +145,18 @@ def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
             found.append(("stopped", stopped[group], *[None] * 5))
         else:
             found.append(("waiting", None, *[None] * 5))
-    state, note, run_id, new_dlq_id, new_group, began, ended = zip(*found, strict=True) if found else [()] * 7
+    state, why, run_id, new_dlq_id, new_group, began, ended = zip(*found, strict=True) if found else [()] * 7
     times = (pd.to_datetime(pd.Series(list(at), dtype="Int64"), unit="ms", utc=True) for at in (began, ended))
     kind = "datetime64[ms, UTC]"
     columns = zip(("intended_at", "ended_at"), times, strict=True)
     frame = plan.frame[["dlq_id", "group", "title", "workflow_url", "action"]].reset_index(drop=True)
-    texts = {"state": state, "note": note, "run_id": run_id, "new_dlq_id": new_dlq_id, "new_group": new_group}
+    texts = {
+        "state": state,
+        "reason": why,
+        "run_id": run_id,
+        "new_dlq_id": new_dlq_id,
+        "new_group": new_group,
+    }
     more = typed_frame(
         **{name: ("str", list(values)) for name, values in texts.items()},
         **{name: (kind, values) for name, values in columns},

@@ -104,7 +104,7 @@ def run_redrive(
 
     Examples
     --------
-    >>> plan = plan_redrive(tk.load_failures(service, limit=3, progress=False))
+    >>> plan = tk.plan_redrive(tk.load_failures(service, limit=3, progress=False))
     >>> run_redrive(service, plan, ledger="redrive.sqlite", confirm="everything")
     Traceback (most recent call last):
     ...
@@ -114,7 +114,7 @@ def run_redrive(
     instance("plan", plan, RedrivePlan, "a plan of plan_redrive")
     if stop is not None:
         instance("stop", stop, threading.Event, "a threading.Event")
-    if confirm != plan.confirmation:
+    if not isinstance(confirm, str) or confirm != plan.confirmation:
         raise wrong(
             "confirm",
             confirm,
@@ -235,7 +235,7 @@ class _Run:
             if error.status == _CONFLICT:
                 return None  # an earlier request of ours has arrived: its run is found with the next look
             state = "skipped" if isinstance(error, NotFoundError) else "refused"
-            done(state, note="it is no longer in the DLQ" if state == "skipped" else str(error)[:300])
+            done(state, reason="it is no longer in the DLQ" if state == "skipped" else str(error)[:300])
         except ServiceError:
             return None
         else:
@@ -267,18 +267,18 @@ class _Run:
             if state in _CALLS:
                 done(_CALLS[state])
             elif late or state is None:
-                done("running" if late else "unknown", note="the failure function has not responded")
+                done("running" if late else "unknown", reason="the failure function has not responded")
             return None
         run = self._run_of(row["run_id"])
         state = (run or {}).get("workflowState")
         if state == "RUN_SUCCESS":
             done("succeeded")
         elif state == "RUN_CANCELED":
-            done("failed otherwise", note="its run was canceled")
+            done("failed otherwise", reason="its run was canceled")
         elif state == "RUN_FAILED":
             self._failed(row, (run or {}).get("dlqId"))
         elif late:
-            done("running" if run else "unknown", note="it had not ended before the deadline")
+            done("running" if run else "unknown", reason="it had not ended before the deadline")
         return None
 
     def _failed(self, row: dict[str, Any], new_dlq_id: object) -> None:
@@ -307,7 +307,7 @@ class _Run:
                     return done("deleted")
                 if row["run_id"] and self._run_of(row["run_id"]) is not None:
                     return done("started", ended=False)
-                return done("unknown", note="it has left the DLQ, and no run has the id that was requested")
+                return done("unknown", reason="it has left the DLQ, and no run has the id that was requested")
             if action == "failure function":
                 planned = self._plan.frame.set_index("dlq_id").loc[dlq_id, "failure_function_state"]
                 if not _same(now["failure_function_state"], planned):
@@ -315,18 +315,19 @@ class _Run:
             if number < _LOOKS - 1:
                 self._stop.wait(_FIRST_LOOK * 2**number)
         if action == "failure function":
-            return done("unknown", note="its failure function may have run: its state is as before")
+            return done("unknown", reason="its failure function may have run: its state is as before")
         # still in the DLQ: it was not carried out, and the id of its run would refuse a second one
         self._ledger.withdraw(self._plan.hash, dlq_id)
         return None
 
     def _late(self, row: dict[str, Any]) -> bool:
-        return time.time() * 1000 > row["intended_at"] + self._plan.limits.deadline * 1000
+        late: bool = time.time() * 1000 > row["intended_at"] + self._plan.limits.deadline * 1000
+        return late
 
     def _run_of(self, run_id: str) -> dict[str, Any] | None:
         page = list_runs_page(self._transport, cursor=None, count=1, run_id=run_id)
-        runs = [run for run in msgspec.json.decode(page.rows) if run.get("workflowRunId") == run_id]
-        return runs[0] if runs else None
+        runs = msgspec.json.decode(page.rows, type=list[dict[str, Any]])
+        return next((run for run in runs if run.get("workflowRunId") == run_id), None)
 
     def _function_state(self, dlq_id: str) -> str | None:
         try:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
-from toolkit.arguments import choice, wrong
+from toolkit.arguments import choice, file_path, wrong
 from toolkit.errors import InputError, SettingsError, UnexpectedResultWarning
 from toolkit.tables.frames import checked_frame
 from toolkit.tables.vector_dtype import VectorDtype, missing
@@ -214,9 +214,7 @@ def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 def _flat_and_path(frame: object, path: object) -> tuple[pd.DataFrame, Path]:
     """The frame to be written, flat, and where it goes: the checks of both writers."""
     flat = flatten(checked_frame("frame", frame))
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(os.fspath(path)):
-        raise wrong("path", path, "the path of a file")
-    return flat, Path(path)
+    return flat, file_path("path", path)
 
 
 def _text_only(value: Any) -> Any:

@@ -292,7 +292,7 @@ def test_restart_begins_anew(service: Service, server: Server) -> None:
 @pytest.mark.parametrize("action", ["resume", "restart"])
 def test_a_run_is_started_again_as_requested(service: Service, server: Server, action: str) -> None:
     """Under the id, with the retries, labels and flow control of the request; that id once only."""
-    app, entry = failing_run(service, server)
+    _, entry = failing_run(service, server)
     headers = {
         "Service-Workflow-RunId": "wfr_again",
         "Service-Retries": "0",
@@ -301,7 +301,9 @@ def test_a_run_is_started_again_as_requested(service: Service, server: Server, a
         "Service-Flow-Control-Value": "parallelism=1",
     }
     path = f"/v2/workflows/dlq/{action}"
-    assert service.http.post(f"{path}/{entry['dlqId']}", headers=headers).json()["workflowRunId"] == "wfr_again"
+    assert (
+        service.http.post(f"{path}/{entry['dlqId']}", headers=headers).json()["workflowRunId"] == "wfr_again"
+    )
     again = service.wait(lambda: service.dlq("workflows/dlq", workflowRunId="wfr_again"))[0]
     assert (again["maxRetries"], again["labels"], again["flowControlKey"]) == (0, ["second"], "few")
     assert run_of(service, "wfr_again")["labels"] == ["second"]
