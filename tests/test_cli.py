@@ -22,7 +22,10 @@ import toolkit as tk
 from toolkit.cli import main
 
 TOKEN = "command-line-token-0123456789"
-COMMANDS = ("demo", "serve", "snapshot failures", "snapshot vectors", "report", "verify", "query")
+COMMANDS = (
+    "demo", "serve", "snapshot failures", "snapshot vectors", "report", "redrive plan",
+    "redrive run", "redrive status", "verify", "query",
+)  # fmt: skip
 
 
 def run(
@@ -408,6 +411,29 @@ def test_a_report_ends_with_a_status_for_what_is_new_or_worse(command, served, t
     few = command("report", "--snapshot", "few", "--output", "few.json", "--fail-on", "worse")
     assert few.returncode == 3, few.stderr
     assert "nothing earlier to compare with" in few.stderr
+
+
+def test_failures_are_redriven_by_a_plan(command, tmp_path: Path) -> None:
+    """Planned, confirmed by the count and hash that the preview shows, run, and looked at."""
+    planned = command(
+        "redrive", "plan", "--since", "30d", "--action", "delete", "--canaries", "3", "--wave", "3"
+    )
+    assert planned.returncode == 0, planned.stderr
+    confirmation = re.search(r"confirm='(\d+-[0-9a-f]{8})'", planned.stdout)
+    assert confirmation is not None
+    plan = json.loads((tmp_path / "plan.json").read_bytes())
+    plan["entries"] = plan["entries"][:4]
+    (tmp_path / "edited.json").write_text(json.dumps(plan))
+    edited = command("redrive", "run", "edited.json", "--confirm", confirmation[1])
+    assert (edited.returncode, "edited" in edited.stderr) == (1, True)
+    wrong = command("redrive", "run", "plan.json", "--confirm", "4-00000000")
+    assert (wrong.returncode, "confirm" in wrong.stderr) == (1, True)
+    nothing = command("redrive", "plan", "--action", "leave", "--output", "nothing.json")
+    confirm = re.search(r"confirm='(0-[0-9a-f]{8})'", nothing.stdout)
+    assert confirm is not None
+    ran = command("redrive", "run", "nothing.json", "--confirm", confirm[1])
+    assert (ran.returncode, ran.stdout) == (0, "0 of 0 entries are done.\n")
+    assert command("redrive", "status").stdout == ran.stdout
 
 
 def test_plain_messages_are_another_kind(command, tmp_path: Path) -> None:

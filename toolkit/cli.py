@@ -7,7 +7,7 @@ command lines. Exit status:
 0     done
 1     an error, explained on standard error
 2     the command line is not understood
-3     done, but the load is not complete; standard error says why
+3     done, but the load is not complete, or a redrive has left or brought back some; standard error says why
 4     with ``--fail-on new``: a group of failures was never seen before
 5     with ``--fail-on worse``: failures come at a higher rate than before
 130   interrupted, by Ctrl-C or SIGTERM
@@ -43,6 +43,7 @@ from toolkit.errors import (
 from toolkit.filters.failure import FIELDS
 from toolkit.filters.query import QueryMode
 from toolkit.redaction import visible
+from toolkit.redrive.plan import ACTIONS, LEAVE
 from toolkit.tables.text import json_value
 from toolkit.times import parse_duration
 from toolkit.version import __version__
@@ -59,8 +60,8 @@ The service is found through the environment: TOOLKIT_QUEUE_URL and TOOLKIT_QUEU
 TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, or the public service's own QSTASH_TOKEN,
 UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN."""
 _EXIT_HELP: Final = """\
-exit status: 0 done, 1 error, 2 command line not understood, 3 load not complete, 4 new and 5 worse (with
---fail-on, before 3), 130 interrupted"""
+exit status: 0 done, 1 error, 2 command line not understood, 3 load or redrive not complete, 4 new and
+5 worse (with --fail-on, before 3), 130 interrupted"""
 
 LOCAL_PACKAGES: Final = "h11 httpx starlette uvicorn"
 """The packages of the extra [local], by name, which install from any source of the toolkit."""
@@ -150,6 +151,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     add("--namespace", what, action="append", metavar="NAME")
 
     _add_report(commands)
+    _add_redrive(commands)
 
     example = "toolkit verify snapshots/failures"
     add = _command(commands, "verify", _verify, "check every file of snapshots", example)
@@ -218,6 +220,49 @@ def _add_report(commands: Any) -> None:
     add("--fail-on", what, action="append", default=[], choices=("new", "worse"))
     add("--limit", "read at most N failures, for a first look", type=int, metavar="N")
     _add_filters(commands.choices["report"])
+
+
+def _add_redrive(commands: Any) -> None:
+    redrive = commands.add_parser("redrive", help="act on failures by a plan: plan, run, status")
+    kinds = redrive.add_subparsers(required=True, metavar="WHAT")
+    example = "toolkit redrive plan --since 2d --workflow-url URL --output plan.json"
+    add = _command(kinds, "plan", _redrive_plan, "plan what to do with failures; nothing is sent", example)
+    add("--output", "file of the plan (plan.json)", default="plan.json", metavar="FILE")
+    add("--action", "for all (resume, or restart where --changed names it)", choices=(*ACTIONS, LEAVE))
+    what = "workflow URL whose runs may be restarted though that repeats side effects; repeatable"
+    add("--idempotent", what, action="append", default=[], metavar="URL")
+    what = "workflow URL whose code changed before the step that failed; repeatable"
+    add("--changed", what, action="append", default=[], metavar="URL")
+    what = 'what is left otherwise, such as "poison input"; repeatable'
+    add("--include", what, action="append", default=[], metavar="WHAT")
+    add("--history", "ledger of earlier redrives: what came back is left", metavar="FILE")
+    add("--canaries", "entries of each group that go first (1)", type=int, default=1, metavar="N")
+    add("--wave", "entries of a group that go together after that (50)", type=int, default=50, metavar="N")
+    what = "share of a group that may fail again before it is stopped (0.2)"
+    add("--stop-above", what, type=float, default=0.2, metavar="SHARE")
+    add("--deadline", "how long a wave is waited for (10m)", default="10m", metavar="DURATION")
+    add("--rate", "deliveries a second, of all runs together", type=int, metavar="N")
+    add("--parallelism", "concurrent deliveries, of all runs together", type=int, metavar="N")
+    _add_filters(kinds.choices["plan"])
+    example = "toolkit redrive run plan.json --confirm 120-1a2b3c4d"
+    add = _command(kinds, "run", _redrive_run, "run a plan, or continue it after an interrupt", example)
+    add("plan", "file of the plan")
+    add("--confirm", "what the plan's preview ends with", required=True, metavar="COUNT-HASH")
+    add(
+        "--ledger",
+        "file that remembers every step (redrive.sqlite)",
+        default="redrive.sqlite",
+        metavar="FILE",
+    )
+    example = "toolkit redrive status --ledger redrive.sqlite"
+    add = _command(kinds, "status", _redrive_status, "how far a redrive is", example)
+    add(
+        "--ledger",
+        "file that remembers every step (redrive.sqlite)",
+        default="redrive.sqlite",
+        metavar="FILE",
+    )
+    add("--plan", "the start of a plan's hash (the latest)", metavar="HASH")
 
 
 def _add_filters(command: argparse.ArgumentParser) -> None:
@@ -366,6 +411,33 @@ def _report(given: argparse.Namespace) -> int:
     _say(visible(report.verdict))
     status = _status(tk.receipt(failures))
     return _judged(report.to_dict()["change"], given.fail_on) or status
+
+
+def _redrive_plan(given: argparse.Namespace) -> int:
+    if given.kind != "workflows":
+        raise InputError("planning a redrive", got=f"--kind {given.kind}", expected="workflow runs")
+    with tk.connect() as service:
+        failures = tk.load_failures(service, _filter(given))
+    options = ("idempotent", "changed", "include", "history", "canaries", "wave", "stop_above", "deadline")
+    limits = {name: getattr(given, name) for name in (*options, "rate", "parallelism")}
+    plan = tk.plan_redrive(failures, actions=given.action, **limits)
+    _say(visible(repr(plan)))
+    _say(f"wrote {plan.save(given.output).resolve()}")
+    return _status(tk.receipt(failures))
+
+
+def _redrive_run(given: argparse.Namespace) -> int:
+    plan = tk.RedrivePlan.read(given.plan)
+    with tk.connect() as service:
+        result = tk.run_redrive(service, plan, ledger=given.ledger, confirm=given.confirm)
+    _say(visible(repr(result)))
+    left = result.frame["state"].isin(("succeeded", "called", "deleted", "left"))
+    return DONE if left.all() else NOT_COMPLETE
+
+
+def _redrive_status(given: argparse.Namespace) -> int:
+    _say(visible(repr(tk.redrive_status(given.ledger, given.plan))))
+    return DONE
 
 
 def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> int:

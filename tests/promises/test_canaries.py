@@ -199,6 +199,13 @@ def _summary(_: Planted, frame: pd.DataFrame) -> str:
 
 
 @sink("failures")
+def _redrive(given: Planted, frame: pd.DataFrame) -> str:
+    plan = tk.plan_redrive(frame, include=["masked body", "truncated body"])
+    saved = plan.save(given.folder / "plan.json").read_text()
+    return "\n".join((saved, repr(plan), plan._repr_html_(), plan.to_code()))
+
+
+@sink("failures")
 def _report(given: Planted, frame: pd.DataFrame) -> str:
     report = tk.failure_report(frame)
     saved = [report.save(given.folder / f"report.{kind}").read_text() for kind in ("html", "md", "json")]

@@ -42,8 +42,10 @@ class RedriveResult(Plotted):
 
     Examples
     --------
+    >>> from tempfile import TemporaryDirectory
     >>> plan = tk.plan_redrive(tk.load_failures(service, limit=3, progress=False), actions="leave")
-    >>> tk.run_redrive(service, plan, ledger="redrive.sqlite", confirm=plan.confirmation, progress=False)
+    >>> with TemporaryDirectory() as folder:
+    ...     tk.run_redrive(service, plan, ledger=f"{folder}/redrive.sqlite", confirm=plan.confirmation)
     0 of 0 entries are done.
     """
 
