@@ -77,6 +77,7 @@ soak: install ## kill the service 500 times under load; load, crash and race at 
 	@status=0; \
 	$(BIN)/python tests/soak/soak.py 2>&1 | tee -a $(OUT)/soak.txt || status=1; \
 	$(BIN)/python tests/soak/loading.py --out $(OUT)/soak.txt || status=1; \
+	$(BIN)/python tests/soak/redrive.py 2>&1 | tee -a $(OUT)/soak.txt || status=1; \
 	exit $$status
 
 fuzz: install ## call everything public with generated services, snapshots, frames and arguments (half an hour)

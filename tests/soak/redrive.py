@@ -1,0 +1,227 @@
+"""Redrives under kills: client, service and application are killed at random moments, then all is compared.
+
+Twelve groups fail: four are mended, four stay broken, two are mended for every second order, two are
+poison; a thirteenth is not in the plan. After the last kill the plan runs to its end, and ledger and service
+are compared entry by entry. Bounded by ``--failures``, ``--kills`` and ``--minutes``; ends with 1 when
+anything is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pandas as pd
+
+import toolkit as tk
+from toolkit.redrive.running import new_run_id
+from toolkit_demo.local_service import LocalService
+
+MENDED = ("mended-a", "mended-b", "mended-c", "mended-d")
+BROKEN = ("broken-a", "broken-b", "broken-c", "broken-d")
+HALF = ("half-a", "half-b")
+POISON = ("poison-a", "poison-b")
+OUTSIDE = "outside"
+PARALLELISM = 20
+_CLIENT = """
+import sys
+import toolkit as tk
+url, token, path, ledger = sys.argv[1:]
+plan = tk.RedrivePlan.read(path)
+tk.run_redrive(tk.connect(queue_url=url, queue_token=token), plan, ledger=ledger, confirm=plan.confirmation,
+    progress=False)
+"""
+
+
+def main() -> int:
+    """Run it; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--failures", type=int, default=10_000)
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=60)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, LocalService(Path(folder) / "queue") as queue:
+        return Soak(queue, Path(folder), given).run()
+
+
+class Soak:
+    """One run of it."""
+
+    def __init__(self, queue: LocalService, folder: Path, given: argparse.Namespace) -> None:
+        self.queue, self.folder, self.given = queue, folder, given
+        self.random = random.Random(given.seed)
+        self.until = time.monotonic() + given.minutes * 60
+        self.state = folder / "state.json"
+        self.kills: Counter[str] = Counter()
+        self.shop: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def service(self) -> tk.Service:
+        """A connection to the queue."""
+        return tk.connect(queue_url=self.queue.url, queue_token=self.queue.token)
+
+    def run(self) -> int:
+        """Fail, plan, kill, compare."""
+        self._set(mended=(), half=(), counting=False)
+        self._open()
+        try:
+            each = self.given.failures // 12
+            names = (*MENDED, *BROKEN, *HALF, *POISON)
+            failures = self._fail({**dict.fromkeys(names, each), OUTSIDE: each // 4})
+            outside = failures["workflow_url"].str.endswith(OUTSIDE)
+            plan = tk.plan_redrive(failures[~outside], stop_above=0.7, parallelism=PARALLELISM, deadline="2m")
+            plan.save(self.folder / "plan.json")
+            say(plan.verdict)
+            self._set(mended=MENDED, half=HALF, counting=True)
+            self._reopen()
+            self._kill_at_random()
+            with self._client() as client:
+                if client.wait(max(60, self.until - time.monotonic())) != 0:
+                    say("the last client ended with an error")
+            return self._compare(plan, set(failures[outside]["dlq_id"]))
+        finally:
+            if self.shop is not None:
+                self.shop.kill()
+                self.shop.wait()
+
+    def _fail(self, wanted: dict[str, int]) -> pd.DataFrame:
+        """Failures of each workflow, so many."""
+        headers = {"Authorization": f"Bearer {self.queue.token}", "Service-Retries": "0"}
+        orders = [(name, number) for name, count in wanted.items() for number in range(count)]
+        with httpx.Client(headers=headers, timeout=60) as http, ThreadPoolExecutor(8) as pool:
+
+            def start(order: tuple[str, int]) -> None:
+                name, number = order
+                url = f"{self.queue.url}/v2/trigger/http://127.0.0.1:{self.port}/{name}"
+                http.post(url, json={"order": number}).raise_for_status()
+
+            list(pool.map(start, orders))
+        while len(found := tk.load_failures(self.service, progress=False)) < len(orders):
+            if time.monotonic() > self.until:
+                raise SystemExit(f"{len(found):,} of {len(orders):,} have failed in time")
+            time.sleep(1)
+        return found
+
+    def _kill_at_random(self) -> None:
+        """Kill client, service and application, one at a time, until there were enough kills."""
+        while self.kills.total() < self.given.kills and time.monotonic() < self.until:
+            with self._client() as client:
+                while client.poll() is None and self.kills.total() < self.given.kills:
+                    time.sleep(self.random.uniform(0.1, 2.5))
+                    victim = self.random.choice(("client", "client", "client", "service", "application"))
+                    if client.poll() is not None:
+                        break
+                    self.kills[victim] += 1
+                    if victim == "client":
+                        os.kill(client.pid, signal.SIGKILL)
+                        client.wait()
+                    elif victim == "service":
+                        self.queue.kill()
+                        self.queue.start()
+                    else:
+                        self._reopen()
+            status = tk.redrive_status(self.folder / "ledger.sqlite") if self._has_ledger else None
+            if status is not None and status.finished:
+                say(f"finished after {self.kills.total()} kills")
+                return
+
+    @property
+    def _has_ledger(self) -> bool:
+        try:
+            return bool(len(tk.redrive_status(self.folder / "ledger.sqlite").frame))
+        except tk.errors.InputError:
+            return False
+
+    @contextmanager
+    def _client(self) -> Iterator[subprocess.Popen[bytes]]:
+        paths = (str(self.folder / "plan.json"), str(self.folder / "ledger.sqlite"))
+        words = [sys.executable, "-c", _CLIENT, self.queue.url, self.queue.token, *paths]
+        with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def _compare(self, plan: tk.RedrivePlan, outside: set[str]) -> int:
+        """Ledger and service, entry by entry."""
+        result = tk.redrive_status(self.folder / "ledger.sqlite")
+        say(result.verdict)
+        in_dlq = set(tk.load_failures(self.service, progress=False)["dlq_id"])
+        log = tk.load_runs(self.service, progress=False).set_index("workflow_run_id")
+        wrong: Counter[str] = Counter()
+        expected = {
+            "succeeded": "RUN_SUCCESS",
+            "failed again": "RUN_FAILED",
+            "failed otherwise": "RUN_FAILED",
+        }
+        for row in result.frame.to_dict("records"):
+            state, run = row["state"], new_run_id(plan.hash, row["dlq_id"])
+            ran = run in log.index
+            if state in expected:
+                wrong["state of the run"] += not ran or log.loc[run, "state"] != expected[state]
+                wrong["still in the DLQ"] += row["dlq_id"] in in_dlq
+                wrong["not back in the DLQ"] += state != "succeeded" and row["new_dlq_id"] not in in_dlq
+            elif state in ("stopped", "left", "skipped"):
+                wrong["sent without a word"] += ran
+                wrong["lost"] += row["dlq_id"] not in in_dlq
+            else:
+                wrong[f"state {state}"] += 1
+        originals = len(plan.frame) + len(outside)
+        sent = int(result.frame["state"].isin(expected).sum())
+        wrong["runs that are twice there"] = len(log) - originals - sent
+        wrong["touched outside of the plan"] = len(outside - in_dlq)
+        tried = result.frame[result.frame["workflow_url"].str.contains("broken")]
+        wrong["beyond the canaries"] = int(tried["state"].isin(expected).sum()) - len(BROKEN)
+        most = json.loads((self.folder / "most.json").read_bytes())
+        wrong["beyond the parallelism"] = max(0, most - PARALLELISM)
+        found = {name: count for name, count in wrong.items() if count}
+        kills = ", ".join(f"{count} of the {name}" for name, count in sorted(self.kills.items()))
+        say(f"seed {self.given.seed}: {self.kills.total()} kills ({kills}); wrong: {found or 'nothing'}")
+        return 1 if found else 0
+
+    def _set(self, **values: object) -> None:
+        state = {"queue": self.queue.url, "token": self.queue.token, **values}
+        draft = self.state.with_suffix(".tmp")
+        draft.write_text(json.dumps(state))
+        draft.replace(self.state)
+
+    def _open(self) -> None:
+        words = [
+            sys.executable,
+            str(Path(__file__).with_name("redrive_shop.py")),
+            str(self.port),
+            str(self.state),
+        ]
+        self.shop = subprocess.Popen(words, stdout=subprocess.PIPE)
+        assert self.shop.stdout is not None
+        self.port = int(self.shop.stdout.readline())
+
+    def _reopen(self) -> None:
+        if self.shop is not None:
+            self.shop.kill()
+            self.shop.wait()
+        self._open()
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    print(text, flush=True)  # noqa: T201 - its output
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
