@@ -495,7 +495,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a filter continues after its caller has stopped",
-        "local/vectors/filtering.py",
+        "local/vectors/rows.py",
         "        if self._ended or not self._wanted():\n",
         "        if False:\n",
         ("tests/local/vectors/test_filter_budget.py",),

@@ -15,8 +15,8 @@ import pytest
 from toolkit.filters.metadata import parse
 from toolkit.local.api import ApiError
 from toolkit.local.vectors.bodies import DeleteVectors, IncludedFields, IndexQuery
-from toolkit.local.vectors.filtering import FILTER_SECONDS, FilterBudget
 from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.rows import FILTER_SECONDS, FilterBudget
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit_demo.local_service import LocalService
 

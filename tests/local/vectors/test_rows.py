@@ -23,8 +23,7 @@ from toolkit.filters.metadata import (
     Or,
     parse,
 )
-from toolkit.local.vectors.filtering import MAX_COLUMNS, FieldColumns, FilterBudget
-from toolkit.local.vectors.rows import NamespaceRows
+from toolkit.local.vectors.rows import MAX_COLUMNS, FieldColumns, FilterBudget, NamespaceRows
 
 FIELDS = ("a", "b", "a.b", "a[0]", "a[#-1]")
 NUMBERS = (

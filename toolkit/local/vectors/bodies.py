@@ -24,8 +24,8 @@ from toolkit.local.api import (
     read_as,
     shown,
 )
-from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.index_database import IndexRow
+from toolkit.local.vectors.rows import FilterBudget
 from toolkit.local.vectors.sparse import MAX_INDEX, SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 

@@ -1,17 +1,239 @@
-"""The rows of one namespace in memory, for searching: ids, vectors, order of insertion and fields."""
+"""The rows of one namespace in memory: ids, vectors, order of insertion; metadata filters within a budget."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+import json
+import time
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.filters.metadata import MetadataFilter
-from toolkit.local.vectors.filtering import FieldColumns, FilterBudget, enlarged
+from toolkit.filters.metadata import And, Comparison, Membership, MetadataFilter, Or
+from toolkit.filters.metadata.tree import Condition, parse_path, resolve
+from toolkit.local.api import ApiError
 from toolkit.local.vectors.float32 import Floats
+
+T = TypeVar("T")
+Mask = NDArray[np.bool_]
+
+FILTER_SECONDS: Final = 3.0
+"""Seconds of processor time that the filters of one request may take."""
+MAX_COLUMNS: Final = 32
+"""Fields that are kept as columns between filters."""
+
+_CLOCK_INTERVAL: Final = 0.01  # seconds between reads of the CPU clock, each a system call
+_BATCH: Final = 16  # values between reads of any clock; one value costs milliseconds at most
+_MAX_RESULTS: Final = 8  # conditions whose results a column keeps
+_STALE_FROM: Final = 1024
+
+
+class FilterBudget:
+    """What one request may spend on metadata filters.
+
+    Processor time, so that the limit is the same on a busy machine. `wanted` returns whether
+    the caller is still connected; it is called from the thread that evaluates.
+    """
+
+    def __init__(self, seconds: float = FILTER_SECONDS, *, wanted: Callable[[], bool] = lambda: True) -> None:
+        self._seconds = seconds
+        self._wanted = wanted
+        self._ended = False
+        self._spent = 0.0
+        self._since = 0.0
+        self._due = 0.0
+
+    def end(self) -> None:
+        """Stop the evaluation. May be called from another thread."""
+        self._ended = True
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Count what this thread does inside: 422 when the time is used up, 503 when the caller has left."""
+        self._since = time.thread_time()
+        try:
+            self._check_limits()
+            yield
+        finally:
+            self._spent += time.thread_time() - self._since
+
+    def check(self) -> None:
+        """Raise as `spending` does, looking at the processor's clock every 10 ms only."""
+        if time.monotonic() > self._due:
+            self._check_limits()
+
+    def each(self, values: Sequence[T]) -> Iterator[T]:
+        """The values, with a `check` now and then."""
+        return chain.from_iterable(self._batches(values))
+
+    def _batches(self, values: Sequence[T]) -> Iterator[Sequence[T]]:
+        for start in range(0, len(values), _BATCH):
+            yield values[start : start + _BATCH]
+            self.check()
+
+    def _check_limits(self) -> None:
+        if self._ended or not self._wanted():
+            raise ApiError(503, "the request has ended; got its caller's leave or the service's end")
+        if self._spent + time.thread_time() - self._since > self._seconds:
+            got = f"more than {self._seconds:g} s of processor time"
+            raise ApiError(
+                422,
+                f"filter takes too long; got {got}, which is the limit; expected fewer or simpler conditions",
+            )
+        self._due = time.monotonic() + _CLOCK_INTERVAL
+
+
+class FieldColumns:
+    """The fields that filters look at, as columns of distinct values.
+
+    A condition depends on nothing but the value in its field, so it is evaluated once for each distinct
+    value, and its results are kept for the next filter.
+    """
+
+    def __init__(self) -> None:
+        self._columns: dict[str, _FieldColumn] = {}
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def passes(
+        self, chosen: MetadataFilter, read_metadata: Callable[[], Sequence[Any]], budget: FilterBudget
+    ) -> Mask:
+        """Which rows pass, as `MetadataFilter.matches` tells for each.
+
+        `read_metadata` returns the JSON values of all rows by position; called when a field has no column.
+        """
+        fields = chosen.fields()
+        metadata = () if self._columns.keys() >= set(fields) else read_metadata()
+        with budget.spending():
+            for field in fields:  # the most recently used columns are last
+                column = self._columns.pop(field, None) or _FieldColumn(field, metadata, budget)
+                self._columns[field] = column
+            passing = self._passes(chosen, budget)
+        for field in list(self._columns)[:-MAX_COLUMNS]:
+            del self._columns[field]
+        return passing
+
+    def put(self, position: int, metadata: Any) -> None:
+        """Set the metadata of a row, which may be the next new one."""
+        for field, column in list(self._columns.items()):
+            column.put(position, metadata)
+            if column.stale:
+                del self._columns[field]
+
+    def move(self, last: int, position: int) -> None:
+        """Move the last row to another position, and drop its own."""
+        for column in self._columns.values():
+            column.move(last, position)
+
+    def _passes(self, chosen: MetadataFilter, budget: FilterBudget) -> Mask:
+        if isinstance(chosen, And | Or):
+            combine = np.logical_and if isinstance(chosen, And) else np.logical_or
+            passes = self._passes(chosen.parts[0], budget)
+            for part in chosen.parts[1:]:
+                combine(passes, self._passes(part, budget), out=passes)
+            return passes
+        if not isinstance(chosen, Condition):
+            raise TypeError(f"{type(chosen).__name__} is neither a group nor a condition")
+        budget.check()
+        return self._columns[chosen.field].passes(chosen, budget)
+
+
+class _FieldColumn:
+    """One field of all rows: the distinct values, and for each row the number of its value."""
+
+    def __init__(self, field: str, metadata: Sequence[Any], budget: FilterBudget) -> None:
+        self._path = parse_path(field)
+        self._values: list[Any] = []
+        # containers by their JSON; no condition distinguishes values of equal keys
+        self._codes_by_value: dict[Hashable, int] = {}
+        self._results: OrderedDict[Condition, Mask] = OrderedDict()
+        self._ordered: dict[Any, tuple[int, list[int]]] = {}
+        self._rows = len(metadata)
+        self._codes = np.fromiter(map(self._code, budget.each(metadata)), dtype=np.int32, count=self._rows)
+
+    @property
+    def stale(self) -> bool:
+        """Whether most of its values no longer occur."""
+        return len(self._values) > 2 * self._rows + _STALE_FROM
+
+    def put(self, position: int, metadata: Any) -> None:
+        """Set the value of a row, which may be the next new one."""
+        self._rows = max(self._rows, position + 1)
+        self._codes = enlarged(self._codes, self._rows)
+        self._codes[position] = self._code(metadata)
+
+    def move(self, last: int, position: int) -> None:
+        """Move the value of the last row to another position."""
+        self._codes[position] = self._codes[last]
+        self._rows = last
+
+    def passes(self, condition: Condition, budget: FilterBudget) -> Mask:
+        """Which rows pass. Values that came since the condition was last evaluated are evaluated now."""
+        results = self._results.pop(condition, None)
+        if results is None:
+            results = self._first_results(condition)
+        if new := self._values[len(results) :]:
+            more = np.fromiter(map(condition.accepts, budget.each(new)), dtype=np.bool_, count=len(new))
+            results = np.concatenate([results, more])
+        self._results[condition] = results
+        if len(self._results) > _MAX_RESULTS:
+            self._results.popitem(last=False)
+        passing: Mask = results[self._codes[: self._rows]]
+        return passing
+
+    def _first_results(self, condition: Condition) -> Mask:
+        """The results for all values if few evaluations determine them, as of comparisons; else for none."""
+        results = np.zeros(len(self._values), dtype=np.bool_)
+        if isinstance(condition, Membership) and not condition.negated:
+            return self._marked_equal(results, condition.values)
+        if not isinstance(condition, Comparison) or condition.op == "!=":
+            return results[:0]
+        if condition.op == "=":
+            return self._marked_equal(results, (condition.value,))
+        # among ordered values, those that pass are the first or the last
+        codes = self._in_order(str if isinstance(condition.value, str) else (int, float))
+        last = condition.op.startswith(">")
+        index = bisect_left(codes, True, key=lambda code: condition.accepts(self._values[code]) is last)
+        results[codes[index:] if last else codes[:index]] = True
+        return results
+
+    def _marked_equal(self, results: Mask, values: Sequence[Any]) -> Mask:
+        results[[self._codes_by_value[value] for value in values if value in self._codes_by_value]] = True
+        return results
+
+    def _in_order(self, kind: type | tuple[type, ...]) -> list[int]:
+        """The codes of the numbers or of the texts, ascending by value."""
+        known, codes = self._ordered.get(kind, (0, []))
+        if known != len(self._values):
+            codes = [code for code, value in enumerate(self._values) if isinstance(value, kind)]
+            codes.sort(key=self._values.__getitem__)
+            self._ordered[kind] = len(self._values), codes
+        return codes
+
+    def _code(self, metadata: Any) -> int:
+        value = resolve(metadata, self._path)
+        key = ("json", json.dumps(value)) if isinstance(value, dict | list | tuple) else value
+        code = self._codes_by_value.setdefault(key, len(self._values))
+        if code == len(self._values):
+            self._values.append(value)
+        return code
+
+
+def enlarged(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The array, or a copy at least twice as large, with space for at least so many rows."""
+    if rows <= len(array):
+        return array
+    larger = np.empty((max(rows, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger
+
 
 _CHUNK: Final = 4096
 _decode: Final = msgspec.json.Decoder().decode

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from toolkit.errors import InputError
 from toolkit.local.vectors.bodies import Fusion, IndexQuery
-from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.float32 import Floats, rounded
 from toolkit.local.vectors.models import Models
-from toolkit.local.vectors.rows import NamespaceRows
+from toolkit.local.vectors.rows import FilterBudget, NamespaceRows
 from toolkit.local.vectors.sparse import InvertedRows
 from toolkit.local.vectors.specs import IndexSpec, Similarity
 

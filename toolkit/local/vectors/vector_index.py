@@ -33,10 +33,9 @@ from toolkit.local.vectors.bodies import (
     read_text,
     vectors_of,
 )
-from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.index_database import IndexDatabase, IndexRow
 from toolkit.local.vectors.models import Models, load_models
-from toolkit.local.vectors.rows import NamespaceRows
+from toolkit.local.vectors.rows import FilterBudget, NamespaceRows
 from toolkit.local.vectors.search import (
     EXPANSION,
     ApproximateSearch,

@@ -30,10 +30,10 @@ from toolkit.local.vectors.bodies import (
     read_queries,
     whole,
 )
-from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.float32 import json_arrays, score_numbers
 from toolkit.local.vectors.index_database import IndexRow
 from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.rows import FilterBudget
 from toolkit.local.vectors.specs import MAX_DIMENSION, IndexSpec, Kind, Similarity
 from toolkit.local.vectors.vector_index import ScoredRow, VectorIndex
 from toolkit.serving import CALLER
