@@ -10,23 +10,31 @@ from unittest.mock import patch
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolkit.client.pages import cut_vectors
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
 from toolkit.tables.explode import explode_metadata
-from toolkit.tables.floats import as_singles, as_value, dense_column, msgspec_block, simdjson_block
+from toolkit.tables.floats import (
+    arrow_block,
+    as_singles,
+    as_value,
+    dense_column,
+    msgspec_block,
+    read_beside,
+    simdjson_block,
+)
 from toolkit.tables.frames import frame_from_rows, to_frame
 from toolkit.tables.vectors import as_matrix, decode_hits, decode_vectors
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@pytest.fixture(scope="module", params=[simdjson_block, msgspec_block])
+@pytest.fixture(scope="module", params=[simdjson_block, msgspec_block, arrow_block])
 def reader(request):
-    """Blocks of numbers are read by the reader that is installed, and by the one that always is."""
+    """Blocks of numbers are read by the reader that is installed, and by those that always are."""
     with patch("toolkit.tables.floats.read_block", request.param):
         yield request.param
 
@@ -257,6 +265,49 @@ def test_several_blocks_stay_in_their_order():
     column, problems = dense_column(encoded, 768)
     assert [index for index, problem in enumerate(problems) if problem] == [200]
     assert np.array_equal(column.drop_null().flatten().to_numpy().reshape(-1, 768), kept)
+
+
+@given(st.lists(st.text("0123456789.+-eEinfa ", min_size=1, max_size=7), min_size=2, max_size=2))
+@example(["+1", "1"])
+@example(["1", "5.e1"])
+@example(["-.5", "1"])
+@example(["1", "00"])
+@example(["-0", "0e5"])
+def test_arrow_reads_no_number_that_json_does_not_have(numbers):
+    """Whatever is spelled like a number: the float32 that msgspec reads, or it is refused or not finite."""
+    text = f"[{', '.join(numbers)}]".encode()
+    found, expected = np.zeros((1, 2), np.float32), np.zeros((1, 2), np.float32)
+    try:
+        arrow_block([text], found)
+    except ValueError:
+        return
+    if np.isfinite(found).all():
+        msgspec_block([text], expected)
+        assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("odd", [None, 3, 150])
+def test_vectors_that_were_read_beside_are_those_of_their_rows(odd):
+    """Half of a page is read by another thread: the table is the same, also where one of them is unusable."""
+    numbers = np.random.default_rng(5).normal(size=(200, 8)).astype(np.float32)
+    rows = [{"id": str(number), "vector": vector} for number, vector in enumerate(numbers.tolist())]
+    page = json.dumps(rows).encode()
+    if odd is not None:
+        page = page.replace(json.dumps(rows[odd]["vector"]).encode(), b"[1e39, 1, 1, 1, 1, 1, 1, 1]")
+    rest, cut = cut_vectors(page)
+    with patch("toolkit.tables.floats.read_block", msgspec_block), patch("os.cpu_count", lambda: 2):
+        tail = read_beside(cut, 8)
+        assert tail is not None
+        assert tail.shape == (100, 8)
+        table = decode_vectors(rest, cut, namespace="", dimension=8, tail=tail)
+        assert table.equals(decode_vectors(page, namespace="", dimension=8))
+        assert table["vector"].null_count == (odd is not None)
+        assert read_beside(cut, 9) is None
+    # a cut in the wrong place: the numbers belong to nothing
+    other = page.replace(b'"id": "0"', b'"metadata": {"vector": [7]}, "id": "0"')
+    rest, cut = cut_vectors(other)
+    table = decode_vectors(rest, cut, namespace="", dimension=8, tail=tail)
+    assert table.equals(decode_vectors(other, namespace="", dimension=8))
 
 
 def test_an_interpreter_without_pysimdjson_reads_with_msgspec():

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -42,6 +42,7 @@ class Page:
     size: int  # bytes of the response's body
     tries: int
     cut: tuple[memoryview, ...] = field(default=(), repr=False)  # JSON of dense vectors cut out of `rows`
+    tail: Any = field(default=None, repr=False)  # numbers of the last of them, where they have been read
 
     @property
     def is_empty(self) -> bool:

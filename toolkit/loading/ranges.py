@@ -27,6 +27,7 @@ from toolkit.loading.memory import check_page
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import MOST_READINGS, is_refusal, walk
 from toolkit.redaction import Redactor
+from toolkit.tables.floats import read_beside
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
 
@@ -226,6 +227,7 @@ class RangeReader:
             namespace=reading.range.namespace,
             dimension=self._dimension,
             want_vectors=self._parts.vectors,
+            tail=page.tail,
         )
         size.learn(rows=table.num_rows, size=page.size)
         row_ids = identities(table, KEY)
@@ -291,7 +293,8 @@ class RangeReader:
                 except TooLargeError:
                     refused += 1
                 else:
-                    return replace(page, tries=page.tries + refused)
+                    tail = read_beside(page.cut, self._dimension)
+                    return replace(page, tries=page.tries + refused, tail=tail)
 
         return request
 

@@ -1,23 +1,26 @@
 """Arrays of numbers from their JSON text to float32.
 
-Blocks of many vectors are read by pysimdjson, whose buffers numpy reads without a copy, or by msgspec where
-pysimdjson is not installed. What these refuse (NaN, 1e400, null, text) is read vector by vector by Python's
-own reader, which says what is wrong with it. All round alike: text to double, double to float32. Measured:
-``docs/decisions/0008-decoding-vectors.md``.
+Blocks of many vectors are read by pysimdjson, whose buffers numpy reads without a copy. Where that is not
+installed, msgspec reads them, and Arrow half of each page, on the thread that fetched it. What these refuse
+(NaN, 1e400, null, text) is read vector by vector by Python's own reader, which says what is wrong with it.
+All round alike: text to double, double to float32. Measured: ``docs/decisions/0008-decoding-vectors.md``.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from toolkit.client.members import is_deep, read
 
@@ -31,6 +34,9 @@ BEYOND_FLOAT32: Final = 2.0**128 - 2.0**103
 _FLOAT64_MAX: Final = float(np.finfo(np.float64).max)
 _BLOCK: Final = 1 << 19  # bytes of text: what the parser writes of them stays in the processor's cache
 _MOST_DIGITS: Final = 400
+_DIGITS: Final = 10
+_BESIDE: Final = 0.5  # of a page's vectors are read by Arrow while others are read
+_WORTH: Final = 64  # vectors that are worth its calls
 _FLOATS: Final = msgspec.json.Decoder(tuple[float, ...])
 
 Singles = npt.NDArray[np.float32]
@@ -72,14 +78,62 @@ def msgspec_block(texts: Sequence[Text], numbers: Singles) -> None:
     numbers.data.cast("B")[:] = b"".join(packed)
 
 
+def arrow_block(texts: Sequence[Text], numbers: Singles) -> None:
+    """The same with Arrow: slower, but other threads run meanwhile. ValueError also where it cannot tell."""
+    ends = np.zeros(len(texts) + 1, np.int32)
+    np.cumsum([len(text) - 2 for text in texts], out=ends[1:])
+    whole = pa.py_buffer(b"".join(text[1:-1] for text in texts))
+    column = pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), whole])
+    split = pc.split_pattern(column, ", " if b", " in bytes(texts[0]) else ",")
+    if (split.value_lengths().to_numpy() != numbers.shape[1]).any():
+        raise ValueError("of another dimension")
+    doubles = split.values.cast(pa.float64()).to_numpy()
+    _, offsets, data = split.values.buffers()
+    if _is_misspelt(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int32)[: len(doubles) + 1]):
+        raise ValueError("no JSON")
+    with np.errstate(over="ignore"):
+        numbers[:] = doubles.reshape(numbers.shape)
+
+
+def _is_misspelt(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int32]) -> bool:
+    """Whether JSON readers refuse a number that Arrow has read (+1, 01, .5, 5., 5.e1) or not as it (-0)."""
+    zero, dot, minus, exponent = np.frombuffer(b"0.-e", np.uint8)  # whose differences wrap around
+    is_negative = text[ends[:-1]] == minus
+    first = ends[:-1] + is_negative
+    second = text[np.minimum(first + 1, len(text) - 1)]
+    wrong_zero = (text[first] == zero) & np.where(first + 1 < ends[1:], second - zero < _DIGITS, is_negative)
+    no_digit = (text[first] - zero >= _DIGITS) | (text[ends[1:] - 1] == dot)
+    exponents = np.flatnonzero(text | 32 == exponent)
+    return bool((wrong_zero | no_digit).any() or (text[exponents - 1] == dot).any())
+
+
+def read_beside(texts: Sequence[Text], dimension: int | None) -> Singles | None:
+    """The numbers of the last of a page's vectors, for a thread beside the one that reads the others.
+
+    None where one thread is as quick, or a vector is not an array of so many numbers.
+    """
+    count = int(len(texts) * _BESIDE)
+    if read_block is not msgspec_block or not dimension or count < _WORTH or os.cpu_count() == 1:
+        return None
+    numbers = np.empty((count, dimension), np.float32)
+    try:
+        arrow_block(texts[-count:], numbers)
+    except ValueError:
+        return None
+    return numbers
+
+
 read_block: Callable[[Sequence[Text], Singles], None] = msgspec_block if Parser is None else simdjson_block
 
 
-def dense_column(vectors: Sequence[Text | None], dimension: int | None) -> tuple[pa.Array, list[str | None]]:
+def dense_column(
+    vectors: Sequence[Text | None], dimension: int | None, tail: Singles | None = None
+) -> tuple[pa.Array, list[str | None]]:
     """A column of dense vectors from their JSON text, and for each vector why it cannot be used, or None.
 
     A vector that cannot be used, is not there or is not of this dimension is null. ValueError where bytes are
-    not JSON. Without a dimension, vectors are read one by one.
+    not JSON. Without a dimension, vectors are read one by one. `tail` are the numbers of the last vectors,
+    where they were read before.
 
     >>> column, problems = dense_column([b"[1, 0.5]", b"[1, NaN]", None], 2)
     >>> column.to_pylist(), problems
@@ -95,10 +149,16 @@ def dense_column(vectors: Sequence[Text | None], dimension: int | None) -> tuple
     numbers = np.empty((len(vectors), dimension), np.float32)
     missing = np.array([text is None for text in vectors], bool)
     numbers[missing] = 0
-    for start, block in _blocks(vectors):
+    unread = len(vectors) if tail is None else len(vectors) - len(tail)
+    last: list[Any] = []
+    if tail is not None:
+        numbers[unread:] = tail
+        last = [(unread, vectors[unread:])]
+    for start, block in chain(_blocks(vectors[:unread]), last):
         part = numbers[start : start + len(block)]
         try:
-            read_block(block, part)
+            if start < unread:
+                read_block(block, part)
             again = np.flatnonzero(~np.isfinite(part).all(axis=1)).tolist()
         except ValueError:
             again = list(range(len(block)))

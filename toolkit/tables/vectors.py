@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from operator import is_
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +22,7 @@ from toolkit.client.pages import CUT, uncut
 from toolkit.client.responses import shown
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
-from toolkit.tables.floats import BEYOND_FLOAT32, as_value, dense_column
+from toolkit.tables.floats import BEYOND_FLOAT32, Singles, as_value, dense_column
 from toolkit.tables.frames import UNFIT, checked_frame
 from toolkit.tables.text import clean, lenient, required_id, whole_number
 
@@ -68,17 +69,21 @@ def decode_vectors(
     namespace: str,
     dimension: int | None,
     want_vectors: bool = True,
+    tail: Singles | None = None,
 ) -> pa.Table:
     """The rows of a range or fetch as a table of ``schemas.vectors(dimension)``; nulls are left out.
 
-    `cut` are the dense vectors where they were cut out of the rows (`Page.cut`). A vector that cannot be used
-    (null, of another dimension, not finite as float32) is null, and ``vector_problem`` says why; it also says
-    where there is no vector, if those are wanted. ProtocolError where the bytes are no array of objects with
-    ids.
+    `cut` are the dense vectors where they were cut out of the rows (`Page.cut`), `tail` the numbers of the
+    last of them where they were read before. A vector that cannot be used (null, of another dimension, not
+    finite as float32) is null, and ``vector_problem`` says why; it also says where there is no vector, if
+    those are wanted. ProtocolError where the bytes are no array of objects with ids.
     """
     found = read_rows(rows, cut, what=_VECTORS)
+    vectors = [row.vector for row in found]
+    # where the cut was wrong, rows have other vectors than what was cut out
+    are_cut = len(found) == len(cut) and all(map(is_, vectors, cut))
     try:
-        dense, problems = dense_column([row.vector for row in found], dimension)
+        dense, problems = dense_column(vectors, dimension, tail if are_cut else None)
     except ValueError:
         if not cut:
             raise _unreadable(_VECTORS) from None
