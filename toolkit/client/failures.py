@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, Literal
 from urllib.parse import quote
@@ -122,7 +122,7 @@ def delete_failures(
     >>> delete_failures(service, pd.DataFrame({"dlq_id": ["a"]}))
     Traceback (most recent call last):
     ...
-    toolkit.errors.InputError: deleting 1 DLQ entries: got no confirmation; expected confirm=True. Look ...
+    toolkit.errors.InputError: deleting 1 DLQ entry: got no confirmation; expected confirm=True. Look ...
     """
     endpoint_of(service, "queue")
     doing, ids = _confirmed(dlq_ids, confirm=confirm, verb="deleting")
@@ -132,7 +132,7 @@ def delete_failures(
         for start in range(0, len(ids), PAGE_LIMIT):
             some = ids[start : start + PAGE_LIMIT]
             request = Request(
-                doing=f"deleting {len(some)} DLQ entries",
+                doing=f"deleting {_entries(some)}",
                 method="DELETE",
                 path=path,
                 query=tuple(("dlqIds", dlq_id) for dlq_id in some),
@@ -216,7 +216,7 @@ def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -
     >>> restart_failures(service, "a")
     Traceback (most recent call last):
     ...
-    toolkit.errors.InputError: restarting 1 DLQ entries: got no confirmation; expected confirm=True. Look ...
+    toolkit.errors.InputError: restarting 1 DLQ entry: got no confirmation; expected confirm=True. Look ...
     """
     return _run_again(service, dlq_ids, confirm=confirm, how="restart")
 
@@ -242,7 +242,7 @@ def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = Fal
     >>> rerun_failure_function(service, "a")
     Traceback (most recent call last):
     ...
-    toolkit.errors.InputError: running the failure functions of 1 DLQ entries: got no confirmation; ...
+    toolkit.errors.InputError: running the failure functions of 1 DLQ entry: got no confirmation; ...
     """
     endpoint_of(service, "queue")
     _, ids = _confirmed(dlq_id, confirm=confirm, verb="running the failure functions of", name="dlq_id")
@@ -339,9 +339,13 @@ def _confirmed(dlq_ids: Ids, *, confirm: bool, verb: str, name: str = "dlq_ids")
         raise InputError(
             f"reading {name}", got="no ids", expected="exact ids, or a frame with a column 'dlq_id'"
         )
-    doing = f"{verb} {len(ids):,} DLQ entries"
+    doing = f"{verb} {_entries(ids)}"
     confirmed(doing, confirm, "Look at the ids once more, then call again with confirm=True.")
     return doing, ids
+
+
+def _entries(ids: Sequence[str]) -> str:
+    return "1 DLQ entry" if len(ids) == 1 else f"{len(ids):,} DLQ entries"
 
 
 def _warn(message: str) -> None:
