@@ -399,7 +399,20 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "load_failure": lambda w: [{"service": w.service, "dlq_id": "a", "kind": "workflows", "reveal": False}],
     "load_failures": lambda w: [{"service": w.service, "filter": None, **FAILURES}],
-    "load_runs": lambda w: [{"service": w.service, "limit": None, "reveal": False, "progress": False}],
+    "load_runs": lambda w: [
+        {
+            "service": w.service,
+            "since": "7d",
+            "until": None,
+            "state": "RUN_FAILED",
+            "workflow_url": (),
+            "workflow_run_id": "w",
+            "label": ["a"],
+            "limit": None,
+            "reveal": False,
+            "progress": False,
+        }
+    ],
     "load_vectors": lambda w: [
         {
             "service": w.service,

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.errors import ProtocolError
+from toolkit.errors import InputError, ProtocolError
+from toolkit_demo.local_service import LocalService
 
 
 def log(*runs, cursor="") -> bytes:
@@ -43,6 +44,46 @@ def test_runs_become_rows(server):
     assert "canary" not in runs["workflow_url"][0]
     assert [requested.path for requested in server.requests] == ["/v2/workflows/logs"] * 2
     assert tk.receipt(runs).complete
+
+
+def test_filters_are_sent_on_every_page_and_are_in_the_receipt(server):
+    """Times as milliseconds, everything else as given; a masked value and an unknown state are errors."""
+    server.json(log({"workflowRunId": "wfr_1"}, cursor="next"))
+    server.json(log())
+    wanted = {"state": "RUN_FAILED", "workflow_url": ["https://a.example/w"], "label": ["eu", "us"]}
+    runs = tk.load_runs(
+        server.service(), since="2026-01-01", workflow_run_id="wfr_1", progress=False, **wanted
+    )
+    for request in server.requests:
+        assert [pair for pair in request.query if pair[0] not in ("count", "cursor")] == [
+            ("fromDate", "1767225600000"),
+            ("state", "RUN_FAILED"),
+            ("workflowUrl", "https://a.example/w"),
+            ("workflowRunId", "wfr_1"),
+            ("label", "eu"),
+            ("label", "us"),
+        ]
+    assert tk.receipt(runs).scope["label"] == ["eu", "us"]
+    with pytest.raises(InputError, match="RUN_FAILED"):
+        tk.load_runs(server.service(), state="failed")
+
+
+def test_runs_are_filtered_by_a_real_service(tmp_path):
+    """Only what was asked for comes back, in the same order."""
+    with LocalService(tmp_path, sample=True) as local:
+        service = tk.connect(queue_url=local.url, queue_token=local.token)
+        runs = tk.load_runs(service, progress=False)
+        for state in ("RUN_FAILED", "RUN_SUCCESS"):
+            found = tk.load_runs(service, state=state, progress=False)
+            assert 0 < len(found) < len(runs)
+            assert found["workflow_run_id"].equals(
+                runs.loc[runs["state"] == state, "workflow_run_id"].reset_index(drop=True)
+            )
+        url, middle = runs["workflow_url"].iloc[0], runs["created_at"].iloc[len(runs) // 2]
+        found = tk.load_runs(service, workflow_url=url, since=middle, progress=False)
+        expected = runs[(runs["workflow_url"] == url) & (runs["created_at"] >= middle)]
+        assert 0 < len(found) < len(runs)
+        assert set(found["workflow_run_id"]) == set(expected["workflow_run_id"])
 
 
 def test_invalid_runs_keep_their_row(server):

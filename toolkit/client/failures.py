@@ -61,15 +61,19 @@ def list_page(
 
 
 def list_runs_page(
-    transport: Transport, *, cursor: str | None, count: int = PAGE_LIMIT, run_id: str | None = None
+    transport: Transport,
+    *,
+    cursor: str | None,
+    count: int = PAGE_LIMIT,
+    filters: tuple[tuple[str, str], ...] = (),
 ) -> Page:
-    """One page of the run log, or what it has of one run."""
+    """One page of the run log; `filters` are further query parameters."""
     after = (("cursor", cursor),) if cursor else ()
     request = Request(
         doing="listing workflow runs",
         method="GET",
         path="/v2/workflows/logs",
-        query=(("count", str(count)), *after, *((("workflowRunId", run_id),) if run_id else ())),
+        query=(("count", str(count)), *filters, *after),
     )
     return transport.fetch(request, runs_page)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Final
 
 import pandas as pd
@@ -18,12 +18,24 @@ from toolkit.loading.paging import walk
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.lenient_rows import decode_runs
 from toolkit.tables.schemas import RUNS
+from toolkit.times import Time, milliseconds, parse_time
 
+STATES: Final = ("RUN_STARTED", "RUN_SUCCESS", "RUN_FAILED", "RUN_CANCELED")
 _ASSUMPTIONS: Final = ("a cursor keeps its position in the log while runs come and go",)
 
 
 def load_runs(
-    service: Service, *, limit: int | None = None, reveal: bool = False, progress: ProgressOption = None
+    service: Service,
+    *,
+    since: Time | None = None,
+    until: Time | None = None,
+    state: str | Iterable[str] = (),
+    workflow_url: str | Iterable[str] = (),
+    workflow_run_id: str | Iterable[str] = (),
+    label: str | Iterable[str] = (),
+    limit: int | None = None,
+    reveal: bool = False,
+    progress: ProgressOption = None,
 ) -> pd.DataFrame:
     """Load the run log: what ran, when, and how it ended.
 
@@ -31,6 +43,12 @@ def load_runs(
     ----------
     service : Service
         From `connect`.
+    since, until : time, optional
+        Runs created from then on, and until then, as `load_failures` takes times.
+    state : str or iterable of str
+        RUN_STARTED, RUN_SUCCESS, RUN_FAILED, RUN_CANCELED: any of these.
+    workflow_url, workflow_run_id, label : str or iterable of str
+        Any of these. The service compares all filters.
     limit : int, optional
         At most this many, the newest first in practice.
     reveal : bool
@@ -65,12 +83,23 @@ def load_runs(
     arguments.flag("reveal", reveal)
     redactor = None if reveal else service.redactor
     count = PAGE_LIMIT if how.limit is None else min(how.limit, PAGE_LIMIT)
+    wanted = {
+        "fromDate": [] if since is None else [str(milliseconds(parse_time(since, name="since")))],
+        "toDate": [] if until is None else [str(milliseconds(parse_time(until, name="until")))],
+        "state": [arguments.choice("state", item, STATES) for item in arguments.texts("state", state)],
+        "workflowUrl": _exact("workflow_url", workflow_url),
+        "workflowRunId": _exact("workflow_run_id", workflow_run_id),
+        "label": _exact("label", label),
+    }
+    filters = tuple((name, value) for name, values in wanted.items() for value in values)
+    mask = service.redactor.text
+    scope = {name: [mask(value) for value in values] for name, values in wanted.items() if values}
 
     def tables(work: Work) -> Generator[pa.Table]:
         with Transport.to(service, "queue") as transport:
 
             def fetch(cursor: str | None) -> Page:
-                return list_runs_page(transport, cursor=cursor, count=count)
+                return list_runs_page(transport, cursor=cursor, count=count, filters=filters)
 
             for page in walk(fetch, what="workflow runs"):
                 work.count(page)
@@ -79,10 +108,15 @@ def load_runs(
     plan = Plan(
         what="runs",
         source=service.redactor.url(endpoint.url),
-        scope={"revealed": reveal},
+        scope={"revealed": reveal, **scope},
         schema=RUNS,
         key=("workflow_run_id",),
         limit=how.limit,
         assumptions=_ASSUMPTIONS,
     )
     return Load(plan, tables, lambda: ProgressBar(progress, title="runs", unit="runs")).frame()
+
+
+def _exact(name: str, values: str | Iterable[str]) -> list[str]:
+    """Values that the service compares: none of them masked."""
+    return [arguments.unmasked(name, value) for value in arguments.texts(name, values)]
