@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -79,10 +81,15 @@ def test_every_code_runs_and_gives_the_numbers_shown(sample_service):
     for part in parts(report, ReportCode)[:-1]:
         *lines, last = part.code.splitlines()
         for line in lines:
-            if line.endswith(".plot()"):
-                line = f"drawn = {line.replace('plot()', 'plot(ax=ax)')}"  # noqa: PLW2901
+            if ".plot(" in line:
+                line = f"drawn = {line.replace('plot(', 'plot(ax=ax, ').replace(', )', ')')}"  # noqa: PLW2901
             exec(line, known | {"ax": Figure().add_subplot()}, frames)  # noqa: S102 - users are meant to run it
         assert frames["drawn"].get_title(loc="left")
+        if last.startswith("map.plot"):
+            axes = known | {"ax": Figure().add_subplot()}
+            drawn = eval(last.replace("plot(", "plot(ax=ax, "), axes, frames)  # noqa: S307
+            assert drawn.get_title(loc="left").startswith("Map of vectors")
+            continue
         frames[last] = eval(last, known, frames)  # noqa: S307
     wanted = ["health.frame", "recall.by", "scores.frame", "changes.counts"]
     assert [name for name in frames if "." in name] == wanted
@@ -117,7 +124,7 @@ def test_all_forms_say_the_same(report, tmp_path):
     assert html.count("<svg") >= 4
     assert values["schema"] == "index-report/1"
     names = [section["name"] for section in values["sections"]]
-    assert names == ["first", "index", "health", "recall", "scores", "drift", "code"]
+    assert names == ["first", "index", "health", "map", "recall", "scores", "drift", "code"]
     for text in ("zero vector", "What to do first", "doc-00005"):
         assert text in html
         assert text in markdown
@@ -132,6 +139,45 @@ def test_the_same_input_gives_the_same_bytes(states):
     one, two = (tk.index_report(states[1], previous=states[0], **OPTIONS) for _ in range(2))
     assert one.to_json() == two.to_json()
     assert one.to_html() == two.to_html()
+
+
+def test_the_json_form_follows_its_schema(report, states, sample_service):
+    """It follows `docs/index-report.schema.json`: ill, healthy, empty, of several dimensions, queried."""
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "index-report.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    mixed, _ = ill_frame(120, seed=3, defects={"several dimensions": 4})
+    for made in (
+        report,
+        tk.index_report(to_frame(healthy_rows(400, seed=1)), **OPTIONS),
+        tk.index_report(states[0].iloc[:0], **OPTIONS),
+        tk.index_report(mixed, **OPTIONS),
+        tk.index_report(sample_service, sample=10, **OPTIONS),
+    ):
+        assert [error.message for error in validator.iter_errors(json.loads(made.to_json()))] == []
+    broken = report.to_dict() | {"verdict": 3, "surprise": 1}
+    assert len(list(validator.iter_errors(broken))) == 2
+    broken = report.to_dict()
+    broken["sections"][3]["parts"][0] = {"figure": "without a description"}
+    assert list(validator.iter_errors(broken))
+
+
+def test_the_map_is_a_section(states):
+    """A picture of all namespaces by colour; vectors of several dimensions have none, and the reason."""
+    two = pd.concat([states[1], states[1].head(60).assign(namespace="other")], ignore_index=True)
+    section = next(one for one in tk.index_report(two, **OPTIONS).sections if one.name == "map")
+    assert section.sentence.startswith("456 vectors; 4 without a usable vector left out, by PCA")
+    figure, numbers, code = section.parts
+    assert numbers.rows[0][:2] == ("", 396)
+    assert numbers.rows[1][:2] == ("other", 60)
+    assert code.code.endswith("map.plot(color='namespace')")
+    ax = figure.draw(Figure(figsize=(9, 4)).add_subplot(), THEMES["dark"])
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend[1] == "other (60)"
+    mixed, _ = ill_frame(120, seed=3, defects={"several dimensions": 4})
+    section = next(one for one in tk.index_report(mixed, **OPTIONS).sections if one.name == "map")
+    assert section.sentence == "There is no map: vectors of several dimensions: 4 of 32, 116 of 64."
+    assert not section.parts
 
 
 SECRET = "Bearer abcdefghijklmnopqrstuvwxyz0123456789"

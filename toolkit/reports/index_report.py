@@ -16,10 +16,12 @@ from toolkit.arguments import choice, instance, text, whole
 from toolkit.audits.calibration import Calibration, calibrate_threshold
 from toolkit.audits.exact_search import SIMILARITIES
 from toolkit.audits.health import VectorAudit, audit_vectors
+from toolkit.audits.projection import VectorProjection, project_vectors
 from toolkit.audits.recall_audit import RecallAudit, audit_recall
 from toolkit.audits.vector_changes import VectorChanges, compare_vectors
 from toolkit.audits.vector_source import VectorSource, VectorTables
 from toolkit.client.vectors import IndexInfo, index_info
+from toolkit.errors import InputError
 from toolkit.loading.vectors import load_vectors
 from toolkit.plots.style import THEMES, Theme
 from toolkit.redaction import Redactor
@@ -40,6 +42,7 @@ _DOING: Final = "making an index report"
 _SCHEMA: Final = "index-report/1"
 _GOOD: Final = 0.95  # recall from which on search can be trusted, as its audit says
 _LISTED: Final = 5
+_POINTS: Final = 800  # of the map: each is drawn four times, in two widths and two themes
 _FIGURE: Final = 2.6  # inches of height of a figure with one row
 _ROW: Final = 0.4
 
@@ -66,6 +69,7 @@ class _Audits:
     """The audits of an index; where one could not be made, why not."""
 
     health: VectorAudit
+    map: VectorProjection | str
     recall: RecallAudit | str
     scores: Calibration | str
     drift: VectorChanges | str
@@ -120,8 +124,8 @@ def index_report(
     Returns
     -------
     IndexReport
-        Sections: what to do first, what the index is, health, recall, scores, changes, the code. One that
-        cannot be answered says why.
+        Sections: what to do first, what the index is, health, a map, recall, scores, changes, the code. One
+        that cannot be answered says why. ``docs/index-report.schema.json`` describes its JSON.
 
     Raises
     ------
@@ -165,6 +169,7 @@ def index_report(
     mixed = f"The scores of a {info.kind.lower()} index have no common scale." if info and not dense else ""
     audits = _Audits(
         health=health,
+        map=_projected(source, seed),
         recall=audit_recall(service, source, **options)
         if service is not None and dense
         else mixed or "Recall was not measured: that takes a service to query.",
@@ -180,6 +185,7 @@ def index_report(
         _first(steps),
         _about(info, health),
         _health(health, codes, clean.value),
+        _map(audits.map, codes, clean.value),
         _recall(audits.recall, codes, clean.value),
         _scores(audits.scores, codes, clean.value),
         _drift(audits.drift, codes, clean.value),
@@ -302,6 +308,39 @@ def _health(health: VectorAudit, codes: Mapping[str, str], mask: _Mask) -> Secti
             mask,
         )
     return Section(name="health", title="Health", sentence=health.verdict, parts=tuple(parts))
+
+
+def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
+    try:
+        return project_vectors(source, sample=_POINTS, seed=seed)
+    except InputError as error:  # several dimensions, or sparse vectors only
+        return f"There is no map: {error.got}."
+
+
+def _map(projection: VectorProjection | str, codes: Mapping[str, str], mask: _Mask) -> Section:
+    title = "Map"
+    if isinstance(projection, str):
+        return Section(name="map", title=title, sentence=projection)
+    if projection.frame.empty:
+        return Section(name="map", title=title, sentence=projection.verdict)
+    names = projection.frame["namespace"]
+    shown = replace(projection, frame=projection.frame.assign(namespace=names.map(mask)))
+    color = "namespace" if len(names.unique()) > 1 else None
+    columns = _columns("namespace", "#vectors", "#least x", "#largest x", "#least y", "#largest y")
+    groups = projection.frame.groupby("namespace")
+    counts = groups.size().rename("vectors")
+    ends = groups[["x", "y"]].agg(["min", "max"])
+    ends.columns = pd.Index(["least x", "largest x", "least y", "largest y"])
+    figure = ReportFigure(
+        title="Map of the vectors",
+        description=projection.verdict,
+        height=_FIGURE + 4 * _ROW,
+        draw=lambda ax, theme: shown.plot(color=color, ax=ax, theme=_name(theme)),
+    )
+    rows = _rows(pd.concat([counts, ends], axis=1).reset_index())
+    numbers = table("Map of the vectors: the numbers", columns, rows, folded=True)
+    code = ReportCode(code=codes["map"] + (f'map.plot(color="{color}")' if color else "map.plot()"))
+    return Section(name="map", title=title, sentence=projection.verdict, parts=(figure, numbers, code))
 
 
 def _recall(recall: RecallAudit | str, codes: Mapping[str, str], mask: _Mask) -> Section:
@@ -427,6 +466,7 @@ def _codes(
     return {
         "load": f"import toolkit as tk\n\n{load}",
         "health": "health = tk.audit_vectors(vectors)\nhealth.plot()\nhealth.frame",
+        "map": f"map = tk.project_vectors(vectors, sample={_POINTS}, seed={seed!r})\n",
         "recall": f"recall = tk.audit_recall(service, vectors, {', '.join(given)})\nrecall.plot()\nrecall.by",
         "scores": f"scores = tk.calibrate_threshold(vectors, {labels}precision={precision!r}, {similarity}"
         f"seed={seed!r})\nscores.plot()\nscores.frame",
