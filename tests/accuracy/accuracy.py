@@ -26,7 +26,7 @@ from tests.accuracy.duplicates import duplicates
 from tests.accuracy.faulty_programs import javascript_traces, python_traces
 from tests.accuracy.healthy_shapes import SHAPES, healthy_matrix
 from tests.accuracy.held_out_bodies import FROZEN
-from tests.accuracy.histories import history, names_the_root
+from tests.accuracy.histories import END, history, names_the_root
 from tests.accuracy.ill_indexes import DEFECTS, healthy_rows, ill_frame, to_frame
 from tests.accuracy.incidents import incident, matches
 from tests.accuracy.labelled_bodies import HELD_OUT, TUNED, labelled_bodies, macro_f1
@@ -48,6 +48,8 @@ from toolkit.analysis import (
 )
 from toolkit.audits.health import audit_vectors
 from toolkit.redaction import Redactor
+from toolkit.reports import failure_report
+from toolkit.tables.schemas import FAILURES
 from toolkit_demo.local_service import LocalService
 
 HOURS = 90 * 24
@@ -233,6 +235,38 @@ def incidents(seed: int) -> Iterator[str]:
     yield f"no incident in {quiet} of 60 quiet histories."
 
 
+def reports(seed: int) -> Iterator[str]:
+    """The same histories, as the pages of reports show them."""
+    first = quiet = 0
+    for run in range(60):
+        case = history(1000 * (seed - 1) + run)
+        sections = {one["name"]: one for one in _report(case.failures)["sections"]}
+        if "why" in sections:
+            shown = next(part for part in sections["why"]["parts"] if "table" in part)
+            row = dict(zip(shown["columns"], shown["rows"][0], strict=True))
+            texts = [row["condition:"], *(row["or:"] or "").split("; or ")]
+            first += names_the_root([_condition(text) for text in texts if text], case)
+        calm = _report(history(500_000 + 1000 * (seed - 1) + run, quiet=True).failures)
+        quiet += (
+            all(one["name"] != "why" for one in calm["sections"]) and "explanation" not in calm["verdict"]
+        )
+    yield f"First explanation right {first / 60:.3f} of the pages of 60 incidents;"
+    yield f"no explanation on those of {quiet} of 60 quiet histories."
+
+
+def _report(failures: pd.DataFrame) -> dict[str, Any]:
+    return failure_report(failures.reindex(columns=FAILURES.names), now=END.to_pydatetime()).to_dict()
+
+
+def _condition(text: str) -> dict[str, str]:
+    """A condition as a page states it, with the names of columns."""
+    pairs = (part.split(" = ", 1) for part in text.split(" and "))
+    named = dict(pairs)
+    renamed = {"error": "signature", "caller ip": "caller_ip", "workflow url": "workflow_url",
+               "flow control key": "flow_control_key", "response status": "response_status"}  # fmt: skip
+    return {renamed.get(name, name): value for name, value in named.items()}
+
+
 def similar(seed: int) -> Iterator[str]:
     """Stack traces that reach one fault by several ways, and new ones; beside a text query of an index."""
     texts, history, rows = duplicates(400, seed=seed)
@@ -372,6 +406,7 @@ PARTS = {
     "Compared weeks": comparisons,
     "Classes": classes,
     "Incidents of histories": incidents,
+    "Incidents of reports": reports,
     "Similar failures": similar,
     "Recall, thresholds and drift": vectors,
     "Health of indexes": health,

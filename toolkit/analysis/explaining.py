@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,6 +29,7 @@ _VALUES: Final = 400  # values of an attribute that are looked at, the largest i
 _ATTRIBUTES: Final = 14
 _KEPT: Final = 300  # conditions that are compared with each other
 _RANKED: Final = 10
+_DENSE: Final = 8  # combinations of values for each leaf: up to as many, all are counted
 _SAME: Final = 0.95  # overlap of the rows of two conditions from which on they describe the same
 _COUNTED: Final = 20  # events of a cell from which on its ratio is taken for the dispersion
 _CELLS: Final = 8
@@ -241,7 +243,7 @@ def _leaves(rows: pd.DataFrame, observed: _Floats, usual: _Floats) -> tuple[pd.D
     codes = pd.DataFrame({name: pd.factorize(rows[name])[0] for name in rows.columns})
     leaf = codes.groupby(list(codes.columns), sort=False).ngroup().to_numpy()
     _, first = np.unique(leaf, return_index=True)
-    leaves = rows.iloc[first].astype(object).reset_index(drop=True)
+    leaves = rows.iloc[first].reset_index(drop=True)
     seen, before = (np.bincount(leaf, one, len(first)).astype(np.float64) for one in (observed, usual))
     return leaves, seen, before
 
@@ -304,8 +306,9 @@ def _best(
     found: list[_Scored] = []
     for depth in range(1, min(_DEPTH, len(codes)) + 1):
         for names in combinations(codes, depth):
-            found += _of_attributes(names, codes, values, events, sums, spread, exposure)
-        found = sorted(found, key=lambda item: -item[0])[:_KEPT]
+            least = found[-1][0] if len(found) == _KEPT else -np.inf
+            found += _of_attributes(names, codes, values, events, sums, spread, exposure, least)
+            found = sorted(found, key=lambda item: -item[0])[:_KEPT]
     return found
 
 
@@ -335,25 +338,38 @@ def _of_attributes(
     sums: tuple[float, float],
     spread: float,
     exposure: float,
+    least: float,
 ) -> Iterator[_Scored]:
-    """Scores of all conditions on these attributes that rose."""
+    """Scores of all conditions on these attributes that rose, and score more than the least."""
     known = np.logical_and.reduce([codes[name] >= 0 for name in names])
-    key = np.zeros(int(known.sum()), dtype=np.int64)
-    for name in names:
-        key = key * len(values[name]) + codes[name][known]
-    groups, inverse = np.unique(key, return_inverse=True)
-    observed = np.bincount(inverse, events[0][known], len(groups)).astype(np.float64)
-    usual = np.bincount(inverse, events[1][known], len(groups)).astype(np.float64)
+    sizes = [len(values[name]) for name in names]
+    groups, observed, usual = _counted(
+        [codes[name][known] for name in names], sizes, events[0][known], events[1][known]
+    )
+    rose = observed - usual / exposure >= _LEAST
+    groups, observed, usual = groups[rose], observed[rose], usual[rose]
     cost = _cost(names, values, len(codes))
     scores = _gain(observed, usual, *sums) / spread - cost
-    for position in np.argsort(-scores)[:_KEPT]:
-        if observed[position] - usual[position] / exposure < _LEAST or scores[position] <= -cost:
-            continue  # did not rise, or not more than the rest
-        rest, parts = int(groups[position]), []
-        for name in reversed(names):
-            rest, part = divmod(rest, len(values[name]))
-            parts.append(part)
-        yield float(scores[position]), names, tuple(reversed(parts))
+    order = np.argsort(-scores)[:_KEPT]
+    for position in order[scores[order] > max(least, -cost)]:  # at minus the cost, no more than the rest
+        key = np.unravel_index(int(groups[position]), sizes)
+        yield float(scores[position]), names, tuple(map(int, key))
+
+
+def _counted(
+    codes: list[_Codes], sizes: list[int], observed: _Floats, usual: _Floats
+) -> tuple[_Codes, _Floats, _Floats]:
+    """The combinations of codes that occur, as numbers, with the events of each."""
+    number = np.ravel_multi_index(codes, sizes)
+    total = math.prod(sizes)
+    if total > _DENSE * number.size:
+        groups, number = np.unique(number, return_inverse=True)
+        total = groups.size
+    else:
+        groups = np.arange(total)
+    one, two = (np.bincount(number, events, total) for events in (observed, usual))
+    there = (one > 0) | (two > 0)
+    return groups[there], one[there].astype(np.float64), two[there].astype(np.float64)
 
 
 def _cost(names: tuple[str, ...], values: dict[str, npt.NDArray[Any]], attributes: int) -> float:
@@ -388,11 +404,9 @@ def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> 
     ratios: list[_Floats] = []
     for depth in (1, 2):
         for names in combinations(codes, depth):
-            key = codes[names[0]] + 1
-            for name in names[1:]:
-                key = key * (_VALUES + 1) + codes[name] + 1
-            _, inverse = np.unique(key, return_inverse=True)
-            one, two = (np.bincount(inverse, n).astype(np.float64) for n in (observed, usual))
+            several = [codes[name] + 1 for name in names]
+            sizes = [int(code.max(initial=0)) + 1 for code in several]
+            _, one, two = _counted(several, sizes, observed, usual)
             known = one + two >= _COUNTED
             share = float(np.median(one[known] / (one + two)[known])) if known.any() else 0.0
             if 0 < share < 1:
@@ -415,14 +429,17 @@ def _bursts(observed: _Floats, usual: _Floats) -> float:
 def _rank(found: list[_Condition], observed: _Floats, expected: _Floats) -> tuple[pd.DataFrame, bool]:
     """One row for conditions that describe the same rows, the plainest of them in front."""
     ranked: list[tuple[_Condition, list[_Condition]]] = []
-    for condition in found:
-        for one, others in ranked:
-            if _overlap(one.rows, condition.rows, observed) >= _SAME:
-                others.append(condition)
-                break
-        else:
-            if len(ranked) < _RANKED:
-                ranked.append((condition, []))
+    held = np.array([one.rows[observed > 0] for one in found], dtype=np.float64)
+    weights = observed[observed > 0]
+    left = np.arange(len(found))
+    while left.size and len(ranked) < _RANKED:
+        both = held[left] @ (held[left[0]] * weights)
+        either = held[left] @ weights + both[0] - both
+        same = both >= _SAME * either
+        same[0] = True
+        first, *others = (found[position] for position in left[same])
+        ranked.append((first, others))
+        left = left[~same]
     change = float(observed.sum() - expected.sum())
     stands_out = bool(ranked) and ranked[0][0].evidence >= _EVIDENCE
     weights = np.exp([one.score - ranked[0][0].score for one, _ in ranked]) if ranked else np.array([])
@@ -454,8 +471,3 @@ def _rank(found: list[_Condition], observed: _Floats, expected: _Floats) -> tupl
     frame = pd.DataFrame(rows, columns=columns)
     numbers = dict.fromkeys(columns[2:8], "float64")
     return frame.astype({"rank": "Int64", **numbers}), stands_out
-
-
-def _overlap(one: npt.NDArray[np.bool_], two: npt.NDArray[np.bool_], observed: _Floats) -> float:
-    both, either = float(observed[one & two].sum()), float(observed[one | two].sum())
-    return both / either if either else 1.0

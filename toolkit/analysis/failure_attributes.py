@@ -72,33 +72,32 @@ class FailureAttributes:
                 columns |= dict(_fields(table[source], prefix, redactor))
         self.columns = _distinct({name: column.take(order) for name, column in columns.items()})
         self.labels = _labels(table, redactor).iloc[order].to_numpy(dtype=object)
+        self._labelled = np.repeat(np.arange(len(self)), [len(own) for own in self.labels])
+        flat = np.array([one for own in self.labels for one in own], dtype=object)
+        codes, labels = pd.factorize(flat, sort=True)
+        self._label_codes, self._label_names = codes.astype(np.int64), np.asarray(labels, dtype=object)
 
     def __len__(self) -> int:
         return len(self.when)
 
     def label_codes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Every label of every failure, as codes of labels and positions of failures."""
-        rows = np.repeat(np.arange(len(self)), [len(labels) for labels in self.labels])
-        codes, _ = pd.factorize(np.array([one for labels in self.labels for one in labels], dtype=object))
-        return codes.astype(np.int64), rows.astype(np.int64)
+        return self._label_codes, self._labelled
 
     def columns_of(
         self, rows: NDArray[np.bool_], observed: NDArray[np.float64], expected: NDArray[np.float64]
     ) -> dict[str, pd.Categorical]:
         """The attributes of some failures; of several labels the one that rose most."""
         columns = {name: column[rows] for name, column in self.columns.items()}
-        labels = self.labels[rows]
-        excess: dict[str, float] = defaultdict(float)
-        for own, more in zip(labels, observed - expected, strict=True):
-            for label in own:
-                excess[label] += more
-        if len(excess) > 0:
-            order = {
-                label: place
-                for place, label in enumerate(sorted(excess, key=lambda one: (-excess[one], one)))
-            }
-            chosen = [min(own, key=order.__getitem__) if own else NONE for own in labels]
-            columns[LABEL] = pd.Categorical(chosen)
+        if rows[self._labelled].any():
+            rose = np.zeros(len(self))
+            rose[rows] = observed - expected
+            excess = np.bincount(self._label_codes, rose[self._labelled], len(self._label_names))
+            order = np.argsort(-excess, kind="stable")  # of equal ones the first by name
+            chosen = np.full(len(self), len(order))
+            np.minimum.at(chosen, self._labelled, np.argsort(order)[self._label_codes])
+            names = np.array([*self._label_names[order], NONE], dtype=object)
+            columns[LABEL] = pd.Categorical(names[chosen[rows]])
         return columns
 
     def meets(self, condition: Mapping[str, str]) -> NDArray[np.bool_]:
@@ -106,9 +105,11 @@ class FailureAttributes:
         met = np.ones(len(self), dtype=bool)
         for name, value in condition.items():
             if name == LABEL:
-                met &= np.array(
-                    [value in own if value != NONE else not own for own in self.labels], dtype=bool
-                )
+                having = np.ones(len(self._label_codes), dtype=bool)
+                if value != NONE:
+                    having = np.asarray(self._label_names == value)[self._label_codes]
+                held = np.bincount(self._labelled[having], minlength=len(self)) > 0
+                met &= held if value != NONE else ~held
             else:
                 met &= np.asarray(self.columns[name] == value)
         return met

@@ -24,6 +24,7 @@ _BINS: Final = 1_100  # that windows are searched in
 _FINE_BINS: Final = 4_400  # that their ends are found in
 _VALUES: Final = 20  # of an attribute, the most frequent first
 _INCIDENTS: Final = 12
+_ROUNDS: Final = 24  # as ends of incidents are found by themselves
 _CLEAR: Final = 2.0  # times the least surprise: a condition that need not stand out of the others
 _REJECTED: Final = 6  # windows in which nothing stands out, before the search ends
 _TAIL: Final = 6.0  # times the mean beyond one: of geometric sizes, 19 of 20 failures are in smaller bursts
@@ -113,9 +114,9 @@ class IncidentSearch:
         counts = self._counts(series, rows)
         spreads = rising_windows.spreads(counts, rising_windows.wave_of(self._total()))
         self._spread = float(spreads.min(initial=rising_windows.FEWEST))
-        while len(found) < _INCIDENTS:
+        for _ in range(_ROUNDS):
             incident = self._next(self._counts(series, rows), spreads, rejected)
-            if incident is None:
+            if incident is None or len(found) == _INCIDENTS:
                 break
             self._take_out(incident)
             same = next((at for at, earlier in enumerate(found) if self._continues(earlier, incident)), None)
