@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -108,7 +108,11 @@ class Soak:
             def start(order: tuple[str, int]) -> None:
                 name, number = order
                 url = f"{self.queue.url}/v2/trigger/http://127.0.0.1:{self.port}/{name}"
-                http.post(url, json={"order": number}).raise_for_status()
+                once = {"Service-Deduplication-Id": f"{name}-{number}"}
+                with suppress(httpx.TransportError):  # a connection that was idle for long is closed
+                    http.post(url, json={"order": number}, headers=once).raise_for_status()
+                    return
+                http.post(url, json={"order": number}, headers=once).raise_for_status()
 
             list(pool.map(start, orders))
         while len(found := tk.load_failures(self.service, progress=False)) < len(orders):
