@@ -333,7 +333,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the lock is not acquired",
-        "snapshots/store.py",
+        "private_files.py",
         "        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "        pass\n",
         _STOPPED,
