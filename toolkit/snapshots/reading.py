@@ -233,10 +233,9 @@ class Verification:
         strangers = f"; {len(self.unlisted):,} files do not belong to it" if self.unlisted else ""
         repaired = f"; repaired {len(self.repairs):,} times, see .repairs" if self.repairs else ""
         gone = f" ({self.gone:,} gone)" if self.gone else ""
-        return (
-            f"whole: {self.rows:,} rows{gone} in {self.files:,} files, {self.bytes / 1e6:,.1f} MB{strangers}"
-            f"{repaired}"
-        )
+        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        files = "1 file" if self.files == 1 else f"{self.files:,} files"
+        return f"whole: {rows}{gone} in {files}, {self.bytes / 1e6:,.1f} MB{strangers}{repaired}"
 
     def __str__(self) -> str:
         return self.verdict
@@ -282,7 +281,7 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
     >>> with TemporaryDirectory() as folder:
     ...     write_snapshot(pd.DataFrame({"label": ["billing"]}), folder)
     ...     verify_snapshot(folder).verdict
-    'whole: 1 rows in 1 files, 0.0 MB'
+    'whole: 1 row in 1 file, 0.0 MB'
     """
     store = open_store(path, filesystem)
 
