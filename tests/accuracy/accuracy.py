@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import toolkit as tk
 from tests.accuracy.duplicates import duplicates
 from tests.accuracy.faulty_programs import javascript_traces, python_traces
+from tests.accuracy.fusions import COLLECTIONS, documents, hybrid_index, queries
 from tests.accuracy.healthy_shapes import SHAPES, healthy_matrix
 from tests.accuracy.held_out_bodies import FROZEN
 from tests.accuracy.histories import END, history, names_the_root
@@ -46,6 +47,8 @@ from toolkit.analysis import (
     similar_texts,
     threshold_for_precision,
 )
+from toolkit.analysis.retrieval import paired_difference
+from toolkit.audits.fusion import compare_fusion
 from toolkit.audits.health import audit_vectors
 from toolkit.redaction import Redactor
 from toolkit.reports import failure_report
@@ -398,6 +401,41 @@ def _named(matrix: Any) -> dict[str, tuple[str, ...]]:
     return dict(zip(findings["finding"], findings["ids"], strict=True))
 
 
+def fusions(seed: int) -> Iterator[str]:
+    """Whether "helps" and "harms" are said where they are true, how often intervals hold, and scores."""
+    yield "| collection | fusion | nDCG@10 against the better leg | held | helps | no difference | harms |"
+    yield "|---|---|---|---|---|---|---|"
+    rows, topics = documents(seed)
+    with hybrid_index(rows) as service:
+        for name, noise in COLLECTIONS.items():
+            asked, judged = queries(topics, noise, 600, seed)
+            by = compare_fusion(service, asked, judged, depth=len(rows)).by
+            leg = max(("dense", "sparse"), key=lambda one: by[f"ndcg_{one}"].mean())
+            for fusion in ("RRF", "DBSF"):
+                pair = by[[f"ndcg_{fusion}", f"ndcg_{leg}"]].to_numpy()
+                true = float((pair[:, 0] - pair[:, 1]).mean())
+                held = helps = harms = 0
+                for run in range(300):
+                    drawn = pair[np.random.default_rng([seed, run]).integers(0, len(pair), 60)]
+                    _, low, high = paired_difference(drawn[:, 0], drawn[:, 1], seed=run)
+                    held, helps, harms = held + (low <= true <= high), helps + (low > 0), harms + (high < 0)
+                said = (helps, 300 - helps - harms, harms)
+                shares = " | ".join(f"{count / 300:.3f}" for count in said)
+                yield f"| {name} | {fusion} | {true:+.3f} | {held / 300:.3f} | {shares} |"
+    yield ""
+    yield "| ranks from | fusion | scores recomputed | the same | largest difference | base inferred |"
+    yield "|---|---|---|---|---|---|"
+    for base in (0, 1):
+        with hybrid_index(rows, rank_start=base) as service:
+            for noise in COLLECTIONS.values():
+                asked, _ = queries(topics, noise, 40, seed)
+                scores = compare_fusion(service, asked, depth=len(rows)).scores
+                for row in scores.itertuples():
+                    inferred = "" if row.rank_base is pd.NA else row.rank_base
+                    told = f"{row.hits} | {row.same:.3f} | {row.largest:.1e} | {inferred}"
+                    yield f"| {base} | {row.fusion} | {told} |"
+
+
 PARTS = {
     "Signatures": signatures,
     "Signatures of system logs": systems,
@@ -411,6 +449,7 @@ PARTS = {
     "Recall, thresholds and drift": vectors,
     "Health of indexes": health,
     "Outliers": outliers,
+    "Fusions": fusions,
 }
 
 
