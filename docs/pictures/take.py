@@ -15,10 +15,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import toolkit as tk
-from toolkit.analysis import explain_change
 from toolkit.plots.style import THEMES, ThemeName
 
 HERE = Path(__file__).parent
@@ -30,6 +30,8 @@ PAGES = {
     "report-narrow": ((360, 1100), "light", None),
     "report-print": ((680, 960), "light", "print"),
     "report-empty": ((900, 420), "light", None),
+    "report-whole-light": ((1100, 900), "light", None),
+    "report-whole-dark": ((1100, 900), "dark", None),
 }
 
 Draw = Callable[..., Axes]
@@ -44,14 +46,12 @@ def plots(service: tk.Service) -> dict[str, Draw]:
     now = failures["failed_at"].max().to_pydatetime()
     groups = tk.group_failures(failures)
     recent = failures["failed_at"] > now - timedelta(days=1)
-    attributes = ["workflow_url", "response_status", "label"]
-    explanation = explain_change(failures[recent], failures[~recent], attributes=attributes, exposure=13)
     return {
         "trend": lambda **more: tk.plot_failure_trend(failures, by="workflow_url", top=4, **more),
         "groups": lambda **more: tk.plot_failure_groups(failures, **more),
         "group sizes": groups.plot,
         "classes": lambda **more: tk.classify_failures(failures).plot(**more),
-        "explanation": explanation.plot,
+        "explanation": tk.explain_spike(failures).plot,
         "compared": tk.compare_failures(failures[~recent], failures[recent], exposure=13).plot,
         "facets": lambda **more: tk.plot_failure_trend(
             failures, by="workflow_url", top=6, layout="facets", **more
@@ -142,7 +142,11 @@ def report_pages(service: tk.Service, **arguments: Any) -> None:
             page = context.new_page()
             page.emulate_media(media=media, color_scheme=scheme)
             page.goto(paths[name.endswith("empty")].as_uri())
-            page.screenshot(path=HERE / f"{name}.png")
+            whole = "whole" in name
+            page.screenshot(path=HERE / f"{name}.png", full_page=whole)
+            if whole:  # a third of the bytes
+                picture = Image.open(HERE / f"{name}.png").convert("RGB")
+                picture.quantize(64).save(HERE / f"{name}.png", optimize=True)
             context.close()
         browser.close()
 
