@@ -90,6 +90,16 @@ def test_actions_are_chosen_by_group() -> None:
         tk.plan_redrive(frame, actions="retry")  # type: ignore[arg-type]
 
 
+def test_messages_and_what_has_left_the_queue_are_left() -> None:
+    """Plain messages have no run; rows of a snapshot may have left the queue."""
+    frame = failures({"workflow_run_id": None}, {"gone_before": pd.Timestamp("2026-11-21", tz="UTC")}, {})
+    assert decisions(tk.plan_redrive(frame, actions="delete")) == {
+        "d0": ("leave", "it is a plain message, not a run"),
+        "d1": ("leave", "it has left the queue"),
+        "d2": ("delete", "as requested"),
+    }
+
+
 def test_what_expires_first_goes_first() -> None:
     """Groups by their first expiry, and entries within a group."""
     frame = failures(

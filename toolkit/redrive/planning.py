@@ -128,7 +128,7 @@ def plan_redrive(
         group=frame["signature"],
         title=frame["signature"].map(titles),
         **{"class": classify_failures(frame).frame["class"]},
-    ).merge(expiry, on="dlq_id")
+    ).merge(expiry, on="dlq_id", how="left")
     if isinstance(wanted, Mapping):
         for group in wanted:
             choice("actions", group, titles.index)
@@ -186,6 +186,7 @@ class _Choices:
         kept = {*_LEFT_OUT} - self.included
         known = {row["dlq_id"], row["workflow_run_id"]}
         reasons = {
+            "it is a plain message, not a run": pd.isna(row["workflow_run_id"]),
             "it has left the queue": pd.notna(row.get("gone_before")),
             "an earlier redrive brought it back": RETURNED in kept and known & self.returned,
             "it has no failure function": action == "failure function" and not has_function,
