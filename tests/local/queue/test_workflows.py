@@ -304,7 +304,13 @@ def test_a_run_is_started_again_as_requested(service: Service, server: Server, a
     assert (
         service.http.post(f"{path}/{entry['dlqId']}", headers=headers).json()["workflowRunId"] == "wfr_again"
     )
-    again = service.wait(lambda: service.dlq("workflows/dlq", workflowRunId="wfr_again"))[0]
+    (again,) = service.wait(
+        lambda: [
+            entry
+            for entry in service.dlq("workflows/dlq", workflowRunId="wfr_again")
+            if "PROGRESS" not in entry["failureFunctionState"]
+        ]
+    )
     assert (again["maxRetries"], again["labels"], again["flowControlKey"]) == (0, ["second"], "few")
     assert run_of(service, "wfr_again")["labels"] == ["second"]
     refused = service.http.post(f"{path}/{again['dlqId']}", headers=headers)
