@@ -153,11 +153,17 @@ def _distances(similarities: Matrix) -> _Floats:
 
 
 def _isolation(values: _Floats) -> float:
-    """What no row of a healthy index exceeds, as a normal tail continues the upper quartile and 95 %."""
+    """What no row of a healthy index exceeds: its tail, continued as a normal one.
+
+    The tail is that above the upper quartile, or above 90 % where that is lighter: near duplicates make the
+    quartile low, and the index no more spread out.
+    """
     quantile = NormalDist().inv_cdf
-    low, high = np.quantile(values, [0.75, 0.95])
-    steps = quantile(1 - _OUTLIER_CHANCE / len(values)) - quantile(0.75)
-    return float(low + (high - low) * steps / (quantile(0.95) - quantile(0.75)))
+    high, furthest = np.quantile(values, 0.95), quantile(1 - _OUTLIER_CHANCE / len(values))
+    slopes = [
+        (high - np.quantile(values, lower)) / (quantile(0.95) - quantile(lower)) for lower in (0.75, 0.9)
+    ]
+    return float(high + min(slopes) * (furthest - quantile(0.95)))
 
 
 def _nearest(
