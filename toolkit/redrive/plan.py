@@ -64,6 +64,10 @@ class _Saved(msgspec.Struct, forbid_unknown_fields=True):
     entries: list[dict[str, str | None]]
 
 
+# created here: msgspec's first inspection of a struct is not thread-safe
+_SAVED: Final = msgspec.json.Decoder(_Saved)
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class RedrivePlan:
     """What a redrive will do with which entries; made by `plan_redrive`, run by `run_redrive`.
@@ -235,7 +239,7 @@ class RedrivePlan:
         """The plan that `to_json` made; `name` says in errors which one it is."""
         doing = f"reading the plan {name}"
         try:
-            saved = msgspec.json.decode(content, type=_Saved)
+            saved = _SAVED.decode(content)
             rows = [[entry[column] for column in COLUMNS] for entry in saved.entries]
             texts = pd.DataFrame(rows, columns=list(COLUMNS), dtype="str")
             times = texts[["expires_at", "created_at"]].apply(pd.to_datetime, utc=True, format="ISO8601")
