@@ -61,6 +61,13 @@ class Ledger:
         self._writing = threading.Lock()
         self._database = sqlite3.connect(self.path, check_same_thread=False, timeout=30)
         self._database.row_factory = sqlite3.Row
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
         with self._readable():
             version = self._database.execute("PRAGMA user_version").fetchone()[0]
             if version > _VERSION:
