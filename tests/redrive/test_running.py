@@ -244,6 +244,16 @@ def test_killed_at_any_moment_nothing_is_done_twice(
     assert {shop.delivered[run_id] for run_id in again["run_id"]} == {1}
 
 
+def test_with_a_lost_ledger_the_runs_are_found_again(shop: Shop, ledger: Path, tmp_path: Path) -> None:
+    """They have the ids that the plan gives them: nothing is sent a second time, or called gone."""
+    failed = shop.fail("ledgerless", 3)
+    shop.mended.add("ledgerless")
+    plan = tk.plan_redrive(failed)
+    assert states(run(shop, plan, ledger)) == {"succeeded": 3}
+    assert states(run(shop, plan, tmp_path / "another.sqlite")) == {"succeeded": 3}
+    assert len(shop.runs("ledgerless")) == 6
+
+
 def test_one_process_runs_with_a_ledger(shop: Shop, ledger: Path) -> None:
     """A second one is refused; what is done so far can be read meanwhile."""
     failed = shop.fail("locked", 3)

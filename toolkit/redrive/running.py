@@ -177,7 +177,7 @@ class _Run:
                     if not sent:
                         self._stop.wait(waits)
             except BaseException:
-                self._stop.set()  # what is under way ends, and nothing more is sent
+                self._stop.set()  # requests in flight end, and nothing more is sent
                 raise
 
     def _pending(self) -> int:
@@ -212,16 +212,18 @@ class _Run:
         if self._stop.is_set():
             return None
         dlq_id, action = entry["dlq_id"], entry["action"]
+        run_id = new_run_id(self._plan.hash, dlq_id) if action in ("resume", "restart") else None
         try:
             now = self._read(dlq_id)
         except NotFoundError:
+            if run_id and self._run_of(run_id) is not None:  # an earlier request of ours arrived late
+                return self._ledger.intend(self._plan.hash, entry, run_id)
             return self._ledger.skip(self._plan.hash, entry, "it is no longer in the DLQ")
         changed = [name for name in UNCHANGED if not _same(now[name], entry[name])]
         if changed:
             return self._ledger.skip(
                 self._plan.hash, entry, f"{', '.join(changed)} changed since it was planned"
             )
-        run_id = new_run_id(self._plan.hash, dlq_id) if action in ("resume", "restart") else None
         self._ledger.intend(self._plan.hash, entry, run_id)
         done = partial(self._ledger.set, self._plan.hash, dlq_id)
         try:
