@@ -128,3 +128,18 @@ def test_a_number_is_one_value_whether_or_not_others_are_missing():
     values = {row["condition"]["status"]: row["expected"] for row in explanation.frame.to_dict("records")}
     assert values == {"404": 0.0}
     assert not explanation.stands_out or "404" in repr(explanation)
+
+
+def test_many_alternatives_are_counted_in_the_notebook():
+    """The table names two conditions that hold the same events and counts the others; none expected is ∞."""
+    names = [f"a{number}" for number in range(5)]
+    before = pd.DataFrame(dict.fromkeys(names, ["old", "older"] * 50))
+    after = pd.concat([before, pd.DataFrame(dict.fromkeys(names, ["new"] * 80))])
+    explanation = explain_change(after, before)
+    others = explanation.frame.loc[0, "alternatives"]
+    table = explanation._repr_html_()
+    assert f"; {len(others) - 2} more</td>" in table
+    assert table.count("a3 = new") < 3
+    assert '<td style="text-align:left">∞</td>' in table
+    assert "holds 100 % of the change" in repr(explanation)
+    assert "(expected 0)" in " ".join(text.get_text() for text in explanation.plot().texts)

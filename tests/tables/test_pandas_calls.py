@@ -7,14 +7,16 @@ import json
 import pickle
 import sqlite3
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.analysis import count_by, count_labels, failure_trend
+from toolkit.analysis import count_by, count_labels, explain_change, failure_trend, find_incidents
 from toolkit.loading.load import Load, Plan, Work
 from toolkit.loading.options import ProgressBar
 from toolkit.snapshots.store import SnapshotStore
@@ -95,6 +97,16 @@ def frames(local_indexes, tmp_path_factory) -> Frames:
         include_metadata=True,
         include_data=True,
     )
+    changed = pd.concat([failures] * 20, ignore_index=True)
+    explained = explain_change(
+        changed.iloc[::3].head(30), changed, attributes=["response_status", "workflow_url"]
+    )
+    times = pd.date_range("2026-03-01", periods=200, freq="61min", tz="UTC")
+    burst = pd.date_range("2026-03-05 10:00", periods=60, freq="min", tz="UTC")
+    history = pd.DataFrame(
+        {"failed_at": [*times, *burst], "workflow_url": ["pay", "mail"] * 100 + ["pay"] * 60}
+    ).assign(created_at=lambda frame: frame["failed_at"])
+    audit = tk.audit_vectors(dense)
     callback = {"status": 200, "body": "//4A", "header": {"A": ["1"]}, "sourceMessageId": "m"}
     run = {"workflow_run_id": "wfr_1", "state": "RUN_FAILED", "created_at": _TIME, "labels": '["eu"]'}
     frames = {
@@ -117,6 +129,16 @@ def frames(local_indexes, tmp_path_factory) -> Frames:
         "counted": count_by(failures, "response_status"),
         "counted labels": count_labels(failures),
         "trend": failure_trend(failures).to_frame(),
+        "explanation": explained.frame,
+        "incidents": find_incidents(history),
+        "groups": tk.group_failures(failures).frame,
+        "classes": tk.classify_failures(failures).frame,
+        "comparison": tk.compare_failures(failures.head(3), failures).frame,
+        "redrive plan": tk.plan_redrive(failures).frame,
+        "audit": audit.frame,
+        "recall": tk.audit_recall(local_indexes["dense"], dense, sample=4).frame,
+        "projection": tk.project_vectors(dense).frame,
+        "vector changes": tk.compare_vectors(dense.head(3), dense).frame,
         "no vectors": frame_from_rows([], vectors(2)),
         "no hits": frame_from_rows([], hits(2)),
         "no failures": failures.head(0),
@@ -129,7 +151,8 @@ def frames(local_indexes, tmp_path_factory) -> Frames:
 KINDS = [
     "failures", "headers", "labels", "runs", "callbacks", "dense", "sparse", "hybrid", "metadata", "matched",
     "hits", "unknown dimension", "snapshot", "added", "changed", "gone", "counted", "counted labels", "trend",
-    "no vectors", "no hits", "no failures",
+    "explanation", "incidents", "groups", "classes", "comparison", "redrive plan", "audit", "recall",
+    "projection", "vector changes", "no vectors", "no hits", "no failures",
 ]  # fmt: skip
 
 
@@ -178,7 +201,20 @@ def _json(frame: pd.DataFrame) -> None:
 def _parquet(frame: pd.DataFrame) -> None:
     buffer = io.BytesIO()
     frame.to_parquet(buffer)
-    _same(pd.read_parquet(io.BytesIO(buffer.getvalue())), frame)
+    read = pd.read_parquet(io.BytesIO(buffer.getvalue()))
+    for name in frame.columns[frame.dtypes == "object"]:  # Parquet has lists, and structures of all names
+        assert [_plain(value) for value in read[name]] == [_plain(value) for value in frame[name]]
+    plain = [name for name in frame.columns if frame[name].dtype != "object"]
+    _same(read[plain], frame[plain])
+
+
+def _plain(value: Any) -> Any:
+    """A value as it is read back: lists, times in UTC, and no names without a value."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items() if each is not None}
+    if isinstance(value, datetime):
+        return np.datetime64(value.astimezone(UTC).replace(tzinfo=None))
+    return [*map(_plain, value)] if isinstance(value, list | tuple | np.ndarray) else value
 
 
 def _sql(frame: pd.DataFrame) -> None:

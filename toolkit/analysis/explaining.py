@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from toolkit.analysis.results import Plotted, result_table, share_text
-from toolkit.analysis.selection import NONE, opened
+from toolkit.analysis.selection import NONE, opened, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import nearest, wrong
 from toolkit.redaction import Redactor, escape_html, visible
@@ -29,6 +29,8 @@ _VALUES: Final = 400  # values of an attribute that are looked at, the largest i
 _ATTRIBUTES: Final = 14
 _KEPT: Final = 300  # conditions that are compared with each other
 _RANKED: Final = 10
+_NAMED: Final = 2  # conditions that describe the same, in the table of a notebook
+_NUMBERS: Final = ("observed", "expected", "excess", "share", "lift", "confidence")
 _DENSE: Final = 8  # combinations of values for each leaf: up to as many, all are counted
 _SAME: Final = 0.95  # overlap of the rows of two conditions from which on they describe the same
 _COUNTED: Final = 20  # events of a cell from which on its ratio is taken for the dispersion
@@ -81,7 +83,7 @@ class Explanation(Plotted):
         if not self.stands_out:
             return f"{change}: nothing stands out"
         first = self.frame.iloc[0]
-        return f"{change}: {describe(first['condition'])} holds {first['share']:.0%} of the change"
+        return f"{change}: {describe(first['condition'])} holds {share_text(first['share'])} of the change"
 
     def _repr_html_(self) -> str:
         clean = Redactor().text
@@ -99,9 +101,9 @@ class Explanation(Plotted):
         ]
         rows = [
             (
-                clean(describe(row["condition"])), row["observed"], row["expected"], row["lift"],
-                share_text(row["share"]), f"{row['confidence']:.2f}",
-                clean("; ".join(map(describe, row["alternatives"]))),
+                clean(describe(row["condition"])), row["observed"], row["expected"],
+                "∞" if np.isinf(row["lift"]) else row["lift"],
+                share_text(row["share"]), f"{row['confidence']:.2f}", clean(_some(row["alternatives"])),
             )
             for row in self.frame.to_dict("records")
         ]  # fmt: skip
@@ -115,6 +117,12 @@ def describe(condition: dict[str, Any]) -> str:
     'region = eu and step = pay'
     """
     return " and ".join(f"{name} = {value}" for name, value in condition.items())
+
+
+def _some(conditions: Sequence[dict[str, Any]]) -> str:
+    """The first of the conditions as text, and how many more there are."""
+    more = [f"{len(conditions) - _NAMED:,} more"] if len(conditions) > _NAMED else []
+    return "; ".join([*map(describe, conditions[:_NAMED]), *more])
 
 
 def explain_change(
@@ -158,7 +166,7 @@ def explain_change(
     >>> before = pd.DataFrame({"step": ["pay", "ship"] * 40, "region": ["eu", "eu", "us", "us"] * 20})
     >>> after = pd.concat([before, pd.DataFrame({"step": ["pay"] * 90, "region": ["eu", "us"] * 45})])
     >>> explain_change(after, before)
-    170 observed, 80 expected: step = pay holds 100% of the change
+    170 observed, 80 expected: step = pay holds 100 % of the change
     """
     if not isinstance(exposure, int | float) or isinstance(exposure, bool) or not 0 < exposure < float("inf"):
         raise wrong("exposure", exposure, "a positive number")
@@ -452,22 +460,16 @@ def _rank(found: list[_Condition], observed: _Floats, expected: _Floats) -> tupl
             "excess": one.observed - one.expected,
             "share": (one.observed - one.expected) / change if change > 0 else np.nan,
             "lift": one.observed / one.expected if one.expected else np.inf,
-            "confidence": float(weights[number] / weights.sum()),
+            "confidence": round(float(weights[number] / weights.sum()), 12),
             "alternatives": [other.named for other in others],
         }
         for number, (one, others) in enumerate(ranked)
     ]
-    columns = [
-        "rank",
-        "condition",
-        "observed",
-        "expected",
-        "excess",
-        "share",
-        "lift",
-        "confidence",
-        "alternatives",
-    ]
-    frame = pd.DataFrame(rows, columns=columns)
-    numbers = dict.fromkeys(columns[2:8], "float64")
-    return frame.astype({"rank": "Int64", **numbers}), stands_out
+    types = {
+        "rank": "Int64",
+        "condition": "object",
+        **dict.fromkeys(_NUMBERS, "float64"),
+        "alternatives": "object",
+    }
+    frame = typed_frame(**{name: (dtype, [row[name] for row in rows]) for name, dtype in types.items()})
+    return frame, stands_out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +15,39 @@ from toolkit.redaction import escape_html, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+class JsonTuple(tuple[Any, ...]):
+    """A tuple in a frame: as text, in CSV and SQLite, it is JSON."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return json.dumps(self, default=str, ensure_ascii=False)
+
+
+class JsonDict(dict[str, Any]):
+    """A dict in a frame, which pandas can hash and sort: as text, in CSV and SQLite, it is JSON."""
+
+    def __str__(self) -> str:
+        return json.dumps(self, default=str, ensure_ascii=False)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __lt__(self, other: dict[str, Any]) -> bool:
+        return sorted(self.items()) < sorted(other.items())
+
+
+sqlite3.register_adapter(JsonTuple, str)
+sqlite3.register_adapter(JsonDict, str)
+
+
+def json_value(value: Any) -> Any:
+    """The value with lists and dicts as those that pandas can hash, at any depth."""
+    if isinstance(value, dict):
+        return JsonDict({name: json_value(one) for name, one in value.items()})
+    return JsonTuple(map(json_value, value)) if isinstance(value, list | tuple) else value
 
 
 class Plotted:

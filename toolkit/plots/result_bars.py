@@ -90,7 +90,8 @@ def _explanation(explanation: Explanation, ax: Axes, theme: Theme) -> Axes:
     names, prefix = _named(rows["condition"].tolist())
     values = [rows["observed"].tolist(), rows["expected"].tolist()]
     notes = [
-        f"{observed:,.0f} (expected {expected:,.1f})" for observed, expected in zip(*values, strict=True)
+        f"{observed:,.0f} (expected {expected:,.{1 if expected else 0}f})"
+        for observed, expected in zip(*values, strict=True)
     ]
     series = [(values[0], [_OBSERVED] * len(rows)), (values[1], [_EXPECTED] * len(rows))]
     _rows(ax, theme, names, series, notes)
