@@ -1,8 +1,8 @@
 """Arrays of numbers from their JSON text to float32.
 
 Blocks of many vectors are read by pysimdjson, whose buffers numpy reads without a copy. Where that is not
-installed, msgspec reads them, and Arrow half of each page, on the thread that fetched it. What these refuse
-(NaN, 1e400, null, text) is read vector by vector by Python's own reader, which says what is wrong with it.
+installed, msgspec reads them, and Arrow the larger part of each page, on the thread that fetched it. What
+these refuse (NaN, 1e400, null, text) is read vector by vector by Python's reader, which says what is wrong.
 All round alike: text to double, double to float32. Measured: ``docs/decisions/0008-decoding-vectors.md``.
 """
 
@@ -35,7 +35,7 @@ _FLOAT64_MAX: Final = float(np.finfo(np.float64).max)
 _BLOCK: Final = 1 << 19  # bytes of text: what the parser writes of them stays in the processor's cache
 _MOST_DIGITS: Final = 400
 _DIGITS: Final = 10
-_BESIDE: Final = 0.5  # of a page's vectors are read by Arrow while others are read
+_BESIDE: Final = 0.6  # of a page's vectors are read by Arrow while others are read
 _WORTH: Final = 64  # vectors that are worth its calls
 _FLOATS: Final = msgspec.json.Decoder(tuple[float, ...])
 
@@ -98,11 +98,14 @@ def arrow_block(texts: Sequence[Text], numbers: Singles) -> None:
 def _is_misspelt(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int32]) -> bool:
     """Whether JSON readers refuse a number that Arrow has read (+1, 01, .5, 5., 5.e1) or not as it (-0)."""
     zero, dot, minus, exponent = np.frombuffer(b"0.-e", np.uint8)  # whose differences wrap around
-    is_negative = text[ends[:-1]] == minus
-    first = ends[:-1] + is_negative
-    second = text[np.minimum(first + 1, len(text) - 1)]
-    wrong_zero = (text[first] == zero) & np.where(first + 1 < ends[1:], second - zero < _DIGITS, is_negative)
-    no_digit = (text[first] - zero >= _DIGITS) | (text[ends[1:] - 1] == dot)
+    start, after = ends[:-1].astype(np.int64), ends[1:].astype(np.int64)  # or each index is converted anew
+    is_negative = text.take(start) == minus
+    start += is_negative
+    first = text.take(start, mode="clip") - zero
+    start += 1
+    is_digit = text.take(start, mode="clip") - zero < _DIGITS
+    wrong_zero = (first == 0) & np.where(start < after, is_digit, is_negative)
+    no_digit = (first >= _DIGITS) | (text.take(after - 1) == dot)
     exponents = np.flatnonzero(text | 32 == exponent)
     return bool((wrong_zero | no_digit).any() or (text[exponents - 1] == dot).any())
 
