@@ -29,7 +29,21 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import toolkit as tk
-from toolkit.client.failures import Kind
+from toolkit.command_line import (
+    DONE,
+    EXIT_HELP,
+    FAILED,
+    INTERRUPTED,
+    NEW,
+    NOT_COMPLETE,
+    WORSE,
+    add_command,
+    add_filters,
+    complain,
+    filter_of,
+    say,
+    status_of,
+)
 from toolkit.errors import (
     IncompleteLoadError,
     IncompleteLoadWarning,
@@ -40,29 +54,17 @@ from toolkit.errors import (
     ToolkitError,
     UnexpectedResultWarning,
 )
-from toolkit.filters.failure import FIELDS
 from toolkit.filters.query import QueryMode
 from toolkit.redaction import visible
-from toolkit.redrive.plan import ACTIONS, LEAVE
+from toolkit.redrive_commands import add_redrive
 from toolkit.tables.text import json_value
 from toolkit.times import parse_duration
 from toolkit.version import __version__
-
-DONE: Final = 0
-FAILED: Final = 1
-NOT_COMPLETE: Final = 3
-NEW: Final = 4
-WORSE: Final = 5
-INTERRUPTED: Final = 130
 
 _SERVICE_HELP: Final = """\
 The service is found through the environment: TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN,
 TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, or the public service's own QSTASH_TOKEN,
 UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN."""
-_EXIT_HELP: Final = """\
-exit status: 0 done, 1 error, 2 command line not understood, 3 load or redrive not complete, 4 new and
-5 worse (with --fail-on, before 3), 130 interrupted"""
-
 LOCAL_PACKAGES: Final = "h11 httpx starlette uvicorn"
 """The packages of the extra [local], by name, which install from any source of the toolkit."""
 
@@ -91,18 +93,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("ignore", IncompleteLoadWarning)
         # a mistyped label or namespace is reported like an error, without the line of code that warned
         warnings.simplefilter("always", UnexpectedResultWarning)
-        warnings.showwarning = lambda message, *_, **__: _complain(str(message))
+        warnings.showwarning = lambda message, *_, **__: complain(str(message))
         try:
             given = _parser(words[:1]).parse_args(words)
             return int(given.run(given))
         except IncompleteLoadError as error:
-            _complain(str(error))
+            complain(str(error))
             return NOT_COMPLETE
         except ToolkitError as error:
-            _complain(str(error))
+            complain(str(error))
             return FAILED
         except KeyboardInterrupt:
-            _complain("interrupted")
+            complain("interrupted")
             return INTERRUPTED
         except BrokenPipeError:
             # the reader of the output has ended; keep the interpreter from complaining about it on exit
@@ -115,20 +117,20 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="toolkit",
         description="Failed workflow runs and vector indexes: load, keep, report on, query.",
-        epilog=f"{_SERVICE_HELP}\n\n{_EXIT_HELP}",
+        epilog=f"{_SERVICE_HELP}\n\n{EXIT_HELP}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"toolkit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    add = _command(
+    add = add_command(
         commands, "demo", _demo, "run the main job end to end", "toolkit demo --out out --runs 200"
     )
     add("--out", "where everything is written (out)", type=Path, default=Path("out"), metavar="DIR")
     add("--runs", "workflow runs to start (200)", type=int, default=200, metavar="N")
     add("--notebooks", "notebooks to execute (notebooks/, where that exists)", type=Path, metavar="DIR")
 
-    add = _command(
+    add = add_command(
         commands, "serve", _serve, "run the embedded service", "toolkit serve --port 8080 --sample"
     )
     if "serve" in first:
@@ -139,26 +141,28 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     snapshot = commands.add_parser("snapshot", help="keep failures or vectors as Parquet")
     kinds = snapshot.add_subparsers(required=True, metavar="WHAT")
     example = "toolkit snapshot failures snapshots/failures --every 1h"
-    add = _command(kinds, "failures", _snapshot_failures, "bring a snapshot of the DLQ up to date", example)
+    add = add_command(
+        kinds, "failures", _snapshot_failures, "bring a snapshot of the DLQ up to date", example
+    )
     _add_snapshot_options(add)
     what = "bring back what a damaged snapshot has lost: from its files, and from the queue"
     add("--repair", what, action="store_true")
-    _add_filters(kinds.choices["failures"])
+    add_filters(kinds.choices["failures"])
     example = "toolkit snapshot vectors snapshots/vectors --namespace runbooks --every 1d"
-    add = _command(kinds, "vectors", _snapshot_vectors, "export a vector index", example)
+    add = add_command(kinds, "vectors", _snapshot_vectors, "export a vector index", example)
     _add_snapshot_options(add)
     what = 'repeatable; "" is the default namespace (all namespaces)'
     add("--namespace", what, action="append", metavar="NAME")
 
     _add_report(commands)
-    _add_redrive(commands)
+    add_redrive(commands)
 
     example = "toolkit verify snapshots/failures"
-    add = _command(commands, "verify", _verify, "check every file of snapshots", example)
+    add = add_command(commands, "verify", _verify, "check every file of snapshots", example)
     add("path", "folder of a snapshot", nargs="+")
 
     example = "toolkit query 'connection refused' --namespace runbooks --top-k 5 --filter \"city = 'Izmir'\""
-    add = _command(commands, "query", _query, "search a vector index by text", example)
+    add = add_command(commands, "query", _query, "search a vector index by text", example)
     add("text", "what to look for")
     add("--top-k", "hits at most (10)", type=int, default=10, metavar="N")
     add("--namespace", "namespace to search (the default one)", default="", metavar="NAME")
@@ -166,22 +170,6 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     add("--query-mode", "for hybrid indexes", choices=get_args(QueryMode))
     add("--json", "one JSON object a hit, with data and metadata", action="store_true")
     return parser
-
-
-def _command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, example: str
-) -> Callable[..., object]:
-    """Add a command. Returns a function that adds an argument to it: its name, its help, and options."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"example:\n  {example}\n\n{_EXIT_HELP}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.set_defaults(run=run)
-    return lambda argument, what, **options: command.add_argument(argument, help=what, **options)
 
 
 def _add_snapshot_options(add: Callable[..., object]) -> None:
@@ -205,7 +193,7 @@ def _seconds(text: str) -> float:
 
 def _add_report(commands: Any) -> None:
     example = "toolkit report --since 7d --output failure-report.html --output failure-report.md"
-    add = _command(commands, "report", _report, "report on failures, or on a vector index", example)
+    add = add_command(commands, "report", _report, "report on failures, or on a vector index", example)
     what = "report on the vector index, or on a snapshot of one: health, recall, scores, changes"
     add("--vectors", what, action="store_true")
     what = ".html, .md, .json or .pdf; repeatable (failure-report.html, or index-report.html)"
@@ -219,69 +207,7 @@ def _add_report(commands: Any) -> None:
     what = "end with 4 when a group was never seen before, 5 when the rate is higher than before; repeatable"
     add("--fail-on", what, action="append", default=[], choices=("new", "worse"))
     add("--limit", "read at most N failures, for a first look", type=int, metavar="N")
-    _add_filters(commands.choices["report"])
-
-
-def _add_redrive(commands: Any) -> None:
-    redrive = commands.add_parser("redrive", help="act on failures by a plan: plan, run, status")
-    kinds = redrive.add_subparsers(required=True, metavar="WHAT")
-    example = "toolkit redrive plan --since 2d --workflow-url URL --output plan.json"
-    add = _command(kinds, "plan", _redrive_plan, "plan what to do with failures; nothing is sent", example)
-    add("--output", "file of the plan (plan.json)", default="plan.json", metavar="FILE")
-    add("--action", "for all (resume, or restart where --changed names it)", choices=(*ACTIONS, LEAVE))
-    what = "workflow URL whose runs may be restarted though that repeats side effects; repeatable"
-    add("--idempotent", what, action="append", default=[], metavar="URL")
-    what = "workflow URL whose code changed before the step that failed; repeatable"
-    add("--changed", what, action="append", default=[], metavar="URL")
-    what = 'what is left otherwise, such as "poison input"; repeatable'
-    add("--include", what, action="append", default=[], metavar="WHAT")
-    add("--history", "ledger of earlier redrives: what came back is left", metavar="FILE")
-    add("--canaries", "entries of each group that go first (1)", type=int, default=1, metavar="N")
-    add("--wave", "entries of a group that go together after that (50)", type=int, default=50, metavar="N")
-    what = "share of a group that may fail again before it is stopped (0.2)"
-    add("--stop-above", what, type=float, default=0.2, metavar="SHARE")
-    add("--deadline", "how long a wave is waited for (10m)", default="10m", metavar="DURATION")
-    add("--rate", "deliveries a second, of all runs together", type=int, metavar="N")
-    add("--parallelism", "concurrent deliveries, of all runs together", type=int, metavar="N")
-    _add_filters(kinds.choices["plan"])
-    example = "toolkit redrive run plan.json --confirm 120-1a2b3c4d"
-    add = _command(kinds, "run", _redrive_run, "run a plan, or continue it after an interrupt", example)
-    add("plan", "file of the plan")
-    add("--confirm", "what the plan's preview ends with", required=True, metavar="COUNT-HASH")
-    add(
-        "--ledger",
-        "file that remembers every step (redrive.sqlite)",
-        default="redrive.sqlite",
-        metavar="FILE",
-    )
-    example = "toolkit redrive status --ledger redrive.sqlite"
-    add = _command(kinds, "status", _redrive_status, "how far a redrive is", example)
-    add(
-        "--ledger",
-        "file that remembers every step (redrive.sqlite)",
-        default="redrive.sqlite",
-        metavar="FILE",
-    )
-    add("--plan", "the start of a plan's hash (the latest)", metavar="HASH")
-
-
-def _add_filters(command: argparse.ArgumentParser) -> None:
-    combined = "Different filters combine with AND, repeated ones with OR."
-    group = command.add_argument_group("which failures", combined)
-    for field in FIELDS.values():
-        if field.option:
-            several: dict[str, Any] = {"action": "append", "default": []} if field.many else {}
-            read = int if field.kind == "status" else str
-            group.add_argument(
-                field.option, dest=field.name, metavar=field.metavar, help=field.help, type=read, **several
-            )
-    kinds = "failed workflow runs, or failed plain messages (workflows)"
-    group.add_argument("--kind", choices=get_args(Kind), default="workflows", help=kinds)
-
-
-def _filter(given: argparse.Namespace, *, now: datetime | None = None) -> tk.FailureFilter:
-    chosen = {field.name: getattr(given, field.name) for field in FIELDS.values() if field.option}
-    return tk.FailureFilter(now=now, **chosen)
+    add_filters(commands.choices["report"])
 
 
 def _demo(given: argparse.Namespace) -> int:
@@ -292,9 +218,9 @@ def _demo(given: argparse.Namespace) -> int:
     notebooks = given.notebooks or Path("notebooks")
     done = run_demo(given.out, runs=given.runs, notebooks=notebooks if notebooks.is_dir() else None)
     for title, path in done.outputs():
-        _say(f"{title:<10} {path}")
+        say(f"{title:<10} {path}")
     for problem in done.problems:
-        _complain(problem)
+        complain(problem)
     return FAILED if done.problems else DONE
 
 
@@ -318,8 +244,8 @@ def _not_installed(doing: str, error: ImportError) -> LocalServiceError:
 
 
 def _snapshot_failures(given: argparse.Namespace) -> int:
-    chosen = _filter(given)
-    if given.every is not None and _filter(given, now=datetime.now(UTC) - timedelta(hours=1)) != chosen:
+    chosen = filter_of(given)
+    if given.every is not None and filter_of(given, now=datetime.now(UTC) - timedelta(hours=1)) != chosen:
         raise InputError(
             "syncing on a schedule",
             got="an age, which means different times at each run",
@@ -369,24 +295,24 @@ def _run(given: argparse.Namespace, run: Callable[[], tuple[str, tk.Receipt]]) -
         except (SettingsError, InputError, SnapshotBindingError):
             raise
         except ToolkitError as error:
-            _complain(f"{began}: {error}")
+            complain(f"{began}: {error}")
         else:
-            _say(f"{began}: {verdict}; {receipt.verdict}")
+            say(f"{began}: {verdict}; {receipt.verdict}")
 
     with sigterm_as_interrupt():
         if given.every is None:
             verdict, receipt = run()
-            _say(f"{given.path}: {verdict}")
-            return _status(receipt)
+            say(f"{given.path}: {verdict}")
+            return status_of(receipt)
         try:
             repeat(report, every=given.every)
         except KeyboardInterrupt:
-            _complain("stopped; the next run resumes an unfinished load")
+            complain("stopped; the next run resumes an unfinished load")
             return DONE
 
 
 def _report(given: argparse.Namespace) -> int:
-    chosen = _filter(given)
+    chosen = filter_of(given)
     if given.vectors:
         return _report_vectors(given, chosen)
     if given.snapshot is not None:
@@ -407,37 +333,10 @@ def _report(given: argparse.Namespace) -> int:
         failures, previous, retention=given.retention, title=given.title, redactor=redactor
     )
     for path in given.output or ["failure-report.html"]:
-        _say(f"wrote {report.save(path).resolve()}")
-    _say(visible(report.verdict))
-    status = _status(tk.receipt(failures))
+        say(f"wrote {report.save(path).resolve()}")
+    say(visible(report.verdict))
+    status = status_of(tk.receipt(failures))
     return _judged(report.to_dict()["change"], given.fail_on) or status
-
-
-def _redrive_plan(given: argparse.Namespace) -> int:
-    if given.kind != "workflows":
-        raise InputError("planning a redrive", got=f"--kind {given.kind}", expected="workflow runs")
-    with tk.connect() as service:
-        failures = tk.load_failures(service, _filter(given))
-    options = ("idempotent", "changed", "include", "history", "canaries", "wave", "stop_above", "deadline")
-    limits = {name: getattr(given, name) for name in (*options, "rate", "parallelism")}
-    plan = tk.plan_redrive(failures, actions=given.action, **limits)
-    _say(visible(repr(plan)))
-    _say(f"wrote {plan.save(given.output).resolve()}")
-    return _status(tk.receipt(failures))
-
-
-def _redrive_run(given: argparse.Namespace) -> int:
-    plan = tk.RedrivePlan.read(given.plan)
-    with tk.connect() as service:
-        result = tk.run_redrive(service, plan, ledger=given.ledger, confirm=given.confirm)
-    _say(visible(repr(result)))
-    left = result.frame["state"].isin(("succeeded", "called", "deleted", "left"))
-    return DONE if left.all() else NOT_COMPLETE
-
-
-def _redrive_status(given: argparse.Namespace) -> int:
-    _say(visible(repr(tk.redrive_status(given.ledger, given.plan))))
-    return DONE
 
 
 def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> int:
@@ -445,14 +344,14 @@ def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> int:
     facts = {"new": change["new_groups"], "worse": change["worse"]}
     for name in fail_on:
         if facts[name] is None:
-            _complain(f"--fail-on {name}: nothing earlier to compare with")
+            complain(f"--fail-on {name}: nothing earlier to compare with")
     if "new" in fail_on and facts["new"]:
-        _complain(f"new since {change['since']}: {', '.join(facts['new'])}")
+        complain(f"new since {change['since']}: {', '.join(facts['new'])}")
         return NEW
     if "worse" in fail_on and facts["worse"]:
         expected = "" if change["expected"] is None else f" instead of {change['expected']:,.0f}"
         grown = f"; grown: {', '.join(change['grown_groups'])}" if change["grown_groups"] else ""
-        _complain(f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}")
+        complain(f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}")
         return WORSE
     return DONE
 
@@ -474,14 +373,14 @@ def _report_vectors(given: argparse.Namespace, chosen: tk.FailureFilter) -> int:
             loaded = tk.load_vectors(service, namespace="all")
             report = tk.index_report(service, loaded, **options)
     for path in given.output or ["index-report.html"]:
-        _say(f"wrote {report.save(path).resolve()}")
-    _say(visible(report.verdict))
-    return DONE if loaded is None else _status(tk.receipt(loaded))
+        say(f"wrote {report.save(path).resolve()}")
+    say(visible(report.verdict))
+    return DONE if loaded is None else status_of(tk.receipt(loaded))
 
 
 def _verify(given: argparse.Namespace) -> int:
     for path in given.path:
-        _say(f"{path}: {tk.verify_snapshot(path)}")
+        say(f"{path}: {tk.verify_snapshot(path)}")
     return DONE
 
 
@@ -505,20 +404,7 @@ def _query(given: argparse.Namespace) -> int:
             parsed = json_value(metadata) if isinstance(metadata, str) else None
             masked = service.redactor.value(parsed)
             hit = {"rank": rank, "id": vector_id, "score": score, "data": data, "metadata": masked}
-            _say(json.dumps(hit))
+            say(json.dumps(hit))
         else:
-            _say(f"{rank:>3}  {score:.4f}  {visible(vector_id)}  {visible(' '.join((data or '').split()))}")
+            say(f"{rank:>3}  {score:.4f}  {visible(vector_id)}  {visible(' '.join((data or '').split()))}")
     return DONE
-
-
-def _status(receipt: tk.Receipt) -> int:
-    _complain(str(receipt))
-    return DONE if receipt.complete else NOT_COMPLETE
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - the result
-
-
-def _complain(text: str) -> None:
-    print(f"toolkit: {text}", file=sys.stderr)  # noqa: T201 - messages about it

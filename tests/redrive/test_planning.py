@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import toolkit as tk
@@ -157,6 +158,19 @@ def test_a_preview_names_groups_and_reasons() -> None:
     assert list(plan.groups.columns) == [
         "group", "title", "class", "workflow_url", "action", "reason", "count", "first_expiry",
     ]  # fmt: skip
+
+
+def test_a_snapshot_makes_the_same_plan_as_its_frame(tmp_path: Path) -> None:
+    """By its path, by what `scan_snapshot` returns, and as an Arrow table."""
+    frame = failures({}, {"response_body": "disk full"}, {"body": '[{"token": "REDACTED:0f"}]'})
+    plan = tk.plan_redrive(frame)
+    tk.write_snapshot(frame, tmp_path / "kept")
+    for same in (tmp_path / "kept", tk.scan_snapshot(tmp_path / "kept"), pa.Table.from_pandas(frame)):
+        made = tk.plan_redrive(same)
+        assert (made.hash, made.source) == (plan.hash, plan.source)
+        pd.testing.assert_frame_equal(made.frame, plan.frame)
+    with pytest.raises(InputError, match="planning a redrive"):
+        tk.plan_redrive(tmp_path / "nothing")
 
 
 def test_frames_without_columns_and_without_rows() -> None:

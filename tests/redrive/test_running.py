@@ -147,6 +147,25 @@ def test_failure_functions_run_again(shop: Shop, ledger: Path) -> None:
     shop.failures("function", 2)
 
 
+def test_an_entry_that_leaves_while_its_failure_function_runs_is_unknown(shop: Shop, ledger: Path) -> None:
+    """The run says so, and does not wait for its deadline."""
+    failed = shop.fail("leaves", 1, **{"Failure-Callback": f"{shop.url}/broken"})
+    until = time.monotonic() + 20
+    while set(failed["failure_function_state"]) != {"CALLBACK_FAIL"} and time.monotonic() < until:
+        failed = shop.failures("leaves", 1)
+    shop.slow["broken"] = 3
+    removed: list[bytes] = []
+
+    def progress(_done: int, _total: int | None) -> None:
+        if not removed and ledger.exists() and "started" in set(tk.redrive_status(ledger).frame["state"]):
+            removed.append(shop.request("DELETE", f"/v2/workflows/dlq/{failed['dlq_id'].iloc[0]}"))
+
+    plan = tk.plan_redrive(failed, actions="failure function")
+    result = tk.run_redrive(shop.service, plan, ledger=ledger, confirm=plan.confirmation, progress=progress)
+    assert states(result) == {"unknown": 1}
+    assert "left the DLQ" in result.frame["reason"].iloc[0]
+
+
 @pytest.mark.parametrize("loss", ["request", "response"])
 @pytest.mark.parametrize("action", ["resume", "restart", "delete"])
 def test_what_was_lost_on_the_way_is_looked_into(shop: Shop, ledger: Path, loss: Loss, action: str) -> None:

@@ -14,6 +14,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -155,6 +156,19 @@ class Ledger:
         only = f" AND state IN ({', '.join('?' * len(states))})" if states else ""
         sql = f"SELECT * FROM entries WHERE plan = ?{only} ORDER BY intended_at, dlq_id"  # noqa: S608 - question marks
         return self._rows(sql, plan, *states)
+
+    def counts(self, plan: str) -> dict[str, Counter[str]]:
+        """How many entries of each group are in which state."""
+        found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        sql = "SELECT grouped, state, count(*) FROM entries WHERE plan = ? GROUP BY grouped, state"
+        for group, state, count in self._rows(sql, plan):
+            found[group][state] = count
+        return found
+
+    def ids(self, plan: str, group: str) -> frozenset[str]:
+        """The entries of a group that something was done or decided with."""
+        sql = "SELECT dlq_id FROM entries WHERE plan = ? AND grouped = ?"
+        return frozenset(row["dlq_id"] for row in self._rows(sql, plan, group))
 
     def everything(self) -> list[sqlite3.Row]:
         """The entries of all plans, in the order in which they were acted on."""

@@ -15,10 +15,12 @@ import pandas as pd
 from toolkit.analysis.classes import classify_failures
 from toolkit.analysis.grouping import group_failures
 from toolkit.analysis.lifetimes import expiring
+from toolkit.analysis.selection import opened, select
+from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import choice, positive, texts, whole, wrong
 from toolkit.redrive.ledger import returned_entries
 from toolkit.redrive.plan import COLUMNS, LEAVE, Limits, RedrivePlan, checked_actions
-from toolkit.tables.frames import checked_frame
+from toolkit.tables.frames import to_frame
 from toolkit.times import parse_duration
 
 Action = Literal["resume", "restart", "failure function", "delete", "leave"]
@@ -30,14 +32,18 @@ _LEFT_OUT: Final = ("poison input", "contract drift", RETURNED, MASKED, TRUNCATE
 """What is left unless it is included: classes, and what is known of an entry."""
 
 _REDACTED: Final = "REDACTED:"
+_DOING: Final = "planning a redrive"
 _NEEDED: Final = (
     "dlq_id", "workflow_run_id", "workflow_url", "created_at", "failed_at", "response_status",
     "response_body", "response_body_base64", "failure_function_state",
 )  # fmt: skip
 
 
+_KNOWN: Final = ("body", "failure_callback", "gone_before")  # read where the failures have them
+
+
 def plan_redrive(
-    failures: pd.DataFrame,
+    failures: AnyFrame,
     *,
     actions: Action | Mapping[str, Action] | None = None,
     idempotent: Iterable[str] = (),
@@ -56,8 +62,9 @@ def plan_redrive(
 
     Parameters
     ----------
-    failures : DataFrame
-        As `load_failures` returns it, or some rows of it.
+    failures : pandas.DataFrame
+        As `load_failures` returns it, or some rows of it; the path of a snapshot, or what `scan_snapshot`
+        returns, of which entries that have left the queue are left.
     actions : str or dict, optional
         One action for all, or one a group (by `group_failures`' ids; groups without one are left):
         ``"resume"`` from the step that failed, ``"restart"`` from the beginning, ``"failure function"`` once
@@ -119,7 +126,10 @@ def plan_redrive(
         rate=whole("rate", rate, optional="for the runs' own"),
         parallelism=whole("parallelism", parallelism, optional="for the runs' own"),
     )
-    frame = checked_frame("failures", failures, *_NEEDED).drop_duplicates("dlq_id")
+    names = opened(failures, doing=_DOING).names
+    wanted_columns = [*_NEEDED, *(name for name in _KNOWN if name in names)]
+    table = select(failures, wanted_columns, doing=_DOING).table()
+    frame = to_frame(table).drop_duplicates("dlq_id", ignore_index=True)
     grouped = group_failures(frame)
     frame = grouped.assign(frame)
     titles = grouped.frame.set_index("group")["title"]

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
@@ -167,38 +167,33 @@ class _Run:
                 while True:
                     self._look(pool, *seen)
                     seen = _PENDING
-                    sent = self._send(pool, self._next())
-                    done = len(self._ledger.entries(self._plan.hash)) - self._pending()
+                    counts = self._ledger.counts(self._plan.hash)
+                    done, pending = _numbers(counts)
                     bar.add(done - shown)
+                    sent = self._send(pool, self._next(counts))
+                    if self._stop.is_set() or not (sent or pending):
+                        return
                     waits = _FIRST_LOOK if done > shown or sent else min(_LONGEST_LOOK, waits * 1.5)
                     shown = done
-                    if self._stop.is_set() or not (sent or self._pending()):
-                        return
                     if not sent:
                         self._stop.wait(waits)
             except BaseException:
                 self._stop.set()  # requests in flight end, and nothing more is sent
                 raise
 
-    def _pending(self) -> int:
-        return len(self._ledger.entries(self._plan.hash, *_PENDING))
-
-    def _next(self) -> list[dict[str, Any]]:
+    def _next(self, counts: Mapping[str, Counter[str]]) -> list[dict[str, Any]]:
         """The entries to act on now: of each group its canaries, or its next wave."""
         limits, hash = self._plan.limits, self._plan.hash  # noqa: A001 - of the plan
-        states: dict[str, dict[str, str]] = {group: {} for group in self._waves}
-        for row in self._ledger.entries(hash):
-            states[row["grouped"]][row["dlq_id"]] = row["state"]
         stopped, chosen = self._ledger.stopped(hash), []
         for group, rows in self._waves.items():
-            counts = Counter(states[group].values())
-            left = rows[~rows["dlq_id"].isin(states[group].keys())]
-            if left.empty or group in stopped or any(counts[state] for state in _PENDING):
+            states = counts.get(group, Counter())
+            if group in stopped or states.total() == len(rows) or any(states[state] for state in _PENDING):
                 continue
-            if reason := _stop_reason(counts, limits.stop_above):
+            if reason := _stop_reason(states, limits.stop_above):
                 self._ledger.stop(hash, group, reason)
                 continue
-            proven = counts["succeeded"] or counts["called"] or counts["deleted"]
+            left = rows[~rows["dlq_id"].isin(self._ledger.ids(hash, group))]
+            proven = states["succeeded"] or states["called"] or states["deleted"]
             chosen += left.head(limits.wave if proven else limits.canaries).to_dict("records")
         return [{str(name): value for name, value in row.items()} for row in chosen]
 
@@ -265,12 +260,7 @@ class _Run:
         if row["state"] == "intended":
             return self._reconcile(row)
         if row["action"] == "failure function":
-            state = self._function_state(dlq_id)
-            if state in _CALLS:
-                done(_CALLS[state])
-            elif late or state is None:
-                done("running" if late else "unknown", reason="the failure function has not responded")
-            return None
+            return self._look_at_function(dlq_id, done, late=late)
         run = self._run_of(row["run_id"])
         state = (run or {}).get("workflowState")
         if state == "RUN_SUCCESS":
@@ -281,6 +271,18 @@ class _Run:
             self._failed(row, (run or {}).get("dlqId"))
         elif late:
             done("running" if run else "unknown", reason="it had not ended before the deadline")
+        return None
+
+    def _look_at_function(self, dlq_id: str, done: Callable[..., None], *, late: bool) -> None:
+        """Store what a failure function has responded, or that nobody can say so any more."""
+        try:
+            state = self._read(dlq_id)["failure_function_state"]
+        except NotFoundError:
+            return done("unknown", reason="it left the DLQ before its failure function had responded")
+        if state in _CALLS:
+            return done(_CALLS[state])
+        if late:
+            done("running", reason="the failure function had not responded before the deadline")
         return None
 
     def _failed(self, row: dict[str, Any], new_dlq_id: object) -> None:
@@ -331,13 +333,6 @@ class _Run:
         runs = msgspec.json.decode(page.rows, type=list[dict[str, Any]])
         return next((run for run in runs if run.get("workflowRunId") == run_id), None)
 
-    def _function_state(self, dlq_id: str) -> str | None:
-        try:
-            state = self._read(dlq_id)["failure_function_state"]
-        except NotFoundError:
-            return None
-        return None if pd.isna(state) else str(state)
-
     def _decoded(self, dlq_id: str) -> Any:
         return FailureDecoder(self._redactor).decode(b"[" + get_entry(self._transport, dlq_id) + b"]")
 
@@ -352,6 +347,13 @@ def _all(
     """Call it for each, several at a time; an error is raised once all have ended."""
     for future in [pool.submit(act, row) for row in rows]:
         future.result()
+
+
+def _numbers(counts: Mapping[str, Counter[str]]) -> tuple[int, int]:
+    """How many entries are done or decided, and how many were sent and have not ended."""
+    states = sum(counts.values(), Counter())
+    pending = sum(states[state] for state in _PENDING)
+    return states.total() - pending, pending
 
 
 def _same(now: Any, planned: Any) -> bool:
