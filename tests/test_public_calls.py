@@ -361,6 +361,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "now": None,
             "title": None,
             "redactor": Redactor(),
+            "redrive": "redrive.sqlite",
         }
     ],
     "fetch_vectors": lambda w: [

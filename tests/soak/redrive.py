@@ -41,6 +41,7 @@ import sys
 import toolkit as tk
 url, token, path, ledger = sys.argv[1:]
 plan = tk.RedrivePlan.read(path)
+print("began", flush=True)
 tk.run_redrive(tk.connect(queue_url=url, queue_token=token), plan, ledger=ledger, confirm=plan.confirmation,
     progress=False)
 """
@@ -90,9 +91,13 @@ class Soak:
             self._set(mended=MENDED, half=HALF, counting=True)
             self._reopen()
             self._kill_at_random()
-            with self._client() as client:
-                if client.wait(max(60, self.until - time.monotonic())) != 0:
-                    say("the last client ended with an error")
+            try:
+                with self._client() as client:
+                    if client.wait(max(60, self.until - time.monotonic())) != 0:
+                        say("the last client ended with an error")
+            except subprocess.TimeoutExpired:
+                say(f"out of time after {self.kills.total()} kills; {self._status.verdict}")
+                return 1
             return self._compare(plan, set(failures[outside]["dlq_id"]))
         finally:
             if self.shop is not None:
@@ -139,15 +144,20 @@ class Soak:
                         self.queue.start()
                     else:
                         self._reopen()
-            status = tk.redrive_status(self.folder / "ledger.sqlite") if self._has_ledger else None
-            if status is not None and status.finished:
+                    if self.kills.total() % 25 == 0:
+                        say(f"{self.kills.total()} kills; {self._status.verdict if self._has_ledger else ''}")
+            if self._has_ledger and self._status.finished:
                 say(f"finished after {self.kills.total()} kills")
                 return
 
     @property
+    def _status(self) -> tk.RedriveResult:
+        return tk.redrive_status(self.folder / "ledger.sqlite")
+
+    @property
     def _has_ledger(self) -> bool:
         try:
-            return bool(len(tk.redrive_status(self.folder / "ledger.sqlite").frame))
+            return bool(len(self._status.frame))
         except tk.errors.InputError:
             return False
 
@@ -155,8 +165,10 @@ class Soak:
     def _client(self) -> Iterator[subprocess.Popen[bytes]]:
         paths = (str(self.folder / "plan.json"), str(self.folder / "ledger.sqlite"))
         words = [sys.executable, "-c", _CLIENT, self.queue.url, self.queue.token, *paths]
-        with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
             try:
+                assert process.stdout is not None
+                process.stdout.readline()  # it has begun: kills hit what it does, not its imports
                 yield process
             finally:
                 process.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,11 +18,13 @@ from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.analysis.wording import counted, percent, span, time_text
 from toolkit.arguments import instance, text
 from toolkit.redaction import Redactor
+from toolkit.redrive.results import RedriveResult
 from toolkit.reports.evidence import Evidence, gather
 from toolkit.reports.explained_sections import Explained, explained_in_words
 from toolkit.reports.failure_sections import ABOUT, COUNTED, Charts
 from toolkit.reports.findings import Cleaner, Counts, find
 from toolkit.reports.page import Report
+from toolkit.reports.redrive_section import redrive_of, redrive_section
 from toolkit.reports.sections import Notice, read_time
 from toolkit.times import parse_duration
 
@@ -32,8 +35,8 @@ _COLUMNS: Final = 6
 _NEW: Final = 200  # ids of groups
 _ORDER: Final = (
     "why", "when", "expiry", "deadline", "impact", "worst", "changed", "groups", "classes", "seen",
-    "outcomes", "actions", "where", "texts", "hours", "callbacks", "functions", "labels", "new", "postmortem",
-    "scope", "code",
+    "outcomes", "redrive", "actions", "where", "texts", "hours", "callbacks", "functions", "labels", "new",
+    "postmortem", "scope", "code",
 )  # fmt: skip
 """The names of all sections, in the order of the page."""
 
@@ -65,6 +68,7 @@ def failure_report(
     now: datetime | None = None,
     title: str | None = None,
     redactor: Redactor | None = None,
+    redrive: RedriveResult | str | os.PathLike[str] | None = None,
 ) -> FailureReport:
     """Report on failures: how many, how complete, when, where, in which words, what expires and what is new.
 
@@ -84,6 +88,9 @@ def failure_report(
     redactor : Redactor, optional
         Masks secrets in everything shown. Default: one with the user's key, which has no live tokens;
         loaders have masked those in the frames.
+    redrive : RedriveResult or path, optional
+        What `run_redrive` returned, or its ledger, of which the latest plan is shown: what succeeded, what
+        came back and with which signature, what was left and why.
 
     Returns
     -------
@@ -107,6 +114,7 @@ def failure_report(
     redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
     if title is not None:
         text("title", title)
+    redriven = redrive_of(redrive)
     failures = scanned(failures, doing="making a report")
     if previous is not None:
         previous = scanned(previous, doing="comparing failures", name="previous")
@@ -136,9 +144,10 @@ def failure_report(
     found = find(counts)
     sections = [section for part in (COUNTED if overview.count else ()) for section in part(counts, charts)]
     sections += [section for part in ABOUT for section in part(found, charts)]
+    explained = [] if redriven is None else [redrive_section(redriven, redactor)]
     if evidence is not None:
-        explained = Explained(evidence, now=now, retention=length, kept=kept).sections()
-        sections += [section.masked(clean.value, redactor.code) for section in explained]
+        explained += Explained(evidence, now=now, retention=length, kept=kept).sections()
+    sections += [section.masked(clean.value, redactor.code) for section in explained]
     sentence = verdict(found, explained_in_words(evidence))
     facts, comparison = found["completeness"], found["comparison"] or {}
     notices = [Notice(text=facts["sentence"], good=facts["state"] == "complete")]
