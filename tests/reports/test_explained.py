@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 import toolkit as tk
 from tests.accuracy.histories import END, history
+from tests.reports.conftest import failures
 from toolkit.plots.style import THEMES, drawing
 from toolkit.redaction import Redactor, Secret
 from toolkit.reports import failure_report
@@ -295,3 +296,16 @@ def test_no_secret_is_in_an_explanation():
     assert section(report, "actions")
     for form in (report.to_html(), report.to_markdown(), report.to_json(), repr(report), str(vars(report))):
         assert canary not in form
+
+
+def test_rows_chosen_of_one_load_are_compared_by_their_times():
+    """An earlier frame that is part of the same load ends at its last failure, not at the end of the load."""
+    end = int(NOW.timestamp() * 1000)
+    rows = [
+        {"failed_at": end - hour * 3_600_000, "created_at": end - hour * 3_600_000, "workflow_url": "pay"}
+        for hour in range(1, 200)
+    ]
+    whole = failures(rows, ended_at=NOW.isoformat())
+    earlier = whole[whole["failed_at"] < pd.Timestamp(NOW) - pd.Timedelta(hours=24)]
+    sentence = section(failure_report(whole, previous=earlier, now=NOW), "changed")["sentence"]
+    assert sentence.startswith("24 failures since 2026-03-09 11:01 UTC, 25 in as long a time before")

@@ -96,6 +96,20 @@ def test_times_in_the_wrong_order_are_explained_beside_them(failures):
     assert panel.value == FailureFilter(since="1h", until="30m", now=NOW)
 
 
+def test_a_time_that_cannot_be_read_is_not_left_out(server):
+    """Load and Count say that a field is marked, and request nothing; once it is corrected, they do."""
+    server.always(b'{"messages": []}')
+    panel = widget(server.service())
+    write(panel.since, "yesterdayy")
+    for button in ("Load", "Count"):
+        panel.actions.press(button)
+        assert panel.message == "Nothing was requested: first correct the fields marked above."
+    assert server.requests == []
+    write(panel.since, "1h")
+    panel.run()
+    assert "fromDate" in dict(server.requests[-1].query)
+
+
 def test_a_preset_counts_back_from_now(failures):
     """A button for an age sets the beginning and removes the end."""
     panel = widget(failures, value=FailureFilter(until=NOW))

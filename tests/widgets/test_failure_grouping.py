@@ -63,6 +63,18 @@ def brush(browser, *ends):
     browser.trend.receive({"seq": browser.trend.seq + 1, "selection": list(ends)})
 
 
+def test_a_list_without_groups_says_that_they_are_being_read(many):
+    """Until they were read; after an error, the panel shows that instead."""
+    browser = FailureBrowser(many)
+    assert browser.group_list.remark == "Reading the failures to group them …"
+    browser.groups()
+    browser._groups_read()
+    assert browser.group_list.remark == ""
+    browser = FailureBrowser(many)
+    browser._groups_failed(InputError("grouping", got="nothing", expected="something"))
+    assert (browser.group_list.remark, "grouping" in browser.message) == ("", True)
+
+
 def test_groups_are_listed_with_counts_times_and_a_line(browser):
     """As `group_failures` counts them; the points of a line add up to the count of its group."""
     rows = browser.group_list.rows

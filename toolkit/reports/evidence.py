@@ -211,6 +211,8 @@ def _trend(
     else:
         before = _minutes(previous)
         receipt = receipt_of(previous)
+        if receipt == receipt_of(failures):  # rows chosen of one load: that load ended after all of them
+            receipt = None
         last = None if receipt is None else pd.to_datetime(receipt.ended_at, utc=True, errors="coerce")
         latest = pd.Timestamp(60 * (int(before.index.max()) + 1), unit="s", tz="UTC") if len(before) else None
         when = last if last is not None and pd.notna(last) else latest

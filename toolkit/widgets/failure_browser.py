@@ -159,7 +159,7 @@ class FailureBrowser(Panel):
         if not self._grouping.possible:
             return [widgets.Box()]
         self.split_by = Choosing("Split by", lambda: None, self._grouping.columns)
-        hint = "such as rules.txt: keeps what is merged and split"
+        hint = "rules.txt: keeps the groups"
         self.rules_file = TextField("Rules file", self._choose_rules, hint=hint)
         self.rules_file.value = self._grouping.path
         calls = {
@@ -178,7 +178,7 @@ class FailureBrowser(Panel):
             try:
                 _ = self._grouping.groups
             except Exception as error:  # noqa: BLE001 - shown in the panel
-                after(partial(self._failed, error))
+                after(partial(self._groups_failed, error))
             else:
                 after(self._groups_read)
 
@@ -224,6 +224,10 @@ class FailureBrowser(Panel):
     def _groups_read(self) -> None:
         with MESSAGE_LOCK:
             self._show_groups()
+
+    def _groups_failed(self, error: Exception) -> None:
+        self.group_list.waiting, self.group_list.remark = False, ""
+        self._failed(error)
 
     def _show_groups(self) -> None:
         """Show the groups and their trend, as far as they have been read."""

@@ -36,6 +36,7 @@ NEWEST: Final = 1_000
 """How many entries `look` reads to find the values in use."""
 
 _MASKED: Final = "A masked value: the service cannot find it. Load with reveal=True."
+_NOT_SENT: Final = "Nothing was requested: first correct the fields marked above."
 _CHANGED: Final = "The choice has changed since: Load again to apply it."
 _PRESETS: Final = {"1 hour": "1h", "6 hours": "6h", "24 hours": "24h", "7 days": "7d", "30 days": "30d"}
 _HINTS: Final = {
@@ -241,6 +242,14 @@ class FailureFilterWidget(SourcePanel):
             # on created_at, with which the filter's times are compared
             trend = failure_trend(self._known[["created_at"]].assign(failed_at=self._known["created_at"]))
             self.brush.draw(trend)
+
+    def _start(self, call: Callable[[Job, Any], Any], then: Callable[[Any], Any]) -> None:
+        """Start a call; not by a field that holds a mistake, whose earlier value would be used in silence."""
+        fields = [field for field in self.fields.values() if not isinstance(field, Choices)]
+        if call != self._looked and any(field.problem for field in fields):
+            self.say(_NOT_SENT, "problem")
+        else:
+            super()._start(call, then)
 
     def _matching(self, frame: pd.DataFrame) -> pd.DataFrame:
         return frame[match_failures(frame, self.value)]

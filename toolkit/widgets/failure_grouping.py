@@ -64,6 +64,7 @@ class GroupList(Choices):
 
     _longest = 8
     _groups: Mapping[Any, dict[Any, Any]] = MappingProxyType({})
+    waiting = True  # until the failures were read
 
     def show(self, grouping: FailureGrouping) -> None:
         """Offer these groups, the largest first."""
@@ -71,7 +72,13 @@ class GroupList(Choices):
         self._trends = dict(zip(grouping.trend.groups, grouping.trend.counts.tolist(), strict=True))
         self._colours = grouping.colours
         self._short = {}  # named again
+        self.waiting = False
         self.offer([(name, group["count"]) for name, group in self._groups.items()])
+
+    def _draw(self) -> None:
+        super()._draw()
+        if self.waiting:
+            self.remark = "Reading the failures to group them …"
 
     def _named(self, names: Sequence[str]) -> list[str]:
         return [self._groups[name]["title"] if name in self._groups else name for name in names]
