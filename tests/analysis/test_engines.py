@@ -14,6 +14,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -38,7 +39,7 @@ from toolkit.analysis import (
     retry_outcomes,
 )
 from toolkit.analysis.selection import select, select_timed, with_minute
-from toolkit.errors import InputError
+from toolkit.errors import InputError, NotEnoughMemoryError
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import FAILURES
 
@@ -197,6 +198,22 @@ def test_counts_are_merged_across_batches(monkeypatch):
     found = rows.count("url", last=("minute_", "max")).to_pandas().set_index("url").sort_index()
     assert found["count_"].to_dict() == numbers.astype(str).value_counts().to_dict()
     assert found["last"].diff().dropna().eq(24 * 60).all()
+
+
+def test_a_batch_of_long_texts_has_fewer_rows():
+    """Rows of 1 MB each are analysed in batches of about 256 MB, not of 262,144 rows."""
+    texts = pa.array(["e" * (1 << 20)] * 8)
+    rows = ds.InMemoryDataset(pa.Table.from_arrays([pa.chunked_array([texts] * 100)], ["error"]))
+    sizes = [table.nbytes for table in select(rows, ["error"], doing="counting").map()]
+    assert sum(sizes) > 800 << 20
+    assert max(sizes) < 300 << 20
+
+
+def test_no_memory_left_is_said_as_such():
+    """Arrow's error of memory is not taken for values of another type."""
+    rows = select(pd.DataFrame({"error": ["a"]}), ["error"], doing="counting")
+    with pytest.raises(NotEnoughMemoryError, match="no memory left"):
+        list(rows.map(lambda _: pa.allocate_buffer(1 << 60)))
 
 
 @pytest.mark.parametrize(

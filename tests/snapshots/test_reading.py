@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -290,3 +292,35 @@ def test_a_data_file_with_other_columns_that_is_listed_again(tmp_path, table):
         for read in (tk.read_snapshot, tk.scan_snapshot, tk.verify_snapshot):
             with suppress(SnapshotDamagedError):
                 read(snapshot)
+
+
+_WITH_LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+import pandas, pyarrow.parquet
+import toolkit as tk
+from toolkit.errors import NotEnoughMemoryError
+tk.read_snapshot(sys.argv[1]).head(0)
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20), -1))
+try:
+    tk.read_snapshot(sys.argv[2], memory_limit=float("inf"))
+except NotEnoughMemoryError as error:
+    print("no memory left" in str(error), "scan_snapshot" in str(error))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is Linux's")
+def test_no_memory_left_is_no_damage(whole, tmp_path):
+    """Rows that do not fit into what the process may take are a `NotEnoughMemoryError`."""
+    frame = tk.read_snapshot(whole)
+    frame = pd.concat([frame[:1]] * 300, ignore_index=True)
+    frame["response_body"] = "e" * 500_000
+    tk.write_snapshot(frame, tmp_path / "long")
+    done = subprocess.run(
+        [sys.executable, "-c", _WITH_LITTLE_MEMORY, str(whole), str(tmp_path / "long")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("True True\n", "")

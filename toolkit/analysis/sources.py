@@ -18,12 +18,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from toolkit.errors import InputError
+from toolkit.errors import InputError, ToolkitError
+from toolkit.loading.memory import memory_errors_named
 from toolkit.tables import schemas
 from toolkit.tables.frames import UNFIT
 
 BATCH_ROWS: Final = 1 << 18
 """Rows that are read, and made smaller, at once."""
+
+_BATCH_BYTES: Final = 1 << 28
+"""Rows of so many bytes are a batch, too: long texts would take gigabytes."""
 
 _READ_AHEAD: Final = 4  # batches of a dataset, and files: the defaults hold a gigabyte
 _MERGED_ROWS: Final = 1 << 18  # of counts: more are merged when they have doubled
@@ -90,8 +94,9 @@ class SelectedRows:
         """What the steps, and this one last, make of each batch."""
         steps = self.steps if step is None else (*self.steps, step)
         try:
-            yield from self.batches(self.names, partial(_applied, steps))
-        except InputError:
+            with memory_errors_named("reading a frame", next_step="Analyse fewer rows at once."):
+                yield from self.batches(self.names, partial(_applied, steps))
+        except ToolkitError:
             raise
         except UNFIT as error:
             raise InputError(
@@ -210,16 +215,17 @@ def _partition(step: Step, frame: pd.DataFrame) -> pa.Table:
 
 
 def _joined(batches: Iterable[pa.RecordBatch], schema: pa.Schema, step: Step) -> Iterator[pa.Table]:
-    """Batches in tables of about `BATCH_ROWS`, at least one."""
+    """Batches in tables of about `BATCH_ROWS`, or `_BATCH_BYTES`, at least one."""
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     yielded = False
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= BATCH_ROWS:
+        size += batch.nbytes
+        if rows >= BATCH_ROWS or size >= _BATCH_BYTES:
             yield step(pa.Table.from_batches(waiting, schema))
-            waiting, rows, yielded = [], 0, True
+            waiting, rows, size, yielded = [], 0, 0, True
     if waiting or not yielded:
         yield step(pa.Table.from_batches(waiting, schema))
 

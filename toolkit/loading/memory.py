@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +48,20 @@ def check_memory(what: str, *, needed: float, limit: float | None, next_step: st
             expected=f"at most the {_size(limit)} of memory there are, or that memory_limit= allows",
             next_step=next_step,
         )
+
+
+@contextmanager
+def memory_errors_named(what: str, *, next_step: str) -> Iterator[None]:
+    """Make a MemoryError, Arrow's too, a NotEnoughMemoryError."""
+    try:
+        yield
+    except MemoryError as error:
+        raise NotEnoughMemoryError(
+            what,
+            got=f"no memory left ({str(error)[:120]})" if str(error) else "no memory left",
+            expected="enough for its rows",
+            next_step=next_step,
+        ) from None
 
 
 def check_page(page: Any, dimension: int | None, limit: float | None) -> None:

@@ -19,7 +19,7 @@ from pyarrow.fs import FileSystem
 
 from toolkit import arguments
 from toolkit.errors import SnapshotDamagedError, SnapshotError, ToolkitError
-from toolkit.loading.memory import available_memory, check_memory
+from toolkit.loading.memory import available_memory, check_memory, memory_errors_named
 from toolkit.receipt import Receipt, facts_html
 from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.snapshots.data_files import (
@@ -44,6 +44,7 @@ _COPIES: Final = 2
 """How often the rows are in memory, at most: as they were read, and as the columns of the frame."""
 _OLDER: Final = 4
 """Bytes of memory per byte of an older version while it is converted."""
+_IN_BATCHES: Final = "Use scan_snapshot, which reads columns and rows in batches"
 _LONGEST: Final = 300  # characters that an error shows of another
 
 
@@ -93,8 +94,7 @@ def read_snapshot(
             f"reading the snapshot {store} into one frame",
             needed=_COPIES * size,
             limit=limit,
-            next_step="Use scan_snapshot, which reads columns and rows in batches; memory_limit=math.inf "
-            "tries in any case.",
+            next_step=f"{_IN_BATCHES}; memory_limit=math.inf tries in any case.",
         )
 
     def read(manifest: Manifest) -> pd.DataFrame:
@@ -309,7 +309,10 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
 
 def _consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
     """Read one generation. If a writer's commit removed a file meanwhile, read the next one."""
-    with store.os_errors_named("reading"):
+    with (
+        store.os_errors_named("reading"),
+        memory_errors_named(f"reading the snapshot {store}", next_step=f"{_IN_BATCHES}."),
+    ):
         manifest = _current(store)
         for _ in range(_ATTEMPTS):
             try:
@@ -318,7 +321,7 @@ def _consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
                 superseded, manifest, before = error, _current(store), manifest
                 if manifest.generation == before.generation:
                     raise missing(store, error) from None
-            except ToolkitError:
+            except (ToolkitError, MemoryError):
                 raise
             except (*UNFIT, KeyError, AttributeError, ArithmeticError, RuntimeError) as error:
                 # a file that was edited and listed again can hold anything
