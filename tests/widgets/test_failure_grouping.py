@@ -231,6 +231,20 @@ def test_a_file_that_is_no_rules_file_is_refused(browser, many, tmp_path, text):
         FailureBrowser(many, rules=path)
 
 
+def test_a_failure_stays_in_sight_when_it_is_split_off(browser):
+    """Its new group is ticked beside the one that it was in; what was done is said once."""
+    first = named(browser)[0]
+    tick(browser, first)
+    shown = browser.found()["dlq_id"].tolist()
+    browser.show_failure(shown[0])
+    browser.split_by.value = "workflow_url"
+    browser.group_actions.press("Split off this")
+    assert len(browser.value.groups) == 2
+    assert browser.found()["dlq_id"].tolist() == shown
+    assert "Split by" in browser._status.value
+    assert "Split by" not in browser._rules_code.value
+
+
 def test_nothing_to_merge_split_or_undo_is_said(browser, make):
     """One group cannot be merged, a value that is missing cannot be split by, nothing is undone."""
     tick(browser, named(browser)[0])

@@ -255,9 +255,13 @@ class FailureBrowser(Panel):
         if row is None:
             self.say("No failure is shown.", "problem")
         else:
-            self._rule(
-                lambda: self._grouping.split(row, column), f"Split by the {column} of the failure shown."
-            )
+            self._rule(lambda: self._split_off(row, column), f"Split by the {column} of the failure shown.")
+
+    def _split_off(self, row: int, column: str) -> None:
+        """Split, and go on showing the failure: its new group is ticked beside the others that are."""
+        split = self._grouping.split(row, column)
+        if chosen := self.value.groups:
+            self._change(groups=(*chosen, split))
 
     def _choose_rules(self) -> None:
         path = self.rules_file.value
@@ -278,7 +282,7 @@ class FailureBrowser(Panel):
             known = set(self._grouping.groups.frame["group"])
             self._arranged = None  # the same groups may hold other failures
             self._look_at([group for group in self.value.groups if group in known])
-            self._rules_code.value = self._status.value + _markup(self._grouping.code())
+            self._rules_code.value = _markup(self._grouping.code())
 
     def found(self) -> pd.DataFrame:
         """The failures that the search finds, in the table's order: rows of the frame."""
