@@ -41,3 +41,13 @@ def test_rows_are_of_one_or_two_lines(notebook, cell):
     heights = [row.bounding_box()["height"] for row in table.locator("tbody tr").all()]
     assert len(heights) >= 5
     assert max(heights) < 50, heights
+
+
+@pytest.mark.parametrize("cell", [1, 2, 3])
+def test_texts_begin_where_they_can_be_seen(notebook, cell):
+    """Workflow and error are aligned at the left, below their heads, and the status at the right."""
+    table = notebook.output(cell).locator("table.dataframe")
+    aligned = "(found) => found.map((cell) => getComputedStyle(cell).textAlign)"
+    for row in ("thead tr", "tbody tr:first-child"):
+        cells = table.locator(f"{row} > *").evaluate_all(aligned)
+        assert cells[2:5] == ["left", "right", "left"]

@@ -175,3 +175,28 @@ def test_series_are_distinguishable_for_the_colour_blind():
     for theme in THEMES.values():
         seen = [deuteranope @ np.array(to_rgb(colour)) for colour in theme.series[:4]]
         assert min(np.linalg.norm(value - other) for value, other in itertools.combinations(seen, 2)) > 0.12
+
+
+@pytest.mark.parametrize("layout", ["stacked", "facets", "ranked"])
+def test_long_names_stay_distinct(layout):
+    """Thirty names that differ in the middle only: none in a plot is written like another."""
+    times = pd.date_range("2026-03-01", periods=90, freq="h", tz="UTC")
+    names = [
+        f"https://a.example/v2/organisation-{n % 30:02d}-reconcile-ledger-entries-of-it" for n in range(90)
+    ]
+    frame = pd.DataFrame({"failed_at": times, "created_at": times, "workflow_url": names})
+    ax = tk.plot_failure_trend(frame, by="workflow_url", layout=layout, ax=axes(6.4))
+    legend = ax.get_legend()
+    shown = [text.get_text() for text in (legend.get_texts() if legend else ax.get_yticklabels())]
+    assert len(shown) > 3
+    assert len(set(shown)) == len(shown)
+    matrix = tk.plot_failure_matrix(frame.assign(response_status=500), ax=axes(6.4))
+    rows = [label.get_text() for label in matrix.get_yticklabels()]
+    assert len(set(rows)) == len(rows) > 3
+
+
+def test_half_of_immediate_failures_are_within_a_second():
+    """Not within 0 seconds."""
+    times = pd.date_range("2026-03-01", periods=9, freq="h", tz="UTC")
+    frame = pd.DataFrame({"created_at": times, "failed_at": times + pd.Timedelta(milliseconds=200)})
+    assert "half within 1 s" in tk.plot_time_to_failure(frame, ax=axes()).get_xlabel()

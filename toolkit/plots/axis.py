@@ -14,7 +14,15 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from toolkit.analysis.wording import short_number
-from toolkit.plots.plot_text import COLUMN, as_written, drawable, width, without_prefix, wrapped
+from toolkit.plots.plot_text import (
+    COLUMN,
+    as_written,
+    drawable,
+    drawable_names,
+    width,
+    without_prefix,
+    wrapped,
+)
 from toolkit.plots.style import FONT, Theme
 
 DAY: Final = timedelta(days=1)
@@ -187,8 +195,8 @@ def name_rows(
     behind = [f" {note}" for note in notes] or [""] * len(names)
     space = int(inches(ax) * _SHARE_OF_NAMES / COLUMN) - max(map(len, behind), default=0)
     texts = [
-        f"{drawable(name, longest=max(8, min(40, space)))}{note}"
-        for name, note in zip(names, behind, strict=True)
+        f"{name}{note}"
+        for name, note in zip(drawable_names(names, longest=max(8, min(40, space))), behind, strict=True)
     ]
     ax.set_yticks(list(positions), texts)
     as_written(ax.get_yticklabels())

@@ -16,7 +16,7 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, fitting_numbers, short_number
 from toolkit.arguments import whole
 from toolkit.plots.axis import heading, inches, inches_high, label_axis, name_rows, rows_that_fit, space_high
-from toolkit.plots.plot_text import COLUMN, as_written, drawable, say
+from toolkit.plots.plot_text import COLUMN, as_written, drawable, drawable_names, say
 from toolkit.plots.style import FONT, Theme, ThemeName, documented, drawing, theme_named
 
 _HIGH: Final = 0.15  # inches of height that a number or the name of a weekday needs
@@ -147,7 +147,7 @@ def draw_matrix(found: CountMatrix, ax: Axes, theme: Theme, *, columns: str, tit
 
 def _name_columns(ax: Axes, found: CountMatrix) -> None:
     space = inches(ax) / len(found.columns)
-    names = [drawable(name, longest=max(5, int(space / COLUMN) - 1)) for name in found.columns]
+    names = drawable_names(found.columns, longest=max(5, int(space / COLUMN) - 1))
     totals = fitting_numbers(found.counts.sum(axis=0).tolist(), int(space / COLUMN))
     texts = [f"{name}\n{total}" for name, total in zip(names, totals, strict=True)]
     ax.set_xticks(range(len(texts)), texts)

@@ -188,7 +188,7 @@ def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: T
         axes.set_xticks(list(shown), [_named(float(found.edges[number])) for number in shown])
         axes.set_xlim(-0.06, len(positions))
         count_axis(axes, "failures", colours)
-        middle = span(timedelta(seconds=round(found.median)))
+        middle = span(timedelta(seconds=max(1, round(found.median))))
         label_axis(
             axes.xaxis, f"time from creation to failure; half within {middle}{_left_out(found)}", colours
         )

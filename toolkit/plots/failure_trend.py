@@ -34,7 +34,7 @@ from toolkit.plots.axis import (
     time_axis,
 )
 from toolkit.plots.cells import draw_cells
-from toolkit.plots.plot_text import COLUMN, drawable, say, without_prefix
+from toolkit.plots.plot_text import COLUMN, drawable, drawable_names, say, without_prefix
 from toolkit.plots.style import HATCHES, Theme, ThemeName, documented, drawing, theme_named
 
 _LABEL: Final = 0.25  # inches between the names of two times
@@ -166,7 +166,8 @@ def _stack(
         longest = max(12, min(32, int(inches(ax) * 0.32 / COLUMN) - 6))
         totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
         texts = [
-            f"{drawable(name, longest=longest)}  {total}" for name, total in zip(names, totals, strict=True)
+            f"{name}  {total}"
+            for name, total in zip(drawable_names(names, longest=longest), totals, strict=True)
         ]
         beside, above = legend(ax, ax.patches, texts, theme)
     if top < base.max():

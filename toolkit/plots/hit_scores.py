@@ -29,7 +29,7 @@ from toolkit.plots.axis import (
     number_axis,
     whole_axis,
 )
-from toolkit.plots.plot_text import COLUMN, drawable, say
+from toolkit.plots.plot_text import COLUMN, drawable, drawable_names, say
 from toolkit.plots.style import Theme, ThemeName, documented, drawing, theme_named
 
 ScoreKind = Literal["histogram", "ecdf", "ridge"]
@@ -183,7 +183,8 @@ def _shares(found: ScoreBins, ax: Axes, theme: Theme) -> None:
 def _named(found: ScoreBins) -> list[str]:
     totals = [short_number(total) for total in found.counts.sum(axis=1).tolist()]
     return [
-        f"{drawable(name, longest=26)} ({total})" for name, total in zip(found.groups, totals, strict=True)
+        f"{name} ({total})"
+        for name, total in zip(drawable_names(found.groups, longest=26), totals, strict=True)
     ]
 
 
@@ -343,11 +344,12 @@ def plot_score_comparison(
 def _name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Theme) -> None:
     """Write each line's name at the right edge, at the height where it ends, none over another."""
     longest = max(12, min(32, int(inches(ax) * 0.34 / COLUMN)))
+    names = drawable_names(names, longest=longest)
     low, high = ax.get_ylim()
     gap = _LABEL / max(inches_high(ax), _LABEL) * (high - low)
     for number, position in enumerate(_spread(np.asarray(ends, dtype=np.float64), gap, low, high)):
         ax.annotate(
-            drawable(names[number], longest=longest), xy=(1, position), xycoords=("axes fraction", "data"),
+            names[number], xy=(1, position), xycoords=("axes fraction", "data"),
             xytext=(6, 0), textcoords="offset points", va="center", fontsize=9, annotation_clip=False,
             color=theme.ink, parse_math=False,
         )  # fmt: skip

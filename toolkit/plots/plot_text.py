@@ -53,6 +53,25 @@ def drawable(value: object, *, longest: float = _LONGEST) -> str:
     return _shortened(_parts(" ".join(written.split())), longest) or "(empty)"
 
 
+def drawable_names(names: Sequence[object], *, longest: float = _LONGEST) -> list[str]:
+    """Texts as `drawable` makes them; those that would look alike end with what distinguishes them.
+
+    >>> drawable_names([f"flow-{n}-reconcile-the-ledger" for n in (1, 2)], longest=16)
+    ['flow-1…', 'flow-2…']
+    """
+    texts = [drawable(name, longest=longest) for name in names]
+    for text in sorted({text for text in texts if texts.count(text) > 1}):
+        alike = [number for number, other in enumerate(texts) if other == text]
+        whole = [_parts(drawable(names[number], longest=_READ)) for number in alike]
+        shared = len(commonprefix([parts[::-1] for parts in whole]))  # noqa: RUF071 - of parts, not of paths
+        for number, parts in zip(alike, whole, strict=True):
+            left = parts[: len(parts) - shared] or parts
+            size = _fitting([width(part) for part in left[::-1]], longest - 2 * width("…"))
+            begin = "…" if size < len(left) else ""
+            texts[number] = f"{begin}{''.join(left[len(left) - size :])}{'…' if shared else ''}"
+    return texts
+
+
 @cache
 def columns(character: str) -> float | None:
     """How wide one character is drawn, at least 1 or else 0; None where the font does not have it."""

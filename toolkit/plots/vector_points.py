@@ -15,7 +15,7 @@ from matplotlib.markers import MarkerStyle
 from toolkit.analysis.scores import NormBins, norm_bins
 from toolkit.analysis.sources import AnyFrame
 from toolkit.plots.axis import count_axis, heading, label_axis, legend, number_axis
-from toolkit.plots.plot_text import drawable, say
+from toolkit.plots.plot_text import drawable_names, say
 from toolkit.plots.style import Theme, ThemeName, documented, drawing, prepare, theme_named
 from toolkit.redaction import Redactor
 
@@ -178,7 +178,9 @@ def _draw_categories(
             Line2D([], [], color=theme.series[sign], marker=_MARKERS[sign], markersize=6, linestyle="")
         )
     counts = np.bincount(codes, minlength=len(names))
-    labels = [f"{drawable(name, longest=24)} ({count:,})" for name, count in zip(names, counts, strict=True)]
+    labels = [
+        f"{name} ({count:,})" for name, count in zip(drawable_names(names, longest=24), counts, strict=True)
+    ]
     _, above = legend(axes, handles, labels, theme)
     return above
 

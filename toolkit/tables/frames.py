@@ -7,6 +7,7 @@ masked where it is shown.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -20,7 +21,7 @@ from toolkit.arguments import instance, nearest
 from toolkit.errors import InputError
 from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
-from toolkit.redaction import Redactor
+from toolkit.redaction import Redactor, escape_html
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import ERROR, EXACT_COLUMNS, FAILURES
 from toolkit.tables.vector_dtype import VectorDtype
@@ -181,7 +182,8 @@ def frame_html(frame: pd.DataFrame) -> str | None:
     """The frame as pandas writes it for notebooks, without maths; the toolkit's frames in rows of one line.
 
     JupyterLab typesets TeX in cells, and an error text may hold a link or be hidden that way. It also wraps
-    text, so that a row of twenty columns gets 90 pixels high; pandas has no option for that.
+    text, so that a row of twenty columns gets 90 pixels high, and aligns it at the right, where the beginning
+    of a long text is out of sight; pandas has no option for that.
 
     >>> "mathjax_ignore" in frame_html(pd.DataFrame({"n": [1]}))
     True
@@ -190,8 +192,17 @@ def frame_html(frame: pd.DataFrame) -> str | None:
     """
     with pd.option_context("display.html.use_mathjax", False):
         found: str | None = frame._repr_html_()  # type: ignore[operator]
-    ours = "dlq_id" in frame.columns or "receipt" in frame.attrs
-    return f'<div class="tk-frame">{_STYLE}{found}</div>' if found and ours else found
+    if not found or not ("dlq_id" in frame.columns or "receipt" in frame.attrs):
+        return found
+    texts = {escape_html(str(name)) for name, dtype in frame.dtypes.items() if dtype == "str"}
+    heads = re.findall("<th>(.*?)</th>", found.partition("</thead>")[0], re.DOTALL)
+    places = [
+        place for place, head in enumerate(heads, start=1) if head in texts and frame.index.nlevels == 1
+    ]
+    kind = "".join(f"-{place}" for place in places)
+    left = ",".join(f":nth-child({place})" for place in places)
+    style = f"<style>.tk-left{kind} :is(th,td):is({left}) {{text-align: left}}</style>" if places else ""
+    return f'<div class="tk-frame tk-left{kind}">{_STYLE}{style}{found}</div>'
 
 
 def show_in_notebooks() -> None:
