@@ -147,6 +147,16 @@ def test_a_plan_is_saved_read_compared_and_printed(tmp_path: Path) -> None:
     assert made["plan"].hash == plan.hash  # type: ignore[attr-defined]
 
 
+def test_a_preview_of_many_groups_fits_on_a_screen() -> None:
+    """Of 60 workflows 20 rows are shown, and how many there are is said; sentences are not squeezed."""
+    plan = tk.plan_redrive(failures(*({"workflow_url": f"{URL}/{number}"} for number in range(60))))
+    html = plan._repr_html_()
+    assert html.count("<tr>") == 21
+    assert "20 of 60 rows of .groups" in html
+    assert '<td style="text-align:left;min-width:12em">finished steps do not run again</td>' in html
+    assert len(repr(plan).splitlines()) == 22
+
+
 def test_a_preview_names_groups_and_reasons() -> None:
     """In a repr and in HTML: how many, what is done, why, and what to confirm; nothing of data is HTML."""
     frame = failures({}, {"response_body": "<script>alert(1)</script>"})

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pandas as pd
 
@@ -15,6 +15,9 @@ from toolkit.redaction import escape_html, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+_SENTENCE: Final = 24  # characters from which on a text gets room beside long addresses
 
 
 class JsonTuple(tuple[Any, ...]):
@@ -97,7 +100,8 @@ def share_text(share: float) -> str:
 
 def _cell(value: Any) -> str:
     if isinstance(value, str):
-        return f'<td style="text-align:left">{escape_html(visible(value))}</td>'
+        wide = ";min-width:12em" if len(value) > _SENTENCE and " " in value else ""
+        return f'<td style="text-align:left{wide}">{escape_html(visible(value))}</td>'
     if value is None or pd.isna(value):
         return "<td></td>"
     if isinstance(value, pd.Timestamp):

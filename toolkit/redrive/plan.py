@@ -37,6 +37,7 @@ COLUMNS: Final = {
 UNCHANGED: Final = ("workflow_run_id", "created_at", "response_status", "failure_function_state")
 """What must be as planned when an entry is read again."""
 
+_SHOWN: Final = 20  # rows of groups in a notebook
 _FORMAT: Final = "redrive-plan/1"
 _IDS_SHOWN: Final = 50
 
@@ -145,10 +146,14 @@ class RedrivePlan:
 
     def __repr__(self) -> str:
         columns = ["title", "workflow_url", "action", "count", "reason"]
-        return f"{self.verdict}\n{self.groups[columns].to_string(index=False)}"
+        return f"{self._headline()}\n{self.groups[columns].head(_SHOWN).to_string(index=False)}"
 
     def _repr_html_(self) -> str:
-        return frame_table(self.verdict, self.groups.drop(columns="group"))
+        return frame_table(self._headline(), self.groups.drop(columns="group").head(_SHOWN))
+
+    def _headline(self) -> str:
+        rows = len(self.groups)
+        return self.verdict + (f"; {_SHOWN} of {rows:,} rows of .groups:" if rows > _SHOWN else "")
 
     def diff(self, other: RedrivePlan) -> pd.DataFrame:
         """What another plan does differently.
