@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from toolkit.receipt import Receipt
-from toolkit.tables.frames import ExactText, frame_from_rows, to_frame, to_table
+from toolkit.tables.frames import ExactText, frame_from_rows, frame_html, to_frame, to_table
 from toolkit.tables.schemas import FAILURES
 
 CANARY = "Zq7canary9XtR4vLm2"
@@ -92,3 +92,18 @@ def test_revealed_frames_show_bodies_as_they_are():
     )
     for frame in (to_frame(table, receipt), to_frame(table, reveal=True)):
         assert CANARY in frame["body"].to_string()
+
+
+def test_texts_of_hits_are_aligned_at_the_left():
+    """By column, as notebooks show them: ids and metadata at the left, numbers as they are."""
+    hits = pd.DataFrame(
+        {"query": [0], "id": pd.array(["a"], "str"), "score": [0.5], "data": pd.array(["t"], "str")}
+    )
+    assert "tk-left" not in frame_html(hits)
+    hits.attrs["queries"] = [{"data": "t"}]
+    shown = frame_html(hits)
+    assert (
+        "<style>.tk-left-3-5 :is(th,td):is(:nth-child(3),:nth-child(5)) {text-align: left}</style>" in shown
+    )
+    assert '<div class="tk-frame tk-left-3-5">' in shown
+    assert "text-align: left}" not in frame_html(hits[["query", "score"]])

@@ -192,7 +192,7 @@ def frame_html(frame: pd.DataFrame) -> str | None:
     """
     with pd.option_context("display.html.use_mathjax", False):
         found: str | None = frame._repr_html_()  # type: ignore[operator]
-    if not found or not ("dlq_id" in frame.columns or "receipt" in frame.attrs):
+    if not found or not ("dlq_id" in frame.columns or {"receipt", "queries"} & frame.attrs.keys()):
         return found
     texts = {escape_html(str(name)) for name, dtype in frame.dtypes.items() if dtype == "str"}
     heads = re.findall("<th>(.*?)</th>", found.partition("</thead>")[0], re.DOTALL)
