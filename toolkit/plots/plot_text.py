@@ -56,7 +56,7 @@ def drawable(value: object, *, longest: float = _LONGEST) -> str:
 def drawable_names(names: Sequence[object], *, longest: float = _LONGEST) -> list[str]:
     """Texts as `drawable` makes them; those that would look alike end with what distinguishes them.
 
-    >>> drawable_names([f"flow-{n}-reconcile-the-ledger" for n in (1, 2)], longest=16)
+    >>> drawable_names([f"flow-{n}-reconcile-the-ledger" for n in (1, 2)], longest=12)
     ['flow-1…', 'flow-2…']
     """
     texts = [drawable(name, longest=longest) for name in names]
