@@ -302,7 +302,7 @@ import toolkit as tk
 from toolkit.errors import NotEnoughMemoryError
 tk.read_snapshot(sys.argv[1]).head(0)
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20), -1))
+resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), -1))
 try:
     tk.read_snapshot(sys.argv[2], memory_limit=float("inf"))
 except NotEnoughMemoryError as error:
@@ -314,7 +314,7 @@ except NotEnoughMemoryError as error:
 def test_no_memory_left_is_no_damage(whole, tmp_path):
     """Rows that do not fit into what the process may take are a `NotEnoughMemoryError`."""
     frame = tk.read_snapshot(whole)
-    frame = pd.concat([frame[:1]] * 300, ignore_index=True)
+    frame = pd.concat([frame[:1]] * 1000, ignore_index=True)
     frame["response_body"] = "e" * 500_000
     tk.write_snapshot(frame, tmp_path / "long")
     done = subprocess.run(
