@@ -142,6 +142,7 @@ def test_completeness_is_reported(make, rows, options, receipt, state, said):
     assert report.verdict.startswith("Incomplete: at least 12") == (state == "incomplete")
     assert said in report.to_html()
     assert said in report.to_markdown()
+    assert report.to_dict()["notices"] == [{"text": found["sentence"], "good": state == "complete"}]
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_all_forms_say_the_same(report, tmp_path):
     assert "<script" not in html
     assert "default-src 'none'" in html
     assert html.count("<svg") >= 4
-    assert values["schema"] == "index-report/1"
+    assert values["schema"] == "index-report/2"
     names = [section["name"] for section in values["sections"]]
     assert names == ["first", "index", "health", "map", "recall", "scores", "drift", "code"]
     for text in ("zero vector", "What to do first", "doc-00005"):
@@ -155,6 +155,8 @@ def test_the_json_form_follows_its_schema(report, states, sample_service):
         tk.index_report(sample_service, sample=10, **OPTIONS),
     ):
         assert [error.message for error in validator.iter_errors(json.loads(made.to_json()))] == []
+    said = "The load of the vectors was complete: 2,000 vectors."
+    assert made.to_dict()["notices"] == [{"text": said, "good": True}]
     broken = report.to_dict() | {"verdict": 3, "surprise": 1}
     assert len(list(validator.iter_errors(broken))) == 2
     broken = report.to_dict()

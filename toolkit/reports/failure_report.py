@@ -28,7 +28,7 @@ from toolkit.reports.redrive_section import redrive_of, redrive_section
 from toolkit.reports.sections import Notice, read_time
 from toolkit.times import parse_duration
 
-_SCHEMA: Final = "failure-report/3"
+_SCHEMA: Final = "failure-report/4"
 _GROUPS: Final = 5  # workflows in the trend
 _ROWS: Final = 8  # workflows and statuses in the matrix
 _COLUMNS: Final = 6

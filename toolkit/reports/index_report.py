@@ -39,7 +39,7 @@ from toolkit.reports.sections import (
 from toolkit.settings.service import Service
 
 _DOING: Final = "making an index report"
-_SCHEMA: Final = "index-report/1"
+_SCHEMA: Final = "index-report/2"
 _GOOD: Final = 0.95  # recall from which on search can be trusted, as its audit says
 _LISTED: Final = 5
 _POINTS: Final = 800  # of the map: each is drawn four times, in two widths and two themes

@@ -58,6 +58,7 @@ class Report:
             "title": self.title,
             "verdict": self.verdict,
             "generated_at": self.made_at,
+            "notices": [{"text": notice.text, "good": notice.good} for notice in self.notices],
             "numbers": copy.deepcopy(list(self.numbers)),
             **copy.deepcopy(dict(self.values)),
             "sections": [section.to_dict() for section in self.sections],
