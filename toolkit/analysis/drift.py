@@ -90,6 +90,8 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
     sides = [_matrix("before", before), _matrix("after", after)]
     if sides[0].shape[1] != sides[1].shape[1]:
         raise wrong("after", f"vectors of {sides[1].shape[1]} numbers", f"{sides[0].shape[1]}, as before has")
+    largest = int(np.frexp(max(np.abs(side).max() for side in sides))[1])
+    sides = [np.ldexp(side, -largest) for side in sides]  # exact; squares of huge numbers would overflow
     named = _groups(groups, sides)
     kept = [_sample(group, rng) for group in named]
     rows = np.concatenate([side[rows] for side, rows in zip(sides, kept, strict=True)])
@@ -99,6 +101,8 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
     auc = _auc(scores[labels], scores[~labels])
     low, high = _auc_interval(scores, labels, group, rng)
     energy, p_value = _energy(rows, later, group, rng)
+    with np.errstate(over="ignore"):
+        energy = float(np.ldexp(energy, largest))
     return Drift(auc, min(low, auc), max(high, auc), energy, p_value, max(kept[0].size, kept[1].size))
 
 

@@ -90,7 +90,10 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
     given, wanted = _lists("found", found), _lists("exact", exact)
     if len(given) != len(wanted):
         raise wrong("found", found, f"as many queries as exact has ({len(wanted)}, not {len(given)})")
-    per_query = [_recalled(one, two, k) for one, two in zip(given, wanted, strict=True)]
+    try:
+        per_query = [_recalled(one, two, k) for one, two in zip(given, wanted, strict=True)]
+    except (TypeError, ValueError, OverflowError):  # what is no id, or no score
+        raise wrong("exact", exact, "ids, or pairs of id and score, and in found ids") from None
     return mean_recall(per_query, k=k, seed=seed)
 
 
@@ -354,8 +357,12 @@ def _leg(leg: list[Any], method: str) -> tuple[list[Any], _Floats]:
     """Ids and scores of one ranking."""
     scored = bool(leg) and all(isinstance(one, tuple | list) and len(one) == 2 for one in leg)  # noqa: PLR2004
     keys = [one[0] for one in leg] if scored else leg
-    values = np.array([float(one[1]) for one in leg] if scored else [np.nan] * len(leg))
-    if len(set(keys)) != len(keys):
+    try:
+        values = np.array([float(one[1]) for one in leg] if scored else [np.nan] * len(leg))
+        distinct = len(set(keys))
+    except (TypeError, ValueError, OverflowError):
+        raise wrong("legs", leg[:5], "ids, or pairs of id and score") from None
+    if distinct != len(keys):
         raise wrong("legs", leg[:5], "each id once in a leg")
     if method == "DBSF" and not np.isfinite(values).all():
         raise wrong("legs", leg[:5], "pairs of id and score, as DBSF compares scores")

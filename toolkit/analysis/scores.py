@@ -270,4 +270,5 @@ def _squares(vectors: pa.Array) -> NDArray[np.float64]:
     """The sum of squares of each vector."""
     values = vectors.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
     rows = pc.list_parent_indices(vectors).to_numpy()
-    return np.bincount(rows, weights=values * values, minlength=len(vectors)).astype(np.float64)
+    with np.errstate(over="ignore"):  # a length beyond float64 is not finite, and left out
+        return np.bincount(rows, weights=values * values, minlength=len(vectors)).astype(np.float64)

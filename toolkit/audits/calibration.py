@@ -34,6 +34,7 @@ _SAMPLE: Final = 50_000
 _PAIRS: Final = 200_000
 _CHANCE: Final = 0.001
 _STEPS: Final = 200
+_LARGEST: Final = 1e100  # no product of float32 vectors is as large
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -210,8 +211,8 @@ def _labels(labels: Any) -> dict[str, _Labelled]:
         return {}
     frame = checked_frame("labels", labels, "score", "match")
     names = frame["namespace"] if "namespace" in frame else pd.Series("", index=frame.index)
-    if not pd.api.types.is_numeric_dtype(frame["score"]):
-        raise wrong("labels", labels, "numbers in the column score")
+    if not pd.api.types.is_numeric_dtype(frame["score"]) or (frame["score"].abs() > _LARGEST).any():
+        raise wrong("labels", labels, "in the column score numbers as the service gives them")
     return {
         str(name): (part["score"].to_numpy(dtype=np.float64, na_value=np.nan), part["match"].to_numpy())
         for name, part in frame.groupby(names.fillna(""), sort=True)

@@ -14,6 +14,8 @@ from toolkit.audits.vector_source import Matrix, VectorBatch
 from toolkit.errors import UnexpectedResultWarning
 from toolkit.tables.metadata_column import match_metadata
 
+_Floats = npt.NDArray[np.float64]
+
 _BLOCK: Final = 10_000
 
 SIMILARITIES: Final = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
@@ -22,26 +24,37 @@ SIMILARITIES: Final = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
 def scores_of(queries: Matrix, rows: Matrix, similarity: str) -> Matrix:
     """Scores of all pairs, scaled to 0..1 as the service does."""
     if similarity == "COSINE":
-        queries = queries / np.maximum(np.linalg.norm(queries, axis=1, keepdims=True), 1e-30)
-        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
-    products: Matrix = queries @ rows.T
-    if similarity == "EUCLIDEAN":
-        squares = (queries**2).sum(axis=1)[:, None] + (rows**2).sum(axis=1) - 2 * products
-        return np.asarray(1 / (1 + np.maximum(squares, 0)), dtype=np.float32)
-    return np.asarray((1 + products) / 2, dtype=np.float32)
+        queries, rows = _unit(queries), _unit(rows)
+    with np.errstate(over="ignore", invalid="ignore"):  # what huge numbers exceed is as far as can be
+        products: Matrix = queries @ rows.T
+        if similarity == "EUCLIDEAN":
+            squares = (queries**2).sum(axis=1)[:, None] + (rows**2).sum(axis=1) - 2 * products
+            squares = np.nan_to_num(squares, copy=False, nan=np.inf, posinf=np.inf)
+            return np.asarray(1 / (1 + np.maximum(squares, 0)), dtype=np.float32)
+        return np.asarray((1 + products) / 2, dtype=np.float32)
 
 
-def pair_scores(one: Matrix, two: Matrix, similarity: str) -> npt.NDArray[np.float64]:
+def _unit(rows: Matrix) -> Matrix:
+    """Rows of length 1; zero vectors stay. The lengths of huge ones do not fit into float32."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))[:, None]
+    return np.asarray(rows / np.maximum(lengths, 1e-30), dtype=np.float32)
+
+
+def pair_scores(one: Matrix, two: Matrix, similarity: str) -> _Floats:
     """Scores of each row of one matrix and the same row of another."""
     parts = [
-        _row_scores(one[start : start + _BLOCK].astype(np.float64), two[start : start + _BLOCK], similarity)
+        _row_scores(
+            one[start : start + _BLOCK].astype(np.float64),
+            two[start : start + _BLOCK].astype(np.float64),  # squares of huge float32 would overflow
+            similarity,
+        )
         for start in range(0, len(one), _BLOCK)
     ]
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def _row_scores(one: npt.NDArray[np.float64], two: Matrix, similarity: str) -> npt.NDArray[np.float64]:
-    products = np.einsum("ij,ij->i", one, two, dtype=np.float64)
+def _row_scores(one: _Floats, two: _Floats, similarity: str) -> _Floats:
+    products = np.einsum("ij,ij->i", one, two)
     if similarity == "EUCLIDEAN":
         return np.asarray(1 / (1 + ((one - two) ** 2).sum(axis=1)), dtype=np.float64)
     if similarity == "COSINE":

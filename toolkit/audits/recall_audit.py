@@ -183,7 +183,10 @@ def audit_recall(
     tables = VectorTables(vectors, doing=_DOING)
     if "id" not in tables.columns:
         raise wrong("vectors", vectors, "vectors with their ids", "Use load_vectors, or a snapshot's path.")
-    asked = _stored(tables, sample, seed) if queries is None else _given(queries, sample, seed)
+    if queries is None:
+        asked = _stored(tables, before.dimension, sample, seed)
+    else:
+        asked = _given(queries, before.dimension, sample, seed)
     searches, returned = [], []
     for name, (labels, matrix) in sorted(asked.items()):
         own = labels if queries is None else None
@@ -231,25 +234,31 @@ def _filters(value: Any) -> list[str]:
 _Queries = dict[str, tuple[list[str], Matrix]]
 
 
-def _stored(tables: VectorTables, sample: int, seed: int) -> _Queries:
-    """Vectors drawn from all rows, by namespace."""
+def _stored(tables: VectorTables, dimension: int, sample: int, seed: int) -> _Queries:
+    """Vectors of the dimension of the index, drawn from all rows, by namespace."""
     rng = np.random.default_rng([seed, 3])
     drawn = np.zeros(tables.rows, dtype=bool)
     drawn[rng.choice(tables.rows, min(sample, tables.rows), replace=False)] = True
     found: dict[str, tuple[list[str], list[Matrix]]] = {}
+    sizes: set[int] = set()
     start = 0
     for batch in tables:
         for positions, matrix in batch.dense:
+            sizes.add(matrix.shape[1])
+            if matrix.shape[1] != dimension:
+                continue
             usable = np.isfinite(matrix).all(axis=1) & drawn[start + positions]
             for position, vector in zip(positions[usable], matrix[usable], strict=True):
                 ids, vectors = found.setdefault(batch.namespaces[position], ([], []))
                 ids.append(batch.ids[position])
                 vectors.append(vector)
         start += len(batch.ids)
+    if sizes and dimension not in sizes:
+        raise wrong("vectors", f"vectors of {min(sizes)} numbers", f"{dimension}, as the index has")
     return {name: (ids, np.stack(vectors)) for name, (ids, vectors) in found.items()}
 
 
-def _given(queries: Any, sample: int, seed: int) -> _Queries:
+def _given(queries: Any, dimension: int, sample: int, seed: int) -> _Queries:
     """The user's queries, by namespace, named by their numbers."""
     if not isinstance(queries, pd.DataFrame):
         try:
@@ -268,6 +277,10 @@ def _given(queries: Any, sample: int, seed: int) -> _Queries:
         for positions, matrix in batch.dense:
             if not np.isfinite(matrix).all():
                 raise wrong("queries", queries, "finite numbers")
+            if matrix.shape[1] != dimension:
+                raise wrong(
+                    "queries", f"vectors of {matrix.shape[1]} numbers", f"{dimension}, as the index has"
+                )
             names = np.array(batch.namespaces, dtype=object)[positions]
             for name in pd.unique(names):
                 chosen = names == name

@@ -20,6 +20,7 @@ from toolkit.audits.vector_rows import IndexRows, read_rows
 from toolkit.audits.vector_source import VectorSource, VectorTables
 from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
+from toolkit.tables.text import clean
 
 _DOING: Final = "comparing vectors"
 _SAMPLE: Final = 100_000
@@ -270,4 +271,8 @@ def _fields(text: str | None) -> dict[str, str]:
         value = None
     if not isinstance(value, dict):
         return {}
-    return {str(name): str(item)[:100] for name, item in value.items() if not isinstance(item, dict | list)}
+    return {
+        clean(name): clean(str(item)[:100])
+        for name, item in value.items()
+        if not isinstance(item, dict | list)
+    }

@@ -54,7 +54,10 @@ class VectorTables:
             vectors = self._table_of_frame(vectors)
         if not isinstance(vectors, pa.Table | ds.Dataset):
             raise self._wrong(shown(vectors), "a frame, an Arrow table, a snapshot or a matrix")
-        if "vector" not in vectors.schema.names:
+        names = [name for name in vectors.schema.names if name in _NAMES]
+        if len(names) > len(set(names)):
+            raise self._wrong(f"the columns {', '.join(names)[:200]}", "one of each name")
+        if "vector" not in names:
             raise self._wrong(f"the columns {', '.join(vectors.schema.names)[:200]}", "also vector")
         kind = vectors.schema.field("vector").type
         if not (pa.types.is_null(kind) or is_numbers(kind)):
@@ -78,17 +81,17 @@ class VectorTables:
     def _table_of_matrix(self, matrix: npt.NDArray[Any]) -> pa.Table:
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":  # noqa: PLR2004 - rows and numbers
             raise self._wrong(f"an array of shape {matrix.shape}", "a matrix of numbers, a row a vector")
-        flat = pa.array(np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1))
+        with np.errstate(over="ignore"):  # numbers beyond float32 are not finite, as in other containers
+            flat = pa.array(np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1))
         if not matrix.shape[1]:
             return pa.table({"vector": pa.nulls(len(matrix))})
         return pa.table({"vector": pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])})
 
     def _table_of_frame(self, frame: pd.DataFrame) -> pa.Table:
-        columns = frame.columns.intersection(list(_NAMES))
-        if columns.has_duplicates:
-            raise self._wrong("a frame with two columns of one name", "one of each name")
+        places = np.flatnonzero(frame.columns.isin(list(_NAMES))).tolist()
         try:
-            return pa.table({name: pa.array(frame[name], from_pandas=True) for name in columns})
+            arrays = [pa.array(frame.iloc[:, place], from_pandas=True) for place in places]
+            return pa.Table.from_arrays(arrays, names=frame.columns[places].tolist())
         except UNFIT:
             raise self._wrong("a frame with values of several types in a column", "one type each") from None
 

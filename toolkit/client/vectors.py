@@ -274,4 +274,4 @@ def index_request(
 
 def namespace_title(namespace: str) -> str:
     """A namespace in a sentence."""
-    return f"namespace {namespace!r}" if namespace else "the default namespace"
+    return f"namespace {namespace[:80]!r}" if namespace else "the default namespace"

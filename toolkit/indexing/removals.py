@@ -248,17 +248,19 @@ def rename_namespace(
         _check_there(namespace, counts)
         if new_name in counts and not overwrite:
             raise InputError(
-                f"renaming namespace {namespace!r}",
+                f"renaming namespace {namespace[:80]!r}",
                 got=f"{new_name!r}, which is there already, with {counts[new_name]:,} vectors",
                 expected="a name that is free",
                 next_step="overwrite=True and confirm=True delete what has that name.",
             )
         if new_name in counts:
-            confirmed(f"removing {counts[new_name]:,} vectors of namespace {new_name!r}", confirm, _FOR_GOOD)
+            confirmed(
+                f"removing {counts[new_name]:,} vectors of namespace {new_name[:80]!r}", confirm, _FOR_GOOD
+            )
         body = {"namespace": namespace, "newNamespace": new_name, "deleteExisting": overwrite}
         # a second try would find no namespace of the old name
         request = index_request(
-            f"renaming namespace {namespace!r}", "rename-namespace", "", body, repeatable=False
+            f"renaming namespace {namespace[:80]!r}", "rename-namespace", "", body, repeatable=False
         )
         transport.fetch(request, result_bytes)
 

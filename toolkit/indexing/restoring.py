@@ -318,7 +318,7 @@ def _encoded(
         try:
             yield encoder.encode("a row of the snapshot", row), (row, "")
         except InputError as error:
-            yield None, (row, f"cannot be stored: {row['vector_problem'] or error}"[:200])
+            yield None, (row, f"cannot be stored: {row.get('vector_problem') or error}"[:200])
 
 
 def _wait_until_indexed(transport: Transport) -> None:

@@ -331,7 +331,7 @@ def with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[Vecto
 
 
 def _by_vector(wanted: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
-    where = f"namespace {wanted.namespace!r}" if wanted.namespace else "the default namespace"
+    where = f"namespace {wanted.namespace[:80]!r}" if wanted.namespace else "the default namespace"
     doing = f"querying by id in {where}"
     if row is None:
         raise InputError(

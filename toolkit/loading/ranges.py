@@ -85,7 +85,7 @@ class VectorRange:
     @property
     def title(self) -> str:
         """What it is, for messages."""
-        named = f"namespace {self.namespace!r}" if self.namespace else "the default namespace"
+        named = f"namespace {self.namespace[:80]!r}" if self.namespace else "the default namespace"
         return f"the vectors of {named}" + (f" with prefix {self.prefix!r}" if self.prefix else "")
 
 

@@ -320,7 +320,7 @@ def unknown_namespace(namespace: str, info: IndexInfo) -> list[str]:
     """That an index does not count a namespace, and the nearest that it does; nothing where it does."""
     if not namespace or not info.namespaces or namespace in info.namespaces:
         return []
-    return [f"The index has no namespace {namespace!r}. {nearest(namespace, sorted(info.namespaces))}"]
+    return [f"The index has no namespace {namespace[:80]!r}. {nearest(namespace, sorted(info.namespaces))}"]
 
 
 def _in_order(table: pa.Table, requested: list[str], namespace: str) -> tuple[pa.Table, int]:

@@ -21,6 +21,7 @@ from toolkit.tables.frames import UNFIT, checked_frame, to_frame
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
 from toolkit.tables.metadata_column import metadata_values
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
+from toolkit.tables.text import clean
 
 _AT_ONCE: Final = 50_000  # rows of headers: few enough for 2 GB of text
 _INT64: Final = 1 << 63
@@ -233,7 +234,7 @@ def _columns(failures: pd.DataFrame, column: str) -> tuple[pa.Array, pa.Array]:
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and (value or not prefix):
         for name, inner in value.items():
-            yield from _flat(inner, f"{prefix}.{name}" if prefix else name)
+            yield from _flat(inner, f"{prefix}.{clean(name)}" if prefix else clean(name))
     elif value is not None and prefix:
         yield prefix, value
 
@@ -250,5 +251,8 @@ def _column(values: list[Any], index: pd.Index[Any]) -> pd.Series[Any]:
             return pd.Series(floats, index=index, dtype="Float64")
         except OverflowError:
             pass  # an integer beyond all floats: its digits are kept as text
-    texts = [value if isinstance(value, str | None) else json.dumps(value) for value in values]
+    texts = [
+        clean(value) if isinstance(value, str) else None if value is None else json.dumps(value)
+        for value in values
+    ]
     return pd.Series(texts, index=index, dtype="str")
