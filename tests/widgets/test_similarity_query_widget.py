@@ -418,6 +418,7 @@ def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
     [
         ([0.9, 0.45], "2 hits; bars from 0 to 1", [0.9, 0.45]),
         ([8.0, 2.0], "2 hits; bars from 0 to 8", [1.0, 0.25]),
+        ([0.032, 0.016], "2 hits; bars from 0 to 0.032", [1.0, 0.5]),
         ([1.0, -1.0], "2 hits; bars from -1 to 1", [1.0, 0.0]),
         ([0.0], "1 hit; bars from 0 to 1", [0.0]),
         ([], "No hits", []),

@@ -244,7 +244,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         """Explain from now on what this index does not accept."""
         self._info = info
         if not info.model:
-            self.text.hint = "this index has no model to embed a text with"
+            self.text.hint = "no model to embed texts"
 
     def describe(self, question: Question | None) -> None:
         """Show the source, and whether the index accepts it."""

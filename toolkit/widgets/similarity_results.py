@@ -26,6 +26,7 @@ from toolkit.widgets.controls import MESSAGE_LOCK, ReceiveFields, module, note, 
 from toolkit.widgets.panel import masked_text
 
 _SHOWN: Final = 200  # hits of a result that are in the table; the frame has all
+_FUSED: Final = 0.1  # scores of ranks that were fused are below: on a scale to 1 all bars would be empty
 _LONGEST: Final = 160  # characters of an id, of data or metadata
 _LONGEST_OPTION: Final = 60
 _NAMES: Final = (
@@ -54,7 +55,8 @@ def hit_rows(
     usable = scores[np.isfinite(scores)]
     low = float(min(usable.min(initial=0.0), 0.0))
     high = float(usable.max(initial=0.0))
-    high = 1.0 if low == 0.0 and high <= 1.0 else high
+    if low == 0.0 and (high == 0.0 or _FUSED < high <= 1.0):
+        high = 1.0
     rows = []
     for rank, identity, score, text in zip(
         some["rank"], some["id"].astype(str), scores.tolist(), _descriptions(some, redactor), strict=False
