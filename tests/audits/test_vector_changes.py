@@ -75,7 +75,9 @@ def test_snapshots_and_frames_compare_alike(tmp_path):
     assert one.frame.equals(two.frame)
     assert json.loads(one.frame.to_json(orient="records"))
     assert "vector only" in one._repr_html_()
-    assert one.plot().get_xlabel() == "cosine distance between old and new vector"
+    ax = one.plot()
+    assert ax.get_xlabel() == "cosine distance between old and new vector"
+    assert " ".join(ax.get_ylabel().split()) == "vectors: the scale is at the right"
 
 
 def test_what_has_no_ids_is_an_error():

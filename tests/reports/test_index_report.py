@@ -76,6 +76,9 @@ def test_every_code_runs_and_gives_the_numbers_shown(sample_service):
     changed = vectors.copy()
     changed.loc[changed.index[:3], "data"] = "as it was"
     report = tk.index_report(service, vectors, previous=changed, sample=40, **OPTIONS)
+    share = next(one for one in report.numbers if one["name"] == "% of neighbours returned")
+    assert share["value"] == 100
+    assert share["note"].startswith("of the 10 nearest; ")
     known = {"tk": tk, "service": service, "vectors": vectors, "previous": changed}
     frames = {}
     for part in parts(report, ReportCode)[:-1]:

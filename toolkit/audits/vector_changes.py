@@ -109,7 +109,7 @@ class VectorChanges:
         moved = self.frame.dropna(subset="distance")
         moved = moved.assign(score=moved["distance"], pair=moved["namespace"].replace("", "(default)"))
         label = "cosine distance between old and new vector"
-        return draw_similarities(moved, "How far vectors moved", label, ax=ax, theme=theme)
+        return draw_similarities(moved, "How far vectors moved", label, what="vectors", ax=ax, theme=theme)
 
 
 def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0) -> VectorChanges:

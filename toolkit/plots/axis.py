@@ -227,7 +227,8 @@ def name_tops(
     high: float = 0.85,
 ) -> None:
     """Rows of bars, each on its own scale: at the right edge, which count its full height stands for."""
-    label_axis(ax.yaxis, f"{what}: each row has its own scale, at the right", theme)
+    scale = "each row has its own scale, at the right" if len(tops) > 1 else "the scale is at the right"
+    label_axis(ax.yaxis, f"{what}: {scale}", theme)
     if inches_high(ax) < _LOW:
         label_axis(ax.yaxis, "own scale each", theme)
     ax.grid(visible=False)

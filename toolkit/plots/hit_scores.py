@@ -117,7 +117,13 @@ def plot_score_distribution(
 
 
 def draw_similarities(
-    pairs: pd.DataFrame, title: str, label: str, *, ax: Axes | None = None, theme: ThemeName = "light"
+    pairs: pd.DataFrame,
+    title: str,
+    label: str,
+    *,
+    what: str = "pairs",
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
 ) -> Axes:
     """Draw the scores of pairs, a row for each value of the column `pair`, under a title of one's own."""
     colours = theme_named(theme)
@@ -125,11 +131,11 @@ def draw_similarities(
     with drawing(ax, colours) as axes:
         heading(axes, title, colours)
         if not found.total:
-            return say(axes, "No pairs", colours)
+            return say(axes, f"No {what}", colours)
         number_axis(axes, axes.xaxis)
         label_axis(axes.xaxis, label, colours)
         axes.set_xlim(found.edges[0], found.edges[-1])
-        _rows(found, axes, colours, title, "pairs")
+        _rows(found, axes, colours, title, what)
         return axes
 
 
@@ -193,7 +199,7 @@ def _rows(found: ScoreBins, ax: Axes, theme: Theme, title: str, what: str) -> No
     positions = [-number for number in range(len(tops))]
     for number, top in enumerate(tops):
         _bars(found, number, ax, theme, height=0.85 / top, bottom=-number)
-    totals = [f"({short_number(total)})" for total in found.counts.sum(axis=1).tolist()]
+    totals = [f"({total:,})" for total in found.counts.sum(axis=1).tolist()]
     prefix = name_rows(ax, positions, found.groups, notes=totals)
     name_tops(ax, what, theme, positions, tops)
     heading(ax, title, theme, prefix=prefix)

@@ -247,9 +247,9 @@ def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
     yield {"name": "kinds of defect", "value": serious["finding"].nunique(), "change": None, "note": kinds}
     if isinstance(audits.recall, RecallAudit) and audits.recall.frame["share"].notna().any():
         overall = audits.recall.overall
-        note = f"% of the {audits.recall.k} nearest; {percent(overall.low)} to {percent(overall.high)}"
+        note = f"of the {audits.recall.k} nearest; {percent(overall.low)} to {percent(overall.high)}"
         yield {
-            "name": "neighbours returned",
+            "name": "% of neighbours returned",
             "value": round(100 * overall.mean),
             "change": None,
             "note": note,
