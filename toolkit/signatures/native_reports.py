@@ -12,6 +12,8 @@ SIGNS: Final = re.compile(
     r"|^\S+:\d+:\d+: runtime error: |^==\d+== +at 0x[0-9A-Fa-f]+: ",
     re.MULTILINE,
 )
+SIGN_WORDS: Final = ("Sanitizer", "libFuzzer", ": runtime error: ", "at 0x")
+"""One of them is wherever `SIGNS` are."""
 _HEAD: Final = re.compile(
     r"(?:ERROR|WARNING): (Address|Leak|Memory|Thread|UndefinedBehavior|HWAddress)Sanitizer: (.*)$"
 )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache, wraps
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 _T = TypeVar("_T")
 
@@ -114,6 +114,12 @@ def file_stem(path: str) -> str:
 
 
 @_cached
+def is_hashed(path: str) -> bool:
+    """Whether a bundler wrote the file."""
+    return bool(HASHED.search(EXTENSION.sub("", path)))
+
+
+@_cached
 def _is_library_file(path: str) -> bool:
     return bool(_LIBRARY.search(path))
 
@@ -123,8 +129,7 @@ def _is_library_name(function: str) -> bool:
     return bool(_LIBRARY_NAMES.search(function))
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """A function on a stack, and the file it is in where that is said."""
 
     function: str
@@ -139,13 +144,17 @@ class Frame:
 
 def _first_application(frames: list[Frame], *, recursive: bool, with_file: bool) -> str:
     """The qualified function nearest to the error that is not a library's."""
-    own = [frame for frame in frames if not frame.library]
-    own = own or [frame for frame in frames if not _RUNTIME_NAMES.search(frame.function)] or frames
+    occurrences = Counter(frames)
+    own = [frame for frame in occurrences if not frame.library]
+    own = own or [frame for frame in occurrences if not _RUNTIME_NAMES.search(frame.function)]
+    own = own or list(occurrences)
     if not own:
         return ""
     names = (_named(frame, with_file=with_file) for frame in own)
     if recursive:  # which of the functions overflowed is chance
-        counts = Counter(names)
+        counts = Counter[str]()
+        for frame, name in zip(own, names, strict=True):
+            counts[name] += occurrences[frame]
         most = max(counts.values())
         return min(name for name, count in counts.items() if 2 * count >= most)
     return "" if own[0].minified else next(filter(None, names), "")
@@ -154,8 +163,8 @@ def _first_application(frames: list[Frame], *, recursive: bool, with_file: bool)
 def _named(frame: Frame, *, with_file: bool) -> str:
     if frame.minified:
         return ""
-    function, stem = plain_name(frame.function), file_stem(frame.path)
-    return ".".join(part for part in (stem if with_file else "", function) if part)
+    function, stem = plain_name(frame.function), file_stem(frame.path) if with_file else ""
+    return f"{stem}.{function}" if stem and function else stem or function
 
 
 _RECURSIVE: Final = re.compile(
@@ -196,6 +205,7 @@ def trace_of(
     recursive = any(_RECURSIVE.search(f"{kind} {message}") for kind, message in chain)
     if recursive:  # how a runtime words it depends on where the stack ended
         chain = tuple((kind, "") for kind, _ in chain)
-    named = dict.fromkeys(_named(frame, with_file=with_file) for frame in frames[:MOST_FRAMES])
+    nearest = dict.fromkeys(frames[:MOST_FRAMES])
+    named = dict.fromkeys(_named(frame, with_file=with_file) for frame in nearest)
     first = _first_application(frames, recursive=recursive, with_file=with_file)
     return StackTrace(language, chain, first, tuple(name for name in named if name))

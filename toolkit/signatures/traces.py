@@ -13,16 +13,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from toolkit.signatures.native_reports import SIGNS, native_report
+from toolkit.signatures.native_reports import SIGN_WORDS, SIGNS, native_report
 from toolkit.signatures.trace_frames import (
-    EXTENSION,
-    HASHED,
     LONG_LINE,
     MINIFIED,
     MOST_FRAMES,
     Frame,
     StackTrace,
     file_stem,
+    is_hashed,
     plain_name,
     trace_of,
 )
@@ -37,8 +36,8 @@ def stack_trace(text: str) -> StackTrace | None:
     ...     '  File "/app/orders.py", line 12, in total\n    return 1 / 0\nZeroDivisionError: no division')
     StackTrace(language='python', errors=(('ZeroDivisionError', 'no division'),), frame='orders.total')
     """
-    for sign, parse in _LANGUAGES:
-        if sign.search(text):
+    for words, sign, parse in _LANGUAGES:
+        if any(word in text for word in words) and sign.search(text):
             lines = text.splitlines()
             if len(lines) > MAX_LINES:
                 lines = lines[: MAX_LINES // 2] + lines[-MAX_LINES // 2 :]
@@ -100,6 +99,10 @@ _JS_FRAME: Final = re.compile(
     r"^\s+at (?:async )?(?:(.+?) (?:\[as [^\]]+\] )?)?\(?((?:[a-z\-]+:)?[^()\s]*?|native"
     r"|<anonymous>)(?::\d+)?(?::(\d+))?\)?$"
 )
+# what most frames look like, with the groups of the pattern above, and found several times as fast
+_JS_USUAL: Final = re.compile(
+    r"^\s+at (?:async )?(?!async )([\w$.<>]+) \((?![a-z\-]+:\d+:\d+\)$)([^()\s]*):\d+:(\d+)\)$"
+)
 _JS_GECKO: Final = re.compile(r"^([^@\s(]*)@((?:https?|file|webpack|resource):[^\s]*?)(?::\d+)?(?::(\d+))?$")
 _JS_CAUSE: Final = re.compile(r"^\s*(?:\[cause\]|\[errors\]|Caused by):? ?\[?(.*)$")
 _JS_ERROR: Final = re.compile(
@@ -114,7 +117,9 @@ def _javascript(lines: list[str]) -> StackTrace | None:
     above = ""
     fresh = True
     for line in (line.removesuffix(" {") for line in lines):
-        found = _JS_FRAME.match(line) or _JS_GECKO.match(line)
+        found = (
+            _JS_USUAL.match(line) or _JS_FRAME.match(line) or ("@" in line and _JS_GECKO.match(line)) or None
+        )
         if found:
             if fresh:
                 error = _js_error(above)
@@ -123,7 +128,7 @@ def _javascript(lines: list[str]) -> StackTrace | None:
                     frames = []
                 fresh = False
             path, function = found[2] or "", found[1] or ""
-            packed = int(found[3] or 0) >= LONG_LINE or HASHED.search(EXTENSION.sub("", path))
+            packed = int(found[3] or 0) >= LONG_LINE or is_hashed(path)
             frames.append(
                 Frame(function, path, minified=bool(packed and MINIFIED.match(plain_name(function))))
             )
@@ -277,7 +282,7 @@ def _php(lines: list[str]) -> StackTrace | None:
     errors: list[tuple[str, str]] = []
     frames: list[Frame] = []
     for line in (line.removeprefix("Next ") for line in lines):
-        if head := _PHP_HEAD.search(line):
+        if " in " in line and ("Error" in line or "Exception" in line) and (head := _PHP_HEAD.search(line)):
             errors.append((head[1], head[2]))
         elif (found := _PHP_FRAME.match(line)) and len(errors) < 2:  # noqa: PLR2004 - the first is the root cause
             function = re.sub(r"\(.*$", "", found[3]).replace("->", ".").replace("::", ".")
@@ -324,14 +329,24 @@ def _native(lines: list[str]) -> StackTrace | None:
 
 
 _Parser = Callable[[list[str]], StackTrace | None]
-_LANGUAGES: Final[tuple[tuple[re.Pattern[str], _Parser], ...]] = (
-    (SIGNS, _native),
-    (re.compile(r"Traceback \(most recent call last\)"), _python),
-    (re.compile(r"^(?:panic: |fatal error: )|^goroutine \d+ \[", re.MULTILINE), _go),
-    (re.compile(r"^thread '[^']*' (?:\(\d+\) )?panicked at ", re.MULTILINE), _rust),
-    (re.compile(r"^#0 .*(?:\(\d+\)|\{main\}|\[internal function\])", re.MULTILINE), _php),
-    (re.compile(r":\d+:in [`']"), _ruby),
+# A text with none of the words is of another language, which is found much faster than by the pattern.
+_LANGUAGES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], _Parser], ...]] = (
+    (SIGN_WORDS, SIGNS, _native),
     (
+        ("Traceback (most recent call last)",),
+        re.compile(r"Traceback \(most recent call last\)"),
+        _python,
+    ),
+    (
+        ("panic: ", "fatal error: ", "goroutine "),
+        re.compile(r"^(?:panic: |fatal error: )|^goroutine \d+ \[", re.MULTILINE),
+        _go,
+    ),
+    (("panicked at ",), re.compile(r"^thread '[^']*' (?:\(\d+\) )?panicked at ", re.MULTILINE), _rust),
+    (("#0 ",), re.compile(r"^#0 .*(?:\(\d+\)|\{main\}|\[internal function\])", re.MULTILINE), _php),
+    ((":in `", ":in '"), re.compile(r":\d+:in [`']"), _ruby),
+    (
+        (":line ", "--- End of ", "at System.", "at Microsoft."),
         re.compile(
             r"^\s+at [\w.<>`+\[\],$ ]+\(.*\) in .*:line \d+|^\s*--- End of |^\s+at (?:System|Microsoft)\.",
             re.MULTILINE,
@@ -339,6 +354,7 @@ _LANGUAGES: Final[tuple[tuple[re.Pattern[str], _Parser], ...]] = (
         _dotnet,
     ),
     (
+        (".java", ".kt", ".scala", ".groovy", ".clj", "(Native Method", "(Unknown Source", "(<generated>"),
         re.compile(
             r"^\s+at [\w.$/<>@\-]+\((?:[\w$\-]+\.(?:java|kt|scala|groovy|clj)(?::\d+)?|Native Method"
             r"|Unknown Source|<generated>)",
@@ -347,6 +363,7 @@ _LANGUAGES: Final[tuple[tuple[re.Pattern[str], _Parser], ...]] = (
         _java,
     ),
     (
+        ("at ", "@http", "@file:", "@webpack:"),
         re.compile(
             r"^\s+at .*:\d+:\d+\)?$|^\s+at .*\((?:<anonymous>|native)\)$|^[^@\s]*@(?:https?|file"
             r"|webpack):\S+:\d+",
@@ -354,5 +371,5 @@ _LANGUAGES: Final[tuple[tuple[re.Pattern[str], _Parser], ...]] = (
         ),
         _javascript,
     ),
-    (re.compile(r"^\s+at (?:[A-Z]\w*\.)+[\w<>`]+\(", re.MULTILINE), _dotnet),
+    (("at ",), re.compile(r"^\s+at (?:[A-Z]\w*\.)+[\w<>`]+\(", re.MULTILINE), _dotnet),
 )
