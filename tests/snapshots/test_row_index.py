@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.snapshots.row_index import ENTRY, RowIndex, fingerprints, new_entries
+from toolkit.snapshots import row_index
+from toolkit.snapshots.row_index import ENTRY, GrowingArray, RowIndex, fingerprints, new_entries, repeated
 
 _SCHEMA = pa.schema(
     [
@@ -106,3 +108,31 @@ def test_an_id_that_is_there_twice_is_noticed(ids: list[bytes]) -> None:
     twice, once = _array([*ids, ids[0]]), _array(ids)
     assert RowIndex(new_entries(twice, twice, twice, 0)).repeats
     assert RowIndex(new_entries(once, once, once, 0)).repeats is (len(set(ids)) < len(ids))
+
+
+@given(st.lists(st.one_of(st.integers(0, 9), st.none()), max_size=20))
+def test_a_growing_array_holds_what_was_added_in_order(steps: list[int | None]) -> None:
+    """Whatever is added before and after it is read as a whole, and however that fits into its blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_index, "_BLOCK", 4)
+        array, expected = GrowingArray(np.int64), list[int]()
+        for step in steps:
+            if step is not None:
+                added = list(range(len(expected), len(expected) + step))
+                array.add(np.array(added, dtype=np.int64))
+                expected += added
+            else:
+                assert array.whole().tolist() == expected
+            assert len(array) == len(expected)
+        assert array.whole().tolist() == expected
+        assert array.whole() is array.whole()
+
+
+@pytest.mark.parametrize("same", [0, 8])
+def test_ids_that_begin_alike_are_not_the_same(same: int) -> None:
+    """An id is there twice only where all of its bytes are."""
+    ids = [bytes(same) + bytes([1, number]) * 4 + bytes(8 - same) for number in range(5)]
+    array = np.array(ids, dtype=ENTRY["id"])
+    assert not repeated(array)
+    assert repeated(np.concatenate([array, array[2:3]]))
+    assert not repeated(array[:0])

@@ -124,7 +124,8 @@ class Identities:
 
     def first(self, count: int) -> bytes:
         """The identities of the first `count` rows, concatenated."""
-        return bytes(self._order[: IDENTITY_BYTES * count])
+        with memoryview(self._order) as order:
+            return bytes(order[: IDENTITY_BYTES * count])
 
     def _remember(self, new: Sequence[bytes]) -> None:
         self._order += b"".join(new)

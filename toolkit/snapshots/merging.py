@@ -27,8 +27,11 @@ from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint
 from toolkit.snapshots.repair import Repair
 from toolkit.snapshots.resumable import Spool
 from toolkit.snapshots.row_index import (
+    ENTRY,
     KEY,
     Entries,
+    GrowingArray,
+    Ids,
     Mask,
     Positions,
     RowIndex,
@@ -36,7 +39,6 @@ from toolkit.snapshots.row_index import (
     day_of,
     fingerprints,
     first_of_each,
-    joined,
     new_entries,
     repeated,
 )
@@ -118,7 +120,7 @@ class RowComparison:
         if (seen < 0).any() or self._seen[seen].any() or repeated(seen):
             raise self._twice()
         different = ~known
-        different[known] = self._differs(entries[known], positions[known])
+        different[known] = self._differs(entries["content"][known], positions[known])
         if different.any():
             self._keep(self._first, table, entries, positions, different)
         self._index.learn(positions[~different], entries["wire"][~different])
@@ -129,8 +131,9 @@ class RowComparison:
         """Keep the later versions of rows that were added before, if they are different."""
         entries, positions = self._compared(table)
         if self._versions is None:  # not before it is needed: a first load has millions of rows
-            both = joined([self._first.entries, self._later.entries])
-            self._versions = dict(zip(both["id"].tolist(), both["content"].tolist(), strict=True))
+            self._versions = {}
+            for both in (self._first.entries.whole(), self._later.entries.whole()):
+                self._versions.update(zip(both["id"].tolist(), both["content"].tolist(), strict=True))
         different = np.zeros(len(entries), dtype=bool)
         rows = zip(entries["id"].tolist(), entries["content"].tolist(), positions.tolist(), strict=True)
         for row, (found, content, position) in enumerate(rows):
@@ -163,16 +166,16 @@ class RowComparison:
         if self._repair is not None:
             if self._repair.checkpoint is not None:
                 self._add_from_checkpoint(self._repair.checkpoint)
-            ids = np.concatenate([self._first.entries["id"], self._later.entries["id"]])
-            receipt = replace(receipt, notes=(*receipt.notes, self._repair.note(ids)))
-        entries = joined([self._first.entries, self._later.entries])
-        positions = np.concatenate([self._first.positions, self._later.positions])
-        if repeated(self._first.entries["id"]):
+            receipt = replace(receipt, notes=(*receipt.notes, self._repair.note(self._ids())))
+        first = len(self._first.entries)
+        self._first.remember(self._later.entries.whole(), self._later.positions.whole())
+        entries, positions = self._first.entries.whole(), self._first.positions.whole()
+        if repeated(entries["id"][:first]):
             raise self._twice()
-        chosen = _last_of_each(entries["id"]) if len(self._later.positions) else np.ones(len(entries), bool)
+        chosen = _last_of_each(entries["id"]) if len(entries) > first else np.ones(len(entries), bool)
         known = positions >= 0
-        chosen[known] &= self._differs(entries[known], positions[known])
-        if changed := len(np.unique(self._later.entries["id"])):
+        chosen[known] &= self._differs(entries["content"][known], positions[known])
+        if changed := len(np.unique(entries["id"][first:])):
             duplicates = max(0, receipt.duplicates - changed)
             receipt = replace(receipt, changed=receipt.changed + changed, duplicates=duplicates)
         replaced = np.zeros(len(self._index), dtype=bool)
@@ -196,7 +199,7 @@ class RowComparison:
 
     def _add_from_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
         """Keep the rows of a stopped load that this load did not yield: they may be nowhere else any more."""
-        there = np.concatenate([self._first.entries["id"], self._later.entries["id"]])
+        there = self._ids()
         for file in reversed((*checkpoint.files, *checkpoint.later)):  # the latest version of a row first
             for _, table in reversed(list(Spool(self._transaction, FAILURES, (file,)).tables())):
                 entries, positions = self._compared(table)
@@ -207,10 +210,14 @@ class RowComparison:
                     self._seen[positions[wanted & (positions >= 0)]] = True
                     there = np.concatenate([there, entries["id"][wanted]])
 
-    def _differs(self, entries: Entries, positions: Positions) -> Mask:
+    def _ids(self) -> Ids:
+        """The ids of the rows kept."""
+        return np.concatenate([self._first.entries.whole()["id"], self._later.entries.whole()["id"]])
+
+    def _differs(self, content: Ids, positions: Positions) -> Mask:
         """Whether rows have another content than is stored, or exist again after being marked gone."""
-        before = self._index.entries[positions]
-        different: Mask = (before["content"] != entries["content"]) | before["gone"]
+        before = self._index.entries
+        different: Mask = (before["content"][positions] != content) | before["gone"][positions]
         return different
 
     def _twice(self) -> SnapshotError:
@@ -227,25 +234,13 @@ class _SpooledRows:
 
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
-        self._entries: list[Entries] = []
-        self._positions: list[Positions] = []
+        self.entries = GrowingArray(ENTRY)
+        self.positions = GrowingArray(np.int64)
 
     def remember(self, entries: Entries, positions: Positions) -> None:
         """Add what is known of rows that are in the spool."""
-        self._entries.append(entries)
-        self._positions.append(positions)
-
-    @property
-    def entries(self) -> Entries:
-        """One a row, in order."""
-        self._entries = [joined(self._entries)]  # not kept twice: a first load has millions
-        return self._entries[0]
-
-    @property
-    def positions(self) -> Positions:
-        """Of the stored rows that they replace; -1 for new ones."""
-        self._positions = [np.concatenate([np.zeros(0, dtype=np.int64), *self._positions])]
-        return self._positions[0]
+        self.entries.add(entries)
+        self.positions.add(positions)
 
 
 def _last_of_each(ids: npt.NDArray[np.bytes_]) -> Mask:
@@ -321,7 +316,7 @@ class _DayWriter:
         """Write what is to be written, and commit. `now` is in milliseconds since 1970."""
         today = day_of(now)
         files = self._files()
-        days = self.new.entries["first_seen"] // DAY_MS
+        days = (self.new.entries["first_seen"] // DAY_MS).astype(np.int32)
         new = {day_of(int(day) * DAY_MS): int(day) for day in np.unique(days[self.new.chosen])}
         for day in sorted({*files, *new}):
             chosen = self.new.chosen & (days == new[day]) if day in new else None

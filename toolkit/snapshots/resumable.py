@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final, NoReturn, Protocol
 import pyarrow as pa
 
 from toolkit.errors import SnapshotError
-from toolkit.loading.identities import IsStored
+from toolkit.loading.identities import Identities, IsStored
 from toolkit.loading.load import Batch, Checkpoint, Load, joined
 from toolkit.receipt import Receipt
 from toolkit.snapshots.data_files import are_intact, damaged, read_checked
@@ -164,6 +164,7 @@ class ResumableLoad:
                         self._save(sink)
                 raise
         receipt = self._load.receipt
+        self._load.work.rows = Identities()  # the commit needs the memory, and nothing asks for them again
         return replace(receipt, notes=(*receipt.notes, self._note)) if self._note else receipt
 
     @property

@@ -47,6 +47,9 @@ zeros, when it was first seen (milliseconds since 1970), and whether it is marke
 _INDEX_MEMORY: Final = 2
 """Bytes of memory for a byte of the index: the entries, and the order in which they are found."""
 
+_BLOCK: Final = 1 << 20
+"""Values in a block of a growing array."""
+
 _LATEST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, which is as far as dates go."""
 
@@ -65,7 +68,7 @@ class RowIndex:
         beginnings = _beginnings(entries["id"])
         self._order = np.argsort(beginnings, kind="stable")
         self._sorted = beginnings[self._order]
-        self._runs = int(np.max(np.unique(self._sorted, return_counts=True)[1], initial=0))
+        self._runs = _longest_run(self._sorted)
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -98,6 +101,41 @@ class RowIndex:
         return found
 
 
+class GrowingArray:
+    """An array in blocks that become one without being in memory twice: a first load has millions of rows."""
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self._dtype = np.dtype(dtype)
+        self._blocks: list[npt.NDArray[Any]] = []
+        self._left = 0  # of the last block
+
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks)) - self._left
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Add values at the end."""
+        while len(values):
+            if not self._left:
+                self._blocks.append(np.empty(_BLOCK, dtype=self._dtype))
+                self._left = _BLOCK
+            last, count = self._blocks[-1], min(self._left, len(values))
+            start = len(last) - self._left
+            last[start : start + count] = values[:count]
+            self._left, values = self._left - count, values[count:]
+
+    def whole(self) -> npt.NDArray[Any]:
+        """All values, in order."""
+        if len(self._blocks) != 1 or self._left:
+            whole, start = np.empty(len(self), dtype=self._dtype), 0
+            while self._blocks:
+                block = self._blocks.pop(0)
+                some = whole[start : start + len(block)]  # of the last block, what has been filled
+                some[:] = block[: len(some)]
+                start += len(some)
+            self._blocks, self._left = [whole], 0
+        return self._blocks[0]
+
+
 def _beginnings(ids: Ids) -> npt.NDArray[np.uint64]:
     """The first eight bytes as a number: finding numbers is much faster than finding bytes."""
     return np.ascontiguousarray(ids).view(np.uint64)[::2]
@@ -105,7 +143,16 @@ def _beginnings(ids: Ids) -> npt.NDArray[np.uint64]:
 
 def repeated(values: npt.NDArray[Any]) -> bool:
     """Whether a value is there twice."""
-    return len(np.unique(values)) != len(values)
+    if values.dtype.kind == "S" and _longest_run(np.sort(_beginnings(values))) <= 1:
+        return False
+    return _longest_run(np.sort(values)) > 1
+
+
+def _longest_run(ordered: npt.NDArray[Any]) -> int:
+    """How often the most frequent of these values occurs."""
+    if len(ordered) and not (ordered[1:] == ordered[:-1]).any():
+        return 1
+    return int(np.max(np.unique(ordered, return_counts=True)[1], initial=0))
 
 
 def first_of_each(ids: Ids) -> Mask:
