@@ -19,6 +19,7 @@ from toolkit.errors import InputError, ToolkitError
 from toolkit.redaction import Redactor, Secret, visible
 from toolkit.reports import failure_report
 from toolkit.reports.markdown import escape_markdown
+from toolkit.reports.sections import ReportColumn
 
 PAYLOADS = [
     "<script>alert(1)</script>",
@@ -344,3 +345,19 @@ def test_two_reports_in_one_notebook_do_not_share_ids(make, rows, options):
     assert ids[0]
     assert not ids[0] & ids[1]
     assert "<html" not in first
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (3, "3"),
+        (1234567, "1,234,567"),
+        (0.5, "0.5"),
+        (17.456, "17.46"),
+        (1230.0, "1,230"),
+        (123456.7, "123,457"),
+    ],
+)
+def test_numbers_are_shown_as_people_write_them(value: float, shown: str) -> None:
+    """Large numbers have no decimals and no powers of ten."""
+    assert ReportColumn(name="times the mean", kind="number").shown(value) == shown

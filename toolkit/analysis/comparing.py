@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.change_points import dispersion
 from toolkit.analysis.group_rules import GroupRules
-from toolkit.analysis.grouping import grouped, grouped_columns, read_rules
+from toolkit.analysis.grouping import grouped, grouped_by_signature, grouped_columns, read_rules
 from toolkit.analysis.outcomes import (
     CANCELED,
     DELETED,
@@ -32,14 +32,17 @@ from toolkit.analysis.outcomes import (
     retry_outcomes,
 )
 from toolkit.analysis.results import Plotted, frame_table
-from toolkit.analysis.selection import collect_timed, receipt_of, timestamps, typed_frame
+from toolkit.analysis.selection import collect_timed, facts_of, receipt_of, timestamps, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import positive, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import visible
+from toolkit.signatures.signed_rows import SIGNATURE, are_signed
+from toolkit.signatures.signing import RULES_VERSION
 from toolkit.snapshots import scan_snapshot
-from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
+from toolkit.snapshots.data_files import STORED_FAILURES
+from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
 from toolkit.times import parse_time
 
 CHANGES: Final = ("new", "back again", "growing", "shrinking", "gone", "steady")
@@ -199,11 +202,34 @@ def compare_failures(
         if end < start:
             raise wrong("after", after, "a time that is not earlier than before")
         parts, earlier, notes = _at_times(source, start, end, given)
+        learned = facts_of(source).get("learned") or {}
+        if given.learned is None and learned.get("rules_version") == RULES_VERSION:
+            given = GroupRules(given.text, learned)
         outcomes = retry_outcomes(parts[0], runs=runs, retried=retried, retention=retention)
-    earlier = parts[0].slice(0, 0) if earlier is None else earlier
-    groups, ids = grouped(pa.concat_tables([earlier, *parts]), given)
     outcome = outcomes.frame["outcome"].to_numpy()
-    frame = _counted(earlier, parts, np.array(ids, dtype=object), outcome, float(exposure))
+    return _compared(parts, earlier, given, outcome=outcome, exposure=float(exposure), notes=notes)
+
+
+def compare_signed(before: pd.DataFrame, after: pd.DataFrame, *, exposure: float) -> FailureComparison:
+    """`compare_failures` of two spans of one frame that has signatures of today's rules."""
+    rules = GroupRules()
+    parts = [
+        comparable(frame, name, rules, signed=True) for frame, name in ((before, "before"), (after, "after"))
+    ]
+    outcome = retry_outcomes(before).frame["outcome"].to_numpy()
+    return _compared(parts, None, rules, outcome=outcome, exposure=exposure, notes=[])
+
+
+def _compared(
+    parts: list[pa.Table], earlier: pa.Table | None, rules: GroupRules, *, outcome: Any, exposure: float,
+    notes: list[str],
+) -> FailureComparison:  # fmt: skip
+    """The comparison of two tables; by their signatures, where all have them, as they are of one source."""
+    earlier = parts[0].slice(0, 0) if earlier is None else earlier
+    whole = pa.concat_tables([earlier, *parts])
+    signed = SIGNATURE in whole.column_names and are_signed(whole[SIGNATURE])
+    groups, ids = grouped_by_signature(whole, rules) if signed else grouped(whole, rules)
+    frame = _counted(earlier, parts, np.array(ids, dtype=object), outcome, exposure)
     titles = groups.frame.set_index("group")["title"]
     frame = frame.assign(title=frame["group"].map(titles))
     order = frame.assign(
@@ -212,13 +238,14 @@ def compare_failures(
     return FailureComparison(order[list(_TYPES)].astype(_TYPES), tuple(notes), groups.rules)
 
 
-def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
+def comparable(failures: Any, name: str, rules: GroupRules, *, signed: bool = False) -> pa.Table:
     """What is compared of a frame, of one schema whatever it is made of; rows without an id get one."""
-    columns = [*grouped_columns(rules), "workflow_run_id"]
+    columns = [*grouped_columns(rules), "workflow_run_id", *[SIGNATURE] * signed]
     table = collect_timed(failures, columns, doing="comparing failures", name=name)
     columns += ["failed_at", "created_at"]
     numbers = {"response_status": pa.float64()}
-    schema = pa.schema([(column, numbers.get(column, FAILURES.field(column).type)) for column in columns])
+    types = {field.name: field.type for field in STORED_FAILURES} | numbers
+    schema = pa.schema([(column, types[column]) for column in columns])
     try:
         table = table.select(columns).cast(schema, safe=False)
     except pa.ArrowInvalid as error:
@@ -262,6 +289,7 @@ def _at_times(
     missing = [name for name in columns if name not in source.schema.names]
     if missing:
         raise wrong("snapshot", source, f"a snapshot with {', '.join(missing)}", "sync_failures makes one.")
+    columns += [SIGNATURE] * (SIGNATURE in source.schema.names)
     table = source.to_table(columns=columns)
     known = _entered(table)
     there = []

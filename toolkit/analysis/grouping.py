@@ -22,6 +22,7 @@ from toolkit.analysis.selection import (
     facts_of,
     opened,
     scanned,
+    select,
     select_timed,
     timestamps,
     typed_frame,
@@ -236,6 +237,23 @@ def grouped(
     given = read_rules(rules)
     groups, positions = grouped_rows(read_rows(failures, given), given)
     return groups, groups.frame["group"].iloc[positions].tolist()
+
+
+def grouped_by_signature(failures: AnyFrame, rules: GroupRules) -> tuple[FailureGroups, list[str]]:
+    """The group of each row by its stored signature; the groups have counts of their latest rows alone.
+
+    Only those rows are signed again. All rows are, where a rule splits a group.
+    """
+    if any(rule.action == "split" for rule in rules.rules):
+        return grouped(failures, rules)
+    rows = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
+    latest = latest_rows(rows, [SIGNATURE], (), LATEST_ROWS)
+    read = _with_stored(read_rows(latest, rules), latest[SIGNATURE])
+    groups, positions = grouped_rows(read, rules)
+    named = groups.frame["group"].iloc[positions].tolist()
+    known = dict(zip(latest[SIGNATURE].to_pylist(), named, strict=True))
+    ids = select(failures, [SIGNATURE], doing=_DOING).table()[SIGNATURE].to_pylist()
+    return groups, [known[signature] for signature in ids]
 
 
 def read_rules(rules: str | Path | GroupRules | None) -> GroupRules:

@@ -26,6 +26,7 @@ from toolkit.analysis import (
     similar_failures,
 )
 from toolkit.analysis.change_points import dispersion
+from toolkit.analysis.comparing import compare_signed
 from toolkit.analysis.explaining import describe
 from toolkit.analysis.incidents import incidents_with_rows
 from toolkit.analysis.selection import opened, receipt_of, select_timed, with_minute
@@ -170,7 +171,7 @@ def gather(
         evidence["outcomes"] = retry_outcomes(old, sample, retention=retention, now=now)
         before = old
     elif trend.usual and len(recent) and len(before):
-        evidence["comparison"] = compare_failures(before, recent, exposure=trend.exposure)
+        evidence["comparison"] = compare_signed(before, recent, exposure=trend.exposure)
     if "comparison" in evidence:
         frame = evidence["comparison"].frame
         sure = 1 - (1 - _CONFIDENT) / max(len(frame), 1)  # as so many are looked at

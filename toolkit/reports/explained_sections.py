@@ -71,7 +71,7 @@ class Explained:
         ]  # fmt: skip
         rows = [
             (story.goes_on, f"{number}. {story.what}{_times(story)}", _iso(story.start), _iso(story.stop),
-             _places(story), story.condition, "; or ".join(story.alternatives[:2]) or None,
+             _places(story), story.condition, "; or ".join(story.alternatives) or None,
              story.found_class, story.observed, round(story.expected), story.share,
              round(story.confidence, 4))
             for number, story in enumerate(stories, 1)
@@ -93,7 +93,7 @@ class Explained:
         some = found.groupby("kind", sort=False).head(_OFFENDERS)
         rows = [
             (row["value"], row["kind"], int(row["count"]), int(row["occasions"]), float(row["share"]),
-             float(row["lift"]))
+             float(f"{row['lift']:.3g}"))
             for row in some.to_dict("records")
         ]  # fmt: skip
         columns = [

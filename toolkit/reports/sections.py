@@ -20,6 +20,9 @@ Kind = Literal["text", "number", "digits", "share", "percent", "time", "hours", 
 """What a column holds: texts; counts; numbers that are no counts; shares of 1, with a bar or without; times
 in ISO 8601; hours; ids to copy; whether the name of the column applies to the row."""
 
+_WHOLE: Final = 1_000
+"""Numbers from here on are shown without decimals."""
+
 NUMBERS: Final = frozenset({"number", "digits", "percent", "hours"})
 """Kinds that stand at the right."""
 
@@ -46,7 +49,8 @@ class ReportColumn:
             return self.missing
         match self.kind:
             case "number":
-                number = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+                whole = isinstance(value, int) or abs(value) >= _WHOLE
+                number = f"{round(value):,}" if whole else f"{value:.4g}"
                 return counted(value, self.name.removesuffix("s")) if self.beneath else number
             case "share" | "percent":
                 return percent(value)
