@@ -65,7 +65,7 @@ class DecodedText:
         self, pattern: re.Pattern[str], meaning: Callable[[re.Match[str]], str]
     ) -> DecodedText | None:
         """The text with each match replaced; None without a match."""
-        found = DecodedText("", self)
+        result = DecodedText("", self)
         parts: list[str] = []
         length = end = 0
         for match in pattern.finditer(self.text):
@@ -73,16 +73,16 @@ class DecodedText:
             new = meaning(match)
             parts += self.text[end:start], new
             length += start - end
-            found._indices.append(length)
-            found._sizes.append(len(new))
-            found._starts.append(start)
-            found._ends.append(stop)
+            result._indices.append(length)
+            result._sizes.append(len(new))
+            result._starts.append(start)
+            result._ends.append(stop)
             length += len(new)
             end = stop
         if not parts:
             return None
-        found.text = "".join((*parts, self.text[end:]))
-        return found
+        result.text = "".join((*parts, self.text[end:]))
+        return result
 
     def origin(self, index: int) -> int:
         """The index in the original of the character at an index; after the last one, the original's end."""
@@ -133,10 +133,10 @@ class _Forms:
         if len(text) < SHORTEST:
             return []
         plain = self._truncated if truncated else self._plain
-        found = list(plain(text))
+        spans = list(plain(text))
         if self._escape.search(text):
-            found += self._escaped(text, plain)
-        return _merged(text, found) if found else found
+            spans += self._escaped(text, plain)
+        return _merged(text, spans) if spans else spans
 
     def _truncated(self, text: str) -> Iterator[tuple[int, int]]:
         yield from self._plain(text)
@@ -327,41 +327,41 @@ def _mask_error(error: BaseException) -> None:
 
 def _masked_text(value: object) -> object:
     if isinstance(value, str):
-        found = masked(value)
-        return value if found == value else found
+        result = masked(value)
+        return value if result == value else result
     if isinstance(value, bytes):
         text = value.decode("latin-1")
-        found = masked(text)
-        return value if found == text else found.encode("latin-1")
+        result = masked(text)
+        return value if result == text else result.encode("latin-1")
     return value
 
 
 def _character(match: re.Match[str]) -> str:
     """The character of an escape."""
-    found = match[match.lastindex or 0]
+    escaped = match[match.lastindex or 0]
     match match.lastindex:
         case 5 | 6:
-            return found
+            return escaped
         case 8:
-            return chr(int(found))
+            return chr(int(escaped))
         case 9:
-            return _NAMED[found]
+            return _NAMED[escaped]
         case _:
-            return chr(int(found, 16))
+            return chr(int(escaped, 16))
 
 
 def _merged(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         before = start
         while before and text[before - 1] == "\\":
             before -= 1
         first = start - (start - before) % 2  # a backslash left alone would escape the mask
-        if found and first < found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if merged and first < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            found.append((first, end))
-    return found
+            merged.append((first, end))
+    return merged
 
 
 def _is_unicode(text: str) -> bool:

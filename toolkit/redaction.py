@@ -176,7 +176,7 @@ class Redactor:
 
     def code(self, code: str) -> str:
         """Python code made with `repr`, each text in it masked alone, so that the code stays valid."""
-        return _LITERAL.sub(lambda found: repr(self.text(ast.literal_eval(found[0]))), code)
+        return _LITERAL.sub(lambda match: repr(self.text(ast.literal_eval(match[0]))), code)
 
     def url(self, url: str) -> str:
         """The URL with user info, values of parameters and fragment masked; host and path stay readable."""
@@ -227,7 +227,7 @@ class Redactor:
         """The text without the secrets that `find` finds in it, as it is and with its escapes decoded."""
         for _ in range(_PASSES):
             view: DecodedText | None = without_masks(DecodedText(text))
-            found: list[_Found] = []
+            matches: list[_Found] = []
             alone = True
             for layer in range(_LAYERS):
                 if view is None:
@@ -235,10 +235,10 @@ class Redactor:
                 # decoded, a whole text is no longer one URL: its parts may be parts of several
                 spans = (text_spans if layer else find)(view.text)
                 alone = alone and (_are_separate(view.text, spans) if layer == 0 else not spans)
-                found += _runs(text, view, spans)
+                matches += _runs(text, view, spans)
                 view = decoded(view)
             parts, end = [], 0
-            for one in _united(found, text):
+            for one in _united(matches, text):
                 parts += [text[end : one.start], one.quote, self.mask(one.secret), one.quote]
                 end = one.end
             text = "".join((*parts, text[end:])) if parts else text
@@ -265,10 +265,10 @@ def _runs(text: str, view: DecodedText, spans: list[Span]) -> Iterator[_Found]:
                 yield _Found(view.origin(run.start()), view.origin(run.end()), mark, run[0])
 
 
-def _united(found: list[_Found], text: str) -> list[_Found]:
+def _united(matches: list[_Found], text: str) -> list[_Found]:
     """Sorted, those that overlap joined."""
     kept: list[_Found] = []
-    for one in sorted(found, key=lambda one: (one.start, -one.end)):
+    for one in sorted(matches, key=lambda one: (one.start, -one.end)):
         last = kept[-1] if kept else None
         if last is None or one.start >= last.end:
             kept.append(one)
@@ -394,7 +394,7 @@ def escape_html(text: object, *, inside: str = "span") -> str:
     >>> escape_html("for $5 each")
     'for <span>$</span>5 each'
     """
-    return _MATHS.sub(lambda found: f"<{inside}>{found[0]}</{inside}>", escape_attribute(text))
+    return _MATHS.sub(lambda match: f"<{inside}>{match[0]}</{inside}>", escape_attribute(text))
 
 
 def escape_attribute(text: object) -> str:

@@ -173,30 +173,30 @@ def url_spans(url: str) -> list[Span]:
 
 
 def _disjoint(spans: Iterable[Span]) -> list[Span]:
-    found: list[Span] = []
+    result: list[Span] = []
     for start, end, quote in sorted(spans):
-        if found and start < found[-1][1]:
-            first, last, mark = found[-1]
-            found[-1] = (first, max(last, end), mark)
+        if result and start < result[-1][1]:
+            first, last, mark = result[-1]
+            result[-1] = (first, max(last, end), mark)
         elif start < end:
-            found.append((start, end, quote))
-    return found
+            result.append((start, end, quote))
+    return result
 
 
 def _anywhere(text: str, *, one_url: bool = False) -> Iterator[Span]:
     """All secret parts of a text; of one that is a URL, without what `_of_url` has found."""
     lowered = text.lower()
     if "@" in text:
-        for found in _USER_INFO.finditer(text):
-            yield (*found.span(), -1)
-        for found in _UNESCAPED_USER_INFO.finditer(text):
-            yield (*found.span(1), -1)
+        for match in _USER_INFO.finditer(text):
+            yield (*match.span(), -1)
+        for match in _UNESCAPED_USER_INFO.finditer(text):
+            yield (*match.span(1), -1)
     if "://" in text and not one_url:
-        for found in _URL.finditer(text):
-            yield from _of_url(found[0], found.start())
+        for match in _URL.finditer(text):
+            yield from _of_url(match[0], match.start())
     if "?" in text and not one_url:
-        for found in _QUERY.finditer(text):
-            yield from _of_url(found[0], found.start())
+        for match in _QUERY.finditer(text):
+            yield from _of_url(match[0], match.start())
     for start, end in pattern_spans(text, lowered):
         yield start, end, -1
     if one_url:  # every value of its query is masked
@@ -248,9 +248,9 @@ def _guards(segment: str) -> bool:
 def _pairs(text: str) -> Iterator[Span]:
     """Values after secret names: in JSON, forms, connection strings, header lines, settings, sentences."""
     position = 0
-    while found := _PAIR.search(text, position):
-        position = found.end()
-        span = _value(text, found)
+    while match := _PAIR.search(text, position):
+        position = match.end()
+        span = _value(text, match)
         if span is not None:
             yield span
             position = max(position, span[1])
@@ -349,33 +349,33 @@ def _bare(
 def _closing(text: str, begin: int) -> int:
     """The index after the bracket that closes the one at this index; the end where none does."""
     depth = 0
-    for found in _STRUCTURE.finditer(text, begin):
-        sign = found[0][0]
+    for match in _STRUCTURE.finditer(text, begin):
+        sign = match[0][0]
         depth += (sign in "[{") - (sign in "]}")
         if depth == 0:
-            return found.end()
+            return match.end()
     return len(text)
 
 
 def _fields(text: str, lowered: str) -> Iterator[Span]:
     """Values of secret fields in XML, forms and lists of headers, where name and value are separate."""
     if "</" in text:
-        for found in _ELEMENT.finditer(text):
-            if is_secret_name(found[1]) and (is_clear_name(found[1]) or is_random(found[2].strip())):
-                yield (*found.span(2), -1)
-        for found in _ENTRY.finditer(text):
-            if is_secret_name(found[1]):
-                yield (*found.span(2), -1)
+        for match in _ELEMENT.finditer(text):
+            if is_secret_name(match[1]) and (is_clear_name(match[1]) or is_random(match[2].strip())):
+                yield (*match.span(2), -1)
+        for match in _ENTRY.finditer(text):
+            if is_secret_name(match[1]):
+                yield (*match.span(2), -1)
     if "name=" in lowered or "key=" in lowered:
         for pattern, name, value in ((_PART, 1, 2), (_ATTRIBUTE, 1, 2), (_ATTRIBUTE_BEFORE, 2, 1)):
-            for found in pattern.finditer(text):
-                if is_secret_name(found[name].strip("[]")):
-                    yield (*found.span(value), -1)
+            for match in pattern.finditer(text):
+                if is_secret_name(match[name].strip("[]")):
+                    yield (*match.span(value), -1)
     if '"value' in lowered:
-        for found in _NAME_AND_VALUE.finditer(text):
-            if is_secret_name(found[1]):
-                first = text[found.end() : found.end() + 1]
-                if inner := _QUOTED['"'].match(text, found.end()):
+        for match in _NAME_AND_VALUE.finditer(text):
+            if is_secret_name(match[1]):
+                first = text[match.end() : match.end() + 1]
+                if inner := _QUOTED['"'].match(text, match.end()):
                     yield (*inner.span(1), -1)
                 elif first and first in "{[":
-                    yield found.end(), _closing(text, found.end()), found.end(1)
+                    yield match.end(), _closing(text, match.end()), match.end(1)

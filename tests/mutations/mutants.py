@@ -320,7 +320,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a sync does not notice a missing file",
         "snapshots/transaction.py",
-        '            found.append(Damage(file, "missing", present=False))\n',
+        '            damages.append(Damage(file, "missing", present=False))\n',
         "            continue\n",
         ("tests/snapshots/test_repair.py::test_a_sync_over_a_lost_file_raises_each_time",),
     ),
@@ -341,8 +341,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "written files are not verified",
         "snapshots/data_files.py",
-        "        if found == sha256 and (rows is None or",
-        "        if found or (rows is None or",
+        "        if checksum == sha256 and (rows is None or",
+        "        if checksum or (rows is None or",
         _STOPPED,
     ),
     Mutant(
@@ -426,8 +426,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a repeated header is kept twice",
         "tables/header_maps.py",
-        "    return None if _repeated(found.rows, found.names) else found\n",
-        "    return found\n",
+        "    return None if _repeated(column.rows, column.names) else column\n",
+        "    return column\n",
         ("tests/tables/test_header_maps.py",),
     ),
     Mutant(

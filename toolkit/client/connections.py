@@ -219,8 +219,8 @@ class _File:
     def read(self, size: int) -> bytes:
         if not self._rest:
             self._rest = memoryview(next(self._chunks, b""))
-        found, self._rest = self._rest[:size], self._rest[size:]
-        return bytes(found)
+        data, self._rest = self._rest[:size], self._rest[size:]
+        return bytes(data)
 
     def close(self) -> None:
         """Nothing to close: the connection is the transport's."""

@@ -106,8 +106,8 @@ def members(text: str, at: int = 0) -> tuple[dict[str, str], int]:
 
     The last of members with the same name counts, as in every reader of JSON.
     """
-    found, end = pairs(text, at)
-    return dict(found), end
+    result, end = pairs(text, at)
+    return dict(result), end
 
 
 def elements(text: str) -> list[str]:

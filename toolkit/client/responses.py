@@ -95,13 +95,13 @@ def envelope(request: Request, raw: bytes) -> dict[str, bytes]:
 def _exact_envelope(request: Request, raw: bytes) -> dict[str, bytes]:
     text = raw.decode("utf-8", "surrogateescape")
     try:
-        found, end = pairs(text)
+        result, end = pairs(text)
         if text[end:].strip():
             raise ValueError("more after the object")  # noqa: TRY301 - as `pairs` does
     except ValueError:
         not_json(request, raw, expected="a JSON object")
-    _check_unique(request, [name for name, _ in found])
-    return {name: value.encode("utf-8", "surrogateescape") for name, value in found}
+    _check_unique(request, [name for name, _ in result])
+    return {name: value.encode("utf-8", "surrogateescape") for name, value in result}
 
 
 def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:

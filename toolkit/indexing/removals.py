@@ -327,20 +327,20 @@ def _ids_by_namespace(ids: Any, namespace: str | None) -> dict[str, list[str]]:
     result: dict[str, dict[str, None]] = {}
     for space, item in zip(spaces, wanted, strict=True):
         result.setdefault(space, {})[item] = None
-    return {space: list(found) for space, found in result.items()}
+    return {space: list(listed) for space, listed in result.items()}
 
 
 _NOTHING: Final[dict[str, Any]] = {"include_vectors": False, "include_metadata": False, "include_data": False}
 
 
 def _count_ids(service: Service, by_namespace: dict[str, list[str]]) -> int:
-    found = 0
+    count = 0
     for space, ids in by_namespace.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnexpectedResultWarning)
             fetched = fetch_vectors(service, ids, namespace=space, **_NOTHING)
-        found += int((fetched["vector_problem"] != ABSENT).sum())
-    return found
+        count += int((fetched["vector_problem"] != ABSENT).sum())
+    return count
 
 
 def _count_matching(

@@ -253,8 +253,8 @@ class _RestoreCheckpoint:
         """Rows stored by an earlier call; 0 without a checkpoint."""
         try:
             with os.fdopen(open_private(self._path, os.O_RDONLY), "rb") as file:
-                found = json.loads(file.read())
-            rows, binding = int(found["rows"]), str(found["binding"])
+                checkpoint = json.loads(file.read())
+            rows, binding = int(checkpoint["rows"]), str(checkpoint["binding"])
         except FileNotFoundError:
             return 0
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -351,8 +351,8 @@ def _compared(
                 expected.setdefault(space, {})[row["id"]] = row
         for space, rows in expected.items():
             raw = fetch_bytes(transport, namespace=space, ids=list(rows))
-            found = mask.table(decode_vectors(raw, namespace=space, dimension=None)).to_pylist()
-            there = {row["id"]: row for row in found}
+            stored = mask.table(decode_vectors(raw, namespace=space, dimension=None)).to_pylist()
+            there = {row["id"]: row for row in stored}
             for key, row in rows.items():
                 kind, said = _difference(row, there.get(key))
                 counts[space][kind] += 1
@@ -372,15 +372,15 @@ def _compared(
     return VectorRestore(frame, listed, resumed_at)
 
 
-def _difference(row: dict[str, Any], found: dict[str, Any] | None) -> tuple[str, str]:
+def _difference(row: dict[str, Any], stored: dict[str, Any] | None) -> tuple[str, str]:
     """What is counted of a row, and what is wrong with it."""
-    if found is None:
+    if stored is None:
         return "missing", "not in the index"
     differing = [
         name
         for name in _COMPARED
-        if (row.get(name) or None) != (found[name] or None)
-        and not (name == "metadata" and _as_json(row.get(name)) == _as_json(found[name]))
+        if (row.get(name) or None) != (stored[name] or None)
+        and not (name == "metadata" and _as_json(row.get(name)) == _as_json(stored[name]))
     ]
     return ("different", f"differs in {', '.join(differing)}") if differing else ("verified", "")
 

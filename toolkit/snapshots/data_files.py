@@ -161,9 +161,9 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
     def decoded_bytes(self) -> int:
         """Bytes that all rows take at least when they are decoded, as the file's own numbers say."""
         groups = (self.metadata.row_group(number) for number in range(self.metadata.num_row_groups))
-        found = sum(_least(group.column(index)) for group in groups for index in range(group.num_columns))
+        size = sum(_least(group.column(index)) for group in groups for index in range(group.num_columns))
         # a list of fixed size uses its space also where it is null
-        return int(max(found, self.metadata.num_rows * self._fixed))
+        return int(max(size, self.metadata.num_rows * self._fixed))
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows by row group, large ones in several tables; `NotEnoughMemoryError` if a row cannot fit."""
@@ -213,8 +213,8 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         row = next(again.iter_batches(1, row_groups=[number], columns=names), None)
         if row is None:
             return 0
-        found = (column.dictionary for column in row.columns if pa.types.is_dictionary(column.type))
-        return sum(pc.max(pc.binary_length(texts)).as_py() or 0 for texts in found)
+        dictionaries = (column.dictionary for column in row.columns if pa.types.is_dictionary(column.type))
+        return sum(pc.max(pc.binary_length(texts)).as_py() or 0 for texts in dictionaries)
 
 
 class _NoRows(io.BytesIO):
@@ -258,12 +258,12 @@ def _fixed(kind: pa.DataType) -> float:
 def open_checked(store: SnapshotStore, listed: ListedFile) -> Iterator[BinaryIO]:
     """Open a listed file after comparing every byte with its hash; `FileNotFoundError` without one."""
     with store.open(listed.path) as file:
-        found, size = digest(file)
-        if (found, size) != (listed.sha256, listed.bytes):
+        checksum, size = digest(file)
+        if (checksum, size) != (listed.sha256, listed.bytes):
             raise damaged(
                 store,
                 listed,
-                f"{size:,} bytes with the hash {found[:12]}…",
+                f"{size:,} bytes with the hash {checksum[:12]}…",
                 f"{listed.bytes:,} bytes with the hash {listed.sha256[:12]}…",
             )
         yield file
@@ -293,22 +293,22 @@ def open_data_file(store: SnapshotStore, listed: ListedFile, schema: pa.Schema |
         try:
             parquet = DataFile(file)
             check_metadata(parquet.metadata)
-            found = parquet.schema_arrow
+            actual = parquet.schema_arrow
         except (*UNFIT, OSError) as error:
             raise damaged(store, listed, str(error), "a Parquet file") from None
-        check_data_file(store, listed, parquet.metadata.num_rows, found, schema)
+        check_data_file(store, listed, parquet.metadata.num_rows, actual, schema)
         yield parquet
 
 
 def check_data_file(
-    store: SnapshotStore, listed: ListedFile, rows: int, found: pa.Schema, expected: pa.Schema | None
+    store: SnapshotStore, listed: ListedFile, rows: int, actual: pa.Schema, expected: pa.Schema | None
 ) -> None:
     """Raise `SnapshotDamagedError` for other rows or columns than listed, and for extension types."""
     if rows != listed.rows:
         raise damaged(store, listed, f"{rows:,} rows", f"{listed.rows:,} rows")
-    if extension := extension_column(found):
+    if extension := extension_column(actual):
         raise damaged(store, listed, f"the extension type of {extension!r}", "plain Arrow types")
-    if expected is not None and not found.equals(expected, check_metadata=False):
+    if expected is not None and not actual.equals(expected, check_metadata=False):
         raise damaged(store, listed, "other columns or types", "those of the snapshot's first file")
 
 
@@ -340,8 +340,8 @@ def missing(store: SnapshotStore, error: FileNotFoundError) -> SnapshotDamagedEr
 def check_written(store: SnapshotStore, name: str, *, sha256: str, rows: int | None = None) -> None:
     """Read a new file again; `SnapshotError` when the disk returns something else than was written."""
     with store.open(name) as file:
-        found, _ = digest(file)
-        if found == sha256 and (rows is None or pq.read_metadata(file).num_rows == rows):
+        checksum, _ = digest(file)
+        if checksum == sha256 and (rows is None or pq.read_metadata(file).num_rows == rows):
             return
     raise SnapshotError(
         f"writing the snapshot {store}",
@@ -375,11 +375,13 @@ def current_names(names: Iterable[str]) -> list[str]:
     >>> current_names(["body", "body_bytes"])
     ['body', 'body_base64']
     """
-    found = [new for name in names for new in _RENAMED.get(name, (name,))]
+    current = [new for name in names for new in _RENAMED.get(name, (name,))]
     known = (
-        list(table.names) for table in TABLES if set(table.names) == {*found, *schemas.ADDED & {*table.names}}
+        list(table.names)
+        for table in TABLES
+        if set(table.names) == {*current, *schemas.ADDED & {*table.names}}
     )
-    return next(known, found)
+    return next(known, current)
 
 
 def current_scope(manifest: Manifest) -> dict[str, Any]:

@@ -280,14 +280,14 @@ def read_checkpoint(store: SnapshotStore) -> StoredCheckpoint | str | None:
     try:
         if _CHECKPOINT_VERSION.decode(body).version != CHECKPOINT_VERSION:
             return "of another version of the toolkit"
-        found = _CHECKPOINT.decode(body)
-        for name, text in (("began_at", found.began_at), ("written_at", found.written_at)):
+        checkpoint = _CHECKPOINT.decode(body)
+        for name, text in (("began_at", checkpoint.began_at), ("written_at", checkpoint.written_at)):
             checked_instant(name, text)
-        checked_instant("started_at", msgspec.convert(found.counts, _Counts).started_at)
-        msgspec.convert(found.position, _Position)
+        checked_instant("started_at", msgspec.convert(checkpoint.counts, _Counts).started_at)
+        msgspec.convert(checkpoint.position, _Position)
     except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError):
         return "damaged"
-    return found
+    return checkpoint
 
 
 class _Counts(msgspec.Struct, frozen=True):

@@ -106,10 +106,10 @@ class RowComparison:
     def is_stored(self, identities: bytes, digests: bytes) -> Mask:
         """Which entries are stored with the same bytes, and not marked gone."""
         positions = self._index.find(as_ids(identities))
-        found: Mask = positions >= 0
-        before = self._index.entries[positions[found]]
-        found[found] = (before["wire"] == as_ids(digests)[found]) & ~before["gone"]
-        return found
+        stored: Mask = positions >= 0
+        before = self._index.entries[positions[stored]]
+        stored[stored] = (before["wire"] == as_ids(digests)[stored]) & ~before["gone"]
+        return stored
 
     def add(self, batch: Batch) -> None:
         """Compare rows with the stored ones; keep the new and the changed ones."""

@@ -98,7 +98,7 @@ def read_snapshot(
         )
 
     def read(manifest: Manifest) -> pd.DataFrame:
-        found: list[pa.Table] = []
+        tables: list[pa.Table] = []
         schema: pa.Schema | None = None
         size = 0
         check_fits(manifest.rows)
@@ -106,12 +106,12 @@ def read_snapshot(
             with open_data_file(store, listed, schema) as parquet:
                 schema = parquet.schema_arrow.remove_metadata()
                 check_fits(size + parquet.decoded_bytes)
-                found.append(schema.empty_table())
+                tables.append(schema.empty_table())
                 for table in parquet.tables():
                     size += table.nbytes * (_OLDER if manifest.is_older else 1)
                     check_fits(size)
-                    found.append(table)
-        table = pa.concat_tables(found)
+                    tables.append(table)
+        table = pa.concat_tables(tables)
         if manifest.is_older:
             table = current_columns(table, manifest.kind)
         if manifest.kind == "frame" and SIGNATURE not in manifest.scope.get("columns", [SIGNATURE]):

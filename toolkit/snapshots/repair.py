@@ -153,17 +153,17 @@ class _Salvage:
 
     def _present(self, stored: Entries | None) -> dict[str, Entries]:
         """The entries of each data file that is not lost."""
-        found: dict[str, Entries] = {}
+        present: dict[str, Entries] = {}
         start = 0
         for listed in self._before.files:
             rows = slice(start, start := start + listed.rows)
             if listed.path not in self._paths:
-                found[listed.path] = (
+                present[listed.path] = (
                     joined(map(entries_of, stored_failures(self._store, self._before, listed)))
                     if stored is None
                     else stored[rows]
                 )
-        return found
+        return present
 
     def _keep(self, path: str) -> str:
         """Copy a lost file to a name that no reader treats as data and no writer removes."""
@@ -185,12 +185,12 @@ class _Salvage:
             others = [path for path in self._left if path != listed.path]
             rounds = [(True, [*own, *others, *self._leftovers]), (False, self._leftovers)]
         part: Part | None = None
-        found = np.zeros(0, dtype=ENTRY)
+        recovered = np.zeros(0, dtype=ENTRY)
         for exact, sources in rounds:
             for rows in (rows for name in sources for rows in self._readable(name)):
                 entries = entries_of(rows)
                 picked = first_of_each(entries["id"])
-                picked &= ~np.isin(entries["id"], known) & ~np.isin(entries["id"], found["id"])
+                picked &= ~np.isin(entries["id"], known) & ~np.isin(entries["id"], recovered["id"])
                 if wanted is None:
                     picked &= np.array([day_of(time) == day for time in entries["first_seen"].tolist()], bool)
                 else:
@@ -202,8 +202,8 @@ class _Salvage:
                 if picked.any():
                     part = part or self._transaction.new_part(STORED_FAILURES, day=day)
                     part.write(rows.filter(pa.array(picked)))
-                    found = np.concatenate([found, entries[picked]])
-        return found, None if part is None else self._transaction.publish(part)
+                    recovered = np.concatenate([recovered, entries[picked]])
+        return recovered, None if part is None else self._transaction.publish(part)
 
     def _readable(self, name: str) -> Iterator[pa.Table]:
         """The rows of a file that can still be read, with the columns of today."""
@@ -234,16 +234,16 @@ class _Salvage:
 
     def _checkpoint(self) -> StoredCheckpoint | None:
         """The checkpoint of a stopped load of the same scope, however old."""
-        found = self._transaction.checkpoint
-        if not isinstance(found, StoredCheckpoint):
+        checkpoint = self._transaction.checkpoint
+        if not isinstance(checkpoint, StoredCheckpoint):
             return None
         expected: dict[str, Any] = {
             "kind": "failures", "source": self._before.source, "scope": self._before.scope
         }  # fmt: skip
-        if found.misfit(expected=expected, now=datetime.fromisoformat(found.written_at)):
+        if checkpoint.misfit(expected=expected, now=datetime.fromisoformat(checkpoint.written_at)):
             return None
-        found = self._transaction.located(found)
-        return found if are_intact(self._store, (*found.files, *found.later)) else None
+        checkpoint = self._transaction.located(checkpoint)
+        return checkpoint if are_intact(self._store, (*checkpoint.files, *checkpoint.later)) else None
 
 
 def _times(entries: Entries) -> str:

@@ -193,12 +193,12 @@ class ResumableLoad:
 
     def _save(self, sink: RowSink) -> None:
         """Write a checkpoint, unless the load yielded other batches or counts other rows than were added."""
-        found = self._load.checkpoint()
-        same = self._added == self._load.yielded and len(found.identities) == WIDTH * sink.rows
+        checkpoint = self._load.checkpoint()
+        same = self._added == self._load.yielded and len(checkpoint.identities) == WIDTH * sink.rows
         if not same or not sink.rows or not self._checkpoints:
             return
         self._busy = True
-        new = found.identities[WIDTH * sum(file.rows for file in self._identities) :]
+        new = checkpoint.identities[WIDTH * sum(file.rows for file in self._identities) :]
         if new:
             written = self._transaction.pending_file("bin", len(new) // WIDTH, lambda file: file.write(new))
             self._identities += (written,)
@@ -209,8 +209,8 @@ class ResumableLoad:
             generation=self._transaction.generation,
             began_at=self.began.isoformat(),
             written_at=self._options.clock().isoformat(),
-            position=found.position,
-            counts=found.receipt,
+            position=checkpoint.position,
+            counts=checkpoint.receipt,
             identities=self._identities,
             **sink.save(),
         )
@@ -229,15 +229,17 @@ class ResumableLoad:
 
     def _fitting(self) -> StoredCheckpoint | None:
         """The checkpoint that was left, if the load can resume from it; any other is removed."""
-        found = self._transaction.checkpoint
-        if found is None:
+        checkpoint = self._transaction.checkpoint
+        if checkpoint is None:
             return None
         now = self._options.clock()
-        problem = found if isinstance(found, str) else found.misfit(expected=self._binding, now=now)
-        if isinstance(found, StoredCheckpoint) and not problem:
-            found = self._transaction.located(found)
-            if are_intact(self._transaction.store, found.listed):
-                return found
+        problem = (
+            checkpoint if isinstance(checkpoint, str) else checkpoint.misfit(expected=self._binding, now=now)
+        )
+        if isinstance(checkpoint, StoredCheckpoint) and not problem:
+            checkpoint = self._transaction.located(checkpoint)
+            if are_intact(self._transaction.store, checkpoint.listed):
+                return checkpoint
             problem = "damaged"
         self._transaction.remove_checkpoint()
         self._note = f"a checkpoint was not resumed: it is {problem}"

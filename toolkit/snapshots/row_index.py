@@ -90,15 +90,15 @@ class RowIndex:
 
     def find(self, ids: Ids) -> Positions:
         """Positions of these ids, -1 for those that are not there."""
-        found = np.full(len(ids), -1, dtype=np.int64)
+        rows = np.full(len(ids), -1, dtype=np.int64)
         if not len(self):
-            return found
+            return rows
         begins = np.searchsorted(self._sorted, _beginnings(ids))
         for further in range(self._runs):  # more than one where ids begin alike
             positions = self._order[np.minimum(begins + further, len(self) - 1)]
             here = self.entries["id"][positions] == ids
-            found[here] = positions[here]
-        return found
+            rows[here] = positions[here]
+        return rows
 
 
 class GrowingArray:
@@ -225,8 +225,8 @@ def entries_of(rows: pa.Table) -> Entries:
 
 def joined(several: Iterable[Entries]) -> Entries:
     """Entries one after another, none of none."""
-    found = [entries for entries in several if len(entries)]
-    return found[0] if len(found) == 1 else np.concatenate([np.zeros(0, dtype=ENTRY), *found])
+    filled = [entries for entries in several if len(entries)]
+    return filled[0] if len(filled) == 1 else np.concatenate([np.zeros(0, dtype=ENTRY), *filled])
 
 
 class _Encoded(NamedTuple):

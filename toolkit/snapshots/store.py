@@ -92,12 +92,12 @@ class HashingFile:
 def digest(file: BinaryIO) -> tuple[str, int]:
     """Hash (hex SHA-256) and bytes of a whole file, which is rewound afterwards."""
     file.seek(0)
-    found, size = hashlib.sha256(), 0
+    checksum, size = hashlib.sha256(), 0
     while block := file.read(_BLOCK):
-        found.update(block)
+        checksum.update(block)
         size += len(block)
     file.seek(0)
-    return found.hexdigest(), size
+    return checksum.hexdigest(), size
 
 
 class FileState(NamedTuple):
@@ -200,7 +200,7 @@ class SnapshotStore:
 
     def states(self, names: Iterable[str]) -> dict[str, FileState]:
         """What the file system says of these files; those that are missing are not in the result."""
-        found: dict[str, FileState] = {}
+        states: dict[str, FileState] = {}
         with self._directory([]) as inside:
             for name in names:
                 try:
@@ -208,13 +208,13 @@ class SnapshotStore:
                 except FileNotFoundError:
                     continue
                 except NotADirectoryError:
-                    found[name] = FileState(0, 0, "in what is no folder")
+                    states[name] = FileState(0, 0, "in what is no folder")
                     continue
                 regular = stat.S_ISREG(state.st_mode)
                 problem = "" if regular else "a link" if stat.S_ISLNK(state.st_mode) else "no regular file"
                 changed = max(state.st_mtime_ns, state.st_ctime_ns)
-                found[name] = FileState(state.st_size if regular else 0, changed, problem)
-        return found
+                states[name] = FileState(state.st_size if regular else 0, changed, problem)
+        return states
 
     def copy(self, old: str, new: str) -> None:
         """Link a file under a second name in its folder, unless that exists."""

@@ -84,8 +84,8 @@ class Changes:
     @property
     def counts(self) -> dict[str, int]:
         """How many were added, changed and gone, without reading them."""
-        found = {"added": self.added_rows, "changed": self.changed_rows, "gone": self.gone_rows}
-        return {name: sum(some.rows for some in files) for name, files in found.items()}
+        counts = {"added": self.added_rows, "changed": self.changed_rows, "gone": self.gone_rows}
+        return {name: sum(some.rows for some in files) for name, files in counts.items()}
 
     @property
     def verdict(self) -> str:

@@ -100,13 +100,13 @@ class Transaction:
 
     def _begin(self) -> tuple[Manifest, bytes]:
         """The manifest, and its bytes as they are stored; a first writer writes one of generation 0."""
-        found = manifest_bytes(self.store)
-        if found is None:
+        stored = manifest_bytes(self.store)
+        if stored is None:
             _refuse_others(self.store)
             # generation 0: data files without a manifest mean an interrupted first write, not a lost manifest
             manifest = self._manifest(generation=0, source="", scope={})
             return manifest, write_manifest(self.store, manifest)
-        manifest = decode_manifest(self.store, found)
+        manifest = decode_manifest(self.store, stored)
         if manifest.generation and manifest.kind != self.kind:
             raise SnapshotBindingError(
                 f"writing the snapshot {self.store}",
@@ -114,7 +114,7 @@ class Transaction:
                 expected=f"rows for one of kind {manifest.kind!r}, which it is",
                 next_step="Use another folder: this one's history would be lost.",
             )
-        return manifest, found
+        return manifest, stored
 
     def _manifest(self, **facts: Any) -> Manifest:
         now = self.options.clock().isoformat(timespec="milliseconds")
@@ -128,8 +128,8 @@ class Transaction:
     def leftovers(self) -> list[str]:
         """Data files that no manifest lists: superseded, or named by a stopped commit; the latest first."""
         known = _listed(self._before) | self._spared
-        found = (name for name in self.store.names() if name not in known and _DATA.match(name))
-        return sorted(found, key=lambda name: name.rpartition("/")[2], reverse=True)
+        names = (name for name in self.store.names() if name not in known and _DATA.match(name))
+        return sorted(names, key=lambda name: name.rpartition("/")[2], reverse=True)
 
     def new_part(self, schema: pa.Schema, *, day: str | None = None) -> Part:
         """Begin a data file, in the folder of the day first seen where there is one."""
@@ -370,17 +370,17 @@ def damages(store: SnapshotStore, manifest: Manifest, *, every_byte: bool = Fals
     """
     states = store.states([MANIFEST, *(file.path for file in manifest.listed)])
     committed = states[MANIFEST].changed_at if MANIFEST in states else -1
-    found = []
+    damages = []
     for file in manifest.listed:
         state = states.get(file.path)
         if state is None:
-            found.append(Damage(file, "missing", present=False))
+            damages.append(Damage(file, "missing", present=False))
         elif state.problem or state.bytes != file.bytes:
             problem = state.problem or f"{state.bytes:,} bytes instead of {file.bytes:,}"
-            found.append(Damage(file, problem, present=state.bytes > 0))
+            damages.append(Damage(file, problem, present=state.bytes > 0))
         elif (every_byte or state.changed_at > committed) and (problem := _changed(store, file)):
-            found.append(Damage(file, problem, present=True))
-    return tuple(found)
+            damages.append(Damage(file, problem, present=True))
+    return tuple(damages)
 
 
 def raise_for_damage(store: SnapshotStore, manifest: Manifest, lost: tuple[Damage, ...]) -> None:
@@ -410,7 +410,7 @@ def _changed(store: SnapshotStore, listed: ListedFile) -> str:
     """What is wrong with the content of a file that is there; "" where it is as it was written."""
     try:
         with store.open(listed.path) as file:
-            found, size = digest(file)
+            checksum, size = digest(file)
     except FileNotFoundError:
         return "missing"
     except SnapshotDamagedError as error:
@@ -419,4 +419,4 @@ def _changed(store: SnapshotStore, listed: ListedFile) -> str:
         if error.errno != errno.EIO:
             raise
         return "unreadable: the disk reports an input/output error"
-    return "" if (found, size) == (listed.sha256, listed.bytes) else "other bytes than were written"
+    return "" if (checksum, size) == (listed.sha256, listed.bytes) else "other bytes than were written"

@@ -96,8 +96,8 @@ def write_snapshot(
     checked_frame("frame", frame)
     if schema is not None:
         instance("schema", schema, pa.Schema, "a pyarrow.Schema")
-    found = frame.attrs.get("receipt")
-    receipt = Receipt.from_dict(found) if isinstance(found, Mapping) else None
+    attached = frame.attrs.get("receipt")
+    receipt = Receipt.from_dict(attached) if isinstance(attached, Mapping) else None
     if schema is None:
         frame = _without_error(frame)
         schema = _schema_of(frame)
@@ -306,9 +306,9 @@ class ExportWriter:
         return changed
 
     def _written_again(self, part: Part | PendingFile, wanted: Mask, latest: _Latest) -> Part:
-        found = self._later.tables(wanted)
+        tables = self._later.tables(wanted)
         later = pa.concat_tables(
-            table.filter(pa.array(wanted[start : start + table.num_rows])) for start, table in found
+            table.filter(pa.array(wanted[start : start + table.num_rows])) for start, table in tables
         )
         numbers = np.cumsum(wanted) - 1  # of the later rows among those that are wanted
         written = self._transaction.new_part(self._schema)
@@ -330,10 +330,12 @@ class ExportWriter:
 
     def _outdated(self, table: pa.Table, latest: _Latest) -> Iterator[tuple[int, int]]:
         """Rows of which there is a different, later version, each with the number of that."""
-        found = [(row, *latest[key]) for row, key in enumerate(identities(table, self._key)) if key in latest]
-        if found:
-            chosen = table.take(pa.array([row for row, _, _ in found], pa.int64()))
-            for (row, later, content), before in zip(found, fingerprints(chosen).tolist(), strict=True):
+        outdated = [
+            (row, *latest[key]) for row, key in enumerate(identities(table, self._key)) if key in latest
+        ]
+        if outdated:
+            chosen = table.take(pa.array([row for row, _, _ in outdated], pa.int64()))
+            for (row, later, content), before in zip(outdated, fingerprints(chosen).tolist(), strict=True):
                 if content != before:
                     yield row, later
 
@@ -372,12 +374,12 @@ def _schema_of(frame: pd.DataFrame) -> pa.Schema:
             expected="columns with names that are text, each once",
             next_step="Rename them, as with frame.rename(columns=str).",
         )
-    found = pa.schema([pa.field(name, _type(frame[name])) for name in names])
+    result = pa.schema([pa.field(name, _type(frame[name])) for name in names])
     dimension = getattr(frame.dtypes.get("vector"), "dimension", None)
     for schema in (*TABLES, schemas.vectors(dimension), schemas.hits(dimension)):
-        if names == schema.names and found.types == schema.types:
+        if names == schema.names and result.types == schema.types:
             return schema
-    return found
+    return result
 
 
 def _type(column: pd.Series[Any]) -> pa.DataType:
@@ -394,12 +396,16 @@ def _type(column: pd.Series[Any]) -> pa.DataType:
             return pa.string()
         raise _unkept(column, f"objects of the type {', '.join(sorted(others))}")
     try:
-        found = pa.Array.from_pandas(column.iloc[:0]).type
+        inferred = pa.Array.from_pandas(column.iloc[:0]).type
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         raise _unkept(column, f"values of the type {kind}") from None
-    if pa.types.is_nested(found) or isinstance(found, pa.BaseExtensionType) or pa.types.is_null(found):
+    if (
+        pa.types.is_nested(inferred)
+        or isinstance(inferred, pa.BaseExtensionType)
+        or pa.types.is_null(inferred)
+    ):
         raise _unkept(column, f"values of the type {kind}")
-    return found
+    return inferred
 
 
 def _unkept(column: pd.Series[Any], got: str) -> InputError:

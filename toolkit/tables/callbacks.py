@@ -42,10 +42,10 @@ def callback_fields(
     """
     raw = _json_of(body, what) if isinstance(body, Mapping) else body
     raw = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
-    found = lenient(raw, what=what)
-    if not isinstance(found, dict):
-        raise ProtocolError(f"decoding {what}", got=type(found).__name__, expected="a JSON object")
-    return found
+    fields = lenient(raw, what=what)
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"decoding {what}", got=type(fields).__name__, expected="a JSON object")
+    return fields
 
 
 def _json_of(body: Mapping[str, Any], what: str) -> str:

@@ -61,7 +61,7 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
     """
     checked_choice("column", column, ("headers", "response_headers"))
     ids, texts = _columns(failures, column)
-    found = [HEADERS_EXPLODED.empty_table()]
+    tables = [HEADERS_EXPLODED.empty_table()]
     for start in range(0, len(texts), _AT_ONCE):
         encoded = texts.slice(start, _AT_ONCE).dictionary_encode("encode")  # many rows have equal headers
         headers = _header_column(encoded.dictionary, column)
@@ -79,8 +79,8 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
             headers.values.take(pa.array(chosen)),  # noqa: PD011 - no frame
             pa.array(position[chosen], pa.int64()),
         ]
-        found.append(pa.Table.from_arrays(columns, schema=HEADERS_EXPLODED))
-    return to_frame(pa.concat_tables(found))
+        tables.append(pa.Table.from_arrays(columns, schema=HEADERS_EXPLODED))
+    return to_frame(pa.concat_tables(tables))
 
 
 def explode_labels(failures: pd.DataFrame) -> pd.DataFrame:
@@ -183,9 +183,9 @@ def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListA
 def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column of a frame as one Arrow array of text, null where a value is missing."""
     try:
-        found = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
-        found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-        return found.cast(pa.string())
+        texts = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
+        texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+        return texts.cast(pa.string())
     except UNFIT:
         held = column.dtype if isinstance(column, pd.Series) else column.type
         raise InputError(
@@ -198,11 +198,11 @@ def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
 def _header_column(texts: pa.Array, column: str) -> HeaderColumn:
     raws = texts.cast(pa.binary()).fill_null(b"null").to_pylist()
     try:
-        found = header_maps(raws)
+        columns = header_maps(raws)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = None
-    if found is not None:
-        return found
+        columns = None
+    if columns is not None:
+        return columns
     maps = []
     for text in texts.to_pylist():
         try:

@@ -31,10 +31,10 @@ def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.boo
     >>> match_failures(rows, FailureFilter(workflow_run_id="wfr_2")).tolist()
     [False, True, False]
     """
-    found = np.ones(len(frame), dtype=bool)
+    matches = np.ones(len(frame), dtype=bool)
     for matched in _matched(frame, wanted).values():
-        found &= matched
-    return found
+        matches &= matched
+    return matches
 
 
 def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redactor) -> list[str]:
@@ -77,8 +77,8 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
     if field.kind == "status":
         return column.isin(value).to_numpy(bool)
     values = value if field.many else (value,)
-    found = _among(column, values)
-    return found | _labelled(frame, values) if "labels" in field.columns else found
+    matches = _among(column, values)
+    return matches | _labelled(frame, values) if "labels" in field.columns else matches
 
 
 def count_choices(
@@ -94,7 +94,7 @@ def count_choices(
     {'caller_ip': [('b', 1), ('a', 1)]}
     """
     matched = _matched(frame, wanted)
-    found = {}
+    choices = {}
     for name in names:
         values, rows = _values(frame, name)
         everywhere = _counted(values)
@@ -104,8 +104,8 @@ def count_choices(
             mask = np.logical_and.reduce(others)
             here = dict(_counted(values.filter(pa.array(mask if rows is None else mask[rows]))))
         pairs = everywhere if here is None else [(value, here.get(value, 0)) for value, _ in everywhere]
-        found[name] = sorted(pairs, key=lambda pair: -pair[1])
-    return found
+        choices[name] = sorted(pairs, key=lambda pair: -pair[1])
+    return choices
 
 
 def error_lines(frame: pd.DataFrame) -> pd.Series:
@@ -160,17 +160,17 @@ def _column(frame: pd.DataFrame, name: str) -> pd.Series:
 def _arrow(column: pd.Series) -> pa.Array:
     """A column as texts or numbers, whatever type holds them."""
     try:
-        found = pa.array(column, from_pandas=True)
+        array = pa.array(column, from_pandas=True)
     except UNFIT:
         raise _unfit(column) from None
-    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-    found = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
-    kind = found.type
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    kind = array.type
     if pa.types.is_null(kind) or pa.types.is_large_string(kind):
-        return found.cast(pa.string())  # a column with nothing in it has no type of its own
+        return array.cast(pa.string())  # a column with nothing in it has no type of its own
     if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise _unfit(column)
-    return found
+    return array
 
 
 def _unfit(column: pd.Series) -> InputError:
@@ -185,10 +185,10 @@ def _unfit(column: pd.Series) -> InputError:
 def _among(column: pd.Series, values: tuple[str, ...]) -> NDArray[np.bool_]:
     held = _arrow(column)
     try:
-        found = pc.is_in(held, pa.array(values, pa.string()).cast(held.type))
+        matches = pc.is_in(held, pa.array(values, pa.string()).cast(held.type))
     except UNFIT:
         raise _unfit(column) from None
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+    return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def _labels(frame: pd.DataFrame) -> tuple[pa.Array, NDArray[np.int64]]:
@@ -198,8 +198,8 @@ def _labels(frame: pd.DataFrame) -> tuple[pa.Array, NDArray[np.int64]]:
 
 
 def _labelled(frame: pd.DataFrame, values: tuple[str, ...]) -> NDArray[np.bool_]:
-    found = np.zeros(len(frame), dtype=bool)
+    matches = np.zeros(len(frame), dtype=bool)
     if "labels" in frame.columns:
         labels, rows = _labels(frame)
-        found[rows[np.asarray(pc.is_in(labels, pa.array(values, labels.type)), dtype=bool)]] = True
-    return found
+        matches[rows[np.asarray(pc.is_in(labels, pa.array(values, labels.type)), dtype=bool)]] = True
+    return matches

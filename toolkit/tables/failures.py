@@ -162,13 +162,13 @@ class FailureDecoder:
         """The entries, or None where the page is not as specified. Unknown fields are learnt on the way."""
         while True:
             try:
-                found: list[Any] = self._decoder.decode(listed(rows))
+                decoded: list[Any] = self._decoder.decode(listed(rows))
             except msgspec.ValidationError as error:
                 unknown = _UNKNOWN_FIELD.search(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 return None
             else:
-                return found
+                return decoded
             if unknown is None or not self._can_learn(unknown[1]):
                 return None
             self._learn(unknown[1])
@@ -222,7 +222,7 @@ class FailureDecoder:
 
     def _columns(self, fields: Fields, own: Callable[[pa.Array], Future[pa.Array]]) -> dict[str, Any]:
         """The columns that fields fill, masked for our own tokens (bodies by `own`) where nothing else is."""
-        found: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for name, kind, field in sorted(FAILURE_COLUMNS, key=lambda column: column[1] is not Kind.BODY):
             match kind:
                 case _ if field is None:
@@ -230,21 +230,21 @@ class FailureDecoder:
                 case Kind.ID:
                     if _has_empty(fields[field]):
                         raise _MisfitError
-                    found[name] = self._names(fields[field])
+                    columns[name] = self._names(fields[field])
                 case Kind.TEXT | Kind.URL:
-                    found[name] = _texts(fields[field])
+                    columns[name] = _texts(fields[field])
                 case Kind.TIME:
-                    found[name] = _times(fields[field])
+                    columns[name] = _times(fields[field])
                 case Kind.HEADERS:
-                    found[name] = _headers(fields[field])
-                    self._names(found[name].names.dictionary)
+                    columns[name] = _headers(fields[field])
+                    self._names(columns[name].names.dictionary)
                 case Kind.BODY:
                     texts, raws = _bodies(fields[field], fields[_FIELDS[f"{name}_base64"]])
-                    found[name] = own(texts)
-                    found[f"{name}_base64"] = base64_column(raws, self._redactor)
+                    columns[name] = own(texts)
+                    columns[f"{name}_base64"] = base64_column(raws, self._redactor)
                 case Kind.NUMBER | Kind.LABELS:
-                    found[name] = fields[field]
-        return found
+                    columns[name] = fields[field]
+        return columns
 
     def _names(self, names: pa.Array) -> pa.Array:
         """Ids or names, none empty; those that hold a token of ours are masked by the lenient decoder."""
@@ -349,10 +349,10 @@ def _times(numbers: pa.Array) -> pa.Array:
 
 
 def _headers(raws: pa.Array) -> HeaderColumn:
-    found = distinct_header_maps(raws)
-    if found is None:
+    headers = distinct_header_maps(raws)
+    if headers is None:
         raise _MisfitError
-    return found
+    return headers
 
 
 def _bodies(plain: pa.Array, encoded: pa.Array) -> tuple[pa.Array, pa.Array]:

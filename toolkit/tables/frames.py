@@ -41,8 +41,8 @@ def to_frame(table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = 
     """
     names = table.schema.names
     if ERROR not in names and set(FAILURES.names).issubset(names):
-        found = error_column(table, Redactor())
-        table = table.add_column(names.index("response_status") + 1, ERROR, found)
+        errors = error_column(table, Redactor())
+        table = table.add_column(names.index("response_status") + 1, ERROR, errors)
     frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
     if not (reveal or (receipt is not None and receipt.scope.get("revealed"))):
         mask_where_shown(frame)
@@ -171,9 +171,9 @@ class ExactText(ArrowStringArray):
 def mask_where_shown(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame itself, its exact texts masked from now on where they are shown."""
     for name in EXACT_COLUMNS.intersection(frame.columns):
-        found = frame[name].array
-        if type(found) is ArrowStringArray:
-            values = ExactText(found.__arrow_array__(), dtype=found.dtype)  # type: ignore[call-arg]
+        array = frame[name].array
+        if type(array) is ArrowStringArray:
+            values = ExactText(array.__arrow_array__(), dtype=array.dtype)  # type: ignore[call-arg]
             frame[name] = pd.Series(values, index=frame.index, copy=False)
     return frame
 
@@ -191,18 +191,18 @@ def frame_html(frame: pd.DataFrame) -> str | None:
     True
     """
     with pd.option_context("display.html.use_mathjax", False):
-        found: str | None = frame._repr_html_()  # type: ignore[operator]
-    if not found or not ("dlq_id" in frame.columns or {"receipt", "queries"} & frame.attrs.keys()):
-        return found
+        html: str | None = frame._repr_html_()  # type: ignore[operator]
+    if not html or not ("dlq_id" in frame.columns or {"receipt", "queries"} & frame.attrs.keys()):
+        return html
     texts = {escape_html(str(name)) for name, dtype in frame.dtypes.items() if dtype == "str"}
-    heads = re.findall("<th>(.*?)</th>", found.partition("</thead>")[0], re.DOTALL)
+    heads = re.findall("<th>(.*?)</th>", html.partition("</thead>")[0], re.DOTALL)
     places = [
         place for place, head in enumerate(heads, start=1) if head in texts and frame.index.nlevels == 1
     ]
     kind = "".join(f"-{place}" for place in places)
     left = ",".join(f":nth-child({place})" for place in places)
     style = f"<style>.tk-left{kind} :is(th,td):is({left}) {{text-align: left}}</style>" if places else ""
-    return f'<div class="tk-frame tk-left{kind}">{_STYLE}{style}{found}</div>'
+    return f'<div class="tk-frame tk-left{kind}">{_STYLE}{style}{html}</div>'
 
 
 def show_in_notebooks() -> None:

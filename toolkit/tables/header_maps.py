@@ -60,13 +60,13 @@ class HeaderColumn:
         >>> column.first_values("date").to_pylist()
         ['a', None, 'c']
         """
-        wanted = np.array([found.lower() == name for found in self.names.dictionary.to_pylist()], dtype=bool)
-        found = np.full(len(self._missing), -1)
+        wanted = np.array([first.lower() == name for first in self.names.dictionary.to_pylist()], dtype=bool)
+        first = np.full(len(self._missing), -1)
         if wanted.any():
             at = np.flatnonzero(wanted[self.names.indices.to_numpy()[self.headers]])
             # from the last to the first, so that the first one of a map is what stays
-            found[self.rows[self.headers[at[::-1]]]] = at[::-1]
-        return self._of_rows(self.values.take(pa.array(found, mask=found < 0)))
+            first[self.rows[self.headers[at[::-1]]]] = at[::-1]
+        return self._of_rows(self.values.take(pa.array(first, mask=first < 0)))
 
     def texts(self, values: pa.Array | None = None) -> pa.Array:
         """The maps as compact JSON, null where there is none; with other `values`, if any."""
@@ -103,23 +103,23 @@ class HeaderColumn:
 
 def header_column(maps: Sequence[Mapping[str, Sequence[str]] | None]) -> HeaderColumn:
     """A column of maps that are Python objects; None is null."""
-    found = header_maps([msgspec.json.encode(headers) for headers in maps])
-    if found is None:
+    column = header_maps([msgspec.json.encode(headers) for headers in maps])
+    if column is None:
         raise ValueError("no map of names to lists of text")
-    return found
+    return column
 
 
 def header_map(value: Any) -> HeaderMap | None:
     """A header map from the wire: name to values, a single text being one value; None when it is no map."""
     if not isinstance(value, dict):
         return None
-    found: HeaderMap = {}
+    headers: HeaderMap = {}
     for name, values in value.items():
         several = [values] if isinstance(values, str) else values
         if not isinstance(several, list) or not all(isinstance(item, str) for item in several):
             return None
-        found[clean(name)] = [clean(item) for item in several]
-    return found
+        headers[clean(name)] = [clean(item) for item in several]
+    return headers
 
 
 def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
@@ -172,7 +172,7 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
     names_at, values_at = np.flatnonzero(is_name), np.flatnonzero(~is_name)
     escapes = b"\\" in whole
     start = len(_FENCE) + len(_ROW)
-    found = HeaderColumn(
+    column = HeaderColumn(
         names=_texts(segments, 2 * names_at + 4, escapes=escapes).dictionary_encode(),
         rows=row[inner][names_at],
         values=_texts(segments, 2 * values_at + 4, escapes=escapes),
@@ -182,7 +182,7 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
         _ends=cuts[2 * values_at + 5] - start,
         _missing=missing,
     )
-    return None if _repeated(found.rows, found.names) else found
+    return None if _repeated(column.rows, column.names) else column
 
 
 def distinct_header_maps(raws: pa.Array) -> HeaderColumn | None:
@@ -190,8 +190,8 @@ def distinct_header_maps(raws: pa.Array) -> HeaderColumn | None:
     encoded = raws.dictionary_encode()
     if 2 * len(encoded.dictionary) > len(raws):
         return header_maps(raws.to_pylist())
-    found = header_maps(encoded.dictionary.to_pylist())
-    return found and replace(found, _indices=encoded.indices)
+    distinct = header_maps(encoded.dictionary.to_pylist())
+    return distinct and replace(distinct, _indices=encoded.indices)
 
 
 def _plainly(text: re.Match[bytes]) -> bytes:
@@ -219,11 +219,11 @@ def _quotes(whole: bytes) -> npt.NDArray[np.int32]:
 
 def _parsed(gap: bytes) -> tuple[bool, bool, int] | None:
     """Whether a name is before a gap, whether one is after it, and how many rows end in it."""
-    found = _GAP.fullmatch(_SPACE.sub(b"", gap))
-    if found is None:
+    match = _GAP.fullmatch(_SPACE.sub(b"", gap))
+    if match is None:
         return None
-    after_name = found["opens"] is not None or found["empty"] is not None
-    before_name = found["next"] is not None or found["ends"] is not None
+    after_name = match["opens"] is not None or match["empty"] is not None
+    before_name = match["next"] is not None or match["ends"] is not None
     return after_name, before_name, gap.count(_ROW)
 
 

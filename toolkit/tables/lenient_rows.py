@@ -68,21 +68,21 @@ class LenientRows:
     def columns(self) -> dict[str, Any]:
         """The columns that fields fill, unmasked, and ``extra``."""
         fields = {column.name: column.field for column in self._columns}
-        found: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for name, kind, field in self._columns:
             if kind is Kind.BODY:
-                found[name], found[f"{name}_base64"] = self._bodies(
+                columns[name], columns[f"{name}_base64"] = self._bodies(
                     field or "", fields[f"{name}_base64"] or ""
                 )
             elif field is not None and kind is not Kind.BASE64:
-                found[name] = self._column(kind, field)
+                columns[name] = self._column(kind, field)
         known = {field for field in fields.values() if field is not None}
         extras = [
             misfits if known.issuperset(row) else misfits | {n: v for n, v in row.items() if n not in known}
             for row, misfits in zip(self._rows, self.misfits, strict=True)
         ]
-        found["extra"] = pa.array([masked_json(extra, self._redactor) for extra in extras], pa.string())
-        return found
+        columns["extra"] = pa.array([masked_json(extra, self._redactor) for extra in extras], pa.string())
+        return columns
 
     def masked_table(self, columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
         """The table of these columns, our own tokens masked in all of its text."""
@@ -113,24 +113,24 @@ class LenientRows:
                 return pa.array(self._texts(field), pa.string())
 
     def _texts(self, field: str) -> list[str | None]:
-        found = []
+        texts = []
         for row, misfits in zip(self._rows, self.misfits, strict=True):
             value = row.get(field)
             text = clean(value) if isinstance(value, str) else None
             if text is not value:
                 misfits[field] = value
-            found.append(text or None)
-        return found
+            texts.append(text or None)
+        return texts
 
     def _fitting(self, field: str, fit: Callable[[Any], Any]) -> list[Any]:
-        found = []
+        values = []
         for row, misfits in zip(self._rows, self.misfits, strict=True):
             value = row.get(field)
             fitting = None if value is None else fit(value)
             if fitting is None and value is not None:
                 misfits[field] = value
-            found.append(fitting)
-        return found
+            values.append(fitting)
+        return values
 
     def _bodies(self, plain: str, encoded: str) -> tuple[pa.Array, pa.Array]:
         """Bodies as text and as base64, from their two fields; a name is empty where there is only one."""

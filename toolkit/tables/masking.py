@@ -107,14 +107,14 @@ class ColumnMasker:
             Kind.HEADERS: self.headers,
             Kind.LABELS: self.labels,
         }
-        found = {name: masks.get(kind, _as_it_is)(values[name]) for name, kind, _ in columns}
-        if (single := values.get("label")) is not None and found["labels"].null_count:
+        masked = {name: masks.get(kind, _as_it_is)(values[name]) for name, kind, _ in columns}
+        if (single := values.get("label")) is not None and masked["labels"].null_count:
             # the field that lists of labels replaced: where only it is there, it is the list
             encoded = single.dictionary_encode()
             lists = [labels_json([label], self._redactor) for label in encoded.dictionary.to_pylist()]
             alone = pa.array(lists, pa.string()).take(encoded.indices)
-            found["labels"] = pc.coalesce(found["labels"], alone)
-        arrays = [_result(found[name]) for name in schema.names]
+            masked["labels"] = pc.coalesce(masked["labels"], alone)
+        arrays = [_result(masked[name]) for name in schema.names]
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def table(self, table: pa.Table) -> pa.Table:
@@ -128,8 +128,8 @@ class ColumnMasker:
             for index, field in enumerate(table.schema)
             if pa.types.is_string(field.type) and not field.name.endswith("_base64")
         ]
-        found = _with_match([table.column(index) for index in texts], pattern)
-        for index in compress(texts, found):
+        suspects = _with_match([table.column(index) for index in texts], pattern)
+        for index in compress(texts, suspects):
             field = table.field(index)
             mask = self.own_json if field.name in JSON_COLUMNS else self.own
             chunks = [mask(chunk) for chunk in table.column(index).chunks]
@@ -225,11 +225,11 @@ def plain_escapes_read(column: pa.Array) -> pa.Array:
 
 def _suspects(distinct: pa.Array, quick: re.Pattern[str], closer: str | None) -> pa.Array:
     """Which values may hold something to mask: all that do match `quick`, and `closer` once unescaped."""
-    found = _matching(distinct, quick)
-    if closer is not None and found.true_count > _FEW:
-        narrowed = pc.match_substring_regex(plain_escapes_read(distinct.filter(found)), closer)
-        found = pc.replace_with_mask(found, found, narrowed)
-    return found
+    suspects = _matching(distinct, quick)
+    if closer is not None and suspects.true_count > _FEW:
+        narrowed = pc.match_substring_regex(plain_escapes_read(distinct.filter(suspects)), closer)
+        suspects = pc.replace_with_mask(suspects, suspects, narrowed)
+    return suspects
 
 
 def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:

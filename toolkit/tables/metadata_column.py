@@ -68,11 +68,11 @@ def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Seri
         raise wrong("filter", filter, "text in the filter language, or a MetadataFilter")
     wanted = parse(filter) if isinstance(filter, str) else filter
     values = list(metadata_values(frame["metadata"]))
-    found = [wanted.matches(read) for read in values]
-    if not any(found):
+    matches = [wanted.matches(read) for read in values]
+    if not any(matches):
         for unknown in unknown_fields(values, wanted):
             warnings.warn(f"Nothing matches: {unknown}", UnexpectedResultWarning, stacklevel=2)
-    return pd.Series(found, index=frame.index, dtype=bool)
+    return pd.Series(matches, index=frame.index, dtype=bool)
 
 
 def unknown_fields(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
@@ -86,8 +86,8 @@ def unknown_fields(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]
     for field in wanted.fields():
         path = parse_path(field)
         for depth, step in enumerate(path):
-            holders = [found for read in rows if isinstance(found := resolve(read, path[:depth]), dict)]
-            known = sorted({name for found in holders for name in found})
+            holders = [holder for read in rows if isinstance(holder := resolve(read, path[:depth]), dict)]
+            known = sorted({name for holder in holders for name in holder})
             if not known or not isinstance(step, str):
                 break  # an index of an array, or a value that is not an object
             if step not in known:
@@ -106,8 +106,8 @@ def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
     rows = list(metadata)
     messages = []
     for field, value in _conditions(wanted):
-        found = [resolve(read, parse_path(field)) for read in rows]
-        held = [one for read in found for one in (read if isinstance(read, list) else [read])]
+        values = [resolve(read, parse_path(field)) for read in rows]
+        held = [one for read in values for one in (read if isinstance(read, list) else [read])]
         counts = Counter(one for one in held if isinstance(one, str))
         if counts and isinstance(value, str) and value not in counts:
             known = [text for text, _ in counts.most_common()]
@@ -190,7 +190,7 @@ def metadata_fields(frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200) 
         for name, value in _walk(read, "", _DEEPEST):
             seen.setdefault(name, _FieldCounts()).add(value)
     kept = sorted(seen.items(), key=lambda item: (-item[1].rows, item[0]))[:most]
-    return sorted((_made(name, found) for name, found in kept), key=lambda found: found.name)
+    return sorted((_made(name, field) for name, field in kept), key=lambda field: field.name)
 
 
 def _walk(value: Any, name: str, deeper: int) -> Iterator[tuple[str, Any]]:

@@ -89,10 +89,10 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
             expected="names that vectors' columns can have",
             next_step="Rename them first.",
         )
-    found = pd.concat(columns, axis=1, keys=range(len(columns))) if columns else frame.copy()
-    found.columns = pd.Index(names, dtype=frame.columns.dtype) if columns else found.columns
-    found.attrs = dict(frame.attrs)
-    return found
+    flat = pd.concat(columns, axis=1, keys=range(len(columns))) if columns else frame.copy()
+    flat.columns = pd.Index(names, dtype=frame.columns.dtype) if columns else flat.columns
+    flat.attrs = dict(frame.attrs)
+    return flat
 
 
 def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
@@ -307,4 +307,4 @@ def _plain(value: Any) -> Any:
 
 def _written(text: str) -> str:
     lines = text.replace("\r\n", "\n").replace("\r", "\n")  # as XML reads them anyway
-    return _UNWRITABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", lines)
+    return _UNWRITABLE.sub(lambda match: f"\\x{ord(match[0]):02x}", lines)

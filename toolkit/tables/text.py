@@ -58,14 +58,14 @@ def parse_rows(
     Integers of too many digits are `Unread`, and so are values that are nested too deep where rows are read
     `exactly`, which takes several times as long. ProtocolError where there is no array of objects.
     """
-    found = _rows_exactly(rows, what=what, under=under) if exactly else _rows(rows, what=what, under=under)
-    if not isinstance(found, list):
-        raise ProtocolError(f"decoding {what}", got=kind_of(found), expected="a JSON array")
-    for index, row in enumerate(found):
+    parsed = _rows_exactly(rows, what=what, under=under) if exactly else _rows(rows, what=what, under=under)
+    if not isinstance(parsed, list):
+        raise ProtocolError(f"decoding {what}", got=kind_of(parsed), expected="a JSON array")
+    for index, row in enumerate(parsed):
         if not isinstance(row, dict):
             got = f"{kind_of(row)} at {index}"
             raise ProtocolError(f"decoding {what}", got=got, expected="objects")
-    return found
+    return parsed
 
 
 def _rows(rows: bytes, *, what: str, under: str | None) -> Any:
@@ -73,12 +73,12 @@ def _rows(rows: bytes, *, what: str, under: str | None) -> Any:
     array = rows if under is None else bytes(listed(rows))
     try:
         try:
-            found = msgspec.json.decode(array)
+            decoded = msgspec.json.decode(array)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            found = json.loads(array.decode("utf-8", "surrogateescape"), parse_int=unread_integer)
+            decoded = json.loads(array.decode("utf-8", "surrogateescape"), parse_int=unread_integer)
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, list) else _rows_exactly(rows, what=what, under=under)
+        decoded = None
+    return decoded if isinstance(decoded, list) else _rows_exactly(rows, what=what, under=under)
 
 
 def _rows_exactly(rows: bytes, *, what: str, under: str | None) -> Any:
@@ -112,8 +112,8 @@ def no_json(raw: bytes, error: Exception, what: str) -> MalformedResponseError:
 
 def read_members(text: str) -> dict[str, Any]:
     """The members of a JSON object, each read by itself, so that only one that is too deep is `Unread`."""
-    found, _ = members(text)
-    return {name: read(value) for name, value in found.items()}
+    result, _ = members(text)
+    return {name: read(value) for name, value in result.items()}
 
 
 def lenient(raw: bytes, *, what: str) -> Any:
@@ -122,8 +122,8 @@ def lenient(raw: bytes, *, what: str) -> Any:
     What is too deep to be read, or has too many digits, is `Unread`; in an object, only the member that is.
     """
     try:
-        found = read(raw)
-        return read_members(found.text) if isinstance(found, Unread) and found.text[0] == "{" else found
+        value = read(raw)
+        return read_members(value.text) if isinstance(value, Unread) and value.text[0] == "{" else value
     except (ValueError, RecursionError) as error:
         raise no_json(raw, error, what) from None
 
@@ -138,28 +138,28 @@ def json_value(text: str) -> Any:
     """
     if not is_deep(text):
         return json.loads(text, parse_int=_integer)
-    found = read(text)
+    parsed = read(text)
     if not text.lstrip().startswith("{"):
-        return found.text
+        return parsed.text
     return {name: value if is_deep(value) else json_value(value) for name, value in members(text)[0].items()}
 
 
 def _integer(text: str) -> int | str:
-    found = unread_integer(text)
-    return found if isinstance(found, int) else text
+    value = unread_integer(text)
+    return value if isinstance(value, int) else text
 
 
 def required_id(row: Mapping[str, Any], name: str, *, what: str, index: int) -> str:
     """The id of a row; ProtocolError without one."""
-    found = row.get(name)
-    if not isinstance(found, str) or not found:
+    identity = row.get(name)
+    if not isinstance(identity, str) or not identity:
         raise ProtocolError(
             f"decoding {what}",
-            got=f"{name}={shown(found)} in row {index} of a page",
+            got=f"{name}={shown(identity)} in row {index} of a page",
             expected="text that is not empty",
             next_step="Nothing was kept of this page, and nothing of it is lost: call again.",
         )
-    return clean(found)
+    return clean(identity)
 
 
 def is_clean(text: str) -> bool:
@@ -274,15 +274,15 @@ def http_dates(column: pa.Array) -> pa.Array:
     """
     encoded = column.dictionary_encode()
     distinct = encoded.dictionary
-    found = pa.nulls(len(distinct), TIME)
+    times = pa.nulls(len(distinct), TIME)
     usual = pc.match_substring_regex(distinct, _USUAL_DATE)
     if usual.true_count:
-        found = pc.replace_with_mask(found, usual, _usual_dates(distinct.filter(usual)))
-    missing = found.is_null()
+        times = pc.replace_with_mask(times, usual, _usual_dates(distinct.filter(usual)))
+    missing = times.is_null()
     if missing.true_count:
         others = [unix_ms(http_date_ms(text)) for text in distinct.filter(missing).to_pylist()]
-        found = pc.replace_with_mask(found, missing, pa.array(others, TIME))
-    return found.take(encoded.indices)
+        times = pc.replace_with_mask(times, missing, pa.array(others, TIME))
+    return times.take(encoded.indices)
 
 
 def _usual_dates(dates: pa.Array) -> pa.Array:
@@ -291,10 +291,10 @@ def _usual_dates(dates: pa.Array) -> pa.Array:
     month = _MONTH_NUMBERS.take(pc.index_in(pc.utf8_slice_codeunits(dates, 8, 11), _MONTHS))
     year, time = pc.utf8_slice_codeunits(dates, 12, 16), pc.utf8_slice_codeunits(dates, 17, 25)
     iso = pc.binary_join_element_wise(year, month, day, time, "-")
-    found = pc.strptime(iso, format="%Y-%m-%d-%H:%M:%S", unit="ms", error_is_null=True)
+    times = pc.strptime(iso, format="%Y-%m-%d-%H:%M:%S", unit="ms", error_is_null=True)
     # 31 June was read as 1 July
-    there = pc.and_(pc.equal(pc.day(found), day.cast(pa.int64())), pc.greater_equal(found, _EPOCH))
-    return pc.if_else(there, found, None).cast(TIME)
+    there = pc.and_(pc.equal(pc.day(times), day.cast(pa.int64())), pc.greater_equal(times, _EPOCH))
+    return pc.if_else(there, times, None).cast(TIME)
 
 
 def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | None:

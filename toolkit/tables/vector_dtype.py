@@ -104,10 +104,10 @@ class VectorDtype(ExtensionDtype):
         """The type of this name; TypeError for the name of another type, as pandas expects."""
         if not isinstance(string, str):
             raise TypeError(f"'construct_from_string' expects a string, got {type(string)}")
-        found = _NAME.fullmatch(string)
-        if found is None:
+        match = _NAME.fullmatch(string)
+        if match is None:
             raise TypeError(f"Cannot construct a '{cls.__name__}' from '{string}'")
-        return cls(found[1], int(found[2]) if found[2] else None)
+        return cls(match[1], int(match[2]) if match[2] else None)
 
     @classmethod
     def construct_array_type(cls) -> builtins.type[VectorArray]:
@@ -201,13 +201,13 @@ class VectorArray(ExtensionArray):
             return type(self)(self._data.slice(position, 1))._objects()[0]
         if isinstance(item, slice):
             start, stop, step = item.indices(len(self))
-            found = (
+            result = (
                 type(self)(self._data.slice(start, max(0, stop - start)))
                 if step == 1
                 else self.take(np.arange(start, stop, step))
             )
-            found._readonly = self._readonly
-            return found
+            result._readonly = self._readonly
+            return result
         if not hasattr(item, "dtype"):
             raise IndexError(
                 "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or "
@@ -340,10 +340,10 @@ class VectorArray(ExtensionArray):
         if pa.types.is_float32(flat.type):
             flat = flat.cast(pa.string()).cast(pa.float64())  # the fewest digits that say the same float32
         numbers, starts = flat.to_pylist(), positions.tolist()
-        found = np.empty(len(self), dtype=object)
+        objects = np.empty(len(self), dtype=object)
         for row, missing in enumerate(self.isna().tolist()):
-            found[row] = self.dtype.na_value if missing else Vector(numbers[starts[row] : starts[row + 1]])
-        return found
+            objects[row] = self.dtype.na_value if missing else Vector(numbers[starts[row] : starts[row + 1]])
+        return objects
 
     def _coded(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """A code a row (-1 for missing ones) in the order of appearance, and the first row of each code."""

@@ -78,10 +78,10 @@ def decode_vectors(
     finite as float32) is null, and ``vector_problem`` says why; it also says where there is no vector, if
     those are wanted. ProtocolError where the bytes are no array of objects with ids.
     """
-    found = read_rows(rows, cut, what=_VECTORS)
-    vectors = [row.vector for row in found]
+    decoded = read_rows(rows, cut, what=_VECTORS)
+    vectors = [row.vector for row in decoded]
     # where the cut was wrong, rows have other vectors than what was cut out
-    are_cut = len(found) == len(cut) and all(map(is_, vectors, cut))
+    are_cut = len(decoded) == len(cut) and all(map(is_, vectors, cut))
     try:
         dense, problems = dense_column(vectors, dimension, tail if are_cut else None)
     except ValueError:
@@ -92,15 +92,15 @@ def decode_vectors(
             uncut(rows, cut), namespace=namespace, dimension=dimension, want_vectors=want_vectors
         )
     if want_vectors:
-        for index, row in enumerate(found):
+        for index, row in enumerate(decoded):
             if row.vector is None and not row.sparse:
                 problems[index] = "no vector"
     return pa.table(
         {
-            "namespace": pa.array([namespace] * len(found), pa.string()),
-            "id": pa.array([row.id for row in found], pa.string()),
+            "namespace": pa.array([namespace] * len(decoded), pa.string()),
+            "id": pa.array([row.id for row in decoded], pa.string()),
             "vector": dense,
-            **_sparse_and_rest(found, problems),
+            **_sparse_and_rest(decoded, problems),
             "vector_problem": pa.array(problems, pa.string()),
         },
         schema=schemas.vectors(dimension),
@@ -116,19 +116,19 @@ def decode_hits(
     objects, or a hit has no id or no score.
     """
     pages = [read_rows(response, what=_HITS) for response in responses]
-    found = [row for page in pages for row in page]
+    hits = [row for page in pages for row in page]
     try:
-        dimension = _first_dimension(found)
-        dense, problems = dense_column([row.vector for row in found], dimension)
+        dimension = _first_dimension(hits)
+        dense, problems = dense_column([row.vector for row in hits], dimension)
     except ValueError:
         raise _unreadable(_HITS) from None
     columns = {
         "query": pa.array([number for number, page in enumerate(pages) for _ in page], pa.int64()),
         "rank": pa.array([rank for page in pages for rank in range(1, len(page) + 1)], pa.int64()),
-        "id": pa.array([row.id for row in found], pa.string()),
-        "score": pa.array([_score(row.score, index) for index, row in enumerate(found)], pa.float64()),
+        "id": pa.array([row.id for row in hits], pa.string()),
+        "score": pa.array([_score(row.score, index) for index, row in enumerate(hits)], pa.float64()),
         "vector": dense,
-        **_sparse_and_rest(found, problems),
+        **_sparse_and_rest(hits, problems),
     }
     schema = schemas.hits(dimension, vectors=vectors, metadata=metadata, data=data)
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
@@ -208,11 +208,11 @@ def is_numbers(kind: pa.DataType) -> bool:
 def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> list[VectorRow]:
     """The rows of a JSON array of vectors, with those that were cut out; nulls are left out."""
     try:
-        found = [row for row in _ROWS.decode(raw) if row is not None]
-        metadata = [None if (text := bytes(row.metadata)) in _NULLS else text.decode() for row in found]
+        decoded = [row for row in _ROWS.decode(raw) if row is not None]
+        metadata = [None if (text := bytes(row.metadata)) in _NULLS else text.decode() for row in decoded]
     except _REFUSED:
         return list(_lenient_rows(uncut(raw, cut), what=what))
-    vectors: list[Any] = [None if (text := bytes(row.vector)) in _NULLS else text for row in found]
+    vectors: list[Any] = [None if (text := bytes(row.vector)) in _NULLS else text for row in decoded]
     if cut:
         replaced = [index for index, text in enumerate(vectors) if text == CUT]
         if len(replaced) != len(cut):
@@ -228,7 +228,7 @@ def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> lis
             data=row.data,
             score=row.score,
         )
-        for index, (row, vector, text) in enumerate(zip(found, vectors, metadata, strict=True))
+        for index, (row, vector, text) in enumerate(zip(decoded, vectors, metadata, strict=True))
     ]
 
 
@@ -242,16 +242,16 @@ def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
             f"decoding {what}", got="something else", expected="a JSON array of objects"
         ) from None
     for index, row in enumerate(rows):
-        found = {name: text for name, text in row.items() if text != "null"}
-        text, vector = found.get("metadata"), found.get("vector")
-        data = read(found["data"]) if "data" in found else None
+        present = {name: text for name, text in row.items() if text != "null"}
+        text, vector = present.get("metadata"), present.get("vector")
+        data = read(present["data"]) if "data" in present else None
         yield VectorRow(
             id=required_id({"id": read(row.get("id", "null"))}, "id", what=what, index=index),
             vector=None if vector is None else vector.encode("utf-8", "surrogateescape"),
-            sparse=read(found["sparseVector"]) if "sparseVector" in found else None,
+            sparse=read(present["sparseVector"]) if "sparseVector" in present else None,
             metadata=None if text is None else clean(text),
-            data=None if data is None else clean(data if isinstance(data, str) else found["data"]),
-            score=read(found["score"]) if "score" in found else None,
+            data=None if data is None else clean(data if isinstance(data, str) else present["data"]),
+            score=read(present["score"]) if "score" in present else None,
         )
 
 
@@ -275,23 +275,23 @@ def _unreadable(what: str) -> ProtocolError:
 def _first_dimension(rows: Sequence[VectorRow]) -> int | None:
     """Numbers in the first dense vector that is a list; None without one."""
     for row in rows:
-        found = None if row.vector is None else as_value(row.vector)
-        if isinstance(found, list):
-            return len(found) or None
+        vector = None if row.vector is None else as_value(row.vector)
+        if isinstance(vector, list):
+            return len(vector) or None
     return None
 
 
-def _sparse_and_rest(found: Sequence[VectorRow], problems: list[str | None]) -> dict[str, pa.Array]:
+def _sparse_and_rest(rows: Sequence[VectorRow], problems: list[str | None]) -> dict[str, pa.Array]:
     """Sparse vectors, metadata and data; a sparse vector that cannot be used is noted in `problems`."""
-    sparse = [None if row.sparse is None else _sparse(row.sparse) for row in found]
-    for index, (row, usable) in enumerate(zip(found, sparse, strict=True)):
+    sparse = [None if row.sparse is None else _sparse(row.sparse) for row in rows]
+    for index, (row, usable) in enumerate(zip(rows, sparse, strict=True)):
         if row.sparse is not None and usable is None:
             problems[index] = "; ".join(filter(None, (problems[index], "sparse vector not usable")))
     return {
         "sparse_indices": pa.array([pair and pair[0] for pair in sparse], pa.list_(pa.int64())),
         "sparse_values": pa.array([pair and pair[1] for pair in sparse], pa.list_(pa.float32())),
-        "metadata": pa.array([row.metadata for row in found], pa.string()),
-        "data": pa.array([row.data for row in found], pa.string()),
+        "metadata": pa.array([row.metadata for row in rows], pa.string()),
+        "data": pa.array([row.data for row in rows], pa.string()),
     }
 
 
