@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pandas as pd
 import pytest
 
 from toolkit.analysis import (
@@ -131,3 +132,12 @@ def test_labels_and_headers_are_counted_as_they_are():
     found = count_by(frame({"labels": '["a","b"]'}, {"labels": '["a","b"]'}, {}), "labels")
     assert found["labels"].tolist()[0] == '["a","b"]'
     assert found["count"].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("columns", ["team", ["team", "method"]])
+def test_a_column_of_categories_is_counted_like_its_values(columns):
+    """Alone and beside others: what astype("category") changes is the storage, not the counts."""
+    frame = pd.DataFrame({"team": ["u", "v", "u", None], "method": ["GET", "PUT", "GET", "GET"]})
+    expected = count_by(frame, columns)
+    categories = count_by(frame.astype({"team": "category"}), columns)
+    pd.testing.assert_frame_equal(categories, expected)

@@ -121,6 +121,8 @@ def _typed(doing: str, name: str, table: pa.Table) -> pa.Table:
                     next_step="Use a frame made by a loader, or convert the column.",
                 )
             table = table.set_column(position, column, values)
+        elif pa.types.is_dictionary(table[column].type):  # which Arrow does not sort
+            table = table.set_column(position, column, table[column].cast(table[column].type.value_type))
     return table
 
 
