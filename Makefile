@@ -14,7 +14,7 @@ OUT ?= out
 # Tests that share a page stay together, in their order.
 PARALLEL := -n 2 --dist loadgroup
 
-.PHONY: help demo test test-quick test-newer test-lowest lint format lab serve bench soak fuzz accuracy wheels pictures browser install clean
+.PHONY: help demo test test-quick test-newer test-lowest lint format lab serve bench soak fuzz accuracy wheels docs pictures browser install clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -88,6 +88,12 @@ accuracy: install ## measure how often the analysis is right, on seeded data (SE
 
 wheels: install ## ask whether every core dependency has a wheel for the newest Pythons
 	@$(BIN)/python tests/packaging/wheels.py
+
+docs: install ## build the documentation into out/docs, with the notebooks as `make demo` executed them
+	@[ -d $(OUT)/notebooks ] || $(MAKE) demo
+	@rm -rf docs/notebooks && mkdir docs/notebooks && cp $(OUT)/notebooks/*.ipynb docs/notebooks/
+	@$(BIN)/sphinx-build -W --keep-going -q docs $(OUT)/docs
+	@echo "built: $(OUT)/docs/index.html"
 
 pictures: install browser ## take the pictures that the docs show
 	@$(BIN)/python docs/pictures/take.py

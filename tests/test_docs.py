@@ -1,0 +1,56 @@
+"""The documentation: its code runs, and its reference names everything that is public."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import toolkit as tk
+import toolkit.analysis
+from toolkit_demo.local_service import LocalService
+from toolkit_demo.run import environment_for
+
+DOCS = Path(__file__).parent.parent / "docs"
+GUIDE = sorted(DOCS.glob("guide/*.md"))
+
+
+def test_the_reference_names_every_public_name_once():
+    """A name that was added without its place in the reference, or that is gone, is noticed here."""
+    named = Counter(re.findall(r"^   (\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE))
+    public = {*tk.__all__, *toolkit.analysis.__all__} - {"__version__", "errors"}
+    assert named == dict.fromkeys(public, 1)
+
+
+@pytest.fixture(scope="module")
+def environment():
+    """The variables of an embedded service with the sample history."""
+    with LocalService(sample=True) as local:
+        service = tk.connect(
+            queue_url=local.url,
+            queue_token=local.token,
+            vector_url=next(iter(local.vector_urls.values())),
+            vector_token=local.token,
+        )
+        yield {**environment_for(service), "MPLBACKEND": "agg"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
+def test_the_code_of_a_page_of_the_guide_runs(page, environment, tmp_path):
+    """Block after block, as its reader would, on a service with the sample history."""
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    code = "\n".join(blocks).replace('tk.connect("local")', "tk.connect()")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
