@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +19,8 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import httpx
@@ -36,15 +36,16 @@ HALF = ("half-a", "half-b")
 POISON = ("poison-a", "poison-b")
 OUTSIDE = "outside"
 PARALLELISM = 20
-_CLIENT = """
-import sys
-import toolkit as tk
-url, token, path, ledger = sys.argv[1:]
-plan = tk.RedrivePlan.read(path)
-print("began", flush=True)
-tk.run_redrive(tk.connect(queue_url=url, queue_token=token), plan, ledger=ledger, confirm=plan.confirmation,
-    progress=False)
-"""
+_CLIENTS = get_context("forkserver")  # of a process that has imported everything: kills hit the run
+
+
+def run_plan(url: str, token: str, path: Path, ledger: Path) -> None:
+    """Run a plan: what a client does until it is killed."""
+    plan, service = tk.RedrivePlan.read(path), tk.connect(queue_url=url, queue_token=token)
+    try:
+        tk.run_redrive(service, plan, ledger=ledger, confirm=plan.confirmation, progress=False)
+    except tk.errors.ToolkitError:  # the service was away for too long
+        raise SystemExit(1) from None
 
 
 def main() -> int:
@@ -55,6 +56,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60)
     given = parser.parse_args()
+    _CLIENTS.set_forkserver_preload(["__main__"])
     with tempfile.TemporaryDirectory() as folder, LocalService(Path(folder) / "queue") as queue:
         return Soak(queue, Path(folder), given).run()
 
@@ -91,13 +93,13 @@ class Soak:
             self._set(mended=MENDED, half=HALF, counting=True)
             self._reopen()
             self._kill_at_random()
-            try:
-                with self._client() as client:
-                    if client.wait(max(60, self.until - time.monotonic())) != 0:
-                        say("the last client ended with an error")
-            except subprocess.TimeoutExpired:
-                say(f"out of time after {self.kills.total()} kills; {self._status.verdict}")
-                return 1
+            with self._client() as client:
+                client.join(max(60, self.until - time.monotonic()))
+                if client.exitcode is None:
+                    say(f"out of time after {self.kills.total()} kills; {self._status.verdict}")
+                    return 1
+                if client.exitcode:
+                    say("the last client ended with an error")
             return self._compare(plan, set(failures[outside]["dlq_id"]))
         finally:
             if self.shop is not None:
@@ -106,7 +108,8 @@ class Soak:
 
     def _fail(self, wanted: dict[str, int]) -> pd.DataFrame:
         """Failures of each workflow, so many."""
-        headers = {"Authorization": f"Bearer {self.queue.token}", "Service-Retries": "0"}
+        headers = {"Authorization": f"Bearer {self.queue.token}", "Service-Retries": "9"}
+        headers["Service-Retry-Delay"] = "1000"  # milliseconds
         orders = [(name, number) for name, count in wanted.items() for number in range(count)]
         with httpx.Client(headers=headers, timeout=60) as http, ThreadPoolExecutor(8) as pool:
 
@@ -130,15 +133,15 @@ class Soak:
         """Kill client, service and application, one at a time, until there were enough kills."""
         while self.kills.total() < self.given.kills and time.monotonic() < self.until:
             with self._client() as client:
-                while client.poll() is None and self.kills.total() < self.given.kills:
-                    time.sleep(self.random.uniform(0.1, 2.5))
+                while client.is_alive() and self.kills.total() < self.given.kills:
+                    time.sleep(self.random.uniform(0.1, 1.2))
                     victim = self.random.choice(("client", "client", "client", "service", "application"))
-                    if client.poll() is not None:
+                    if not client.is_alive():
                         break
                     self.kills[victim] += 1
                     if victim == "client":
-                        os.kill(client.pid, signal.SIGKILL)
-                        client.wait()
+                        client.kill()
+                        client.join()
                     elif victim == "service":
                         self.queue.kill()
                         self.queue.start()
@@ -162,16 +165,15 @@ class Soak:
             return False
 
     @contextmanager
-    def _client(self) -> Iterator[subprocess.Popen[bytes]]:
-        paths = (str(self.folder / "plan.json"), str(self.folder / "ledger.sqlite"))
-        words = [sys.executable, "-c", _CLIENT, self.queue.url, self.queue.token, *paths]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-            try:
-                assert process.stdout is not None
-                process.stdout.readline()  # it has begun: kills hit what it does, not its imports
-                yield process
-            finally:
-                process.kill()
+    def _client(self) -> Iterator[ForkServerProcess]:
+        paths = (self.folder / "plan.json", self.folder / "ledger.sqlite")
+        process = _CLIENTS.Process(target=run_plan, args=(self.queue.url, self.queue.token, *paths))
+        process.start()
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.join()
 
     def _compare(self, plan: tk.RedrivePlan, outside: set[str]) -> int:
         """Ledger and service, entry by entry."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 
+NOT_RETRIED = 489  # with a header: the run fails at once, while deliveries that a kill interrupts are retried
 _LOCK = threading.Lock()
 _NOW = [0, 0]
 
@@ -46,6 +47,8 @@ def main() -> None:
         def _respond(self, status: int, content: bytes) -> None:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
+            if status == NOT_RETRIED:
+                self.send_header("Service-NonRetryable-Error", "true")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -64,7 +67,7 @@ def main() -> None:
 
 def _response(queue: httpx.Client, state: dict, name: str, body: bytes, headers) -> tuple[int, bytes]:  # type: ignore[no-untyped-def, type-arg]
     if name.startswith("poison"):
-        return 422, json.dumps({"error": f"ValidationError: {name} must be a number"}).encode()
+        return NOT_RETRIED, json.dumps({"error": f"ValidationError: {name} must be a number"}).encode()
     order = json.loads(body)
     if isinstance(order, list):  # the run's history: its first item is the payload
         order = json.loads(base64.b64decode(order[0]["body"]))
@@ -78,7 +81,7 @@ def _response(queue: httpx.Client, state: dict, name: str, body: bytes, headers)
         )
         # 404: a delivery that comes twice finds the run ended
         return (200, b"{}") if ended.status_code in (200, 404) else (503, b'{"error": "queue"}')
-    return 500, json.dumps({"error": f"{name} has no stock", "code": name.upper()}).encode()
+    return NOT_RETRIED, json.dumps({"error": f"{name} has no stock", "code": name.upper()}).encode()
 
 
 if __name__ == "__main__":
