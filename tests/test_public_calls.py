@@ -163,7 +163,14 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         }
     ],
     "FailureBrowser": lambda w: [
-        {"failures": w.failures, "value": None, "key": None, "redactor": None, "rules": None}
+        {
+            "failures": w.failures,
+            "value": None,
+            "key": None,
+            "redactor": None,
+            "rules": None,
+            "service": w.service,
+        }
     ],
     "FailureFilter": lambda _: [FILTER],
     "FailureFilterWidget": lambda w: [
@@ -192,6 +199,15 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "MetadataFilterWidget": lambda w: [
         {"source": w.service, "value": "n > 1", "namespace": "", "frame": w.vectors, "key": None},
         {"source": w.vectors, "value": "", "namespace": "", "frame": None, "key": None},
+    ],
+    "RedrivePanel": lambda w: [
+        {
+            "service": w.service,
+            "failures": w.failures,
+            "value": w.plan,
+            "ledger": "redrive.sqlite",
+            "redactor": None,
+        }
     ],
     "SimilarityQueryWidget": lambda w: [
         {"service": w.service, "value": None, "frame": w.vectors, "key": None}

@@ -45,6 +45,7 @@ NAMES = [
     "Published",
     "RecallAudit",
     "Receipt",
+    "RedrivePanel",
     "RedrivePlan",
     "RedriveResult",
     "ReplayGuard",

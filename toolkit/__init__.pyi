@@ -125,5 +125,6 @@ from toolkit.widgets import FailureBrowser as FailureBrowser
 from toolkit.widgets import FailureFilterWidget as FailureFilterWidget
 from toolkit.widgets import FailureView as FailureView
 from toolkit.widgets import MetadataFilterWidget as MetadataFilterWidget
+from toolkit.widgets import RedrivePanel as RedrivePanel
 from toolkit.widgets import SimilarityQueryWidget as SimilarityQueryWidget
 from toolkit.widgets import VectorMap as VectorMap

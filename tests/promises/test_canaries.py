@@ -206,6 +206,11 @@ def _redrive(given: Planted, frame: pd.DataFrame) -> str:
 
 
 @sink("failures")
+def _redrive_panel(given: Planted, frame: pd.DataFrame) -> str:
+    return _state(tk.RedrivePanel(given.service, frame, ledger=given.folder / "panel.sqlite"))
+
+
+@sink("failures")
 def _report(given: Planted, frame: pd.DataFrame) -> str:
     report = tk.failure_report(frame)
     saved = [report.save(given.folder / f"report.{kind}").read_text() for kind in ("html", "md", "json")]

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -111,6 +112,13 @@ def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
 @pytest.fixture
 def shop(queue: LocalService) -> Iterator[Shop]:
     """A shop that is open, with names of its own in its URL."""
+    with open_shop(queue) as opened:
+        yield opened
+
+
+@contextmanager
+def open_shop(queue: LocalService) -> Iterator[Shop]:
+    """A shop whose workflows the queue runs."""
     opened = Shop(queue)
 
     class Handler(BaseHTTPRequestHandler):

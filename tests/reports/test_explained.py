@@ -104,7 +104,7 @@ def test_an_action_counts_and_names_the_failures_of_its_explanation(sample, repo
     stated = zip(records(report, "why"), actions[::2], actions[1::2], strict=False)
     failures = sample.set_index("dlq_id")
     for row, text, code in stated:
-        ids = re.findall(r"'(\S+)',", code["code"])
+        ids = re.findall(r"^    '(\S+)',", code["code"], re.MULTILINE)
         more = re.search(r"([\d,]+) more are alike", text["text"])
         assert len(ids) + int(more[1].replace(",", "") if more else 0) == row["failures"]
         when = failures.loc[ids, "failed_at"].fillna(failures.loc[ids, "created_at"])
@@ -195,28 +195,29 @@ def test_code_with_earlier_failures_runs_too(sample):
     assert "compare_failures(previous, failures" in dict(codes(report))["changed"]
 
 
-def test_suggested_actions_run_again_exactly_the_failures_they_name():
-    """The code of an action, run as it is printed, takes its ids out of the queue, and no others."""
+def test_suggested_actions_plan_exactly_the_failures_they_name():
+    """The code of each action, run as it is printed, shows a plan of its ids, and changes nothing yet."""
     with tk.connect("local") as service:
-        _run_an_action(service)
+        _run_actions(service)
 
 
-def _run_an_action(service: tk.Service) -> None:
+def _run_actions(service: tk.Service) -> None:
     before = tk.load_failures(service, progress=False)
     report = failure_report(before, redactor=service.redactor, retention="30d")
     actions = next(one for one in report.sections if one.name == "actions")
-    code = next(part.code for part in actions.parts if isinstance(part, ReportCode))
-    ids = re.findall(r"'(\S+)',", code)
-    assert len(ids) == 50
-    assert set(ids) < set(before["dlq_id"])
 
     class Connected:
         def __getattr__(self, name: str) -> Any:
             return (lambda: service) if name == "connect" else getattr(tk, name)
 
-    exec(code, {"tk": Connected()})  # noqa: S102 - users are meant to run it
+    for code in [part.code for part in actions.parts if isinstance(part, ReportCode)]:
+        ids = re.findall(r"^    '(\S+)',", code, re.MULTILINE)
+        space: dict[str, Any] = {"tk": Connected(), "failures": before}
+        exec(code, space)  # noqa: S102 - users are meant to run it
+        assert 0 < len(ids) <= 50
+        assert sorted(space["plan"].frame["dlq_id"]) == sorted(ids)
     after = tk.load_failures(service, progress=False)
-    assert set(ids) == set(before["dlq_id"]) - set(after["dlq_id"])
+    assert set(after["dlq_id"]) == set(before["dlq_id"])
 
 
 def test_one_burst_does_not_flatten_the_figure():

@@ -15,7 +15,7 @@ import pandas as pd
 
 from toolkit.analysis.results import frame_table
 from toolkit.analysis.wording import counted
-from toolkit.arguments import instance
+from toolkit.arguments import file_path, instance
 from toolkit.errors import InputError
 
 ACTIONS: Final = ("resume", "restart", "failure function", "delete")
@@ -174,8 +174,13 @@ class RedrivePlan:
         different = table["before"].fillna("") != table["after"].fillna("")
         return pd.DataFrame(table[different]).reset_index(drop=True).astype("str")
 
-    def to_code(self) -> str:
+    def to_code(self, ledger: str | os.PathLike[str] = "redrive.sqlite") -> str:
         """Python that makes this plan again and runs it.
+
+        Parameters
+        ----------
+        ledger : str or path
+            The file that the run writes.
 
         Returns
         -------
@@ -183,7 +188,8 @@ class RedrivePlan:
             With the exact ids where they are few; else with the name of a file for `save`.
         """
         ids = self.frame["dlq_id"].tolist()
-        run = f'tk.run_redrive(service, plan, ledger="redrive.sqlite", confirm={self.confirmation!r})'
+        file = str(file_path("ledger", ledger))
+        run = f"tk.run_redrive(service, plan, ledger={file!r}, confirm={self.confirmation!r})"
         if len(ids) > _IDS_SHOWN:
             return f'plan = tk.RedrivePlan.read("plan.json")  # once plan.save("plan.json") wrote it\n{run}'
         limits = msgspec.structs.asdict(self.limits) | {"deadline": f"{self.limits.deadline:g}s"}

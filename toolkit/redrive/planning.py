@@ -28,7 +28,7 @@ Action = Literal["resume", "restart", "failure function", "delete", "leave"]
 RETURNED: Final = "returned"
 MASKED: Final = "masked body"
 TRUNCATED: Final = "truncated body"
-_LEFT_OUT: Final = ("poison input", "contract drift", RETURNED, MASKED, TRUNCATED)
+LEFT_OUT: Final = ("poison input", "contract drift", RETURNED, MASKED, TRUNCATED)
 """What is left unless it is included: classes, and what is known of an entry."""
 
 _REDACTED: Final = "REDACTED:"
@@ -115,7 +115,7 @@ def plan_redrive(
         for name, value in (("idempotent", idempotent), ("changed", changed), ("include", include))
     )
     for item in included:
-        choice("include", item, _LEFT_OUT)
+        choice("include", item, LEFT_OUT)
     if positive("stop_above", stop_above) > 1:
         raise wrong("stop_above", stop_above, "a share above 0, at most 1")
     limits = Limits(
@@ -153,6 +153,7 @@ def plan_redrive(
         "idempotent": sorted(repeatable),
         "changed": sorted(unsafe),
         "include": sorted(included),
+        "history": None if history is None else os.fspath(history),
     }
     made = ordered[list(COLUMNS)].reset_index(drop=True).astype(COLUMNS)
     return RedrivePlan(made, _source(frame), limits, options, grouped.learned)
@@ -193,7 +194,7 @@ class _Choices:
         again = action in (None, "resume", "restart")
         body = row.get("body") if again else None
         has_function = pd.notna(row.get("failure_callback", ""))
-        kept = {*_LEFT_OUT} - self.included
+        kept = {*LEFT_OUT} - self.included
         known = {row["dlq_id"], row["workflow_run_id"]}
         reasons = {
             "it is a plain message, not a run": pd.isna(row["workflow_run_id"]),

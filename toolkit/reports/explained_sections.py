@@ -311,7 +311,7 @@ class Explained:
             parts.append(ReportCode(code=_action(story)))
         if parts:
             yield Section(name="actions", title="Suggested actions", parts=tuple(parts), sentence=(
-                "Look before you act: each of these changes what is in the queue when it is run."
+                "Each of these plans a redrive and shows it: nothing is sent before it is confirmed."
             ))  # fmt: skip
 
     def postmortem(self) -> Iterator[Section]:
@@ -422,9 +422,17 @@ def _times(story: Story) -> str:
 
 
 def _action(story: Story) -> str:
-    again = "restart" if story.found_class in _RESTARTED else "resume"
+    """Code that plans a redrive of the failures of an explanation, and shows the plan; nothing is sent."""
     ids = "".join(f"\n    {one!r}," for one in story.ids)
-    return f"service = tk.connect()\nids = [{ids}\n]\ntk.{again}_failures(service, ids, confirm=True)"
+    options = f", changed={story.workflows!r}" if story.found_class in _RESTARTED else ""
+    options += f", include={[story.found_class]!r}" if story.found_class == "contract drift" else ""
+    stated = "  # idempotent=[…]: whose steps may run twice" if "changed" in options else ""
+    return (
+        f"service = tk.connect()\nids = [{ids}\n]\n"
+        'chosen = failures[failures["dlq_id"].isin(ids)]\n'
+        f"plan = tk.plan_redrive(chosen{options}){stated}\n"
+        "tk.RedrivePanel(service, chosen, value=plan)"
+    )
 
 
 def _when(value: pd.Timestamp) -> datetime:

@@ -9,7 +9,7 @@ from typing import Final
 
 import pandas as pd
 
-from toolkit.arguments import wrong
+from toolkit.arguments import file_path, wrong
 from toolkit.plots.redrive_outcomes import draw_outcomes
 from toolkit.redaction import Redactor
 from toolkit.redrive.results import STATES, RedriveResult, redrive_status
@@ -28,7 +28,7 @@ def redrive_of(redrive: RedriveResult | str | os.PathLike[str] | None) -> Redriv
     if redrive is None or isinstance(redrive, RedriveResult):
         return redrive
     if isinstance(redrive, str | os.PathLike):
-        return redrive_status(redrive)
+        return redrive_status(file_path("redrive", redrive))
     raise wrong("redrive", redrive, "what run_redrive returns, or the path of its ledger")
 
 

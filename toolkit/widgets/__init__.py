@@ -8,6 +8,7 @@ from toolkit.widgets.failure_browser import FailureBrowser
 from toolkit.widgets.failure_filter import FailureFilterWidget
 from toolkit.widgets.failure_rows import FailureView
 from toolkit.widgets.metadata_filter import MetadataFilterWidget
+from toolkit.widgets.redrive_panel import RedrivePanel
 from toolkit.widgets.similarity_query import SimilarityQueryWidget
 from toolkit.widgets.vector_map import VectorMap
 
@@ -16,6 +17,7 @@ __all__ = [
     "FailureFilterWidget",
     "FailureView",
     "MetadataFilterWidget",
+    "RedrivePanel",
     "SimilarityQueryWidget",
     "VectorMap",
 ]

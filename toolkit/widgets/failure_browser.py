@@ -8,11 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import anywidget
 import ipywidgets as widgets
 import numpy as np
 import pandas as pd
-import traitlets
 
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups
@@ -20,6 +18,9 @@ from toolkit.analysis.wording import counted
 from toolkit.arguments import instance
 from toolkit.errors import InputError, ToolkitError
 from toolkit.redaction import Redactor, escape_html
+from toolkit.redrive.plan import RedrivePlan
+from toolkit.redrive.planning import plan_redrive
+from toolkit.settings.service import Service
 from toolkit.tables.frames import checked_frame
 from toolkit.times import milliseconds
 from toolkit.widgets.background import Job, on_loop
@@ -29,34 +30,19 @@ from toolkit.widgets.controls import (
     Choosing,
     TextField,
     is_count,
-    module,
     note,
-    synced,
 )
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import Brush, GroupList
-from toolkit.widgets.failure_rows import COLUMNS, SORTABLE, FailureRows, FailureView, Indices
+from toolkit.widgets.failure_rows import COLUMNS, SORTABLE, FailureRows, FailureTable, FailureView, Indices
 from toolkit.widgets.panel import Panel
+from toolkit.widgets.redrive_panel import RedrivePanel
 
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows a message
 _CODE: Final = 10_000  # characters of code shown; the copy is complete
 _DELAY: Final = 1.0  # seconds until groups are read, so that the first rows are shown at once
 _ORDERS: Final = 16  # kept, for clicks on an earlier order that arrive late
-
-
-class FailureTable(anywidget.AnyWidget):
-    """The table in the page, which requests the rows that are scrolled to (``js/grid.js``)."""
-
-    _esm = module("grid")
-    columns = synced(traitlets.List(traitlets.Dict()))
-    total = synced(traitlets.Int())
-    shown = synced(traitlets.Int())
-    order = synced(traitlets.Int())
-    version = synced(traitlets.Int())
-    page = synced(traitlets.Dict())
-    sort_by = synced(traitlets.Unicode())
-    ascending = synced(traitlets.Bool())
 
 
 class FailureBrowser(Panel):
@@ -74,6 +60,8 @@ class FailureBrowser(Panel):
         ``service.redactor`` masks that service's tokens too.
     rules : str, Path or GroupRules, optional
         As of `group_failures`. To a file, which need not exist yet, merging and splitting add lines.
+    service : Service, optional
+        Where "Plan a redrive" can run its plan; without it, the plan is shown with its code.
 
     Attributes
     ----------
@@ -119,10 +107,14 @@ class FailureBrowser(Panel):
         key: str | None = None,
         redactor: Redactor | None = None,
         rules: str | Path | GroupRules | None = None,
+        service: Service | None = None,
     ) -> None:
+        if service is not None:
+            instance("service", service, Service, "a Service")
+            redactor = service.redactor if redactor is None else redactor
         redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
         self._rows = FailureRows(checked_frame("failures", failures, distinct=True), redactor, rules)
-        self._grouping = self._rows.grouping
+        self._grouping, self._service = self._rows.grouping, service
         self._order: Indices = np.arange(0, dtype=np.int64)
         self._orders: dict[int, Indices] = {}
         self._arranged: tuple[object, ...] | None = None
@@ -139,6 +131,7 @@ class FailureBrowser(Panel):
                 "Clear selection": self.clear_selection,
                 "Copy ids": lambda: self._copy("ids"),
                 "Copy code": lambda: self._copy("code"),
+                "Plan a redrive": self.plan_redrive,
             },
             self._receive_fields,
             main=False,
@@ -149,8 +142,11 @@ class FailureBrowser(Panel):
         )
         self.table.on_msg(lambda _, content, __: self._receive(content))
         both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class("tk-browser")
+        self._redrive = widgets.VBox()
         trend, *groups = self._group_controls()
-        self._compose(trend, self.search, self._counted, both, self.actions, self._code, *groups)
+        self._compose(
+            trend, self.search, self._counted, both, self.actions, self._code, self._redrive, *groups
+        )
 
     def _group_controls(self) -> list[widgets.Widget]:
         """The trend, and the list of groups with its buttons; filled when the failures were read."""
@@ -301,6 +297,21 @@ class FailureBrowser(Panel):
         """Select nothing."""
         with MESSAGE_LOCK:
             self._change(selected=())
+
+    def plan_redrive(self) -> None:
+        """Plan a redrive of the selected failures, or else of the groups that are ticked, and show it."""
+        value: FailureView = self.value
+        if not (value.selected or value.groups):
+            self.say("Select failures, or tick a group, to plan a redrive of.", "problem")
+            return
+        chosen = self.frame() if value.selected else self.found()
+
+        def show(plan: RedrivePlan) -> None:
+            panel = RedrivePanel(self._service, chosen, value=plan, redactor=self._redactor)
+            self._redrive.children = [panel]
+            self.say(plan.verdict)
+
+        self._start(lambda _, __: plan_redrive(chosen), show)
 
     def selection_code(self) -> str:
         """Python that makes the selected rows again of the same frame, named ``failures``: with exact ids.

@@ -12,10 +12,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+import anywidget
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import traitlets
 from numpy.typing import NDArray
 
 from toolkit.analysis.counts import SHORT_STATES
@@ -29,7 +31,7 @@ from toolkit.tables.failure_matching import count_values, error_lines
 from toolkit.tables.frames import UNFIT
 from toolkit.tables.schemas import FAILURE_COLUMNS, Kind
 from toolkit.times import parse_time
-from toolkit.widgets.controls import shared_start
+from toolkit.widgets.controls import module, shared_start, synced
 from toolkit.widgets.failure_grouping import FailureGrouping
 
 COLUMNS: Final = {
@@ -364,3 +366,17 @@ def _texts(column: pd.Series) -> pa.Array:
         values = column.map(lambda value: visible(str(value)), na_action="ignore")
         texts = pa.array(values, pa.large_string(), from_pandas=True)
     return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+
+
+class FailureTable(anywidget.AnyWidget):
+    """The table in the page, which requests the rows that are scrolled to (``js/grid.js``)."""
+
+    _esm = module("grid")
+    columns = synced(traitlets.List(traitlets.Dict()))
+    total = synced(traitlets.Int())
+    shown = synced(traitlets.Int())
+    order = synced(traitlets.Int())
+    version = synced(traitlets.Int())
+    page = synced(traitlets.Dict())
+    sort_by = synced(traitlets.Unicode())
+    ascending = synced(traitlets.Bool())

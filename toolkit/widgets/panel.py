@@ -328,10 +328,11 @@ def static_table(frame: pd.DataFrame, redactor: Redactor) -> str:
     plain = [name for name in _PLAIN if name in frame.columns]
     chosen = frame[plain] if plain else frame.iloc[:, :_COLUMNS]
     rows = chosen.head(_ROWS).itertuples(index=False, name=None)
-    return table_markup(chosen.columns, ([_cell(value, redactor) for value in row] for row in rows))
+    return table_markup(chosen.columns, ([static_cell(value, redactor) for value in row] for row in rows))
 
 
-def _cell(value: Any, redactor: Redactor) -> str:
+def static_cell(value: Any, redactor: Redactor) -> str:
+    """A value as a table shows it: masked, and short."""
     if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
         return ""
     if isinstance(value, pd.Timestamp):

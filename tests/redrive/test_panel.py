@@ -1,0 +1,134 @@
+"""The panel of a redrive: planned, looked at, confirmed, run, stopped and continued."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from tests.redrive.conftest import Shop
+from tests.widgets.page import choose, tick, write
+from toolkit.errors import InputError
+from toolkit.redrive.running import new_run_id
+from toolkit.widgets.redrive_panel import RedrivePanel
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline, "waited for a minute"
+        time.sleep(0.05)
+
+
+def states(panel: RedrivePanel) -> dict[str, int]:
+    """How many entries have each state, by the result that is shown."""
+    return {} if panel.result is None else panel.result.frame["state"].value_counts().to_dict()
+
+
+def press(panel: RedrivePanel, name: str) -> None:
+    """Press a button, as the page says so."""
+    panel.actions.receive({"press": name, "fields": []})
+
+
+def test_only_what_is_confirmed_is_run(shop: Shop, ledger: Path) -> None:
+    """A wrong confirmation sends nothing; the one that is shown runs the plan, and what it did is shown."""
+    failed = pd.concat([shop.fail(name, 3) for name in ("panel-a", "panel-b")])
+    shop.mended.add("panel-a")
+    panel = tk.RedrivePanel(shop.service, failed, ledger=ledger)
+    before = shop.delivered.total()
+    for wrong in ("", "6-00000000", "everything"):
+        write(panel.confirm, wrong)
+        press(panel, "Run")
+        until(lambda: "confirm" in panel.message and panel._job is None)
+    assert shop.delivered.total() == before
+    assert panel.value.confirmation in panel.confirm.remark
+    write(panel.confirm, panel.value.confirmation)
+    press(panel, "Run")
+    until(lambda: panel.result is not None and panel.message == panel.result.verdict)
+    assert states(panel) == {"succeeded": 3, "failed again": 1, "stopped": 2}
+    assert "failed again" in panel._outcome.value
+    assert len(panel.frame()) == 6
+
+
+def test_stop_sends_nothing_more_and_says_what_is_open(shop: Shop, ledger: Path) -> None:
+    """What was sent is counted, what was not sent too; Run continues, and nothing is done twice."""
+    failed = shop.fail("panel-stop", 8)
+    shop.mended.add("panel-stop")
+    shop.slow["panel-stop"] = 1.5
+    panel = tk.RedrivePanel(shop.service, failed, ledger=ledger)
+    write(panel.confirm, panel.value.confirmation)
+    press(panel, "Run")
+    until(lambda: ledger.exists() and len(tk.redrive_history(ledger)))
+    with pytest.raises(InputError, match="running"):
+        panel.value = tk.plan_redrive(failed.iloc[:1])
+    press(panel, "Stop")
+    until(lambda: "Run continues" in panel.message)
+    assert "7 not sent" in panel.message
+    assert states(panel)["waiting"] == 7
+    write(panel.confirm, panel.value.confirmation)
+    press(panel, "Run")
+    until(lambda: panel._job is None and states(panel) == {"succeeded": 8})
+    plan = panel.value
+    assert {shop.delivered[new_run_id(plan.hash, dlq_id)] for dlq_id in plan.frame["dlq_id"]} == {1}
+    again = tk.RedrivePanel(shop.service, failed, value=plan, ledger=ledger)
+    assert states(again) == {"succeeded": 8}
+
+
+def test_what_is_chosen_is_planned_when_preview_is_pressed(shop: Shop, ledger: Path) -> None:
+    """Restarting needs a statement for each workflow; another plan takes another confirmation."""
+    failed = shop.fail("panel-preview", 2)
+    panel = tk.RedrivePanel(shop.service, failed, ledger=ledger)
+    first = panel.value
+    write(panel.confirm, first.confirmation)
+    choose(panel.action, "restart")
+    assert "Preview" in panel.message
+    press(panel, "Preview")
+    until(lambda: panel.value is not first and panel.confirm.value == "")
+    assert set(panel.value.frame["action"]) == {"leave"}
+    second = panel.value
+    tick(panel.idempotent, f"{shop.url}/panel-preview")
+    press(panel, "Preview")
+    until(lambda: panel.value is not second and "idempotent=" in panel._code.value)
+    assert set(panel.value.frame["action"]) == {"restart"}
+    assert panel.value.confirmation in panel._preview.value
+    made: dict[str, object] = {"tk": tk, "failures": failed}
+    exec(panel.to_code().partition("\ntk.run_redrive(")[0], made)  # noqa: S102 - code of this package
+    assert made["plan"].hash == panel.value.hash  # type: ignore[attr-defined]
+    assert str(ledger) in panel.to_code()
+
+
+def test_without_a_service_it_is_only_planned(shop: Shop, ledger: Path) -> None:
+    """There is nothing to run, and the code says how to."""
+    failed = shop.fail("panel-alone", 1)
+    panel = tk.RedrivePanel(None, failed, ledger=ledger)
+    assert panel.actions.names == ["Preview"]
+    assert "tk.run_redrive(" in panel.to_code()
+    with pytest.raises(InputError, match="without a service"):
+        panel.run()
+    with pytest.raises(InputError, match="service"):
+        tk.RedrivePanel("queue", failed)  # type: ignore[arg-type]
+
+
+def test_one_press_in_the_browser_plans_the_selection_or_the_group(shop: Shop) -> None:
+    """The selected failures, or else those of the ticked groups; without either it says what to do."""
+    failed = pd.concat([shop.fail(name, 2) for name in ("browsed-a", "browsed-b")])
+    browser = tk.FailureBrowser(failed, service=shop.service)
+    browser.actions.receive({"press": "Plan a redrive", "fields": []})
+    assert "tick a group" in browser.message
+    browser.value = tk.FailureView(selected=failed["dlq_id"].tolist()[:3])
+    browser.actions.receive({"press": "Plan a redrive", "fields": []})
+    until(lambda: browser._redrive.children and browser._job is None)
+    (panel,) = browser._redrive.children
+    assert set(panel.value.frame["dlq_id"]) == set(failed["dlq_id"].tolist()[:3])
+    assert panel.actions.names == ["Preview", "Run", "Stop"]
+    group = browser.groups().frame["group"].iloc[0]
+    browser.value = tk.FailureView(groups=[group])
+    browser.plan_redrive()
+    until(lambda: browser._redrive.children != (panel,) and browser._job is None)
+    assert set(browser._redrive.children[0].value.frame["dlq_id"]) == set(browser.found()["dlq_id"])
+    assert len(browser.found()) == 2

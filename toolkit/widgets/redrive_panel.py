@@ -1,0 +1,209 @@
+"""A redrive in a panel: its plan, what it will do, its confirmation, and its run with a Stop button."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+import ipywidgets as widgets
+import pandas as pd
+
+from toolkit.analysis.sources import AnyFrame
+from toolkit.arguments import file_path, instance
+from toolkit.errors import InputError
+from toolkit.redaction import Redactor, escape_html
+from toolkit.redrive.plan import ACTIONS, RedrivePlan
+from toolkit.redrive.planning import LEFT_OUT, plan_redrive
+from toolkit.redrive.results import RedriveResult, redrive_status
+from toolkit.redrive.running import run_redrive
+from toolkit.settings.service import Service
+from toolkit.widgets.background import Cancelled, Job
+from toolkit.widgets.controls import Actions, Choices, Choosing, TextField, note
+from toolkit.widgets.panel import Panel, static_cell, table_markup
+
+_USUAL: Final = "resume, or restart where changed"
+_PLANNED: Final = ("title", "workflow_url", "action", "count", "reason", "first_expiry")
+_RUN: Final = ("title", "workflow_url", "action", "state", "count", "reason")
+_CHOSEN: Final = ("changed", "idempotent", "include")
+_SHOWN: Final = 100  # rows of a preview
+
+
+class RedrivePanel(Panel):
+    """Plan a redrive, look at it, confirm it, run it and stop it.
+
+    Parameters
+    ----------
+    service : Service or None
+        Where the plan is run; None: it is only planned.
+    failures : pandas.DataFrame
+        As for `plan_redrive`.
+    value : RedrivePlan, optional
+        A plan that was made already. Default: `plan_redrive` of the failures.
+    ledger : str or path
+        The file that `run_redrive` writes: it continues what is in it.
+    redactor : Redactor, optional
+        Default: the service's.
+
+    Attributes
+    ----------
+    value : RedrivePlan
+        The plan that is shown, and run. Readable, settable, observable.
+    result : RedriveResult or None
+        What the last run did, or what the ledger knows of this plan.
+
+    Raises
+    ------
+    InputError
+        When an argument is of another kind, or `failures` cannot be planned with.
+
+    Notes
+    -----
+    Preview plans again with what is chosen, and sends nothing. Run sends what is shown, once the confirmation
+    that stands there was entered. The kernel is free meanwhile. Stop sends nothing more; what was sent and
+    has not ended is counted, and Run continues.
+
+    Examples
+    --------
+    >>> failures = tk.load_failures(service, limit=20, progress=False)
+    >>> panel = RedrivePanel(service, failures, ledger="redrive.sqlite")
+    >>> panel.value.confirmation == tk.plan_redrive(failures).confirmation
+    True
+    """
+
+    _value_type = RedrivePlan
+
+    def __init__(
+        self,
+        service: Service | None,
+        failures: AnyFrame,
+        *,
+        value: RedrivePlan | None = None,
+        ledger: str | os.PathLike[str] = "redrive.sqlite",
+        redactor: Redactor | None = None,
+    ) -> None:
+        if service is not None:
+            instance("service", service, Service, "a Service, or None")
+        if redactor is not None:
+            instance("redactor", redactor, Redactor, "a Redactor")
+        self._service, self._failures = service, failures
+        self._ledger = file_path("ledger", ledger)
+        self.result: RedriveResult | None = None
+        own = redactor or (service.redactor if service is not None else None)
+        super().__init__("Redrive", value=self._planned({}) if value is None else value, redactor=own)
+        changed = partial(self.say, "Press Preview to see the plan with what is chosen now.")
+        urls = sorted(set(self.value.frame["workflow_url"].dropna()))
+        self.action = Choosing("Action", changed, (_USUAL, *ACTIONS))
+        self.changed = Choices("Workflows whose earlier steps have changed", changed, offered=urls)
+        self.idempotent = Choices("Workflows that may be restarted", changed, offered=urls)
+        self.include = Choices("Include what is left otherwise", changed, offered=LEFT_OUT, searches=False)
+        chosen = (self.action, self.changed, self.idempotent, self.include)
+        self._preview, self._outcome = widgets.HTML(), widgets.HTML()
+        self.confirm = TextField("Confirm", lambda: None, follows=True)
+        calls = {"Run": self._start_run, "Stop": self.cancel} if service is not None else {}
+        self.actions = Actions({"Preview": self.preview, **calls}, self._receive_fields, main=False)
+        fields = widgets.Box(chosen).add_class("tk-columns")
+        confirm = [self.confirm] if service is not None else []
+        self._compose(fields, self._preview, *confirm, self.actions, self._outcome, self._code)
+
+    def preview(self) -> None:
+        """Plan again with what is chosen, on another thread, and show the plan; nothing is sent."""
+        action = self.action.value
+        options: dict[str, Any] = {name: getattr(self, name).value for name in _CHOSEN}
+        options["actions"] = None if action == _USUAL else action
+        self._start(lambda _, __: self._planned(options), partial(setattr, self, "value"))
+
+    def to_code(self) -> str:
+        """Python that makes the plan again and runs it, with the toolkit imported as ``tk``."""
+        code: str = self.value.to_code(self._ledger)
+        return code
+
+    def _checked(self, value: object) -> RedrivePlan:
+        if self._job is not None:
+            raise InputError("changing a plan", got="a call that is running", expected="none")
+        checked: RedrivePlan = super()._checked(value)
+        return checked
+
+    def _planned(self, options: dict[str, Any]) -> RedrivePlan:
+        """A plan; what an earlier redrive of the ledger brought back is left."""
+        history = self._ledger if self._ledger.exists() else None
+        return plan_redrive(self._failures, history=history, **options)
+
+    def _request(self) -> tuple[RedrivePlan, str]:
+        return self.value, self.confirm.value
+
+    def _call(self, job: Job, requested: tuple[RedrivePlan, str]) -> RedriveResult:
+        plan, confirm = requested
+        if self._service is None:
+            raise InputError("running a redrive", got="a panel without a service", expected="one with it")
+
+        def progress(done: int, total: int | None) -> None:
+            with suppress(Cancelled):  # `stop` ends the run, with everything that was sent in the ledger
+                job.step(done, total)
+
+        return run_redrive(
+            self._service, plan, ledger=self._ledger, confirm=confirm, progress=progress, stop=job.stopping
+        )
+
+    def _settle(self, result: RedriveResult) -> pd.DataFrame:
+        self._show_result(result)
+        self._kept.frame = result.frame
+        self.say(result.verdict if result.finished else f"Stopped: {_open(result)} Run continues.")
+        return result.frame
+
+    def _failed(self, error: BaseException) -> None:
+        super()._failed(error)
+        self._show_known()
+
+    def _empty(self) -> pd.DataFrame:
+        frame: pd.DataFrame = self.value.frame
+        return frame
+
+    def _show(self, value: RedrivePlan) -> None:
+        self.say("")
+        self._preview.value = note(value.verdict, "count") + self._table(value.groups, _PLANNED, "Plan")
+        self.confirm.value, self.confirm.hint = "", value.confirmation
+        said = "Nothing to do." if value.acted.empty else f"To run it, enter {value.confirmation}."
+        self.confirm.remark = said
+        self._outcome.value, self.result = "", None
+        self._show_known()
+        self._show_code()
+
+    def _show_known(self) -> None:
+        """Show what the ledger knows of this plan, if there is one."""
+        with suppress(InputError):
+            self._show_result(redrive_status(self._ledger, self.value.hash))
+
+    def _show_result(self, result: RedriveResult) -> None:
+        self.result = result
+        said = note(result.verdict if result.finished else _open(result), "count")
+        self._outcome.value = said + self._table(result.groups, _RUN, "Outcomes")
+
+    def _table(self, groups: pd.DataFrame, columns: Iterable[str], name: str) -> str:
+        """Rows of groups as a table that can be scrolled to by keyboard, masked."""
+        names = list(columns)
+        cells = [
+            [static_cell(value, self._redactor) for value in row]
+            for row in groups[names].head(_SHOWN).itertuples(index=False, name=None)
+        ]
+        if not cells:
+            return ""
+        table = table_markup([name.replace("_", " ") for name in names], cells)
+        more = note(f"{len(groups) - _SHOWN:,} more groups") if len(groups) > _SHOWN else ""
+        label = escape_html(name)
+        return f'<div class="tk-plan" role="group" aria-label="{label}" tabindex="0">{table}</div>{more}'
+
+    def _static(self) -> tuple[pd.DataFrame, str]:
+        return self.value.groups.drop(columns="group"), self.value.verdict
+
+    def __repr__(self) -> str:
+        return f"RedrivePanel({self._redactor.text(self.value.verdict)})"
+
+
+def _open(result: RedriveResult) -> str:
+    """What has not ended, and what was not sent."""
+    states = result.frame["state"]
+    sent, waiting = states.isin(("started", "intended")).sum(), (states == "waiting").sum()
+    return f"{result.verdict} {sent:,} sent whose outcome is not known yet, {waiting:,} not sent."
