@@ -77,7 +77,7 @@ def generated(rows: int, seed: int = 7) -> Iterator[str]:
         with begin(store, "failures", WriteOptions()) as transaction:
             parts, entries = [], []
             for start in range(0, rows, BATCH):
-                table = _failures(random, start, min(BATCH, rows - start), rows, ids, files.STORED_FAILURES)
+                table = failures(random, start, min(BATCH, rows - start), rows, ids, files.STORED_FAILURES)
                 if not parts or parts[-1].bytes >= files.PART_BYTES:
                     parts.append(transaction.new_part(files.STORED_FAILURES, day=f"{END:%Y-%m-%d}"))
                 parts[-1].write(table)
@@ -91,7 +91,7 @@ def generated(rows: int, seed: int = 7) -> Iterator[str]:
         yield folder
 
 
-def _failures(
+def failures(
     random: np.random.Generator, start: int, count: int, rows: int, ids: list[str], schema: pa.Schema
 ) -> pa.Table:
     numbers = np.arange(start, start + count)
@@ -149,7 +149,7 @@ def sync(rows: str, address: str, folder: str) -> None:
     """Sync into a new snapshot, and print the seconds of work and the peak of this process."""
     import toolkit as tk  # noqa: PLC0415
 
-    changes = tk.sync_failures(tk.connect(queue_url=address, queue_token=TOKEN), folder, progress=False)
+    changes = tk.syncfailures(tk.connect(queue_url=address, queue_token=TOKEN), folder, progress=False)
     if changes.counts["added"] != int(rows):
         raise SystemExit(f"not all were added: {changes}")
     print(time.process_time(), peak())

@@ -1,9 +1,11 @@
 """The peak of memory of `sync_failures`, for a DLQ of a million entries and for one three times as large.
 
     .venv/bin/python tests/benchmarks/bench_sync_memory.py [--entries 1000000] [--quick]
+    .venv/bin/python tests/benchmarks/bench_sync_memory.py --generated 10000000 FOLDER
 
 Each sync in a process of its own, into a new folder; another process renders the entries when they are
-requested. From the bytes that a row takes follows what ten million need.
+requested. From the bytes that a row takes follows what ten million need. The second command makes rows in its
+own process, without requests, and so reaches ten million in minutes.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 from listings import DAY, END, TOKEN
@@ -30,6 +33,9 @@ def main() -> None:
     """Measure and print."""
     if sys.argv[1:2] == ["--sync"]:
         sync(*sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["--generated"]:
+        generated(int(sys.argv[2]), sys.argv[3])
         return
     chosen = options(__doc__, entries=1_000_000, quick=100_000)
     few, many = chosen.entries, 3 * chosen.entries
@@ -58,11 +64,48 @@ def sync(address: str, rows: str, folder: str) -> None:
     changes = tk.sync_failures(tk.connect(queue_url=address, queue_token=TOKEN), folder, progress=False)
     if not changes.receipt.complete or changes.counts["added"] != int(rows):
         raise SystemExit(f"not all were added: {changes}")
-    # not getrusage, whose peak begins with the parent's
+    print(peak_here())
+
+
+def generated(rows: int, folder: str) -> None:
+    """Sync rows that are made here, with 400 different bodies, and print the peak of this process."""
+    import numpy as np  # noqa: PLC0415 - the measuring process does without
+    import pyarrow as pa  # noqa: PLC0415
+    from bench_any_size import failures  # noqa: PLC0415
+
+    from toolkit.loading.identities import identities  # noqa: PLC0415
+    from toolkit.loading.load import Batch, Load, Plan, Work  # noqa: PLC0415
+    from toolkit.loading.options import ProgressBar  # noqa: PLC0415
+    from toolkit.snapshots.store import SnapshotStore  # noqa: PLC0415
+    from toolkit.snapshots.syncing import sync_load  # noqa: PLC0415
+    from toolkit.tables.schemas import FAILURES  # noqa: PLC0415
+
+    random, signatures = np.random.default_rng(7), [""] * 4
+    body = FAILURES.get_field_index("response_body")
+    bodies = failures(random, 0, 400, 400, signatures, FAILURES).column(body).combine_chunks()
+
+    def read(work: Work) -> Generator[pa.Table | Batch]:
+        for start in range(0, rows, 20_000):
+            count = min(20_000, rows - start)
+            table = failures(random, start, count, rows, signatures, FAILURES)
+            table = table.set_column(
+                body, FAILURES.field(body), bodies.take(pa.array(np.arange(count) % 400))
+            )
+            row_ids = identities(table, ("dlq_id",))
+            yield work.batch(table, row_ids, work.rows.add(row_ids), digests=[one[::-1] for one in row_ids])
+
+    plan = Plan(what="failures", source="https://queue.example", scope={}, schema=FAILURES, key=("dlq_id",))
+    load = Load(plan, read, lambda: ProgressBar(option=False, title="failures", unit="entries"))
+    changes = sync_load(load, SnapshotStore(folder))
+    print(f"  {changes.counts['added']:,} added, peak {peak_here():,.0f} MB")
+
+
+def peak_here() -> float:
+    """Peak megabytes of this process; not those of getrusage, which begin with the parent's."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     if found is None:
         raise SystemExit("the system does not tell the peak")
-    print(int(found[1]) / 1000)
+    return int(found[1]) / 1000
 
 
 if __name__ == "__main__":
