@@ -98,14 +98,14 @@ def test_empty_pages_are_bounded_by_the_pages_that_were_not(useful):
 
 
 def test_repeated_rows_are_progress_once_in_each_reading():
-    """As often as a reading begins, each known row may come once; then a hundred pages more are too many."""
+    """As often as a reading begins, each known row may come once; then a thousand pages more are too many."""
     idleness = Idleness("things")
     for reading in range(50):
         for number in range(10):
             idleness.page(new=False, known=identities_of([str(number)]), reading=reading)
         for number in range(MOST_REPEATED):
             idleness.page(new=False, known=identities_of([str(number % 10)]), reading=reading)
-    with pytest.raises(CursorLoopError, match=f"got {MOST_REPEATED + 1} pages in a row with nothing new"):
+    with pytest.raises(CursorLoopError, match=f"got {MOST_REPEATED + 1:,} pages in a row with nothing new"):
         idleness.page(new=False, known=identities_of(["7"]), reading=49)
 
 

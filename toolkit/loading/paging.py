@@ -21,11 +21,11 @@ MOST_EMPTY: Final = 1_000
 A service that searches its entries for those that match returns such pages. If it searches at most 100 a
 page, the least that makes sense, it has searched 100,000 by then, and more where there was something."""
 
-MOST_REPEATED: Final = 100
+MOST_REPEATED: Final = 1_000
 """Pages in a row whose rows all came before in the same reading.
 
-Entries that come while a listing is read may push those already read behind a cursor that counts: a page of
-them for every page read, a hundred times in a row, is no listing that will end."""
+Entries that come while a listing is read push those already read behind a cursor that counts, and a service
+may go back by more rows than a page has: neither does so a thousand times in a row."""
 
 MOST_READINGS: Final = 3
 """Readings of a window or range until it counts as one that keeps changing."""
