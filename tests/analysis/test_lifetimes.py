@@ -5,8 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pandas as pd
+import pytest
 
+import toolkit as tk
 from toolkit.analysis import count_expiring, expiring, retries_used
+from toolkit.errors import InputError
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 
@@ -47,3 +50,14 @@ def test_numbers_of_retries_may_be_floats():
     """In a frame of whole numbers with one missing, pandas has floats: they count as the same numbers."""
     found = retries_used(pd.DataFrame({"retried": [0, 3, None], "max_retries": [3, 3, 2]}))
     assert (found.used_up.tolist(), found.others.tolist(), found.left_out) == ([0, 0, 0, 1], [1, 0, 0, 0], 1)
+
+
+def test_a_history_that_holds_no_times_is_refused():
+    """A column of a sync with other values, as when a file was written by hand, is named in the error."""
+    times = pd.to_datetime(["2026-01-05 10:00"], utc=True)
+    before = pd.DataFrame(
+        {"dlq_id": "a", "workflow_url": "u", "workflow_run_id": "r", "failed_at": times, "created_at": times}
+    )
+    for column in ("gone_after", "gone_before"):
+        with pytest.raises(InputError, match=column):
+            tk.retry_outcomes(before.assign(**{column: '{"A": ["b"]}'}))

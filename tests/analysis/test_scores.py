@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.analysis import score_bins, score_summary
-from toolkit.analysis.scores import score_curves
+from toolkit.analysis.scores import score_curves, score_moves
 from toolkit.errors import InputError
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import hits
@@ -118,3 +118,12 @@ def test_every_finite_score_is_in_one_bin(scores, bins, top):
     assert found.total == sum(map(len, scores))
     assert all(np.diff(found.edges) >= 0)
     pd.testing.assert_frame_equal(made, before)
+
+
+@pytest.mark.parametrize("column", ["rank", "query"])
+@pytest.mark.parametrize("value", [float("inf"), 1.5, 1e300])
+def test_ranks_that_are_not_whole_are_refused(column, value):
+    """Numbers that no query gives are said, not an error of pandas."""
+    hits = pd.DataFrame({"query": [0, 0], "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
+    with pytest.raises(InputError, match="not whole numbers"):
+        score_moves(hits, hits.astype({column: float}).assign(**{column: [1.0, value]}))

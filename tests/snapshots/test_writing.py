@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toolkit as tk
 from toolkit.errors import InputError, SnapshotBindingError, SnapshotError
 from toolkit.receipt import Receipt, receipt
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
@@ -248,3 +249,13 @@ def test_parts_of_a_frame_and_columns_of_ones_own_are_kept(tmp_path: Path) -> No
         pd.testing.assert_frame_equal(frame, before)
         stored_names = scan_snapshot(tmp_path / name).schema.names
         assert ("error" in stored_names) == (name in ("columns", "reversed"))
+
+
+def test_lists_of_results_are_kept_as_json(tmp_path: Path) -> None:
+    """The ids of a finding are a tuple: stored as their JSON, from which they can be read again."""
+    rows = [{"namespace": "", "id": str(number), "vector": [1.0, number % 2]} for number in range(40)]
+    findings = tk.audit_vectors(frame_from_rows(rows, vectors(2))).frame
+    tk.write_snapshot(findings, tmp_path / "findings")
+    stored = tk.read_snapshot(tmp_path / "findings")
+    assert [json.loads(ids) for ids in stored["ids"]] == [list(ids) for ids in findings["ids"]]
+    assert list(stored["finding"]) == list(findings["finding"]) != []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -12,38 +10,13 @@ import pandas as pd
 
 from toolkit.analysis.wording import percent
 from toolkit.redaction import escape_html, visible
+from toolkit.tables.json_values import JsonDict, JsonTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 _SENTENCE: Final = 24  # characters from which on a text gets room beside long addresses
-
-
-class JsonTuple(tuple[Any, ...]):
-    """A tuple in a frame: as text, in CSV and SQLite, it is JSON."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return json.dumps(self, default=str, ensure_ascii=False)
-
-
-class JsonDict(dict[str, Any]):
-    """A dict in a frame, which pandas can hash and sort: as text, in CSV and SQLite, it is JSON."""
-
-    def __str__(self) -> str:
-        return json.dumps(self, default=str, ensure_ascii=False)
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-    def __lt__(self, other: dict[str, Any]) -> bool:
-        return sorted(self.items()) < sorted(other.items())
-
-
-sqlite3.register_adapter(JsonTuple, str)
-sqlite3.register_adapter(JsonDict, str)
 
 
 def json_value(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -191,12 +192,22 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
     {'id': ['a', 'b', 'c'], 'moved': [None, 1, None]}
     """
     types = {"query": "Int64", "id": "str", "rank": "Int64", "score": "float64"}
+    doing = "comparing query results"
+    hits = {"before": before, "after": after}
+    tables = {name: collect(select(frame, types, doing=doing, name=name)) for name, frame in hits.items()}
+    try:
+        for table, name in product(tables.values(), ("query", "rank")):
+            table[name].cast(pa.int64())
+    except pa.ArrowInvalid:
+        raise InputError(
+            doing,
+            got="ranks or queries that are not whole numbers",
+            expected="those of query results",
+            next_step="Use frames made by query or query_text.",
+        ) from None
     first, second = (
         typed_frame(**{column: (dtype, table[column].to_pylist()) for column, dtype in types.items()})
-        for table in (
-            collect(select(frame, types, doing="comparing query results", name=name))
-            for name, frame in (("before", before), ("after", after))
-        )
+        for table in tables.values()
     )
     both = first.merge(second, on=["query", "id"], how="outer", suffixes=("_before", "_after"))
     both["moved"] = both["rank_before"] - both["rank_after"]

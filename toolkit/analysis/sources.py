@@ -33,7 +33,7 @@ _READ_AHEAD: Final = 4  # batches of a dataset, and files: the defaults hold a g
 _MERGED_ROWS: Final = 1 << 18  # of counts: more are merged when they have doubled
 _MERGES: Final = {"count_all": "sum", "sum": "sum", "min": "min", "max": "max"}
 
-KINDS: Final = {"first_seen_at": "times", "gone_before": "times"} | {
+KINDS: Final = dict.fromkeys(("first_seen_at", "gone_after", "gone_before"), "times") | {
     field.name: "times"
     if pa.types.is_timestamp(field.type)
     else "texts"

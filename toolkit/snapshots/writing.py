@@ -34,6 +34,7 @@ from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.transaction import Transaction, WriteOptions, begin
 from toolkit.tables import schemas
 from toolkit.tables.frames import checked_frame, to_table
+from toolkit.tables.json_values import JsonDict, JsonTuple
 from toolkit.tables.text import is_clean
 from toolkit.tables.vector_dtype import VectorDtype, missing
 
@@ -59,7 +60,8 @@ def write_snapshot(
     ----------
     frame : pandas.DataFrame
         A frame made by the toolkit, rows or columns of one, or one with columns of your own: text, numbers,
-        booleans, times and vectors are kept as their columns' types say. Its index is not kept; of its
+        booleans, times and vectors are kept as their columns' types say, and lists of results (such as the
+        `ids` of a finding) as JSON text. Its index is not kept; of its
         ``attrs``, only the receipt is. The ``error`` column of failures is derived again when it is read.
         With failures, the signature of each is stored once, for analyses of the snapshot; `scan_snapshot`
         shows it as ``signature``, `read_snapshot` returns the columns that were given.
@@ -99,7 +101,7 @@ def write_snapshot(
     attached = frame.attrs.get("receipt")
     receipt = Receipt.from_dict(attached) if isinstance(attached, Mapping) else None
     if schema is None:
-        frame = _without_error(frame)
+        frame = _with_json(_without_error(frame))
         schema = _schema_of(frame)
     schema = schema.remove_metadata()
     if extension := extension_column(schema):
@@ -353,6 +355,18 @@ def _without_error(frame: pd.DataFrame) -> pd.DataFrame:
     if whole and names[names.index(schemas.ERROR) - 1] == "response_status":
         return frame.drop(columns=schemas.ERROR)
     return frame
+
+
+def _with_json(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with the JSON text of structured values of results."""
+    kinds = (JsonDict, JsonTuple)
+    texts = {
+        name: [str(value) if isinstance(value, kinds) else value for value in frame[name]]
+        for name, dtype in frame.dtypes.items()
+        if isinstance(name, str) and pd.api.types.is_object_dtype(dtype) and frame.columns.is_unique
+        if any(isinstance(value, kinds) for value in frame[name])
+    }
+    return frame.assign(**texts)
 
 
 def _schema_of(frame: pd.DataFrame) -> pa.Schema:

@@ -17,7 +17,7 @@ from toolkit.analysis.grouping import FailureGroups
 from toolkit.analysis.wording import counted
 from toolkit.arguments import instance
 from toolkit.errors import InputError, ToolkitError
-from toolkit.redaction import Redactor, escape_html
+from toolkit.redaction import Redactor
 from toolkit.redrive.plan import RedrivePlan
 from toolkit.redrive.planning import plan_redrive
 from toolkit.settings.service import Service
@@ -35,12 +35,11 @@ from toolkit.widgets.controls import (
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import Brush, GroupList
 from toolkit.widgets.failure_rows import COLUMNS, SORTABLE, FailureRows, FailureTable, FailureView, Indices
-from toolkit.widgets.panel import Panel
+from toolkit.widgets.panel import Panel, code_markup
 from toolkit.widgets.redrive_panel import RedrivePanel
 
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows a message
-_CODE: Final = 10_000  # characters of code shown; the copy is complete
 _DELAY: Final = 1.0  # seconds until groups are read, so that the first rows are shown at once
 _ORDERS: Final = 16  # kept, for clicks on an earlier order that arrive late
 
@@ -278,7 +277,7 @@ class FailureBrowser(Panel):
             known = set(self._grouping.groups.frame["group"])
             self._arranged = None  # the same groups may hold other failures
             self._look_at([group for group in self.value.groups if group in known])
-            self._rules_code.value = _markup(self._grouping.code())
+            self._rules_code.value = code_markup(self._grouping.code())
 
     def found(self) -> pd.DataFrame:
         """The failures that the search finds, in the table's order: rows of the frame."""
@@ -497,9 +496,4 @@ class FailureBrowser(Panel):
             self._arrange(self.value)
 
     def _show_code(self) -> None:
-        self._code.value = _markup(self.selection_code())
-
-
-def _markup(code: str) -> str:
-    rest = f"\n… {len(code) - _CODE:,} more characters" if len(code) > _CODE else ""
-    return f'<pre class="tk-code" tabindex="0">{escape_html(code[:_CODE] + rest)}</pre>'
+        self._code.value = code_markup(self.selection_code())

@@ -24,6 +24,7 @@ from toolkit.widgets.controls import MESSAGE_LOCK, Actions, KeyboardGuard, note,
 LONGEST_JSON: Final = 1_000_000
 """Characters of a text that are read as JSON; a longer one is shown as text."""
 
+_CODE: Final = 10_000  # characters of code shown; the copy is complete
 _ROWS: Final = 10
 _COLUMNS: Final = 8
 _LONGEST: Final = 80
@@ -358,3 +359,9 @@ def masked_text(text: str, redactor: Redactor) -> str:
         except (ValueError, RecursionError):
             pass  # no JSON, or none that could be read
     return redactor.text(text)
+
+
+def code_markup(code: str) -> str:
+    """Code to read and copy, shortened where it is long."""
+    rest = f"\n… {len(code) - _CODE:,} more characters" if len(code) > _CODE else ""
+    return f'<pre class="tk-code" tabindex="0">{escape_html(code[:_CODE] + rest)}</pre>'
