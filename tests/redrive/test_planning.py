@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -89,6 +90,8 @@ def test_actions_are_chosen_by_group() -> None:
         tk.plan_redrive(frame, actions={"s3-nothing": "resume"})
     with pytest.raises(InputError, match="resume, restart, failure function, delete, or leave"):
         tk.plan_redrive(frame, actions="retry")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="resume"):
+        tk.plan_redrive(frame, actions={"s3-nothing": np.array(["resume", "delete"])})  # type: ignore[dict-item]
 
 
 def test_messages_and_what_has_left_the_queue_are_left() -> None:

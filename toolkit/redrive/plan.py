@@ -272,11 +272,11 @@ class RedrivePlan:
 
 def checked_action(name: str, action: object) -> str:
     """An action, or an `InputError` that lists them."""
-    if action not in (*ACTIONS, LEAVE):
+    if not isinstance(action, str) or action not in (*ACTIONS, LEAVE):
         raise InputError(
             f"reading {name}", got=repr(action)[:80], expected=", ".join((*ACTIONS, f"or {LEAVE}"))
         )
-    return str(action)
+    return action
 
 
 def checked_actions(actions: object) -> Mapping[str, str] | str | None:
