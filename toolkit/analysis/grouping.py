@@ -248,10 +248,8 @@ def grouped_by_signature(failures: AnyFrame, rules: GroupRules) -> tuple[Failure
         return grouped(failures, rules)
     rows = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
     latest = latest_rows(rows, [SIGNATURE], (), LATEST_ROWS)
-    read = _with_stored(read_rows(latest, rules), latest[SIGNATURE])
-    groups, positions = grouped_rows(read, rules)
-    named = groups.frame["group"].iloc[positions].tolist()
-    known = dict(zip(latest[SIGNATURE].to_pylist(), named, strict=True))
+    groups, positions = grouped_rows(_with_stored(read_rows(latest, rules), latest[SIGNATURE]), rules)
+    known = dict(zip(latest[SIGNATURE].to_pylist(), groups.frame["group"].iloc[positions], strict=True))
     ids = select(failures, [SIGNATURE], doing=_DOING).table()[SIGNATURE].to_pylist()
     return groups, [known[signature] for signature in ids]
 
