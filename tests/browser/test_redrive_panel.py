@@ -82,7 +82,7 @@ def test_from_a_group_to_a_previewed_plan_and_through_it_by_mouse(notebook, shop
 STATES = """
 def states():
     try:
-        return set(tk.redrive_status(keys._ledger, plan=keys.value.hash).frame.state)
+        return set(tk.redrive_status(keys.ledger, plan=keys.value.hash).frame.state)
     except tk.errors.InputError:  # nothing of this plan is in the ledger yet
         return set()
 """

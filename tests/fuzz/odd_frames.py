@@ -251,6 +251,7 @@ class Frames:
             **self._plots(random, column, freq, tz),
             "failure_report": ("failures", lambda f: self._reported(f, random), str, 1),
             "FailureBrowser": ("failures", lambda f: _panel(tk.FailureBrowser(f)), str, 1),
+            "RedrivePanel": ("failures", lambda f: _panel(tk.RedrivePanel(None, f), run=False), str, 1),
             "FailureFilterWidget": ("failures", lambda f: _panel(tk.FailureFilterWidget(f)), str, 1),
             "MetadataFilterWidget": (
                 "vectors",
@@ -344,9 +345,10 @@ def _drawn(call: Callable[..., Any], frame: pd.DataFrame) -> Any:
     return ax
 
 
-def _panel(panel: Any) -> str:
+def _panel(panel: Any, *, run: bool = True) -> str:
     try:
-        panel.run()
+        if run:
+            panel.run()
         return f"{panel.to_code()}{panel!r}{panel._repr_mimebundle_()}"
     finally:
         panel.close()

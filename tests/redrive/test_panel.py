@@ -99,6 +99,7 @@ def test_what_is_chosen_is_planned_when_preview_is_pressed(shop: Shop, ledger: P
     made: dict[str, object] = {"tk": tk, "failures": failed}
     exec(panel.to_code().partition("\ntk.run_redrive(")[0], made)  # noqa: S102 - code of this package
     assert made["plan"].hash == panel.value.hash  # type: ignore[attr-defined]
+    assert str(panel.ledger) == str(ledger)
     assert str(ledger) in panel.to_code()
 
 

@@ -150,6 +150,18 @@ def test_a_plan_is_saved_read_compared_and_printed(tmp_path: Path) -> None:
     assert made["plan"].hash == plan.hash  # type: ignore[attr-defined]
 
 
+def test_the_code_of_many_entries_needs_no_file() -> None:
+    """It makes the plan again of the same failures; of others it makes one that is refused."""
+    frame = failures(*({"response_body": f"disk {number} full"} for number in range(60)))
+    plan = tk.plan_redrive(frame, wave=7)
+    assert len(plan.to_code()) < 1_000
+    for given, same in ((frame, True), (frame.iloc[1:], False)):
+        made: dict[str, object] = {"tk": tk, "failures": given}
+        exec(plan.to_code().partition("\ntk.run_redrive(")[0], made)  # noqa: S102 - code of this package
+        assert (made["plan"].confirmation == plan.confirmation) is same  # type: ignore[attr-defined]
+    assert f"confirm={plan.confirmation!r}" in plan.to_code()
+
+
 def test_a_preview_of_many_groups_fits_on_a_screen() -> None:
     """Of 60 workflows 20 rows are shown, and how many there are is said; sentences are not squeezed."""
     plan = tk.plan_redrive(failures(*({"workflow_url": f"{URL}/{number}"} for number in range(60))))

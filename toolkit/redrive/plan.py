@@ -185,17 +185,17 @@ class RedrivePlan:
         Returns
         -------
         str
-            With the exact ids where they are few; else with the name of a file for `save`.
+            It finds the failures under the name ``failures``: up to 50 by their exact ids; of more, the frame
+            that the plan was made from. Other failures make another plan, which ``confirm=`` refuses.
         """
         ids = self.frame["dlq_id"].tolist()
         file = str(file_path("ledger", ledger))
         run = f"tk.run_redrive(service, plan, ledger={file!r}, confirm={self.confirmation!r})"
-        if len(ids) > _IDS_SHOWN:
-            return f'plan = tk.RedrivePlan.read("plan.json")  # once plan.save("plan.json") wrote it\n{run}'
         limits = msgspec.structs.asdict(self.limits) | {"deadline": f"{self.limits.deadline:g}s"}
         given = (self.options | limits).items()
         options = "".join(f"    {name}={value!r},\n" for name, value in given if value not in (None, []))
-        chosen = f"failures[failures['dlq_id'].isin({ids!r})]"
+        few = len(ids) <= _IDS_SHOWN
+        chosen = f"failures[failures['dlq_id'].isin({ids!r})]" if few else "failures"
         return f"plan = tk.plan_redrive(\n    {chosen},\n{options})\n{run}"
 
     def to_json(self) -> bytes:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import ipywidgets as widgets
@@ -53,6 +54,8 @@ class RedrivePanel(Panel):
         The plan that is shown, and run. Readable, settable, observable.
     result : RedriveResult or None
         What the last run did, or what the ledger knows of this plan.
+    ledger : pathlib.Path
+        The file that a run writes, for `redrive_status` and `redrive_history`.
 
     Raises
     ------
@@ -108,6 +111,11 @@ class RedrivePanel(Panel):
         confirm = [self.confirm] if service is not None else []
         self._compose(fields, self._preview, *confirm, self.actions, self._outcome, self._code)
 
+    @property
+    def ledger(self) -> Path:
+        """The file that a run writes."""
+        return self._ledger
+
     def preview(self) -> None:
         """Plan again with what is chosen, on another thread, and show the plan; nothing is sent."""
         action = self.action.value
@@ -117,7 +125,7 @@ class RedrivePanel(Panel):
 
     def to_code(self) -> str:
         """Python that makes the plan again and runs it, with the toolkit imported as ``tk``."""
-        code: str = self.value.to_code(self._ledger)
+        code: str = self.value.to_code(self.ledger)
         return code
 
     def _checked(self, value: object) -> RedrivePlan:
@@ -128,7 +136,7 @@ class RedrivePanel(Panel):
 
     def _planned(self, options: dict[str, Any]) -> RedrivePlan:
         """A plan; what an earlier redrive of the ledger brought back is left."""
-        history = self._ledger if self._ledger.exists() else None
+        history = self.ledger if self.ledger.exists() else None
         return plan_redrive(self._failures, history=history, **options)
 
     def _request(self) -> tuple[RedrivePlan, str]:
@@ -144,7 +152,7 @@ class RedrivePanel(Panel):
                 job.step(done, total)
 
         return run_redrive(
-            self._service, plan, ledger=self._ledger, confirm=confirm, progress=progress, stop=job.stopping
+            self._service, plan, ledger=self.ledger, confirm=confirm, progress=progress, stop=job.stopping
         )
 
     def _settle(self, result: RedriveResult) -> pd.DataFrame:
@@ -174,7 +182,7 @@ class RedrivePanel(Panel):
     def _show_known(self) -> None:
         """Show what the ledger knows of this plan, if there is one."""
         with suppress(InputError):
-            self._show_result(redrive_status(self._ledger, self.value.hash))
+            self._show_result(redrive_status(self.ledger, self.value.hash))
 
     def _show_result(self, result: RedriveResult) -> None:
         self.result = result
