@@ -80,3 +80,13 @@ def test_a_period_is_a_whole_number_of_bins(period: Any) -> None:
     """With an error that names the argument."""
     with pytest.raises(InputError, match="period"):
         change_points([1, 2, 3], period=period)
+
+
+def test_many_bins_have_the_changes_of_few() -> None:
+    """Levels of any length among 30,000 bins, also where parts of them meet; quiet bins have none."""
+    rng = np.random.default_rng(5)
+    starts = [0, 1_000, 1_040, 9_200, 9_230, 16_380, 20_480, 20_490, 26_000]
+    lengths = np.diff([*starts, 30_000])
+    counts = rng.poisson(np.repeat([20, 60, 20, 60, 20, 28, 90, 28, 20], lengths))
+    assert np.abs(change_points(counts)["at"].to_numpy() - starts[1:]).max() <= 3
+    assert change_points(rng.negative_binomial(3, 3 / 23, 30_000)).empty

@@ -154,6 +154,9 @@ COUNTS: dict[str, Any] = {
     "all zero": [0] * 10_000,
     "one burst": [0] * 9_999 + [10**9],
     "10,000 bins": np.random.default_rng(3).negative_binomial(2, 0.1, 10_000),
+    "100,000 bins": np.random.default_rng(3).negative_binomial(2, 0.1, 100_000),
+    "100,000 bins of bursts": np.random.default_rng(3).pareto(0.5, 100_000).clip(0, 1e9),
+    "100,000 bins, each another": np.arange(100_000) ** 2,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import pandas as pd
 from toolkit.arguments import whole, wrong
 
 _Floats = npt.NDArray[np.float64]
+_Positions = npt.NDArray[np.int64]
 
 _SHORTEST: Final = 3  # bins of a level
 _PERIODS: Final = (24, 168, 7, 12, 48, 96, 144, 288, 336, 672, 1440)  # a day or a week of usual bins
@@ -21,6 +22,9 @@ _CYCLES: Final = 3  # a period is believed when it is seen as often
 _WAVE: Final = 1e-6  # probability that bins without a period look as regular
 _BLOCKS: Final = (1, 2, 4, 8, 16)
 _TRIMMED: Final = 0.1  # share of the cycles that are left out at each end
+_EXACT: Final = 8_192  # bins of which every one can be a change; of more, those that are in a part
+_PART: Final = 1_024  # bins, or blocks of bins
+_COARSER: Final = 8
 _PENALTY: Final = 2.5  # times the logarithm of the number of bins: what a change must explain to be one
 
 
@@ -53,8 +57,9 @@ def change_points(
 
     Notes
     -----
-    The penalised likelihood of a piecewise constant Poisson rate, maximised exactly by dynamic programming,
-    with the likelihood divided by the dispersion of the counts.
+    The penalised likelihood of a piecewise constant Poisson rate, maximised by dynamic programming, with the
+    likelihood divided by the dispersion of the counts. Exact up to 8,192 bins; of more, the bins compared are
+    those at which parts of 1,024 bins change, or of 1,024 blocks of 8, 64 … bins.
 
     Examples
     --------
@@ -181,26 +186,64 @@ def dispersions(values: _Floats, exposure: _Floats) -> _Floats:
 
 
 def _segments(values: _Floats, exposure: _Floats, penalty: float) -> list[int]:
-    """Optimal starts of levels by the penalised Poisson likelihood (PELT)."""
+    """Starts of levels by the penalised Poisson likelihood; of many bins, the best of the candidates."""
     total, share = np.concatenate([[0.0], np.cumsum(values)]), np.concatenate([[0.0], np.cumsum(exposure)])
     size = values.size
-    best = np.full(size + 1, np.inf)
+    if size <= _EXACT:
+        return _optimal(total, share, np.arange(size + 1), penalty)
+    # half the penalty, as a part may hold half of a level
+    bounds = np.unique([0, *_candidates(total, share, penalty / 2), size])
+    return _placed(total, share, [*_optimal(total, share, bounds, penalty), size])[:-1]
+
+
+def _candidates(total: _Floats, share: _Floats, penalty: float) -> Iterator[int]:
+    """Where parts of the series change, in bins and in ever larger blocks of them."""
+    size, step = total.size - 1, 1
+    while step == 1 or size > step * _PART // _COARSER:
+        for first in range(0, size, step * _PART):
+            last = min(first + step * _PART, size)
+            bounds = np.append(np.arange(first, last, step), last)
+            yield from _placed(total, share, [*_optimal(total, share, bounds, penalty), last])
+        step *= _COARSER
+
+
+def _placed(total: _Floats, share: _Floats, bounds: list[int]) -> list[int]:
+    """The bounds of levels, each moved to where it fits best between its neighbours."""
+    for number in range(1, len(bounds) - 1):
+        before, after = bounds[number - 1], bounds[number + 1]
+        at = np.arange(before + _SHORTEST, after - _SHORTEST + 1)
+        if at.size:
+            left = _cost(total[at] - total[before], share[at] - share[before])
+            right = _cost(total[after] - total[at], share[after] - share[at])
+            bounds[number] = int(at[np.argmin(left + right)])
+    return bounds
+
+
+def _optimal(total: _Floats, share: _Floats, bounds: _Positions, penalty: float) -> list[int]:
+    """Optimal starts of levels that begin and end at some bounds, from cumulated counts (PELT)."""
+    best = np.full(bounds.size, np.inf)
     best[0] = -penalty
-    origin = np.zeros(size + 1, dtype=np.intp)
+    origin = np.zeros(bounds.size, dtype=np.intp)
     candidates = np.array([0], dtype=np.intp)
-    for end in range(_SHORTEST, size + 1):
-        fresh = end - _SHORTEST
-        if fresh >= _SHORTEST:
-            candidates = np.append(candidates, fresh)
-        cost = best[candidates] + _cost(total[end] - total[candidates], share[end] - share[candidates])
+    fresh = 1
+    for index in range(1, bounds.size):
+        end = bounds[index]
+        if end < bounds[0] + _SHORTEST:
+            continue
+        while bounds[fresh] <= end - _SHORTEST:
+            if np.isfinite(best[fresh]):
+                candidates = np.append(candidates, fresh)
+            fresh += 1
+        starts = bounds[candidates]
+        cost = best[candidates] + _cost(total[end] - total[starts], share[end] - share[starts])
         winner = int(np.argmin(cost))
-        best[end], origin[end] = cost[winner] + penalty, candidates[winner]
-        candidates = candidates[cost <= best[end]]
-    starts, end = [], size
-    while end > 0:
-        end = int(origin[end])
-        starts.append(end)
-    return starts[::-1]
+        best[index], origin[index] = cost[winner] + penalty, candidates[winner]
+        candidates = candidates[cost <= best[index]]
+    found, index = [], bounds.size - 1
+    while index > 0:
+        index = int(origin[index])
+        found.append(int(bounds[index]))
+    return found[::-1]
 
 
 def _cost(events: _Floats, share: _Floats) -> _Floats:
