@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import platform
+import subprocess
+import sys
 
 import pytest
 
@@ -71,3 +74,25 @@ def test_a_page_whose_rows_take_a_huge_dimension_is_refused(server):
     server.responding(respond)
     with pytest.raises(NotEnoughMemoryError, match=r"4\.0 GB.*1\.0 GB.*memory_limit"):
         tk.load_vectors(server.service(), include_vectors=False, memory_limit=1e9, progress=False)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have other thresholds")
+def test_the_memory_of_freed_buffers_is_used_again():
+    """Buffers of pages that are freed together are not handed out anew, page fault by page fault."""
+    code = (
+        "import resource, sys\n"
+        "from toolkit.loading.memory import keep_freed_buffers\n"
+        "keep_freed_buffers() if len(sys.argv) > 1 else None\n"
+        "def load():\n"
+        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    pages = [bytearray(8 << 20) for _ in range(4)]\n"
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before\n"
+        "load(), load()\n"
+        "print(load())"
+    )
+
+    def faults(*arguments):
+        command = [sys.executable, "-c", code, *arguments]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert faults("kept") < faults() / 10

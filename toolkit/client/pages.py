@@ -42,7 +42,7 @@ class Page:
     size: int  # bytes of the response's body
     tries: int
     cut: tuple[memoryview, ...] = field(default=(), repr=False)  # JSON of dense vectors cut out of `rows`
-    tail: Any = field(default=None, repr=False)  # numbers of the last of them, where they have been read
+    numbers: Any = field(default=None, repr=False)  # of those vectors, where they have been read
 
     @property
     def is_empty(self) -> bool:

@@ -23,11 +23,11 @@ from toolkit.client.vectors import IndexInfo, list_page, read_info
 from toolkit.errors import ResponseError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Work
-from toolkit.loading.memory import check_page
+from toolkit.loading.memory import check_page, keep_freed_buffers
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import MOST_READINGS, is_refusal, walk
 from toolkit.redaction import Redactor
-from toolkit.tables.floats import read_beside
+from toolkit.tables.floats import read_numbers
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
 
@@ -164,6 +164,7 @@ class RangeReader:
         self._ahead: list[ReadAhead] = []
         self._positions: dict[VectorRange, list[Any]] = {}
         self._page_bytes = PAGE_BYTES
+        keep_freed_buffers()
 
     def batches(self, ranges: Sequence[VectorRange]) -> Iterator[Batch]:
         """All rows of these ranges, a page at a time, resumed where the work's position says."""
@@ -220,14 +221,13 @@ class RangeReader:
 
     def _batch(self, reading: _RangeReading, page: Page, size: PageSize) -> Batch:
         self._work.count(page)
-        check_page(page.rows, self._dimension, self._memory_limit)
         table = decode_vectors(
             page.rows,
             page.cut,
             namespace=reading.range.namespace,
             dimension=self._dimension,
             want_vectors=self._parts.vectors,
-            tail=page.tail,
+            numbers=page.numbers,
         )
         size.learn(rows=table.num_rows, size=page.size)
         row_ids = identities(table, KEY)
@@ -293,8 +293,11 @@ class RangeReader:
                 except TooLargeError:
                     refused += 1
                 else:
-                    tail = read_beside(page.cut, self._dimension)
-                    return replace(page, tries=page.tries + refused, tail=tail)
+                    check_page(page.rows, self._dimension, self._memory_limit)
+                    numbers = (
+                        read_numbers(page.cut, self._dimension) if page.cut and self._dimension else None
+                    )
+                    return replace(page, tries=page.tries + refused, numbers=numbers)
 
         return request
 

@@ -1,19 +1,18 @@
 """Arrays of numbers from their JSON text to float32.
 
 Blocks of many vectors are read by pysimdjson, whose buffers numpy reads without a copy. Where that is not
-installed, msgspec reads them, and Arrow the larger part of each page, on the thread that fetched it. What
-these refuse (NaN, 1e400, null, text) is read vector by vector by Python's reader, which says what is wrong.
-All round alike: text to double, double to float32. Measured: ``docs/decisions/0008-decoding-vectors.md``.
+installed, Arrow and msgspec read them in turn. What these refuse (NaN, 1e400, null, text) is read vector by
+vector by Python's reader, which says what is wrong. All round alike: text to double, double to float32.
+Measured: ``docs/decisions/0008-decoding-vectors.md``.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import cycle
 from typing import Any, Final
 
 import msgspec
@@ -35,8 +34,6 @@ _FLOAT64_MAX: Final = float(np.finfo(np.float64).max)
 _BLOCK: Final = 1 << 19  # bytes of text: what the parser writes of them stays in the processor's cache
 _MOST_DIGITS: Final = 400
 _DIGITS: Final = 10
-_BESIDE: Final = 0.6  # of a page's vectors are read by Arrow while others are read
-_WORTH: Final = 64  # vectors that are worth its calls
 _FLOATS: Final = msgspec.json.Decoder(tuple[float, ...])
 
 Singles = npt.NDArray[np.float32]
@@ -80,6 +77,8 @@ def msgspec_block(texts: Sequence[Text], numbers: Singles) -> None:
 
 def arrow_block(texts: Sequence[Text], numbers: Singles) -> None:
     """The same with Arrow: slower, but other threads run meanwhile. ValueError also where it cannot tell."""
+    if not all(text[:1] == b"[" and text[-1:] == b"]" for text in texts):
+        raise ValueError("not an array")
     ends = np.zeros(len(texts) + 1, np.int32)
     np.cumsum([len(text) - 2 for text in texts], out=ends[1:])
     whole = pa.py_buffer(b"".join(text[1:-1] for text in texts))
@@ -110,33 +109,32 @@ def _is_misspelt(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int32]) -> bo
     return bool((wrong_zero | no_digit).any() or (text[exponents - 1] == dot).any())
 
 
-def read_beside(texts: Sequence[Text], dimension: int | None) -> Singles | None:
-    """The numbers of the last of a page's vectors, for a thread beside the one that reads the others.
+# msgspec is quicker, but no other thread runs meanwhile: what Arrow reads is read beside it
+readers: tuple[Callable[[Sequence[Text], Singles], None], ...] = (
+    (arrow_block, msgspec_block) if Parser is None else (simdjson_block,)
+)
 
-    None where one thread is as quick, or a vector is not an array of so many numbers.
-    """
-    count = int(len(texts) * _BESIDE)
-    if read_block is not msgspec_block or not dimension or count < _WORTH or os.cpu_count() == 1:
-        return None
-    numbers = np.empty((count, dimension), np.float32)
-    try:
-        arrow_block(texts[-count:], numbers)
-    except ValueError:
-        return None
+
+def read_numbers(vectors: Sequence[Text | None], dimension: int) -> Singles:
+    """The numbers of vectors, a row each; those of a block that cannot be read as one are NaN."""
+    numbers = np.full((len(vectors), dimension), np.nan, np.float32)
+    for (start, block), read_block in zip(_blocks(vectors), cycle(readers), strict=False):
+        part = numbers[start : start + len(block)]
+        try:
+            read_block(block, part)
+        except ValueError:
+            part[:] = np.nan
     return numbers
 
 
-read_block: Callable[[Sequence[Text], Singles], None] = msgspec_block if Parser is None else simdjson_block
-
-
 def dense_column(
-    vectors: Sequence[Text | None], dimension: int | None, tail: Singles | None = None
+    vectors: Sequence[Text | None], dimension: int | None, numbers: Singles | None = None
 ) -> tuple[pa.Array, list[str | None]]:
     """A column of dense vectors from their JSON text, and for each vector why it cannot be used, or None.
 
     A vector that cannot be used, is not there or is not of this dimension is null. ValueError where bytes are
-    not JSON. Without a dimension, vectors are read one by one. `tail` are the numbers of the last vectors,
-    where they were read before.
+    not JSON. Without a dimension, vectors are read one by one. `numbers` are those that `read_numbers` has
+    read before; they are written to.
 
     >>> column, problems = dense_column([b"[1, 0.5]", b"[1, NaN]", None], 2)
     >>> column.to_pylist(), problems
@@ -149,25 +147,13 @@ def dense_column(
             if text is not None:
                 rows[index], problems[index] = as_singles(as_value(text), dimension)
         return pa.array(rows, pa.list_(pa.float32())), problems
-    numbers = np.empty((len(vectors), dimension), np.float32)
-    missing = np.array([text is None for text in vectors], bool)
-    numbers[missing] = 0
-    unread = len(vectors) if tail is None else len(vectors) - len(tail)
-    last: list[Any] = []
-    if tail is not None:
-        numbers[unread:] = tail
-        last = [(unread, vectors[unread:])]
-    for start, block in chain(_blocks(vectors[:unread]), last):
-        part = numbers[start : start + len(block)]
-        try:
-            if start < unread:
-                read_block(block, part)
-            again = np.flatnonzero(~np.isfinite(part).all(axis=1)).tolist()
-        except ValueError:
-            again = list(range(len(block)))
-        for row in again:
-            singles, problems[start + row] = as_singles(as_value(block[row]), dimension)
-            part[row], missing[start + row] = 0 if singles is None else singles, singles is None
+    if numbers is None:
+        numbers = read_numbers(vectors, dimension)
+    missing = np.zeros(len(vectors), bool)
+    for row in np.flatnonzero(~np.isfinite(numbers).all(axis=1)).tolist():
+        text = vectors[row]
+        singles, problems[row] = (None, None) if text is None else as_singles(as_value(text), dimension)
+        numbers[row], missing[row] = 0 if singles is None else singles, singles is None
     flat = pa.array(numbers.reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, dimension, mask=pa.array(missing)), problems
 

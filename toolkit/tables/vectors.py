@@ -69,12 +69,12 @@ def decode_vectors(
     namespace: str,
     dimension: int | None,
     want_vectors: bool = True,
-    tail: Singles | None = None,
+    numbers: Singles | None = None,
 ) -> pa.Table:
     """The rows of a range or fetch as a table of ``schemas.vectors(dimension)``; nulls are left out.
 
-    `cut` are the dense vectors where they were cut out of the rows (`Page.cut`), `tail` the numbers of the
-    last of them where they were read before. A vector that cannot be used (null, of another dimension, not
+    `cut` are the dense vectors where they were cut out of the rows (`Page.cut`), `numbers` their
+    numbers where they were read before. A vector that cannot be used (null, of another dimension, not
     finite as float32) is null, and ``vector_problem`` says why; it also says where there is no vector, if
     those are wanted. ProtocolError where the bytes are no array of objects with ids.
     """
@@ -83,7 +83,7 @@ def decode_vectors(
     # where the cut was wrong, rows have other vectors than what was cut out
     are_cut = len(decoded) == len(cut) and all(map(is_, vectors, cut))
     try:
-        dense, problems = dense_column(vectors, dimension, tail if are_cut else None)
+        dense, problems = dense_column(vectors, dimension, numbers if are_cut else None)
     except ValueError:
         if not cut:
             raise _unreadable(_VECTORS) from None
