@@ -33,6 +33,9 @@ TOKEN_PARAMETERS: Final = ("queue_token", "qstash_token")
 
 NAME_PATTERN: Final = r"^[^\x00]*$"
 NAMESPACE_PATTERN: Final = r"^(?!([^\x00]*/)?\.\.?(/|$))[^\x00]*$"
+NAMES: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+"""Names of URL groups, named queues, schedules and events."""
+
 CURSOR_PATTERN: Final = r"^[0-9]{0,18}$"
 PATTERNS: Final = {
     NAME_PATTERN: "text without NUL",
@@ -237,6 +240,15 @@ def shown(value: Any) -> str:
 def invalid(what: str, got: str, expected: str, *, status: int = 400) -> ApiError:
     """An error in the form of all: what is wrong; what was got; what was expected."""
     return ApiError(status, f"{what}; got {got}; expected {expected}")
+
+
+def checked_name(text: str, what: str) -> str:
+    """The text, when it is a name; `what` says of what."""
+    if not NAMES.fullmatch(text):
+        raise invalid(
+            f"{what} is not usable", repr(text[:80]), "letters, digits, '-', '_' and '.', at most 256"
+        )
+    return text
 
 
 @contextmanager

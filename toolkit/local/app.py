@@ -32,6 +32,7 @@ from toolkit.local.queue.dlq_routes import dlq_operations
 from toolkit.local.queue.publish_routes import message_operations
 from toolkit.local.queue.run_routes import run_operations
 from toolkit.local.queue.scheduler import Queue
+from toolkit.local.queue.url_groups import url_group_operations
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_routes import vector_operations
@@ -104,6 +105,7 @@ def all_operations(
         *message_operations(queue),
         *dlq_operations(queue),
         *run_operations(queue),
+        *url_group_operations(queue),
         *vector_operations(registry),
     ]
     return operations

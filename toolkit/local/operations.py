@@ -188,10 +188,11 @@ _ERRORS: Final = {
 }
 _ALWAYS: Final = (400, 401, 403, 408, 431, 500)
 _PATH_PARAMETERS: Final = {
-    "destination": "The URL to deliver to, as it is or percent-encoded.",
+    "destination": "The URL to deliver to, as it is or percent-encoded; or, to publish, a URL group.",
     "dlq_id": "Of an entry.",
     "message_id": "Of a message that still has to be delivered.",
     "run_id": "Of a workflow run.",
+    "url_group": "Name of a URL group: letters, digits, '-', '_' and '.'.",
     "event_id": "Name of an event: letters, digits, '-', '_' and '.'.",
     "index": "Name of an index.",
     "namespace": "The remainder of the path, slashes included, but for parts that are '.' or '..'. "

@@ -25,6 +25,8 @@ FunctionState: TypeAlias = Literal[
 ]
 
 DEFAULT_RETRIES: Final = 3
+MAX_LOGGED_BODY: Final = 16 * 1024
+"""Bytes of the largest body that the log of messages shows."""
 DEFAULT_TIMEOUT_MS: Final = 15 * 60 * 1000
 
 
@@ -73,6 +75,25 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_headers: dict[str, list[str]] = {}
 
 
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The names through which a message was sent; empty ones do not apply."""
+
+    topic: str = ""
+    endpoint: str = ""
+    queue: str = ""
+    schedule: str = ""
+
+    def shown(self) -> dict[str, str]:
+        """The names that apply, as listings show them."""
+        names = {
+            "topicName": self.topic,
+            "endpointName": self.endpoint,
+            "queueName": self.queue,
+            "scheduleId": self.schedule,
+        }
+        return {name: value for name, value in names.items() if value}
+
+
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message, as stored; `about` is the DLQ entry of a failure callback, `step` a position in a run."""
 
@@ -90,6 +111,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     step: int | None = None
     about: str | None = None
     waiting: Waiting | None = None
+    origin: Origin = Origin()
 
     @property
     def method(self) -> str:
@@ -179,6 +201,10 @@ class DlqEntry(TypedDict, total=False):
     createdAt: int
     failureCallback: str
     callerIP: str
+    topicName: str
+    endpointName: str
+    queueName: str
+    scheduleId: str
     label: str
     labels: list[str]
     flowControlKey: str
@@ -201,6 +227,10 @@ class PendingMessage(TypedDict, total=False):
     notBefore: int
     nextDeliveryTime: int
     callerIP: str
+    topicName: str
+    endpointName: str
+    queueName: str
+    scheduleId: str
     labels: list[str]
 
 
@@ -261,6 +291,7 @@ def _shown(message: Message, sent: Sent) -> dict[str, Any]:
         "maxRetries": message.max_retries,
         "createdAt": message.created_at,
         "callerIP": message.caller_ip,
+        **message.origin.shown(),
         **{name: value for name, value in optional.items() if value},
         "labels": list(settings.labels),
     }
@@ -281,8 +312,34 @@ def _only_messages(message: Message) -> dict[str, Any]:
     }
 
 
+def settings_shown(message: Message) -> dict[str, Any]:
+    """The settings of a message in an event; those that were not given are left out or None."""
+    settings, flow = message.settings, message.settings.flow
+    callback, failure_callback = message.callback, message.failure_callback
+    return {
+        "timeout": settings.timeout_ms and settings.timeout_ms // 1000,
+        "retryDelayExpression": settings.retry_delay,
+        "callback": callback and callback.url,
+        "callbackHeaders": callback and header_lists(callback.headers),
+        "failureCallback": failure_callback and failure_callback.url,
+        "failureCallbackHeaders": failure_callback and header_lists(failure_callback.headers),
+        "parallelism": flow and flow.parallelism,
+        "rate": flow and flow.rate,
+        "period": flow and flow.period_ms // 1000,
+    }
+
+
+def created_details(message: Message) -> dict[str, Any]:
+    """Headers and body (base64) of a message, for its first event; a large body is left out."""
+    headers, body = _redacted(message, Sent(message.settings.headers, message.body))
+    details: dict[str, Any] = {"header": header_lists(headers)}
+    if len(body) <= MAX_LOGGED_BODY:
+        details["body"] = base64.b64encode(body).decode()
+    return details
+
+
 def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | None = None) -> bytes:
-    """The JSON body of a callback, or with `dlq_id` of a failure callback; topics and schedules are empty."""
+    """The JSON body of a callback, or with `dlq_id` of a failure callback."""
     message, sent, response = attempt.message, attempt.sent, attempt.response
     headers, body = _redacted(message, sent if source_body is None else Sent(sent.headers, source_body))
     content: dict[str, Any] = {
@@ -292,15 +349,15 @@ def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | 
         "retried": attempt.retried,
         "maxRetries": message.max_retries,
         "sourceMessageId": message.id,
-        "topicName": "",
-        "endpointName": "",
+        "topicName": message.origin.topic,
+        "endpointName": message.origin.endpoint,
         "url": message.settings.url,
         "method": message.method,
         "sourceHeader": {name: ", ".join(values) for name, values in header_lists(headers).items()},
         "sourceBody": base64.b64encode(body).decode(),
         "notBefore": str(message.not_before),
         "createdAt": str(message.created_at),
-        "scheduleId": "",
+        "scheduleId": message.origin.schedule,
         "callerIP": message.caller_ip,
     }
     if dlq_id is not None:

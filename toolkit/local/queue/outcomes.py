@@ -29,6 +29,7 @@ from toolkit.local.queue.messages import (
     Sent,
     Settings,
     callback_body,
+    header_lists,
     new_id,
 )
 from toolkit.local.queue.publishing import RetryDelay
@@ -52,7 +53,8 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     _report_response(tx, attempt)
     details: dict[str, Any] = {"responseStatus": response.status, "retried": attempt.retried}
     if not response.ok:
-        details["error"] = response.body[:1000].decode(errors="replace")
+        details["error"] = details["responseBody"] = response.body[:1000].decode(errors="replace")
+        details["responseHeader"] = header_lists(response.headers)
     if not response.ok and attempt.retried < message.max_retries and not _is_final(response):
         due_at = tx.now_ms + round(retry_delay(attempt, tx.now_ms) / tx.factor)
         retried = attempt.retried + 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypedDict
 from urllib.parse import unquote
 
 import msgspec
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from toolkit.local.api import (
+    NAMES,
     TOKEN_PARAMETERS,
     ApiError,
     invalid,
@@ -23,7 +25,7 @@ from toolkit.local.api import (
     shown,
 )
 from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
-from toolkit.local.queue import dlq
+from toolkit.local.queue import dlq, url_groups
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.listing import (
     FlowKey,
@@ -37,8 +39,14 @@ from toolkit.local.queue.listing import (
 )
 from toolkit.local.queue.messages import PendingMessage, decode_message, message_entry, new_id
 from toolkit.local.queue.publishing import PREFIXES, PUBLISH_HEADERS, Publish, read_publish
-from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.steps import PublishedMessage, accept, record
+
+if TYPE_CHECKING:
+    from toolkit.local.queue.scheduler import Queue
+
+Addressed: TypeAlias = Publish | list[Publish]
+"""A publish to a URL, or one for each endpoint of a URL group."""
+Published: TypeAlias = PublishedMessage | list[PublishedMessage]
 
 _ENCODED_SCHEME: Final = re.compile(r"https?%3a", re.IGNORECASE)
 
@@ -47,7 +55,7 @@ _HEADER: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"typ
 
 
 class BatchItem(msgspec.Struct):
-    """A message of a batch."""
+    """A message of a batch, to a URL or a URL group."""
 
     destination: str
     headers: dict[str, Annotated[Any, Meta(extra_json_schema=_HEADER)]] | None = None
@@ -70,6 +78,9 @@ class MessagesQuery(Span):
     url: Annotated[Texts, sql(f"{_field('settings.url')} IN ({{}})")] = ()
     label: Annotated[Texts, sql(any_label("message_json(spec), '$.settings.labels'"))] = ()
     caller_ip: Annotated[Texts, sql(f"{_field('caller_ip')} IN ({{}})")] = ()
+    topic_name: Annotated[Texts, sql(f"{_field('origin.topic')} IN ({{}})")] = ()
+    queue_name: Annotated[Texts, sql(f"{_field('origin.queue')} IN ({{}})")] = ()
+    schedule_id: Annotated[Texts, sql(f"{_field('origin.schedule')} IN ({{}})")] = ()
 
 
 class MessageIds(msgspec.Struct, rename="camel"):
@@ -111,16 +122,16 @@ def caller(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-@_publishing("POST", "/v2/publish/{destination:path}", "publish", PublishedMessage)
+@_publishing("POST", "/v2/publish/{destination:path}", "publish", Published)
 async def _publish(queue: Queue, request: Request, _: None) -> Response:
-    """Publish a message. Headers may have the prefix Upstash- instead of Service-."""
-    url = _destination(request, "/v2/publish/")
+    """Publish a message to a URL, or to each URL of a group. Headers may have the prefix Upstash-."""
+    destination = _destination(request, "/v2/publish/")
     body = await read_body(request, queue.max_message)
-    publish = read_publish(url, header_pairs(request), body, prefix=queue.prefix)
+    publish = await _addressed(queue, destination, header_pairs(request), body)
     return JSONResponse((await _accept(queue, [publish], caller(request)))[0])
 
 
-@_operation("POST", "/v2/batch", "batch", list[PublishedMessage], body=list[BatchItem], errors=(404,))
+@_operation("POST", "/v2/batch", "batch", list[Published], body=list[BatchItem], errors=(404,))
 async def _batch(queue: Queue, request: Request, _: Query) -> Response:
     """Publish all messages of an array, or none."""
     items = await read_json(request)
@@ -131,7 +142,7 @@ async def _batch(queue: Queue, request: Request, _: Query) -> Response:
     publishes = []
     for position, item in enumerate(items):
         with naming(f"message {position}: "):
-            publishes.append(_batch_item(read_as(item, BatchItem, "message"), queue))
+            publishes.append(await _batch_item(read_as(item, BatchItem, "message"), queue))
     return JSONResponse(await _accept(queue, publishes, caller(request)))
 
 
@@ -157,16 +168,38 @@ async def _trigger(queue: Queue, request: Request, _: None) -> Response:
     body = await read_body(request, queue.max_message)
     publish = read_publish(url, headers, body, prefix=queue.prefix)
     (accepted,) = await _accept(queue, [publish], caller(request))
-    run_id = accepted.get("workflowRunId")
+    run_id = None if isinstance(accepted, list) else accepted.get("workflowRunId")
     return JSONResponse({"workflowRunId": run_id} if run_id else accepted)
 
 
-async def _accept(queue: Queue, publishes: list[Publish], caller_ip: str) -> list[PublishedMessage]:
-    for publish in publishes:
-        for settings in (publish.settings, publish.callback, publish.failure_callback):
-            if settings is not None:
-                await queue.destinations.address(settings.url)
-    return await queue.write(lambda tx: [accept(tx, publish, caller_ip=caller_ip) for publish in publishes])
+async def _addressed(
+    queue: Queue, destination: str, headers: list[tuple[str, str]], body: bytes
+) -> Addressed:
+    """The publish to a URL, or to each endpoint of the URL group of this name."""
+    if not NAMES.fullmatch(destination):
+        return read_publish(destination, headers, body, prefix=queue.prefix)
+    members = await queue.store.read(url_groups.urls, destination)
+    if not members:
+        raise url_groups.no_destination(destination)
+    publish = read_publish(members[0], headers, body, prefix=queue.prefix)
+    return await queue.store.read(url_groups.spread, publish, destination)
+
+
+async def _accept(queue: Queue, publishes: Sequence[Addressed], caller_ip: str) -> list[Published]:
+    every = [item for publish in publishes for item in (publish if isinstance(publish, list) else [publish])]
+    settings = [part for item in every for part in (item.settings, item.callback, item.failure_callback)]
+    for url in dict.fromkeys(part.url for part in settings if part is not None):
+        await queue.destinations.address(url)
+
+    def work(tx: QueueWrite) -> list[Published]:
+        return [
+            [accept(tx, item, caller_ip=caller_ip) for item in publish]
+            if isinstance(publish, list)
+            else accept(tx, publish, caller_ip=caller_ip)
+            for publish in publishes
+        ]
+
+    return await queue.write(work)
 
 
 def _destination(request: Request, route: str) -> str:
@@ -180,7 +213,7 @@ def _destination(request: Request, route: str) -> str:
     return f"{url}?{'&'.join(own)}" if any(own) else url
 
 
-def _batch_item(item: BatchItem, queue: Queue) -> Publish:
+async def _batch_item(item: BatchItem, queue: Queue) -> Addressed:
     pairs = []
     for name, values in (item.headers or {}).items():
         for value in values if isinstance(values, list) else [values]:
@@ -194,7 +227,7 @@ def _batch_item(item: BatchItem, queue: Queue) -> Publish:
         raise ApiError(413, f"body too large; got {len(raw)} bytes; expected at most {queue.max_message}")
     if item.queue:
         raise ApiError(400, "queue is given, and there are no queues here; expected none")
-    return read_publish(item.destination, pairs, raw, prefix=queue.prefix)
+    return await _addressed(queue, item.destination, pairs, raw)
 
 
 @_operation(

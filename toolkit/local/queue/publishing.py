@@ -19,6 +19,7 @@ from toolkit.local.queue.messages import (
     FlowLimits,
     Kind,
     Message,
+    Origin,
     Settings,
     WorkflowHeaders,
     new_id,
@@ -162,6 +163,7 @@ class Publish(msgspec.Struct, frozen=True):
     failure_callback: Settings | None
     redact: tuple[str, ...]
     deduplication: str | None
+    origin: Origin = Origin()
 
     def message(self, kind: Kind, **more: Any) -> Message:
         """The message with a new id; `more` are its other fields."""
@@ -172,6 +174,7 @@ class Publish(msgspec.Struct, frozen=True):
             settings=self.settings,
             failure_callback=self.failure_callback,
             redact=self.redact,
+            origin=self.origin,
             **{"body": self.body, "callback": self.callback} | more,
         )
 

@@ -6,14 +6,14 @@ import base64
 import json
 import sqlite3
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolkit.local.api import ApiError, read_as, read_body, read_json
+from toolkit.local.api import ApiError, checked_name, read_as, read_body, read_json
 from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
 from toolkit.local.queue import runs, steps, waiting
 from toolkit.local.queue.database import QueueWrite
@@ -117,12 +117,21 @@ class RunPage(TypedDict):
 
 
 class MessageEvent(TypedDict):
-    """Something that happened to a message."""
+    """Something that happened to a message; fields that do not apply are left out."""
 
     time: int
     messageId: str
     state: str
     url: NotRequired[str]
+    topicName: NotRequired[str]
+    endpointName: NotRequired[str]
+    queueName: NotRequired[str]
+    scheduleId: NotRequired[str]
+    label: NotRequired[str]
+    labels: NotRequired[list[str]]
+    responseStatus: NotRequired[int]
+    error: NotRequired[str]
+    nextDeliveryTime: NotRequired[int]
 
 
 class EventPage(TypedDict):
@@ -130,6 +139,12 @@ class EventPage(TypedDict):
 
     cursor: str
     events: Annotated[list[MessageEvent], Meta(max_length=1000)]
+
+
+class LogPage(EventPage):
+    """The same page under both names that public pages give it."""
+
+    logs: Annotated[list[MessageEvent], Meta(max_length=1000)]
 
 
 class SigningKeys(TypedDict):
@@ -200,7 +215,7 @@ async def _end(queue: Queue, request: Request, query: EndQuery) -> Response:
 )
 async def _wait(queue: Queue, request: Request, _: Query) -> Response:
     """Let a run wait for an event."""
-    event_id = waiting.checked_event_id(request.path_params["event_id"])
+    event_id = checked_name(request.path_params["event_id"], "event id")
     body = read_as(await read_json(request), WaitRequest, "wait")
     publish = read_publish(body.url, header_pairs(request), b"", prefix=queue.prefix)
     await queue.destinations.address(body.url)
@@ -210,7 +225,7 @@ async def _wait(queue: Queue, request: Request, _: Query) -> Response:
 @_operation("GET", "/v2/waiters/{event_id}", "waiters", list[Waiter])
 async def _waiters(queue: Queue, request: Request, _: Query) -> Response:
     """The waiters of an event."""
-    event_id = waiting.checked_event_id(request.path_params["event_id"])
+    event_id = checked_name(request.path_params["event_id"], "event id")
     messages = await queue.store.read(waiting.waiters, event_id)
     return JSONResponse([waiting.shown(message) for message in messages])
 
@@ -218,7 +233,7 @@ async def _waiters(queue: Queue, request: Request, _: Query) -> Response:
 @_operation("POST", "/v2/notify/{event_id}", "notify", list[Notified], body=bytes)
 async def _notify(queue: Queue, request: Request, _: Query) -> Response:
     """Notify all waiters of an event."""
-    event_id = waiting.checked_event_id(request.path_params["event_id"])
+    event_id = checked_name(request.path_params["event_id"], "event id")
     body = await read_body(request, queue.max_message)
     return JSONResponse(await queue.write(waiting.notify, event_id, body))
 
@@ -227,7 +242,7 @@ async def _notify(queue: Queue, request: Request, _: Query) -> Response:
 async def _notify_run(queue: Queue, request: Request, _: Query) -> Response:
     """Notify one run of an event, now or when it waits for it."""
     run_id = request.path_params["run_id"]
-    event_id = waiting.checked_event_id(request.path_params["event_id"])
+    event_id = checked_name(request.path_params["event_id"], "event id")
     body = await read_body(request, queue.max_message)
     return JSONResponse(await queue.write(waiting.notify_run, run_id, event_id, body))
 
@@ -239,15 +254,26 @@ async def _run_log(queue: Queue, _: Request, query: RunLogQuery) -> Response:
     return JSONResponse(await queue.store.read(_listed, queue, "runs", "created_at", query, runs.shown))
 
 
-@_operation("GET", "/v2/logs", "message-logs", EventPage, query=EventLogQuery)
+@_operation("GET", "/v2/logs", "message-logs", LogPage, query=EventLogQuery)
+async def _log(queue: Queue, _: Request, query: EventLogQuery) -> Response:
+    """A page of events of messages, newest first, as `logs` and as `events`."""
+    listed = await queue.store.read(_listed, queue, "events", "time", query, _event)
+    return JSONResponse(listed | {"logs": listed["events"]})
+
+
 @_operation("GET", "/v2/events", "message-events", EventPage, query=EventLogQuery)
 async def _event_log(queue: Queue, _: Request, query: EventLogQuery) -> Response:
     """A page of events of messages, newest first."""
     return JSONResponse(await queue.store.read(_listed, queue, "events", "time", query, _event))
 
 
+_OTHER_NAMES: Final = {"responseHeader": "responseHeaders", "retryDelayExpression": "retryDelayExpr"}
+"""Fields of events that the public package and the public pages call by different names."""
+
+
 def _event(_: QueueWrite, row: sqlite3.Row) -> Any:
-    return json.loads(row["entry"])
+    entry = json.loads(row["entry"])
+    return entry | {other: entry[name] for name, other in _OTHER_NAMES.items() if name in entry}
 
 
 def _listed(

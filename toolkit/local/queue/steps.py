@@ -14,7 +14,14 @@ import msgspec
 
 from toolkit.local.api import ApiError
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.messages import Message, Settings, decode_message, new_id
+from toolkit.local.queue.messages import (
+    Message,
+    Settings,
+    created_details,
+    decode_message,
+    new_id,
+    settings_shown,
+)
 from toolkit.local.queue.publishing import Publish, read_publish
 
 
@@ -257,17 +264,22 @@ class PublishedMessage(TypedDict):
     """A message that was accepted."""
 
     messageId: str
+    url: NotRequired[str]
     deduplicated: NotRequired[bool]
     workflowRunId: NotRequired[str]
 
 
 def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMessage:
     """Accept one publish; raises `ApiError` with 404 for a step of a run that is not running (any more)."""
+    accepted: PublishedMessage
     if publish.deduplication:
         sql = "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?"
         known = tx.first(sql, publish.deduplication, tx.now_ms)
         if known:
-            return {"messageId": known["message_id"], "deduplicated": True}
+            accepted = {"messageId": known["message_id"], "deduplicated": True}
+            if publish.origin.topic:
+                accepted["url"] = publish.settings.url
+            return accepted
     workflow = publish.settings.workflow
     to_third_party = workflow is not None and workflow.call_type.lower() == "tocallback"
     message = publish.message(
@@ -285,8 +297,12 @@ def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMess
         row = (publish.deduplication, message.id, tx.now_ms + DEDUPLICATION_MS)
         tx.execute("INSERT OR REPLACE INTO deduplication VALUES (?, ?, ?)", *row)
     enqueue(tx, message)
-    accepted: PublishedMessage = {"messageId": message.id}
-    return accepted | {"workflowRunId": message.run_id} if message.run_id else accepted
+    accepted = {"messageId": message.id}
+    if publish.origin.topic:  # several messages of one publish are told apart by their URLs
+        accepted["url"] = publish.settings.url
+    if message.run_id:
+        accepted["workflowRunId"] = message.run_id
+    return accepted
 
 
 def enqueue(tx: QueueWrite, message: Message) -> None:
@@ -301,7 +317,7 @@ def enqueue(tx: QueueWrite, message: Message) -> None:
         event_id=message.waiting.event_id if message.waiting else None,
         spec=message.encode(),
     )
-    record(tx, message, "CREATED")
+    record(tx, message, "CREATED", **created_details(message))
 
 
 def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> None:
@@ -309,8 +325,11 @@ def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> 
     settings = message.settings
     optional = {
         "workflowRunId": message.run_id,
+        "label": settings.labels[0] if settings.labels else None,
         "labels": list(settings.labels),
         "flowControlKey": settings.flow_key,
+        **message.origin.shown(),
+        **settings_shown(message),
     }
     entry = {
         "time": tx.now_ms,

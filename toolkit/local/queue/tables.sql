@@ -111,5 +111,19 @@ CREATE TABLE IF NOT EXISTS steps (
 CREATE UNIQUE INDEX IF NOT EXISTS steps_name ON steps (run_id, name) WHERE name IS NOT NULL;
 CREATE INDEX IF NOT EXISTS steps_message ON steps (message_id);
 
+-- URL groups (topics) and their endpoints, in order.
+CREATE TABLE IF NOT EXISTS url_groups (
+  name TEXT PRIMARY KEY,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS endpoints (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  topic TEXT NOT NULL REFERENCES url_groups (name) ON DELETE CASCADE,
+  url TEXT NOT NULL,
+  name TEXT,
+  UNIQUE (topic, url)
+);
+
 -- Small values that must survive a restart: signing keys, the key of cursors, the version of these tables.
 CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from typing import Any, Final, NotRequired, TypedDict
 
 import msgspec
@@ -23,16 +22,6 @@ from toolkit.local.queue.steps import PublishedMessage, again, enqueue, record
 from toolkit.times import duration_ms
 
 DEFAULT_WAIT: Final = "7d"
-_EVENT_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
-
-
-def checked_event_id(text: str) -> str:
-    """The event id, when it is one."""
-    if not _EVENT_ID.fullmatch(text):
-        raise ApiError(
-            400, f"event id is not usable; got {text[:80]!r}; expected letters, digits, '-', '_' and '.'"
-        )
-    return text
 
 
 class Waiter(TypedDict):
