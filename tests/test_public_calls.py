@@ -357,6 +357,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "explode_headers": lambda w: [{"failures": w.failures, "column": "headers"}],
     "explode_labels": lambda w: [{"failures": w.failures}],
+    "explode_steps": lambda w: [{"failures": w.failures}],
     "explode_metadata": lambda w: [{"frame": w.vectors, "fields": None}],
     "export_vectors": lambda w: [
         {
@@ -414,6 +415,25 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "load_callbacks": lambda _: [
         {"source": [{"status": 200}], "redactor": Redactor(), "reveal": False, "limit": None}
     ],
+    "load_events": lambda w: [
+        {
+            "service": w.service,
+            "since": "7d",
+            "until": None,
+            "state": "FAILED",
+            "message_id": "m",
+            "workflow_run_id": "w",
+            "url": (),
+            "label": ["a"],
+            "topic_name": (),
+            "schedule_id": (),
+            "queue_name": (),
+            "flow_control_key": (),
+            "limit": None,
+            "reveal": False,
+            "progress": False,
+        }
+    ],
     "load_failure": lambda w: [{"service": w.service, "dlq_id": "a", "kind": "workflows", "reveal": False}],
     "load_failures": lambda w: [{"service": w.service, "filter": None, **FAILURES}],
     "load_runs": lambda w: [
@@ -425,6 +445,8 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "workflow_url": (),
             "workflow_run_id": "w",
             "label": ["a"],
+            "flow_control_key": (),
+            "caller_ip": (),
             "limit": None,
             "reveal": False,
             "progress": False,

@@ -66,6 +66,7 @@ from toolkit.indexing.upserts import update_vectors as update_vectors
 from toolkit.indexing.upserts import upsert_vectors as upsert_vectors
 from toolkit.loading.callbacks import CallbackReceiver as CallbackReceiver
 from toolkit.loading.callbacks import load_callbacks as load_callbacks
+from toolkit.loading.events import load_events as load_events
 from toolkit.loading.failures import iter_failures as iter_failures
 from toolkit.loading.failures import load_failure as load_failure
 from toolkit.loading.failures import load_failures as load_failures
@@ -119,6 +120,7 @@ from toolkit.tables.metadata_column import match_metadata as match_metadata
 from toolkit.tables.spreadsheets import flatten as flatten
 from toolkit.tables.spreadsheets import to_csv as to_csv
 from toolkit.tables.spreadsheets import to_excel as to_excel
+from toolkit.tables.steps import explode_steps as explode_steps
 from toolkit.tables.vectors import as_matrix as as_matrix
 from toolkit.version import __version__ as __version__
 from toolkit.widgets import FailureBrowser as FailureBrowser

@@ -29,7 +29,7 @@ READS = {
     "an entry": ("queue", partial(failures.get_entry, dlq_id="a"), b'{"dlqId": "a"}'),
     "a page of runs": (
         "queue",
-        partial(failures.list_runs_page, cursor=None),
+        partial(failures.list_log_page, cursor=None),
         b'{"runs": [{"workflowRunId": "a"}], "cursor": ""}',
     ),
     "a page of vectors": (

@@ -203,6 +203,49 @@ RUN_FIELDS = (
     Field("labels", lambda text: {"labels": ["a", f"l {text}"]}),
     *_anywhere(("workflowState", "labels")),
 )
+EVENT_FIELDS = (
+    *(
+        _one(name)
+        for name in (
+            "messageId", "state", "url", "error", "workflowRunId", "method", "topicName", "endpointName",
+            "queueName", "scheduleId", "flowControlKey", "callback", "callerIP", "label", "responseBody",
+            "responseStatus", "nextDeliveryTime", "body",
+        )
+    ),
+    _one("url", "https://app.example/?a={}&b=1"),
+    Field("body of text", lambda text: {"body": _b64(text)}),
+    Field("body of bytes", lambda text: {"body": _b64(text, b"\xff\x00")}),
+    *(Field(f"{h} value", lambda t, h=h: {h: {"X-A": [f"b {t}"]}}) for h in ("header", "responseHeaders")),
+    *(Field(f"{h} name", lambda t, h=h: {h: {f"X-{t}": ["a"]}}) for h in ("header", "responseHeaders")),
+    Field("labels", lambda text: {"labels": ["a", f"l {text}"]}),
+    *_anywhere(("state", "labels", "header")),
+)  # fmt: skip
+
+
+def _payload(*items: dict[str, Any]) -> dict[str, Any]:
+    """The body of a failed run with these items of its payload."""
+    return {"body": json.dumps(items)}
+
+
+def _in_step(name: str, form: str = "{}") -> Field:
+    """A field of a step, whose JSON is base64 in the payload."""
+
+    def put(text: str) -> dict[str, Any]:
+        step = {"stepId": 1, "stepName": "a", "stepType": "Run", name: form.replace("{}", text)}
+        return _payload({"messageId": "m0", "body": "e30="}, {"body": _b64(json.dumps(step))})
+
+    return Field(f"step, {name} {form}".strip("{} "), put)
+
+
+STEP_FIELDS = (
+    *(_in_step(name) for name in ("stepName", "stepType", "out", "callUrl", "callMethod", "stepId", "other")),
+    _in_step("out", '{"a": "{}"}'),
+    _in_step("callUrl", "https://app.example/?a={}&b=1"),
+    Field("payload", lambda text: _payload({"messageId": "m0", "body": _b64(text)})),
+    Field("payload of bytes", lambda text: _payload({"messageId": "m0", "body": _b64(text, b"\xff")})),
+    Field("messageId", lambda text: _payload({"messageId": f"m {text}", "body": "e30="})),
+    Field("item", lambda text: _payload({"messageId": "m0", "body": "e30=", "x": [text, {text: 1}]})),
+)
 CALLBACK_FIELDS = (
     *(
         _one(name)
@@ -230,6 +273,8 @@ VECTOR_FIELDS = (
 FIELDS = {
     "failures": FAILURE_FIELDS,
     "runs": RUN_FIELDS,
+    "events": EVENT_FIELDS,
+    "steps": STEP_FIELDS,
     "callbacks": CALLBACK_FIELDS,
     "vectors": VECTOR_FIELDS,
     "namespaces": (Field("namespace", lambda text: {"namespace": f"n {text}"}),),
@@ -273,6 +318,8 @@ _FILES = (
 )
 _EXACT = {
     "failures": ("body", "responseBody"),
+    "events": ("body", "responseBody"),
+    "steps": ("payload", "step, out"),
     "callbacks": ("body", "sourceBody"),
     "vectors": ("data", "metadata"),
     "hits": ("data", "metadata"),

@@ -15,9 +15,18 @@ import pytest
 import toolkit as tk
 from tests.conftest import Asked, ScriptedServer, listening
 from tests.promises.canaries import QUEUE_TOKEN, SIGNING_KEY, VECTOR_TOKEN, planted, rows
+from toolkit.tables.failures import FailureDecoder
+from toolkit.tables.frames import to_frame
 
 _PAGE = 100
-_IDS = {"failures": "dlqId", "runs": "workflowRunId", "callbacks": "sourceMessageId", "vectors": "id"}
+_IDS = {
+    "failures": "dlqId",
+    "runs": "workflowRunId",
+    "events": "messageId",
+    "steps": "dlqId",
+    "callbacks": "sourceMessageId",
+    "vectors": "id",
+}
 
 
 def pages(what: str) -> list[bytes]:
@@ -54,6 +63,17 @@ class Planted:
         return tk.load_runs(self.service, progress=False)
 
     @cached_property
+    def events(self) -> pd.DataFrame:
+        """The event log."""
+        return tk.load_events(self.service, progress=False)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """The steps of runs that failed."""
+        decoder = FailureDecoder(self.service.redactor)
+        return pd.concat([tk.explode_steps(to_frame(decoder.decode(page))) for page in pages("steps")])
+
+    @cached_property
     def callbacks(self) -> pd.DataFrame:
         """Callbacks as a receiver kept them."""
         return tk.load_callbacks(
@@ -81,7 +101,7 @@ class Planted:
 def planted_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
     """A service whose responses contain canaries wherever possible."""
     folder = tmp_path_factory.mktemp("promises")
-    listed = {what: pages(what) for what in ("failures", "runs", "vectors")}
+    listed = {what: pages(what) for what in ("failures", "runs", "events", "vectors")}
     hits = json.dumps(
         [row | {"score": 0.5} for page in listed["vectors"] for row in json.loads(page)]
     ).encode()
@@ -95,6 +115,8 @@ def planted_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plante
                 return _page(listed["failures"], index, "messages", "cursor")
             case ["v2", "workflows", "logs"]:
                 return _page(listed["runs"], index, "runs", "cursor")
+            case ["v2", "logs"]:
+                return _page(listed["events"], index, "events", "cursor")
             case ["info"]:
                 counts = {name: {"vectorCount": 1} for name in names[1:]}
                 return json.dumps(

@@ -30,7 +30,7 @@ from toolkit.widgets.failure_detail import detail_markup
 
 pytestmark = pytest.mark.slow
 
-FRAMES = ("failures", "runs", "callbacks", "vectors", "namespaces", "hits")
+FRAMES = ("failures", "runs", "events", "steps", "callbacks", "vectors", "namespaces", "hits")
 SINKS: dict[str, tuple[tuple[str, ...], Callable[[Planted, pd.DataFrame], str]]] = {}
 """From the name of a sink to what is passed to it, and to the text that it makes of a frame."""
 

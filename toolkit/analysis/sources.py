@@ -39,7 +39,14 @@ KINDS: Final = dict.fromkeys(("first_seen_at", "gone_after", "gone_before"), "ti
     else "texts"
     if pa.types.is_string(field.type)
     else "numbers"
-    for schema in (schemas.RUNS, schemas.CALLBACKS, schemas.FAILURES, schemas.vectors(), schemas.hits())
+    for schema in (
+        schemas.EVENTS,
+        schemas.RUNS,
+        schemas.CALLBACKS,
+        schemas.FAILURES,
+        schemas.vectors(),
+        schemas.hits(),
+    )
     for field in schema
     if not (pa.types.is_boolean(field.type) or pa.types.is_list(field.type))
 }

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 from toolkit.arguments import choice, confirmed, texts, unmasked, wrong
-from toolkit.client.pages import Page, entry_bytes, failures_page, runs_page
+from toolkit.client.pages import Page, entry_bytes, events_page, failures_page, runs_page
 from toolkit.client.responses import Request, Response, a_count, a_text, small
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
@@ -24,6 +24,10 @@ Ids = str | Iterable[str]
 PAGE_LIMIT: Final = 100
 """Entries a page at most (the specification's limit)."""
 
+_LOGS: Final[dict[str, tuple[str, str, Callable[[Request, Response], Page]]]] = {
+    "runs": ("listing workflow runs", "/v2/workflows/logs", runs_page),
+    "events": ("listing events of messages", "/v2/logs", events_page),
+}
 _PATHS: Final[dict[str, str]] = {"workflows": "/v2/workflows/dlq", "messages": "/v2/dlq"}
 
 
@@ -60,22 +64,19 @@ def list_page(
     return transport.fetch(request, failures_page)
 
 
-def list_runs_page(
+def list_log_page(
     transport: Transport,
+    log: Literal["runs", "events"] = "runs",
     *,
     cursor: str | None,
     count: int = PAGE_LIMIT,
     filters: tuple[tuple[str, str], ...] = (),
 ) -> Page:
-    """One page of the run log; `filters` are further query parameters."""
+    """One page of the log of runs or of events; `filters` are further query parameters."""
+    doing, path, read_page = _LOGS[log]
     after = (("cursor", cursor),) if cursor else ()
-    request = Request(
-        doing="listing workflow runs",
-        method="GET",
-        path="/v2/workflows/logs",
-        query=(("count", str(count)), *filters, *after),
-    )
-    return transport.fetch(request, runs_page)
+    query = (("count", str(count)), *filters, *after)
+    return transport.fetch(Request(doing=doing, method="GET", path=path, query=query), read_page)
 
 
 def get_entry(transport: Transport, dlq_id: str, *, kind: Kind = "workflows") -> bytes:

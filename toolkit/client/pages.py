@@ -105,6 +105,12 @@ def runs_page(request: Request, response: Response) -> Page:
     return _checked(request, response, envelope(request, response.body), "runs", "cursor")
 
 
+def events_page(request: Request, response: Response) -> Page:
+    """The page of the event log of messages, whose rows are ``events`` or, in the documents, ``logs``."""
+    whole = envelope(request, response.body)
+    return _checked(request, response, whole, "logs" if "logs" in whole else "events", "cursor")
+
+
 def range_page(request: Request, response: Response) -> Page:
     """The page of a range over vectors, its dense vectors cut out of the rows."""
     body, cut = cut_vectors(response.body)

@@ -43,7 +43,8 @@ def keys(table: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
     """One text for each row, the same for the same values in the columns of `key`."""
     if len(key) == 1:
         return table[key[0]]
-    return pc.binary_join_element_wise(*(table[name] for name in key), "\0")
+    texts = (table[name].cast(pa.string()) for name in key)
+    return pc.binary_join_element_wise(*texts, "\0", null_handling="replace", null_replacement="\0")
 
 
 def identities(table: pa.Table, key: Sequence[str]) -> list[bytes]:

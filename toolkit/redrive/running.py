@@ -23,7 +23,7 @@ from toolkit.client.failures import (
     call_failure_function,
     delete_entry,
     get_entry,
-    list_runs_page,
+    list_log_page,
     start_again,
 )
 from toolkit.client.transport import Transport
@@ -329,7 +329,7 @@ class _Run:
         return late
 
     def _run_of(self, run_id: str) -> dict[str, Any] | None:
-        page = list_runs_page(self._transport, cursor=None, count=1, filters=(("workflowRunId", run_id),))
+        page = list_log_page(self._transport, cursor=None, count=1, filters=(("workflowRunId", run_id),))
         runs = msgspec.json.decode(page.rows, type=list[dict[str, Any]])
         return next((run for run in runs if run.get("workflowRunId") == run_id), None)
 

@@ -48,7 +48,7 @@ _METADATA: Final = "toolkit"  # key of our JSON in a file's metadata
 
 TABLES: Final = (
     schemas.FAILURES, STORED_FAILURES, schemas.HEADERS_EXPLODED, schemas.LABELS_EXPLODED, schemas.RUNS,
-    schemas.CALLBACKS,
+    schemas.CALLBACKS, schemas.EVENTS, schemas.STEPS,
 )  # fmt: skip
 
 RESTORE: Final = (

@@ -14,7 +14,7 @@ from toolkit.errors import InputError, ProtocolError
 from toolkit.redaction import Redactor
 from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.schemas import CALLBACK_COLUMNS, CALLBACKS
-from toolkit.tables.text import lenient, text_and_bytes
+from toolkit.tables.text import base64_body, is_cut_base64, lenient
 
 _NOT_RETRYABLE: Final = 489
 _OUTCOME: Final = ("kind", "delivered", "exhausted", "in_dlq")
@@ -69,11 +69,11 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
         )
         for number, item in enumerate(received)
     ]
-    reader = LenientRows(rows, CALLBACK_COLUMNS, redactor, what="callbacks", read_body=_body)
+    reader = LenientRows(rows, CALLBACK_COLUMNS, redactor, what="callbacks", read_body=base64_body)
     columns = reader.columns()
     for name, encoded in (("body", "body"), ("source_body", "sourceBody")):
         pairs = zip(rows, reader.misfits, strict=True)
-        cut = [_is_truncated(row.get(encoded)) if encoded not in misfits else None for row, misfits in pairs]
+        cut = [is_cut_base64(row.get(encoded)) if encoded not in misfits else None for row, misfits in pairs]
         columns[f"{name}_truncated"] = pa.array(cut, pa.bool_())
     read = (columns[name].to_pylist() for name in ("dlq_id", "status", "retried", "max_retries"))
     outcomes = [*map(_outcome, rows, *read)]
@@ -107,23 +107,3 @@ def _refuses_retries(headers: Any) -> bool:
         name.lower().endswith("nonretryable-error") and "true" in str(values).lower()
         for name, values in headers.items()
     )
-
-
-def _is_truncated(encoded: Any) -> bool | None:
-    """Whether base64 ends inside a group of four: the service truncates it."""
-    return None if encoded is None else len(encoded) % 4 != 0
-
-
-def _body(_: None, encoded: Any) -> tuple[str | None, bytes | None, bool]:
-    """As `text_and_bytes`; base64 that is truncated is decoded as far as it goes."""
-    if not isinstance(encoded, str) or len(encoded) % 4 == 0:
-        return text_and_bytes(None, encoded)
-    kept = encoded.rstrip("=")
-    text, raw, fits = text_and_bytes(None, kept[:-1] if len(kept) % 4 == 1 else kept)
-    if raw is not None:
-        try:
-            raw.decode()
-        except UnicodeDecodeError as error:
-            if error.end == len(raw) and error.reason == "unexpected end of data":
-                text, raw = raw[: error.start].decode(), None
-    return text, raw, fits

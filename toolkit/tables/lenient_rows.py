@@ -1,4 +1,4 @@
-"""Rows of any shape as columns: of workflow runs, callbacks, and DLQ entries that strict decoding refuses.
+"""Rows of any shape as columns: runs, events, steps, callbacks, and DLQ entries that strict decoding refuses.
 
 Rows are plain objects here, and every value is checked by itself: what does not fit its column is null there
 and part of ``extra``, with every field that the table does not know.
@@ -17,8 +17,9 @@ from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map
 from toolkit.tables.masking import ColumnMasker
-from toolkit.tables.schemas import RUN_COLUMNS, RUNS, TIME, Column, Kind
+from toolkit.tables.schemas import EVENT_COLUMNS, EVENTS, RUN_COLUMNS, RUNS, TIME, Column, Kind
 from toolkit.tables.text import (
+    base64_body,
     base64_bytes,
     base64_text,
     clean,
@@ -44,6 +45,20 @@ def decode_runs(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
     what = "workflow runs"
     runs = LenientRows(parse_rows(rows, what=what, exactly=True), RUN_COLUMNS, redactor, what=what)
     return runs.masked_table(runs.columns(), RUNS)
+
+
+def decode_events(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
+    """A JSON array of events of messages as a table of the schema ``EVENTS``.
+
+    ProtocolError where the bytes are no array of objects, or an event names no message.
+    """
+    what = "events of messages"
+    parsed = parse_rows(rows, what=what, exactly=True)
+    for row in parsed:
+        if "responseHeader" not in row and "responseHeaders" in row:  # documents have both
+            row["responseHeader"] = row.pop("responseHeaders")
+    events = LenientRows(parsed, EVENT_COLUMNS, redactor, what=what, read_body=_event_body)
+    return events.masked_table(events.columns(), EVENTS)
 
 
 class LenientRows:
@@ -101,8 +116,9 @@ class LenientRows:
                 return header_column(self._fitting(field, header_map))
             case Kind.LABELS:
                 return pa.array(self._fitting(field, _labels), pa.binary())
-            case Kind.NUMBER:
-                return pa.array(self._fitting(field, whole_number), pa.int64())
+            case Kind.NUMBER | Kind.FLAG:
+                fit, held = (whole_number, pa.int64()) if kind is Kind.NUMBER else (_flag, pa.bool_())
+                return pa.array(self._fitting(field, fit), held)
             case Kind.TIME:
                 return pa.array(self._fitting(field, unix_ms), TIME)
             case Kind.TIME_AS_TEXT:
@@ -150,6 +166,15 @@ class LenientRows:
         if raw is None or self._redactor is None or not is_in(raw.decode("latin-1")):
             return encoded
         return base64_text(raw, self._redactor)
+
+
+def _event_body(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, bool]:
+    """A response, which is text, or the body of the message, which is base64."""
+    return base64_body(None, encoded) if plain is None else text_and_bytes(plain, encoded)
+
+
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _labels(value: Any) -> bytes | None:

@@ -123,6 +123,66 @@ RUN_COLUMNS: Final = (
 RUNS: Final = _schema(RUN_COLUMNS)
 """One row a workflow run of the run log."""
 
+EVENT_COLUMNS: Final = (
+    Column("time", Kind.TIME, "time"),
+    Column("message_id", Kind.ID, "messageId"),
+    Column("state", Kind.TEXT, "state"),
+    Column("url", Kind.URL, "url"),
+    Column("response_status", Kind.NUMBER, "responseStatus"),
+    Column("error", Kind.TEXT, "error"),
+    Column("retried", Kind.NUMBER, "retried"),
+    Column("max_retries", Kind.NUMBER, "maxRetries"),
+    Column("next_delivery_time", Kind.TIME_OR_ZERO, "nextDeliveryTime"),
+    Column("workflow_run_id", Kind.TEXT, "workflowRunId"),
+    Column("labels", Kind.LABELS, "labels"),
+    Column("headers", Kind.HEADERS, "header"),
+    Column("body", Kind.BODY),
+    Column("body_base64", Kind.BASE64, "body"),
+    Column("response_headers", Kind.HEADERS, "responseHeader"),
+    Column("response_body", Kind.BODY, "responseBody"),
+    Column("response_body_base64", Kind.BASE64, "responseBodyBase64"),
+    Column("extra", Kind.JSON),
+    Column("method", Kind.TEXT, "method"),
+    Column("created_at", Kind.TIME_OR_ZERO, "createdAt"),
+    Column("topic_name", Kind.TEXT, "topicName"),
+    Column("endpoint_name", Kind.TEXT, "endpointName"),
+    Column("queue_name", Kind.TEXT, "queueName"),
+    Column("schedule_id", Kind.TEXT, "scheduleId"),
+    Column("flow_control_key", Kind.TEXT, "flowControlKey"),
+    Column("callback", Kind.URL, "callback"),
+    Column("failure_callback", Kind.URL, "failureCallback"),
+    Column("caller_ip", Kind.TEXT, "callerIP"),
+    Column("label", Kind.TEXT, "label"),
+)
+EVENTS: Final = _schema(EVENT_COLUMNS)
+"""One row an event of a message: accepted, tried, delivered, failed or cancelled. An event has no id."""
+
+STEP_COLUMNS: Final = (
+    Column("dlq_id", Kind.REFERENCE, "dlqId"),
+    Column("workflow_run_id", Kind.TEXT, "workflowRunId"),
+    Column("position", Kind.NUMBER, "position"),
+    Column("step_id", Kind.NUMBER, "stepId"),
+    Column("step_name", Kind.TEXT, "stepName"),
+    Column("step_type", Kind.TEXT, "stepType"),
+    Column("status", Kind.TEXT, "state"),
+    Column("output", Kind.BODY, "out"),
+    Column("output_base64", Kind.BASE64, "outBase64"),
+    Column("truncated", Kind.FLAG, "truncated"),
+    Column("concurrent", Kind.NUMBER, "concurrent"),
+    Column("target_step", Kind.NUMBER, "targetStep"),
+    Column("message_id", Kind.TEXT, "messageId"),
+    Column("call_type", Kind.TEXT, "callType"),
+    Column("created_at", Kind.TIME_OR_ZERO, "createdAt"),
+    Column("retries", Kind.NUMBER, "retries"),
+    Column("next_delivery_time", Kind.TIME_OR_ZERO, "nextDeliveryTime"),
+    Column("call_url", Kind.URL, "callUrl"),
+    Column("call_method", Kind.TEXT, "callMethod"),
+    Column("call_status", Kind.NUMBER, "callResponseStatus"),
+    Column("extra", Kind.JSON),
+)
+STEPS: Final = _schema(STEP_COLUMNS)
+"""One row a step of a workflow run; the first of a run is its initial payload."""
+
 CALLBACK_COLUMNS: Final = (
     Column("source_message_id", Kind.REFERENCE, "sourceMessageId"),
     Column("kind", Kind.REFERENCE),
@@ -160,7 +220,7 @@ for bodies that were not received by a `CallbackReceiver`."""
 ADDED: Final = frozenset({"body_truncated", "source_body_truncated", "signature"})
 """Columns that snapshots of older versions do not have, where they are null: every new one is among them."""
 
-_ALL: Final = (*FAILURE_COLUMNS, *RUN_COLUMNS, *CALLBACK_COLUMNS)
+_ALL: Final = (*FAILURE_COLUMNS, *RUN_COLUMNS, *EVENT_COLUMNS, *STEP_COLUMNS, *CALLBACK_COLUMNS)
 JSON_COLUMNS: Final = frozenset(
     {"metadata", *(c.name for c in _ALL if c.kind in (Kind.HEADERS, Kind.LABELS, Kind.JSON))}
 )

@@ -215,6 +215,26 @@ def base64_bytes(encoded: str) -> bytes | None:
         return None
 
 
+def is_cut_base64(encoded: Any) -> bool | None:
+    """Whether base64 ends inside a group of four: the service truncates it."""
+    return None if encoded is None else len(encoded) % 4 != 0
+
+
+def base64_body(_: None, encoded: Any) -> tuple[str | None, bytes | None, bool]:
+    """As `text_and_bytes` of a body that is always base64; what is truncated is decoded as far as it goes."""
+    if not isinstance(encoded, str) or not is_cut_base64(encoded):
+        return text_and_bytes(None, encoded)
+    kept = encoded.rstrip("=")
+    text, raw, fits = text_and_bytes(None, kept[:-1] if len(kept) % 4 == 1 else kept)
+    if raw is not None:
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            if error.end == len(raw) and error.reason == "unexpected end of data":
+                text, raw = raw[: error.start].decode(), None
+    return text, raw, fits
+
+
 def base64_column(raws: pa.Array, redactor: Redactor | None) -> pa.Array:
     """A column of bytes as `base64_text` makes it of each."""
     there = raws.drop_null().to_pylist()
