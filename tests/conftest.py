@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 import toolkit as tk
+from toolkit.client.responses import RetryPolicy
 from toolkit_demo.local_service import LocalService
 
 _PREFIXES = ("TOOLKIT_", "QSTASH_", "UPSTASH_", "US_EAST_1_", "EU_CENTRAL_1_")
@@ -146,6 +147,12 @@ def listening() -> Iterator[ScriptedServer]:
         http.shutdown()
         http.server_close()
         thread.join()
+
+
+@pytest.fixture
+def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries follow each other at once, where a test is about what comes after the last one."""
+    monkeypatch.setattr(RetryPolicy, "delay_before", lambda *_: 0.0)
 
 
 @pytest.fixture

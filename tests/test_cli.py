@@ -220,6 +220,7 @@ def test_snapshots_and_reports(command, tmp_path: Path) -> None:
     assert TOKEN not in "".join((tmp_path / path).read_text() for path in paths)
 
 
+@pytest.mark.slow
 def test_a_vector_index_is_reported_on(command, tmp_path: Path) -> None:
     """With recall where the service is asked, without where a snapshot is; not with filters of failures."""
     snapshot = command("snapshot", "vectors", "kept", "--namespace", "runbooks")
@@ -390,6 +391,7 @@ def test_a_snapshot_is_reported_on_as_it_is(tmp_path: Path) -> None:
     assert "expected the snapshot alone" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_report_ends_with_a_status_for_what_is_new_or_worse(command, served, tmp_path: Path) -> None:
     """4 for a group never seen before, 5 for a higher rate, as `--fail-on` says; 0 where neither is."""
     made = command("snapshot", "failures", "kept")
@@ -413,6 +415,7 @@ def test_a_report_ends_with_a_status_for_what_is_new_or_worse(command, served, t
     assert "nothing earlier to compare with" in few.stderr
 
 
+@pytest.mark.slow
 def test_failures_are_redriven_by_a_plan(command, tmp_path: Path) -> None:
     """Planned, confirmed by the count and hash that the preview shows, run, and looked at."""
     planned = command(

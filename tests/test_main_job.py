@@ -68,6 +68,7 @@ def failed_entry(service: tk.Service, run: str, *, kind: str = "workflows"):
     raise AssertionError(f"{run} did not reach the DLQ")
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_followed_from_the_application_to_the_report(service, application, tmp_path):
     """One id: in the application's response, the DLQ, the frame, the run log, the Parquet and the report."""
     run = tk.start_run(f"{application}/flows/invoices/send", {"order": 8})
@@ -98,6 +99,7 @@ def test_a_run_that_fails_is_followed_from_the_application_to_the_report(service
         assert entry["dlq_id"] in (tmp_path / name).read_text()
 
 
+@pytest.mark.slow
 def test_the_failure_function_was_called_and_its_state_shows(service, application):
     """A run with a failure function reaches CALLBACK_SUCCESS, and the function got the DLQ id."""
     run = tk.start_run(f"{application}/flows/orders/prices", {"order": 1})
@@ -108,6 +110,7 @@ def test_the_failure_function_was_called_and_its_state_shows(service, applicatio
     assert state == "CALLBACK_SUCCESS"
 
 
+@pytest.mark.slow
 def test_a_callback_is_received_verified_and_in_a_frame(service, application):
     """Callback and failure callback come signed; the failure callback's DLQ id leads to the entry."""
     with tk.CallbackReceiver(service) as receiver:

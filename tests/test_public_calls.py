@@ -726,6 +726,7 @@ def test_the_valid_call_is_valid(around, name):
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
+@pytest.mark.slow
 def test_a_wrong_value_in_any_argument_is_an_error_that_names_it(around, name):
     """A documented result, or a ToolkitError; one about the input says which argument it is."""
     found = [

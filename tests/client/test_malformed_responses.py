@@ -203,6 +203,7 @@ def test_a_cursor_that_cannot_be_sent_is_malformed(server):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("names", "got"), [([5], "a number among"), ({"a": 1}, "an object under")])
+@pytest.mark.usefixtures("no_backoff")
 def test_namespaces_that_are_no_text_are_a_typed_error(server, names, got):
     """The error shows the value found where a name is expected."""
     server.always(json.dumps({"result": names}).encode())

@@ -327,6 +327,7 @@ def test_a_response_without_a_message_id_is_retried(server, response):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_backoff")
 def test_publishing_to_another_server_is_a_protocol_error(server):
     """A web page under this address is an error in the end, never a message."""
     server.always(b"<html>")

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _HERE = Path(__file__).parent
 
 
@@ -20,6 +22,7 @@ def _run(program: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_loads_with_faults() -> None:
     """Nothing lost, altered or silently short in 150 loads; the ledger of the service is the judge."""
     said = _run(_HERE / "fault_runs.py", "--runs", "150", "--seed", "7")
@@ -32,6 +35,7 @@ def test_loads_with_faults() -> None:
     }
 
 
+@pytest.mark.slow
 def test_hostile_loads() -> None:
     """Up to a third of all responses is spoilt in one of 17 ways: every load is whole."""
     said = _run(_HERE / "hostile_loads.py", "--loads", "24", "--entries", "1500", "--model-clock")
@@ -39,6 +43,7 @@ def test_hostile_loads() -> None:
     assert len(re.findall(r"^ +[\d,]+  fault: ", said, re.MULTILINE)) == 17
 
 
+@pytest.mark.slow
 def test_killed_writers() -> None:
     """The old snapshot or the new one is left; the same call again ends as if nothing had happened."""
     said = _run(_HERE / "crash_points.py", "--points", "40", "--seed", "7")

@@ -199,6 +199,7 @@ def test_an_interrupt_keeps_what_was_read(server):
     assert len(raised.value.partial) == 100
 
 
+@pytest.mark.usefixtures("no_backoff")
 def test_errors_before_anything_was_read_are_themselves(server):
     """A first page that fails raises the service's own error."""
     server.always(b'{"error": "no such filter"}', 400)

@@ -228,6 +228,7 @@ def test_a_permanent_fault_is_a_typed_error_with_the_rows_read(
         ({"json": {}}, MalformedResponseError),
     ],
 )
+@pytest.mark.usefixtures("no_backoff")
 def test_a_failure_for_ever_ends_after_a_bounded_number_of_tries(
     script: Any, local: LocalService, service: tk.Service, fault: dict[str, Any], kind: type[ToolkitError]
 ) -> None:

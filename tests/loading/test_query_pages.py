@@ -85,6 +85,7 @@ def test_a_lost_page_is_an_error_and_never_a_gap(server):
 @pytest.mark.parametrize(
     "first", [b'{"uuid": "u", "scores": 5}', b'{"uuid": 5, "scores": []}', b"[]", b'{"scores": []}']
 )
+@pytest.mark.usefixtures("no_backoff")
 def test_what_is_not_as_specified_is_an_error(server, first):
     """Also a service that repeats hits for ever."""
     server.always(b'{"result": %b}' % first)

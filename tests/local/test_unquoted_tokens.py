@@ -48,6 +48,7 @@ def test_a_request_that_cannot_be_read_is_not_quoted(
     token = local.token if token == OURS else token
     with socket.create_connection(("127.0.0.1", int(local.url.rpartition(":")[2])), timeout=10) as connection:
         connection.sendall(request_text.replace("{}", token).encode("latin-1"))
+        connection.shutdown(socket.SHUT_WR)
         response = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     assert response.startswith(b"HTTP/1.1 4")
     assert json.loads(response.partition(b"\r\n\r\n")[2])["error"]

@@ -63,6 +63,7 @@ def test_every_picture_is_the_same_under_other_settings(plot):
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=["inline", "Agg"])
+@pytest.mark.slow
 def test_no_public_call_changes_a_setting(backend):
     """First, again, failing: settings, interactivity, backend and warning filters stay as they were."""
     environment = {**os.environ, "MPLBACKEND": backend}

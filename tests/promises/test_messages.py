@@ -18,7 +18,6 @@ import pytest
 import toolkit as tk
 from tests.conftest import Asked, Reply, ScriptedServer
 from tests.promises.canaries import QUEUE_TOKEN, SIGNING_KEY, SPELLINGS, VECTOR_TOKEN, shown
-from toolkit.client.responses import RetryPolicy
 from toolkit.errors import ToolkitError
 
 pytestmark = pytest.mark.slow
@@ -118,17 +117,16 @@ def _said(error: BaseException) -> Iterator[str]:
         yield "".join(traceback.format_exception(one))
 
 
+@pytest.mark.usefixtures("no_backoff")
 @pytest.mark.parametrize("call", CALLS)
 def test_no_message_shows_a_token(
     server: ScriptedServer,
     call: str,
     record_property: Callable[[str, object], None],
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
     """For any response and any number of requests, errors, warnings and logs do not contain it."""
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(RetryPolicy, "delay_before", lambda *_: 0.0)
     service = tk.connect(
         queue_url=server.url, queue_token=QUEUE_TOKEN, vector_url=server.url, vector_token=VECTOR_TOKEN,
         current_signing_key=SIGNING_KEY,

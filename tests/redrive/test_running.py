@@ -235,6 +235,7 @@ tk.run_redrive(tk.connect(queue_url=url, queue_token=token), plan, ledger=ledger
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_nothing_is_done_twice(
     shop: Shop, queue: LocalService, ledger: Path, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def codes(report) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("workflow", "text", "start", "stop"), STORIES)
+@pytest.mark.slow
 def test_the_five_stories_of_the_sample_are_named(report, workflow, text, start, stop):
     """Each with its workflow, what its failures share, from when to when, and what to do about it."""
     (row,) = [row for row in records(report, "why") if text in row["explanation"]]
@@ -149,6 +150,7 @@ def test_a_quiet_history_makes_a_short_calm_report(seed):
     assert "worse" not in quiet.verdict
 
 
+@pytest.mark.slow
 def test_every_piece_of_code_in_a_report_runs(sample, report):
     """What stands beside a section makes what it shows, from the frame alone."""
     results: dict[str, Any] = {}
@@ -180,6 +182,7 @@ def test_every_piece_of_code_in_a_report_runs(sample, report):
     assert results["impact"]["count"].max() == max(row["failures"] for row in records(report, "impact"))
 
 
+@pytest.mark.slow
 def test_code_with_earlier_failures_runs_too(sample):
     """A report that compares prints code that compares."""
     when = sample["failed_at"].fillna(sample["created_at"])
@@ -195,6 +198,7 @@ def test_code_with_earlier_failures_runs_too(sample):
     assert "compare_failures(previous, failures" in dict(codes(report))["changed"]
 
 
+@pytest.mark.slow
 def test_suggested_actions_plan_exactly_the_failures_they_name():
     """The code of each action, run as it is printed, shows a plan of its ids, and changes nothing yet."""
     with tk.connect("local") as service:
@@ -248,6 +252,7 @@ def test_one_burst_does_not_flatten_the_figure():
     assert records(report, "why")[0]["explanation"].startswith("1. burst")
 
 
+@pytest.mark.slow
 def test_every_engine_has_the_same_explanations(sample, report, tmp_path):
     """Arrow, a snapshot, what was scanned of it, and DuckDB, in whatever order they hold the rows."""
     shuffled = sample.sample(frac=1, random_state=3)

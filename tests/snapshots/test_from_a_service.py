@@ -125,6 +125,7 @@ def _expiring(server: Any, respond: Callable[[Any], bytes], *, after: int) -> No
     server.responding(refusing)
 
 
+@pytest.mark.usefixtures("no_backoff")
 def test_a_sync_resumes_with_a_new_token(server: Any, tmp_path: Path) -> None:
     """What was read before a load failed is not lost: with another token the same call ends the load."""
 
@@ -146,6 +147,7 @@ def test_a_sync_resumes_with_a_new_token(server: Any, tmp_path: Path) -> None:
     assert len(changes.added) == 120
 
 
+@pytest.mark.usefixtures("no_backoff")
 def test_an_export_resumes_with_a_new_token(server: Any, tmp_path: Path) -> None:
     """The same for vectors."""
     info = {"vectorCount": 60, "dimension": 2, "namespaces": {"": {"vectorCount": 60}}}

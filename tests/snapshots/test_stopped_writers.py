@@ -127,6 +127,7 @@ def _kept_pages(path: Path) -> int:
 
 
 @pytest.mark.parametrize("resumes", [False, True])
+@pytest.mark.slow
 def test_a_sync_killed_at_any_step_resumes_from_its_checkpoint(
     tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore, *, resumes: bool
 ) -> None:

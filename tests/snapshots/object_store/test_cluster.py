@@ -8,6 +8,7 @@ from typing import Any
 
 import dask.dataframe as dd
 import pandas as pd
+import pytest
 from distributed import Client, LocalCluster, get_worker
 
 import toolkit as tk
@@ -23,6 +24,7 @@ def _workers(table: Any) -> Any:
     return table.append_column("worker", [[get_worker().id] * table.num_rows])
 
 
+@pytest.mark.slow
 def test_a_cluster_reports_the_same_numbers(s3: SimpleNamespace, made: SimpleNamespace) -> None:
     """Batches are counted by both workers, and the report is that on the snapshot."""
     store = open_store(s3.path, s3.filesystem)
