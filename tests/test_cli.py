@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -389,6 +390,20 @@ def test_a_snapshot_is_reported_on_as_it_is(tmp_path: Path) -> None:
     result = run("report", "--snapshot", "kept", "--label", "a", folder=tmp_path)
     assert result.returncode == 1
     assert "expected the snapshot alone" in result.stderr
+
+
+def test_a_snapshot_of_a_frame_without_a_receipt_is_reported_on(command, served, tmp_path: Path) -> None:
+    """Loads put together have none: the report is written, its verdict printed, what is not known is said."""
+    with tk.connect(environ=served) as service:
+        loads = [tk.load_failures(service, limit=number, progress=False) for number in (2, 3)]
+    both = pd.concat(loads).drop_duplicates()
+    assert "receipt" not in both.attrs
+    tk.write_snapshot(both, tmp_path / "own")
+    result = command("report", "--snapshot", "own", "--output", "own.html")
+    assert result.returncode == 0, result.stderr
+    assert "3 failures" in result.stdout
+    assert "no receipt" in result.stderr
+    assert (tmp_path / "own.html").exists()
 
 
 @pytest.mark.slow

@@ -99,10 +99,10 @@ def test_delivered_is_a_2xx_status(status, delivered):
 
 @pytest.mark.parametrize(
     ("retried", "most", "exhausted"),
-    [(3, 3, True), (0, 0, True), (2, 3, False), (None, 3, None), (3, None, None)],
+    [(3, 3, True), (0, 0, True), (2, 3, False), (4, 3, True), (None, 3, None), (3, None, None)],
 )
 def test_exhausted_is_retried_equal_to_max_retries(retried, most, exhausted):
-    """The specification's rule, and null where a number is missing."""
+    """The specification's rule, beyond the allowed retries, too, and null where a number is missing."""
     assert row({"retried": retried, "maxRetries": most})["exhausted"] is exhausted
 
 
@@ -168,6 +168,14 @@ def test_a_text_that_is_truncated_inside_a_character_stays_a_text():
     assert (found["source_body"], found["source_body_truncated"]) == (None, None)
     assert json.loads(found["extra"]) == {"sourceBody": "no base64"}
     assert row({})["body_truncated"] is None
+
+
+@pytest.mark.parametrize("body", ["é", "\x00", "=", "YWJjé", "YWI=\n", "YW\nI="])
+def test_what_is_no_base64_is_kept_and_not_taken_for_truncated(body):
+    """A character outside of the alphabet is not the end of a truncated body: nothing is dropped."""
+    found = row({"body": body})
+    assert (found["body"], found["body_base64"], found["body_truncated"]) == (None, None, None)
+    assert json.loads(found["extra"]) == {"body": body}
 
 
 def test_header_maps_of_text_and_of_lists_are_both_read():

@@ -56,7 +56,7 @@ def load_callbacks(
         One row a body: ``source_message_id``, ``kind`` ("callback" or "failure"), ``status``, ``headers``
         (JSON text), ``body`` (str; missing when it is not UTF-8), ``body_base64`` (only then),
         ``body_truncated`` (boolean: the base64 ends too early and was decoded as far as it goes),
-        ``retried``, ``max_retries`` (Int64), ``delivered`` (2xx), ``exhausted`` (``retried`` equals
+        ``retried``, ``max_retries`` (Int64), ``delivered`` (2xx), ``exhausted`` (``retried`` has reached
         ``max_retries``), ``dlq_id`` (of a failure callback), ``in_dlq`` (boolean: there is a DLQ id, or
         delivery failed and is not retried; missing where the body does not say), ``topic_name``,
         ``endpoint_name``, ``url``, ``method``, ``source_headers``, ``source_body``, ``source_body_base64``,

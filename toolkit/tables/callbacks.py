@@ -92,7 +92,7 @@ def _outcome(
     Only failure callbacks name the entry of the DLQ, but a callback of the last attempt says as much.
     """
     delivered = None if status is None else 200 <= status < 300  # noqa: PLR2004 - the 2xx statuses
-    exhausted = None if retried is None or most is None else retried == most
+    exhausted = None if retried is None or most is None else retried >= most
     if dlq_id:
         return "failure", delivered, exhausted, True
     if delivered is False:
