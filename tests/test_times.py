@@ -174,6 +174,8 @@ def test_anything_is_a_time_or_an_input_error(value: Any) -> None:
         ("1.5h", timedelta(minutes=90)),
         (pd.Timedelta("1D"), timedelta(days=1)),
         (np.timedelta64(2, "D"), timedelta(days=2)),
+        (pd.offsets.Day(2), timedelta(days=2)),
+        (pd.offsets.Hour(3), timedelta(hours=3)),
     ],
 )
 def test_durations_are_read(text: Any, span: timedelta) -> None:
@@ -194,6 +196,8 @@ def test_durations_are_read(text: Any, span: timedelta) -> None:
         "M",
         "1M",
         "ME",
+        pd.offsets.MonthEnd(1),
+        pd.Period("2026-11-01", "D"),
         "999999w",
         "7d; drop",
         None,

@@ -203,6 +203,8 @@ def _plain(value: Any) -> Any:
         return None if isinstance(result, int) else result
     if isinstance(value, date | timedelta):
         return value if value == value else None  # noqa: PLR0124 - NaT is not equal to itself
+    if hasattr(value, "rollforward"):  # an offset of pandas, as it writes it
+        value = value.freqstr
     try:
         return value if isinstance(value, str) else operator.index(value)
     except TypeError:

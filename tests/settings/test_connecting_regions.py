@@ -89,6 +89,8 @@ def test_a_region_chooses_address_and_token(options, environ, address, token):
         ({}, {"QSTASH_REGION": "US_EAST_1", "US_EAST_1_QSTASH_URL": US_ADDRESS}, ("US_EAST_1_QSTASH_TOKEN",)),
         ({"region": "us-east-1"}, TOKEN | {"QSTASH_URL": PLAIN}, ("us-east-1", PLAIN, "QSTASH_URL")),
         ({"region": "us-east-1"}, TOKEN | {"QSTASH_URL": EU_ADDRESS + "/"}, ("us-east-1", EU_ADDRESS)),
+        ({"region": "us-east-1"}, TOKEN | {"QSTASH_URL": PLAIN + ":443"}, ("us-east-1", PLAIN)),
+        ({"region": "us-east-1"}, TOKEN | {"QSTASH_URL": PLAIN.upper()}, ("us-east-1", PLAIN.upper())),
         (
             {"region": "eu-central-1", "queue_url": US_ADDRESS, "queue_token": "token-given"},
             {},

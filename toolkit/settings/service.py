@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final, Literal, Self, get_args
+from urllib.parse import urlsplit
 
 from toolkit.arguments import instance
 from toolkit.errors import SettingsError
@@ -24,9 +25,9 @@ PUBLIC_QUEUE_URL: Final = "https://qstash.upstash.io"
 PUBLIC_REGION_URLS: Final[dict[Region, str]] = {
     region: f"https://qstash-{region}.upstash.io" for region in REGIONS
 }
-_REGION_OF_URL: Final[dict[str, Region]] = {
-    PUBLIC_QUEUE_URL: DEFAULT_REGION,
-    **{url: region for region, url in PUBLIC_REGION_URLS.items()},
+_REGION_OF_HOST: Final[dict[str | None, Region]] = {
+    urlsplit(PUBLIC_QUEUE_URL).hostname: DEFAULT_REGION,
+    **{urlsplit(url).hostname: region for region, url in PUBLIC_REGION_URLS.items()},
 }
 
 
@@ -104,8 +105,8 @@ class Endpoint:
 
     @property
     def region(self) -> Region | None:
-        """The region of the public service at this address; None for any other address."""
-        return _REGION_OF_URL.get(self.url)
+        """The region of the public service at this host; None for any other."""
+        return _REGION_OF_HOST.get((urlsplit(self.url).hostname or "").rstrip("."))
 
     def keys_of(self, region: str | None) -> tuple[Secret, ...]:
         """The signing keys of a delivery's region, where known, otherwise `signing_keys`."""

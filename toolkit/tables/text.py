@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ from toolkit.times import http_date_ms
 LATEST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+")
 _INT64: Final = 1 << 63
 _EPOCH: Final = pa.scalar(0, pa.timestamp("ms"))
 _MONTHS: Final = pa.array(
@@ -225,6 +227,8 @@ def base64_body(_: None, encoded: Any) -> tuple[str | None, bytes | None, bool]:
     if not isinstance(encoded, str) or not is_cut_base64(encoded):
         return text_and_bytes(None, encoded)
     kept = encoded.rstrip("=")
+    if not _BASE64.fullmatch(kept):  # not truncated, but no base64: kept as it is
+        return None, None, False
     text, raw, fits = text_and_bytes(None, kept[:-1] if len(kept) % 4 == 1 else kept)
     if raw is not None:
         try:
