@@ -6,6 +6,7 @@ import math
 import operator
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -16,6 +17,7 @@ from toolkit.own_tokens import MASK
 T = TypeVar("T")
 
 _LONGEST: Final = 80
+_LONGEST_PATH: Final = 4_096  # the most that Linux accepts
 _MOST_KNOWN: Final = 12
 
 
@@ -160,10 +162,14 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
 
 
 def file_path(name: str, value: object) -> Path:
-    """The path of a file."""
-    if not isinstance(value, str | os.PathLike) or not os.fspath(value) or "\0" in str(os.fspath(value)):
-        raise wrong(name, value, "the path of a file")
-    return Path(os.fsdecode(value))
+    """The path of a file, which the system can encode."""
+    text = ""
+    if isinstance(value, str | os.PathLike):
+        with suppress(UnicodeEncodeError):
+            text = os.fsdecode(os.fsencode(value))
+    if not text or "\0" in text or len(text) > _LONGEST_PATH:
+        raise wrong(name, value, f"the path of a file, of at most {_LONGEST_PATH:,} characters")
+    return Path(text)
 
 
 def unmasked(name: str, value: str) -> str:

@@ -1,7 +1,7 @@
 """Files of this user alone, in folders that others may write to; and where a user's files are kept.
 
 Another user may have replaced a file by a link, a hard link, a pipe, or a file of their own: none of these is
-written to or trusted.
+written to or trusted. What a user has written somewhere (`write_file`) is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -9,12 +9,18 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import secrets
 import stat
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
+from toolkit.errors import InputError
+
 _LOCKED_BYTE: Final = 1 << 30  # on Windows nobody can read it: not one of those that a lock file holds
+_LONGEST_NAME: Final = 200
 _APPLICATION: Final = "workflow-vector-toolkit"
 
 
@@ -46,6 +52,63 @@ def open_private(path: Path, flags: int) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a new file beside the path and rename it: mode 0600, no link followed, never a part of one.
+
+    Whatever the system refuses is an `InputError` that names the file; others of `write` are not caught.
+    """
+    try:
+        draft = path.with_name(f".{secrets.token_hex(8)}.part")
+        _check_regular(path)  # a rename would put a file where a device or a pipe was
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        handle = os.open(draft, flags, 0o600)  # which follows no link
+    except (OSError, ValueError) as error:  # ValueError: no name, null bytes, lone surrogates
+        raise _not_written(path, error) from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise _not_written(path, error) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a file; `OSError` for what is none, such as a pipe, of which reading would not end."""
+    _check_regular(path)
+    return path.read_bytes()
+
+
+def _check_regular(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "no regular file")
+
+
+def _not_written(path: Path, error: OSError | ValueError) -> InputError:
+    return InputError(
+        f"writing the file {str(path)[:_LONGEST_NAME]!r}",
+        got=f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}",
+        expected="a file in a folder that is there, can be written to and has free space",
+        next_step="Make the folder, or choose another path.",
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name durable, where the system can."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no folders
+    with suppress(PermissionError):  # a folder that may be written to and not read
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def check_private(*paths: Path) -> None:

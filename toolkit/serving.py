@@ -45,6 +45,7 @@ It is the queue's length, too, until `listen_longer`.
 CALLER: Final = "toolkit.caller"
 """Name of the ASGI extension under which a request finds its `BoundedHttp`."""
 
+_READ_OF_STRANGERS: Final = 8 * 1024  # bytes read at once: they may be thousands of tiny chunks to parse
 _QUEUE: Final = 1024  # length of the system's queue of connections
 _MOST_STRANGERS: Final = 256
 _TOO_LARGE: Final = 431
@@ -93,6 +94,7 @@ class BoundedHttp(H11Protocol):
         self._arriving: asyncio.TimerHandle | None = None
         self._began = 0.0
         self._leaving = False
+        self._usual_read = 0
         inner = self.app
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,6 +111,7 @@ class BoundedHttp(H11Protocol):
     def admit(self) -> None:
         """Keep the connection: its caller is authenticated."""
         self.strangers.discard(self)
+        self.transport.max_size = self._usual_read  # type: ignore[attr-defined]
 
     def drop(self) -> None:
         """End the connection at once."""
@@ -119,6 +122,8 @@ class BoundedHttp(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout of the first request."""
         super().connection_made(transport)
+        self._usual_read = getattr(transport, "max_size", 0)
+        transport.max_size = _READ_OF_STRANGERS  # type: ignore[attr-defined] # asyncio's own, not in its types
         self._expect()
         self.strangers.add(self)
 

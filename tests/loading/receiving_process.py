@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from pathlib import Path
 
 import toolkit as tk
@@ -24,6 +25,7 @@ def main(*keys: str) -> None:
                 "threads": threading.active_count(),
                 "files": len([*Path("/proc/self/fd").iterdir()]),
                 "peak": int(status.partition("VmHWM:")[2].split()[0]) * 1024,
+                "cpu": time.process_time(),
                 "received": len(receiver),
                 "refused": receiver.refused,
                 "turned away": receiver.turned_away,

@@ -46,8 +46,8 @@ class Receiving:
         self.url = self._child.stdout.readline().strip()
         self.port = int(self.url.split("/")[2].rpartition(":")[2])
 
-    def used(self, *, clear: bool = False) -> dict[str, int]:
-        """What it uses now, and its peak of resident memory in bytes."""
+    def used(self, *, clear: bool = False) -> dict[str, float]:
+        """What it uses now, its peak of resident memory in bytes, and its seconds of processor time."""
         self._child.stdin.write("clear\n" if clear else "\n")
         self._child.stdin.flush()
         return json.loads(self._child.stdout.readline())
@@ -141,6 +141,24 @@ def test_unsigned_bodies_are_refused_unread(signed: Receiving) -> None:
     used = signed.used()
     assert used["peak"] - before < 48 * MB
     assert used["refused"] == 120
+
+
+def test_tiny_chunks_cost_little(unsigned: Receiving) -> None:
+    """Of 60 bodies in 200,000 chunks of a byte, which are refused, only the first kilobytes are parsed."""
+    tiny = (
+        b"POST /callbacks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 200_000
+    )
+    before = unsigned.used()["cpu"]
+
+    def send(_: int) -> None:
+        with connect(unsigned) as connection, contextlib.suppress(TimeoutError, ConnectionError):
+            connection.settimeout(1)
+            connection.sendall(tiny)
+
+    with ThreadPoolExecutor(20) as senders:
+        list(senders.map(send, range(60)))
+    assert callback(unsigned) == 200
+    assert unsigned.used()["cpu"] - before < 3  # 7 where each is read as far as the system has it
 
 
 def test_bodies_that_arrive_share_64_megabytes(unsigned: Receiving) -> None:

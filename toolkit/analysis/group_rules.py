@@ -12,8 +12,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolkit.analysis.wording import counted
-from toolkit.arguments import mapping, nearest, shown, text, wrong
+from toolkit.arguments import file_path, mapping, nearest, shown, text, wrong
 from toolkit.errors import InputError
+from toolkit.private_files import read_file, write_file
 from toolkit.redaction import Redactor
 from toolkit.signatures.signing import RULES_VERSION, Learned
 
@@ -104,18 +105,20 @@ class GroupRules:
         if not isinstance(path, str | Path):
             raise wrong("rules", path, "the path of a rules file, or GroupRules")
         try:
-            return cls(Path(path).read_text(encoding="utf-8"))
+            return cls(read_file(Path(path)).decode())
         except (OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
             raise wrong("rules", str(path), f"the path of a rules file ({type(error).__name__})") from None
 
     def save(self, path: str | Path) -> None:
-        """Write a rules file: the text as it is, then what was learnt on one line."""
-        learned = json_text(self.learned) if self.learned is not None else ""
-        Path(path).write_text(
-            self.text + (f"{_LEARNED}{learned}\n" if learned else ""), encoding="utf-8", newline="\n"
-        )
+        """Write a rules file: the text as it is, then what was learnt on one line.
+
+        InputError when the file cannot be written.
+        """
+        learned = f"{_LEARNED}{json_text(self.learned)}\n" if self.learned is not None else ""
+        content = (self.text + learned).encode()
+        write_file(file_path("path", path), lambda file: file.write(content))
 
 
 def json_text(value: object) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any, Final, NamedTuple
@@ -213,7 +213,7 @@ class Load:
             self._progress = _Progress(0, self.work.position, self._rows, self.work.counts())
         limit, number = self.plan.limit, 0
         idleness = Idleness(self.plan.what)
-        with self.progress() as progress, closing(self.read(self.work)) as tables:
+        with _interrupts_kept(), self.progress() as progress, closing(self.read(self.work)) as tables:
             for item in tables:
                 batch = item if isinstance(item, Batch) else self._unique(item)
                 position = self.work.position
@@ -347,3 +347,14 @@ class Load:
 
 def _in_order(batches: list[Batch]) -> list[pa.Table]:
     return [batch.table for batch in sorted(batches, key=lambda batch: batch.order)]
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Raise Ctrl-C as what it is: between two steps of `Condition.wait` it becomes an error of its lock."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise

@@ -17,6 +17,7 @@ from toolkit.analysis.results import frame_table
 from toolkit.analysis.wording import counted
 from toolkit.arguments import file_path, instance
 from toolkit.errors import InputError
+from toolkit.private_files import read_file, write_file
 
 ACTIONS: Final = ("resume", "restart", "failure function", "delete")
 LEAVE: Final = "leave"
@@ -210,14 +211,19 @@ class RedrivePlan:
         Parameters
         ----------
         path : str or path
-            Replaced when it exists.
+            Replaced when it exists. Only this user can read it.
 
         Returns
         -------
         Path
+
+        Raises
+        ------
+        InputError
+            When the file cannot be written.
         """
-        target = Path(path)
-        target.write_bytes(self.to_json())
+        target, content = file_path("path", path), self.to_json()
+        write_file(target, lambda file: file.write(content))
         return target
 
     @classmethod
@@ -238,7 +244,7 @@ class RedrivePlan:
             When the file cannot be read, is no plan, or was edited.
         """
         try:
-            content = Path(path).read_bytes()
+            content = read_file(file_path("path", path))
         except OSError as error:
             raise InputError(
                 f"reading the plan {path}", got=str(error.strerror or error), expected="a file"

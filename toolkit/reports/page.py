@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
+import math
 import os
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolkit.errors import InputError, ToolkitError
+from toolkit.arguments import file_path
+from toolkit.errors import InputError
+from toolkit.private_files import write_file
 from toolkit.reports.html import print_page, render_html
 from toolkit.reports.markdown import render_markdown
 from toolkit.reports.sections import Notice, Section
@@ -52,17 +53,18 @@ class Report:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON-able values; a copy."""
-        return {
+        """The report as JSON-able values; a copy. Numbers that JSON has not (NaN, infinity) are None."""
+        values = {
             "schema": self.schema,
             "title": self.title,
             "verdict": self.verdict,
             "generated_at": self.made_at,
             "notices": [{"text": notice.text, "good": notice.good} for notice in self.notices],
-            "numbers": copy.deepcopy(list(self.numbers)),
-            **copy.deepcopy(dict(self.values)),
+            "numbers": self.numbers,
+            **self.values,
             "sections": [section.to_dict() for section in self.sections],
         }
+        return {name: _json_value(value) for name, value in values.items()}
 
     def to_json(self) -> str:
         """The report as JSON text, indented."""
@@ -101,7 +103,7 @@ class Report:
         ToolkitError
             When the file cannot be written or the PDF not be printed; an existing file is unchanged.
         """
-        path = Path(path)
+        path = file_path("path", path)
         forms: dict[str, Callable[[], str | bytes]] = {
             ".html": self.to_html, ".md": self.to_markdown, ".json": self.to_json, ".pdf": self.to_pdf,
         }  # fmt: skip
@@ -113,7 +115,8 @@ class Report:
                 expected="a name that ends in .html, .md, .json or .pdf",
             )
         content = form()
-        _write_private(path, content.encode() if isinstance(content, str) else content)
+        data = content.encode() if isinstance(content, str) else content
+        write_file(path, lambda file: file.write(data))
         return path
 
     def __repr__(self) -> str:
@@ -127,36 +130,10 @@ class Report:
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:8]
 
 
-def _write_private(path: Path, content: bytes) -> None:
-    """Write a new file beside the path and rename it: mode 0600, links not followed, atomic."""
-    draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.part")
-    try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise ToolkitError(
-            f"writing {path.name!r}",
-            got=f"{type(error).__name__}: {error.strerror}",
-            expected="an existing folder with free space",
-            next_step="Make the folder, or choose another.",
-        ) from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable, where the system can."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return  # Windows opens no folders
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _json_value(value: Any) -> Any:
+    """A copy of a value, with None for the numbers that JSON has not."""
+    if isinstance(value, Mapping):
+        return {name: _json_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,17 +6,17 @@ import csv
 import importlib
 import os
 import re
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
 
-from toolkit.arguments import choice, file_path, wrong
+from toolkit.arguments import choice, file_path
 from toolkit.errors import InputError, SettingsError, UnexpectedResultWarning
+from toolkit.private_files import write_file
 from toolkit.tables.frames import checked_frame
 from toolkit.tables.vector_dtype import VectorDtype, missing
 
@@ -156,7 +156,7 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     book = openpyxl.Workbook(write_only=True)
     try:
         _fill(book, flat, new_cell)
-        _save(book.save, target)
+        write_file(target, book.save)
     finally:
         for sheet in book.worksheets:  # rows of a workbook that was not saved are still buffered
             if not sheet.closed:
@@ -205,10 +205,8 @@ def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
             flat.isetitem(index, [_text_only(value) for value in column.astype(object)])
     flat.columns = pd.Index([_text_only(name) for name in flat.columns], dtype=object)
     # quoted throughout, as a lone carriage return within a text would end its row
-    _save(
-        lambda draft: flat.to_csv(draft, index=False, encoding="utf-8-sig", quoting=csv.QUOTE_NONNUMERIC),
-        target,
-    )
+    options: dict[str, Any] = {"encoding": "utf-8-sig", "quoting": csv.QUOTE_NONNUMERIC}
+    write_file(target, lambda file: flat.to_csv(file, index=False, mode="wb", **options))
 
 
 def _flat_and_path(frame: object, path: object) -> tuple[pd.DataFrame, Path]:
@@ -261,20 +259,6 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any) -> None:
             UnexpectedResultWarning,
             stacklevel=3,
         )
-
-
-def _save(write: Callable[[str], Any], path: Path) -> None:
-    """Write the file next to the path and rename it, so that no partial file is ever there."""
-    try:
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    except (OSError, ValueError):  # also a path that no file system can encode
-        raise wrong("path", str(path), "a file in a folder that is there and can be written to") from None
-    os.close(handle)
-    try:
-        write(draft)
-        Path(draft).replace(path)
-    finally:
-        Path(draft).unlink(missing_ok=True)
 
 
 def _numbers(column: pd.Series[Any]) -> Iterator[pd.Series[Any]]:
