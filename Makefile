@@ -89,9 +89,10 @@ accuracy: install ## measure how often the analysis is right, on seeded data (SE
 wheels: install ## ask whether every core dependency has a wheel for the newest Pythons
 	@$(BIN)/python tests/packaging/wheels.py
 
-docs: install ## build the documentation into out/docs, with the notebooks as `make demo` executed them
+docs: install ## build the documentation into out/docs, with the plots as pictures and the notebooks as `make demo` executed them
 	@[ -d $(OUT)/notebooks ] || $(MAKE) demo
 	@rm -rf docs/notebooks && mkdir docs/notebooks && cp $(OUT)/notebooks/*.ipynb docs/notebooks/
+	@$(BIN)/python docs/pictures/drawings.py docs/generated/pictures
 	@$(BIN)/sphinx-build -W --keep-going -q docs $(OUT)/docs
 	@echo "built: $(OUT)/docs/index.html"
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
 import toolkit
 
 project = html_title = "Workflow and vector toolkit"
@@ -24,3 +28,38 @@ myst_enable_extensions = []  # a dollar is a dollar
 
 html_theme = "furo"
 html_copy_source = False
+
+PICTURES = Path(__file__).parent / "generated" / "pictures"
+PANELS = {
+    "FailureBrowser": "failure-browser-{}-wide",
+    "FailureFilterWidget": "failure-filter-{}-wide",
+    "MetadataFilterWidget": "metadata-filter-{}-wide",
+    "RedrivePanel": "redrive-{}",
+    "SimilarityQueryWidget": "similarity-query-{}-wide",
+    "VectorMap": "vector-map-linked-{}-wide",
+    "failure_report": "report-{}",
+}
+"""Pictures of panels and pages, taken by `make pictures`; those of plots are drawn by `make docs`."""
+
+
+def add_picture(_app: Sphinx, _what: str, name: str, _of: object, _options: object, lines: list[str]) -> None:
+    """Show what a name draws at the head of its description, as the page's theme is light or dark."""
+    short = name.removeprefix("toolkit.").removeprefix("analysis.")
+    picture = f"/pictures/{PANELS[short]}.png" if short in PANELS else f"/generated/pictures/{short}-{{}}.png"
+    if short in PANELS or (PICTURES / f"{short}-light.png").exists():
+        after = lines.index("") + 1 if "" in lines else len(lines)
+        lines[after:after] = [
+            line
+            for theme in ("light", "dark")
+            for line in (
+                f".. image:: {picture.format(theme)}",
+                f"   :alt: {short}, {theme}",
+                f"   :class: only-{theme}",
+                "",
+            )
+        ]
+
+
+def setup(app: Sphinx) -> None:
+    """After numpydoc, which rewrites the description."""
+    app.connect("autodoc-process-docstring", add_picture, priority=900)

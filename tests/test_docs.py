@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from toolkit_demo.local_service import LocalService
 from toolkit_demo.run import environment_for
 
 DOCS = Path(__file__).parent.parent / "docs"
+DRAWINGS = DOCS / "pictures" / "drawings.py"
 GUIDE = sorted(DOCS.glob("guide/*.md"))
 
 
@@ -54,3 +56,13 @@ def test_the_code_of_a_page_of_the_guide_runs(page, environment, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_plot_of_the_reference_is_drawn():
+    """Each public function that plots is among the drawings, and each picture of a panel is there."""
+    drawn = {match[1] for match in re.finditer(r'^        "(plot_\w+)', DRAWINGS.read_text(), re.MULTILINE)}
+    assert drawn == {name for name in tk.__all__ if name.startswith("plot_")}
+    panels = re.search(r"PANELS = (\{.*?\n\})", (DOCS / "conf.py").read_text(), re.DOTALL)
+    for stem in ast.literal_eval(panels[1]).values():
+        for theme in ("light", "dark"):
+            assert (DOCS / "pictures" / f"{stem.format(theme)}.png").exists()

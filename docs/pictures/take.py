@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
+from drawings import Draw, plots
 from matplotlib.figure import Figure
 from PIL import Image
 from playwright.sync_api import sync_playwright
@@ -22,8 +21,6 @@ import toolkit as tk
 from toolkit.plots.style import THEMES, ThemeName
 
 HERE = Path(__file__).parent
-QUESTIONS = ["the certificate has expired", "the pool has no free connection", "how to bake bread"]
-REWORDED = ["a certificate is out of date", "no connection is free in the pool", "baking bread"]
 PAGES = {
     "report-light": ((1200, 900), "light", None),
     "report-dark": ((1200, 900), "dark", None),
@@ -33,45 +30,6 @@ PAGES = {
     "report-whole-light": ((1100, 900), "light", None),
     "report-whole-dark": ((1100, 900), "dark", None),
 }
-
-Draw = Callable[..., Axes]
-
-
-def plots(service: tk.Service) -> dict[str, Draw]:
-    """Every plot of the toolkit, on the sample."""
-    failures = tk.load_failures(service, progress=False)
-    hits = tk.query_text(service, QUESTIONS, namespace="runbooks", top_k=60)
-    reworded = tk.query_text(service, REWORDED, namespace="runbooks", top_k=60)
-    vectors = tk.load_vectors(service, namespace="runbooks", progress=False)
-    now = failures["failed_at"].max().to_pydatetime()
-    groups = tk.group_failures(failures)
-    recent = failures["failed_at"] > now - timedelta(days=1)
-    return {
-        "trend": lambda **more: tk.plot_failure_trend(failures, by="workflow_url", top=4, **more),
-        "groups": lambda **more: tk.plot_failure_groups(failures, **more),
-        "group sizes": groups.plot,
-        "classes": lambda **more: tk.classify_failures(failures).plot(**more),
-        "explanation": tk.explain_spike(failures).plot,
-        "compared": tk.compare_failures(failures[~recent], failures[recent], exposure=13).plot,
-        "facets": lambda **more: tk.plot_failure_trend(
-            failures, by="workflow_url", top=6, layout="facets", **more
-        ),
-        "ranked": lambda **more: tk.plot_failure_trend(failures, by="workflow_url", layout="ranked", **more),
-        "calendar": lambda **more: tk.plot_failure_calendar(failures, **more),
-        "matrix": lambda **more: tk.plot_failure_matrix(failures, top=8, **more),
-        "time": lambda **more: tk.plot_time_to_failure(failures, **more),
-        "retries": lambda **more: tk.plot_retries_used(failures, **more),
-        "states": lambda **more: tk.plot_callback_states(failures, **more),
-        "expiry": lambda **more: tk.plot_expiry(failures, "14d", now=now, **more),
-        "scores": lambda **more: tk.plot_score_distribution(hits, **more),
-        "shares": lambda **more: tk.plot_score_distribution(hits, kind="ecdf", **more),
-        "ranks": lambda **more: tk.plot_score_by_rank(hits, **more),
-        "comparison": lambda **more: tk.plot_score_comparison(
-            hits, reworded, names=("as asked", "reworded"), **more
-        ),
-        "map": lambda **more: tk.plot_vector_map(vectors, color="topic", **more),
-        "norms": lambda **more: tk.plot_vector_norms(vectors, **more),
-    }
 
 
 def sheet(
@@ -158,7 +116,9 @@ def main() -> None:
         sheet(drawings, "plots-light", columns=3, size=(5.2, 3.0), theme="light")
         sheet(drawings, "plots-dark", columns=3, size=(5.2, 3.0), theme="dark")
         sheet(drawings, "plots-small", columns=5, size=(3.0, 2.2), theme="light")
-        sheet({"trend": drawings["trend"]}, "trend-wide", columns=1, size=(14, 3.6), theme="light")
+        sheet(
+            {"trend": drawings["plot_failure_trend"]}, "trend-wide", columns=1, size=(14, 3.6), theme="light"
+        )
         sheet(nothing(service), "plots-empty", columns=3, size=(3.6, 2.0), theme="light")
         sheet(huge(service), "plots-huge", columns=3, size=(5.2, 3.0), theme="light")
         report_pages(service)
