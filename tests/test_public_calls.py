@@ -40,8 +40,8 @@ MADE_BY_THE_TOOLKIT = {
     "Calibration", "Changes", "Dialect", "Endpoint", "Explanation", "FailureClasses",
     "FailureComparison", "FailureGroups", "FailureReport", "FrameSummary", "FusionComparison",
     "IndexInfo", "IndexReport", "MetadataFilter", "Published", "RecallAudit", "Receipt", "RedrivePlan",
-    "RedriveResult", "ReplayGuard", "RetryOutcomes", "Service", "SimilarFailures", "VectorAudit",
-    "VectorChanges", "VectorProjection", "VectorRestore", "Verification",
+    "RedriveResult", "ReplayGuard", "RetryOutcomes", "RunSummary", "Service", "SimilarFailures",
+    "VectorAudit", "VectorChanges", "VectorProjection", "VectorRestore", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
 
@@ -94,6 +94,15 @@ class World:
         tk.upsert_vectors(hybrid, rows)
         self.fill()
         self.failures = tk.load_failures(sample, limit=60, progress=False)
+        self.runs = tk.load_runs(sample, limit=60, progress=False)
+        self.events = pd.DataFrame(
+            {
+                "time": [pd.Timestamp(0, tz="UTC")],
+                "message_id": "m",
+                "state": "FAILED",
+                "workflow_run_id": "w",
+            }
+        )
         self.plan = tk.plan_redrive(self.failures, actions="leave")
         self.vectors = tk.load_vectors(service, progress=False)
         self.hits = tk.query(service, id=["v1", "v2"], include_metadata=True)
@@ -509,6 +518,12 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         }
     ],
     "plot_retries_used": lambda w: [{"frame": w.failures, "ax": w.ax(), "theme": "light"}],
+    "plot_run_timeline": lambda w: [
+        {"events": w.events, "steps": None, "run_id": "w", "ax": w.ax(), "theme": "light"}
+    ],
+    "plot_success_rates": lambda w: [{"runs": w.runs, "freq": "D", "top": 3, "ax": w.ax(), "theme": "light"}],
+    "run_rates": lambda w: [{"runs": w.runs, "freq": "D"}],
+    "run_summary": lambda w: [{"runs": w.runs}],
     "plot_score_by_rank": lambda w: [
         {"hits": w.hits, "by": "query", "top": 2, "ax": w.ax(), "theme": "light"}
     ],
@@ -550,6 +565,16 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "parallelism": None,
         }
         for actions in (None, "restart", {})
+    ],
+    "cancel_messages": lambda w: [{"service": w.service, "message_ids": ["m"], "confirm": True}],
+    "cancel_runs": lambda w: [{"service": w.service, "workflow_run_ids": "w", "confirm": True}],
+    "publish_batch": lambda w: [
+        {
+            "service": w.service,
+            "messages": [{"url": "http://127.0.0.1:9/x"}],
+            "batch_id": None,
+            "confirm": True,
+        }
     ],
     "publish": lambda w: [
         {"service": w.service, "url": "http://127.0.0.1:9/x", **PUBLISH},

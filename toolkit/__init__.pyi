@@ -8,6 +8,7 @@ from toolkit.analysis import FailureGroups as FailureGroups
 from toolkit.analysis import FrameSummary as FrameSummary
 from toolkit.analysis import GroupRules as GroupRules
 from toolkit.analysis import RetryOutcomes as RetryOutcomes
+from toolkit.analysis import RunSummary as RunSummary
 from toolkit.analysis import SimilarFailures as SimilarFailures
 from toolkit.analysis import classify_failures as classify_failures
 from toolkit.analysis import compare_failures as compare_failures
@@ -24,6 +25,8 @@ from toolkit.analysis import explain_change as explain_change
 from toolkit.analysis import explain_spike as explain_spike
 from toolkit.analysis import group_failures as group_failures
 from toolkit.analysis import retry_outcomes as retry_outcomes
+from toolkit.analysis import run_rates as run_rates
+from toolkit.analysis import run_summary as run_summary
 from toolkit.analysis import similar_failures as similar_failures
 from toolkit.analysis import summary as summary
 from toolkit.audits.calibration import Calibration as Calibration
@@ -39,6 +42,9 @@ from toolkit.audits.recall_audit import RecallAudit as RecallAudit
 from toolkit.audits.recall_audit import audit_recall as audit_recall
 from toolkit.audits.vector_changes import VectorChanges as VectorChanges
 from toolkit.audits.vector_changes import compare_vectors as compare_vectors
+from toolkit.client.batches import publish_batch as publish_batch
+from toolkit.client.cancelling import cancel_messages as cancel_messages
+from toolkit.client.cancelling import cancel_runs as cancel_runs
 from toolkit.client.failures import delete_failures as delete_failures
 from toolkit.client.failures import rerun_failure_function as rerun_failure_function
 from toolkit.client.failures import restart_failures as restart_failures
@@ -88,6 +94,8 @@ from toolkit.plots.failure_trend import plot_failure_trend as plot_failure_trend
 from toolkit.plots.hit_scores import plot_score_by_rank as plot_score_by_rank
 from toolkit.plots.hit_scores import plot_score_comparison as plot_score_comparison
 from toolkit.plots.hit_scores import plot_score_distribution as plot_score_distribution
+from toolkit.plots.run_timeline import plot_run_timeline as plot_run_timeline
+from toolkit.plots.success_rates import plot_success_rates as plot_success_rates
 from toolkit.plots.vector_points import plot_vector_norms as plot_vector_norms
 from toolkit.receipt import Receipt as Receipt
 from toolkit.receipt import receipt as receipt

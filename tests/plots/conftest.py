@@ -77,6 +77,41 @@ def hits(count: int, *, texts: Sequence[str] = (), seed: int = 0, queries: int =
     return pd.concat(parts, ignore_index=True)
 
 
+def runs(count: int, *, texts: Sequence[str] = (), **_: Any) -> pd.DataFrame:
+    """Runs of some workflows, a quarter of which fail, over some days."""
+    names = texts or [f"https://shop.example.com/flows/{number}" for number in range(7)]
+    start = NOW - pd.to_timedelta(np.arange(count) * 13, unit="min")
+    states = ["RUN_SUCCESS", "RUN_FAILED", "RUN_SUCCESS", "RUN_SUCCESS", "RUN_CANCELED", "RUN_STARTED"]
+    return pd.DataFrame(
+        {
+            "workflow_url": pd.Series([names[row % len(names)] for row in range(count)], dtype="str"),
+            "state": pd.Series([states[row * row % 6] for row in range(count)], dtype="str"),
+            "created_at": pd.Series(start, dtype="datetime64[ms, UTC]"),
+            "completed_at": pd.Series(start + pd.Timedelta("20s"), dtype="datetime64[ms, UTC]"),
+        }
+    )
+
+
+def _timeline(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
+    """A run of so many deliveries at most, each retried once; the last has failed."""
+    count = min(count, 12)
+    begin = pd.Series(pd.Timestamp(NOW) + pd.to_timedelta(np.arange(count) * 70, unit="s"))
+    waits = {"CREATED": 0, "RETRY": 40, "DELIVERED": 68}
+    ids = [f"msg_{number}" for number in range(count)]
+    events = pd.concat(
+        [
+            pd.DataFrame({"time": begin + pd.Timedelta(wait, unit="s"), "message_id": ids, "state": state})
+            for state, wait in waits.items()
+        ]
+    ).astype({"time": "datetime64[ms, UTC]", "message_id": "str", "state": "str"})
+    if count:
+        events.iloc[-1, 2] = "FAILED"
+    names = [texts[row % len(texts)] if texts else f"step {row}" for row in range(count)]
+    steps = pd.DataFrame({"message_id": ids, "step_name": names, "position": range(count)})
+    steps = steps.assign(workflow_run_id="wfr_1").astype({"message_id": "str", "step_name": "str"})
+    return tk.plot_run_timeline(events.assign(workflow_run_id="wfr_1"), steps=steps, **more)
+
+
 def vectors(count: int, **_: Any) -> pa.Table:
     """Vectors of three numbers."""
     numbers = np.random.default_rng(1).normal(size=(count, 3)).astype("float32")
@@ -155,6 +190,9 @@ PLOTS = [
     Plot("comparison", _comparison),
     Plot("map", _map),
     Plot("map by number", lambda count, **more: _map(count, color="number", **more)),
+    Plot("timeline", _timeline),
+    Plot("success rates", _of(runs, tk.plot_success_rates)),
+    Plot("runs", lambda count, texts=(), **more: tk.run_summary(runs(count, texts=texts)).plot(**more)),
     Plot("norms", _of(vectors, tk.plot_vector_norms)),
 ]
 

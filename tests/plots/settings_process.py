@@ -59,6 +59,10 @@ def call(name, **options):
         tk.index_report(pd.DataFrame({"vector": [[1.0, 2.0], [3.0, 4.0]]}), now=when).to_html()
     elif name in ("plot_vector_norms", "plot_vector_map"):
         function(pd.DataFrame({"vector": [[1.0, 2.0], [3.0, 4.0]]}), **options)
+    elif name in ("plot_run_timeline", "plot_success_rates"):
+        rows = {"message_id": ["m"], "workflow_run_id": ["w"], "workflow_url": ["https://a.example"]}
+        times = {key: [pd.Timestamp(when)] for key in ("time", "created_at", "completed_at")}
+        function(pd.DataFrame(rows | times | {"state": ["RUN_FAILED"]}), **options)
     elif name.startswith("plot_score"):
         function(hits, **options)
     else:

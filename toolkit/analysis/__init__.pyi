@@ -52,6 +52,9 @@ from toolkit.analysis.retrieval import Threshold as Threshold
 from toolkit.analysis.retrieval import fuse as fuse
 from toolkit.analysis.retrieval import recall as recall
 from toolkit.analysis.retrieval import threshold_for_precision as threshold_for_precision
+from toolkit.analysis.run_log import RunSummary as RunSummary
+from toolkit.analysis.run_log import run_rates as run_rates
+from toolkit.analysis.run_log import run_summary as run_summary
 from toolkit.analysis.scores import NormBins as NormBins
 from toolkit.analysis.scores import ScoreBins as ScoreBins
 from toolkit.analysis.scores import ScoreCurve as ScoreCurve

@@ -198,7 +198,7 @@ def failure_trend(
     doing = "counting failures over time"
     top = whole("top", top)
     now = None if now is None else parse_time(now, exact=True, name="now")
-    wanted = None if freq is None else _width(freq)
+    wanted = None if freq is None else bin_width(freq)
     keys = [] if by is None else [by]
     times = ["failed_at", "created_at"]
     selected = select(failures, times, doing=doing, chosen={} if by is None else {"by": by})
@@ -211,7 +211,7 @@ def failure_trend(
     minutes = counted["minute_"].drop_null().to_numpy() * _MINUTE
 
     groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top)
-    starts, width = _bins(minutes, wanted, now, doing)
+    starts, width = bins_of(minutes, wanted, now, doing)
     counts = np.zeros((len(groups), len(starts)), dtype=np.int64)
     np.add.at(counts, (positions, (minutes - starts[:1]) // width), rows[dated])
     return FailureTrend(
@@ -250,14 +250,15 @@ def readable_top(heights: NDArray[Any]) -> float:
     return float(tall[-1]) if len(tall) else 1.0
 
 
-def _width(freq: str | timedelta) -> int:
+def bin_width(freq: str | timedelta) -> int:
+    """The milliseconds of a bin."""
     width = round(parse_duration(freq, name="freq").total_seconds() * 1000)
     if width % _MINUTE:
         raise InputError("reading freq", got=repr(freq), expected="a duration of whole minutes")
     return width
 
 
-def _bins(
+def bins_of(
     minutes: NDArray[np.int64], wanted: int | None, now: datetime | None, doing: str
 ) -> tuple[NDArray[np.int64], int]:
     """The start of each bin, and their width: the one that is wanted, or one of at most 60 bins."""
@@ -274,7 +275,7 @@ def _bins(
     if count > _MOST_BINS_REQUESTED:
         raise InputError(
             doing,
-            got=f"{count:,} bins between the first failure and the last",
+            got=f"{count:,} bins between the first and the last",
             expected=f"at most {_MOST_BINS_REQUESTED:,}",
             next_step="Use a wider freq, or a shorter span of the frame.",
         )

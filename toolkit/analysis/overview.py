@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.analysis.counts import count_by
+from toolkit.analysis.run_log import run_summary
 from toolkit.analysis.selection import (
     collect,
     collect_timed,
@@ -263,6 +264,10 @@ def summary(frame: AnyFrame) -> FrameSummary:
         what, rows, lines = "vectors", *_vectors(frame)
     elif {"query", "rank", "score"} <= set(names):
         what, rows, lines = "hits", *_hits(frame)
+    elif {"workflow_run_id", "state", "workflow_url", "created_at", "completed_at"} <= set(names):
+        summed = run_summary(frame)
+        what, rows = "runs", int(summed.frame["runs"].sum())
+        lines = [("rows", summed.verdict.partition(": ")[0]), ("outcomes", summed.verdict.partition(": ")[2])]
     else:
         what = receipt.what if receipt else "rows"
         rows = select(frame, names[:1], doing="summing up a frame").count()["count_"][0].as_py()

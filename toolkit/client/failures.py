@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Literal
 from urllib.parse import quote
 
-from toolkit.arguments import choice, confirmed, texts, unmasked, wrong
+from toolkit.arguments import choice
+from toolkit.client.exact_ids import Ids, checked_id, confirmed_ids, counted_ids, one_by_one
 from toolkit.client.pages import Page, entry_bytes, events_page, failures_page, runs_page
 from toolkit.client.responses import Request, Response, a_count, a_text, small
 from toolkit.client.transport import Transport
-from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
+from toolkit.errors import ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.times import milliseconds
 
 Kind = Literal["workflows", "messages"]
-Ids = str | Iterable[str]
-"""Exact ids, or a frame with a column ``dlq_id``."""
-
 PAGE_LIMIT: Final = 100
 """Entries a page at most (the specification's limit)."""
 
@@ -130,14 +128,14 @@ def delete_failures(
     toolkit.errors.InputError: deleting 1 DLQ entry: got no confirmation; expected confirm=True. Look ...
     """
     endpoint_of(service, "queue")
-    doing, ids = _confirmed(dlq_ids, confirm=confirm, verb="deleting")
+    doing, ids = _confirmed(dlq_ids, confirm, "deleting")
     path = _path(kind)
     deleted = unknown = 0
     with Transport.to(service, "queue") as transport:
         for start in range(0, len(ids), PAGE_LIMIT):
             some = ids[start : start + PAGE_LIMIT]
             request = Request(
-                doing=f"deleting {_entries(some)}",
+                doing=f"deleting {counted_ids(some, _ENTRIES)}",
                 method="DELETE",
                 path=path,
                 query=tuple(("dlqIds", dlq_id) for dlq_id in some),
@@ -250,15 +248,16 @@ def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = Fal
     toolkit.errors.InputError: running the failure functions of 1 DLQ entry: got no confirmation; ...
     """
     endpoint_of(service, "queue")
-    _, ids = _confirmed(dlq_id, confirm=confirm, verb="running the failure functions of", name="dlq_id")
+    _, ids = _confirmed(dlq_id, confirm, "running the failure functions of", "dlq_id")
 
     def run(transport: Transport, checked: str) -> str:
         call_failure_function(transport, checked)
         return ""
 
-    _each(service, ids, run)
+    one_by_one(service, ids, run)
 
 
+_ENTRIES: Final = ("DLQ entry", "DLQ entries")
 _NOUNS: Final = {"workflows": "workflow runs", "messages": "messages"}
 
 
@@ -266,9 +265,9 @@ def _run_again(
     service: Service, dlq_ids: Ids, *, confirm: bool, how: Literal["resume", "restart"]
 ) -> dict[str, str]:
     endpoint_of(service, "queue")
-    _, ids = _confirmed(dlq_ids, confirm=confirm, verb=f"{how.rstrip('e')}ing")
+    _, ids = _confirmed(dlq_ids, confirm, f"{how.rstrip('e')}ing")
 
-    return _each(service, ids, lambda transport, dlq_id: start_again(transport, dlq_id, how))
+    return one_by_one(service, ids, lambda transport, dlq_id: start_again(transport, dlq_id, how))
 
 
 def start_again(
@@ -301,56 +300,13 @@ def delete_entry(transport: Transport, dlq_id: str) -> None:
     transport.send(Request(doing=f"deleting {dlq_id!r}", method="DELETE", path=path, repeatable=False))
 
 
-def _each(service: Service, ids: list[str], run: Callable[[Transport, str], str]) -> dict[str, str]:
-    """One request an entry, so that it is always known which were started."""
-    done: dict[str, str] = {}
-    with Transport.to(service, "queue") as transport:
-        for dlq_id in ids:
-            try:
-                done[dlq_id] = run(transport, dlq_id)
-            except (ToolkitError, KeyboardInterrupt) as error:
-                done_ids = (
-                    ", ".join(f"{item} → {new}" if new else item for item, new in done.items()) or "none"
-                )
-                # an error status means that it was not done
-                known = isinstance(error, ResponseError)
-                error.add_note(
-                    f"Done before this ({len(done)} of {len(ids)}): {done_ids}."
-                    + f" Whether {dlq_id} was done is unknown: it may have been." * (not known)
-                    + f" Not requested: {len(ids) - len(done) - 1}."
-                )
-                raise
-    return done
-
-
 def _path(kind: str, *parts: str) -> str:
     choice("kind", kind, _PATHS)
     return "/".join((_PATHS[kind], *(quote(part, safe="") for part in parts)))
 
 
-def checked_id(dlq_id: str, name: str = "dlq_id") -> str:
-    """The id, or an `InputError` when it cannot be one."""
-    if not isinstance(dlq_id, str) or not dlq_id or not dlq_id.isprintable() or dlq_id in {".", ".."}:
-        raise wrong(name, dlq_id, "an id as in a frame's dlq_id column")
-    return unmasked(name, dlq_id)
-
-
-def _confirmed(dlq_ids: Ids, *, confirm: bool, verb: str, name: str = "dlq_ids") -> tuple[str, list[str]]:
-    """The operation, for errors, and its ids: each once, in order."""
-    ids = list(dict.fromkeys(texts(name, dlq_ids, column="dlq_id")))
-    for dlq_id in ids:
-        checked_id(dlq_id, name)
-    if not ids:
-        raise InputError(
-            f"reading {name}", got="no ids", expected="exact ids, or a frame with a column 'dlq_id'"
-        )
-    doing = f"{verb} {_entries(ids)}"
-    confirmed(doing, confirm, "Look at the ids once more, then call again with confirm=True.")
-    return doing, ids
-
-
-def _entries(ids: Sequence[str]) -> str:
-    return "1 DLQ entry" if len(ids) == 1 else f"{len(ids):,} DLQ entries"
+def _confirmed(dlq_ids: Ids, confirm: bool, verb: str, name: str = "dlq_ids") -> tuple[str, list[str]]:  # noqa: FBT001 - as given
+    return confirmed_ids(dlq_ids, confirm=confirm, verb=verb, name=name, column="dlq_id", nouns=_ENTRIES)
 
 
 def _warn(message: str) -> None:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from toolkit.arguments import flag, instance, mapping, text
@@ -209,6 +209,73 @@ def publish(
     toolkit.errors.InputError: publishing a message: got a destination of the scheme 'ftp'; expected ...
     """
     endpoint = endpoint_of(service, "queue")
+    message = outgoing(
+        endpoint.dialect.prefix,
+        url,
+        body,
+        method=method,
+        headers=headers,
+        content_type=content_type,
+        retries=retries,
+        retry_delay=retry_delay,
+        timeout=timeout,
+        delay=delay,
+        not_before=not_before,
+        labels=labels,
+        flow_control_key=flow_control_key,
+        parallelism=parallelism,
+        rate=rate,
+        period=period,
+        deduplication_id=deduplication_id,
+        content_based_deduplication=content_based_deduplication,
+        redact=redact,
+        callback=callback,
+        failure_callback=failure_callback,
+    )
+    request = Request(
+        doing="publishing a message",
+        method="POST",
+        path=f"/v2/publish/{message.url}",
+        headers=message.headers,
+        body=message.body,
+    )
+    with Transport.to(service, "queue") as transport:
+        return transport.fetch(request, _published)
+
+
+class Outgoing(NamedTuple):
+    """A message as it is sent: its destination, all its headers, and its body."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes | None
+
+
+def outgoing(
+    prefix: str,
+    url: str,
+    body: Any = None,
+    *,
+    method: Method | None = None,
+    headers: Mapping[str, str] | None = None,
+    content_type: str | None = None,
+    retries: int | None = None,
+    retry_delay: str | int | None = None,
+    timeout: Duration | None = None,
+    delay: Duration | None = None,
+    not_before: datetime | int | None = None,
+    labels: str | Iterable[str] = (),
+    flow_control_key: str | None = None,
+    parallelism: int | None = None,
+    rate: int | None = None,
+    period: Duration | None = None,
+    deduplication_id: str | None = None,
+    content_based_deduplication: bool = False,
+    redact: str | Iterable[str] = (),
+    callback: str | CallbackSettings | None = None,
+    failure_callback: str | CallbackSettings | None = None,
+) -> Outgoing:
+    """A message from the arguments of `publish`, checked; `prefix` is the dialect's."""
     flag("content_based_deduplication", content_based_deduplication)
     if headers is not None:
         mapping("headers", headers)
@@ -243,19 +310,11 @@ def publish(
             )
             wire += settings.wire_headers(name)
     wire += forwarded("Forward-", headers or {})
-    named = [(f"{endpoint.dialect.prefix}{name}", header_value(name, value)) for name, value in wire]
+    named = [(f"{prefix}{name}", header_value(name, value)) for name, value in wire]
     if content_type is not None or kind:
         value = kind if content_type is None else text("content_type", content_type, empty=False)
         named.append(("Content-Type", header_value("Content-Type", value)))
-    request = Request(
-        doing="publishing a message",
-        method="POST",
-        path=f"/v2/publish/{web_address('destination', url)}",
-        headers=tuple(named),
-        body=content,
-    )
-    with Transport.to(service, "queue") as transport:
-        return transport.fetch(request, _published)
+    return Outgoing(web_address("destination", url), tuple(named), content)
 
 
 def _published(request: Request, response: Response) -> Published:

@@ -16,12 +16,14 @@ from toolkit.analysis.comparing import FailureComparison
 from toolkit.analysis.explaining import Explanation, describe
 from toolkit.analysis.grouping import FailureGroups
 from toolkit.analysis.results import Plotted
+from toolkit.analysis.run_log import RunSummary
 from toolkit.analysis.wording import counted, percent, short_number
 from toolkit.plots.axis import heading, label_axis, legend, name_above, name_rows, number_axis, rows_that_fit
 from toolkit.plots.failure_bars import draw_rows
 from toolkit.plots.plot_text import say, without_prefix
 from toolkit.plots.redrive_outcomes import draw_outcomes
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
+from toolkit.plots.success_rates import draw_summary
 from toolkit.redaction import Redactor
 from toolkit.redrive.results import RedriveResult
 from toolkit.signatures.signed_rows import SIGNATURE
@@ -45,6 +47,8 @@ def plot_result(result: Plotted, *, ax: Axes | None, theme: ThemeName) -> Axes:
                 return _explanation(result, axes, colours)
             case FailureComparison():
                 return _comparison(result, axes, colours)
+            case RunSummary():
+                return draw_summary(result, axes, colours)
             case RedriveResult():
                 return draw_outcomes(result, axes, colours)
         raise NotImplementedError(type(result).__name__)

@@ -1,0 +1,220 @@
+"""The run log in numbers: how many runs succeeded, per workflow and over time, and how long they took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from toolkit.analysis.over_time import bin_width, bins_of
+from toolkit.analysis.results import Plotted, frame_table
+from toolkit.analysis.selection import collect, select
+from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.wording import counted, percent, span, time_text
+from toolkit.redaction import Redactor
+
+_DOING: Final = "counting runs"
+_OUTCOMES: Final = {
+    "RUN_SUCCESS": "succeeded",
+    "RUN_FAILED": "failed",
+    "RUN_CANCELED": "cancelled",
+    "RUN_CANCELLED": "cancelled",
+}
+OUTCOMES: Final = ("succeeded", "failed", "cancelled", "running")
+_QUANTILES: Final = {"median": 0.5, "p90": 0.9, "p99": 0.99}
+_SHOWN: Final = 20
+_FEW: Final = 5  # ended runs below which a rate says little
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class RunSummary(Plotted):
+    """What became of workflow runs; made by `run_summary`. Its plot is a bar a workflow.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a workflow, that with the most runs first and equal ones by name: ``workflow_url`` (str),
+        ``runs``, ``succeeded``, ``failed``, ``cancelled``, ``running`` (Int64; any other state counts as
+        running), ``success_rate`` (float64: of those that succeeded or failed; missing without any),
+        ``median``, ``p90``, ``p99`` (float64: seconds that so many of its successful runs took at most;
+        missing where none has both times).
+    total : pandas.Series
+        The same of all runs.
+    verdict : str
+        The whole in a few sentences, masked.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> start = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 10:01", "2026-01-01 10:02"], utc=True)
+    >>> end = start + pd.to_timedelta([2, 4, 9], unit="s")
+    >>> runs = {"workflow_url": ["a", "a", "b"], "state": ["RUN_SUCCESS", "RUN_SUCCESS", "RUN_FAILED"]}
+    >>> run_summary(pd.DataFrame(runs | {"created_at": start, "completed_at": end})).verdict
+    '3 runs of 2 workflows, 2026-01-01 10:00 to 2026-01-01 10:02 UTC: 67 % of those that ended succeeded...'
+    """
+
+    frame: pd.DataFrame
+    total: pd.Series
+    verdict: str
+
+    def __repr__(self) -> str:
+        shown = self.frame.head(_SHOWN).assign(workflow_url=self.frame["workflow_url"].map(_masked))
+        return f"{self.verdict}\n{shown.to_string(index=False)}"
+
+    def _repr_html_(self) -> str:
+        shown = self.frame.head(_SHOWN).assign(workflow_url=self.frame["workflow_url"].map(_masked))
+        rest = len(self.frame) - len(shown)
+        return frame_table(self.verdict + f" {rest:,} more workflows are in .frame." * bool(rest), shown)
+
+
+def run_summary(runs: AnyFrame) -> RunSummary:
+    """Sum up the run log: success rate and durations, in all and of each workflow.
+
+    Not for runs that are still running: their end is not known. Which runs the log retains is for the
+    service to decide; old ones may be missing.
+
+    Parameters
+    ----------
+    runs : frame
+        As `load_runs` returns it: with the columns ``workflow_url``, ``state``, ``created_at`` and
+        ``completed_at``.
+
+    Returns
+    -------
+    RunSummary
+
+    Raises
+    ------
+    InputError
+        When a column is missing.
+
+    Examples
+    --------
+    >>> summed = run_summary(tk.load_runs(service, progress=False))
+    >>> int(summed.total["runs"]), int(summed.total["failed"])
+    (9000, 5000)
+    """
+    rows = _read(runs)
+    frame = _summed(rows, rows["workflow_url"])
+    frame = frame.sort_values(["runs", "workflow_url"], ascending=[False, True], ignore_index=True)
+    total = _summed(rows, pd.Series("all", rows.index, dtype="str")).drop(columns="workflow_url")
+    whole = total.iloc[0] if len(total) else pd.Series(dtype="float64").reindex(total.columns)
+    return RunSummary(frame=frame, total=whole, verdict=_verdict(rows, frame, whole))
+
+
+def run_rates(runs: AnyFrame, *, freq: str | timedelta = "1h") -> pd.DataFrame:
+    """Count runs and how they ended, per workflow and hour in which they started.
+
+    Parameters
+    ----------
+    runs : frame
+        As `load_runs` returns it: with the columns ``workflow_url``, ``state``, ``created_at`` and
+        ``completed_at``.
+    freq : str or timedelta
+        Width of a bin, in whole minutes ("15min", "1h", "1d"). Bins lie on whole multiples of their width in
+        UTC; weeks begin on Mondays.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a workflow and bin in which a run of it started, by workflow and time: ``workflow_url`` (str),
+        ``start`` (datetime64[ms, UTC]), ``runs``, ``succeeded``, ``failed``, ``cancelled``, ``running``
+        (Int64), ``failure_rate`` (float64: failed among those that succeeded or failed; missing without any).
+        Runs without a start are in no bin.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, `freq` is no such width, or would make more than 5,000 bins.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> start = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 10:40", "2026-01-01 11:02"], utc=True)
+    >>> runs = {"workflow_url": "a", "state": ["RUN_SUCCESS", "RUN_FAILED", "RUN_FAILED"]}
+    >>> run_rates(pd.DataFrame(runs | {"created_at": start, "completed_at": start}))["failure_rate"].tolist()
+    [0.5, 1.0]
+    """
+    return binned_rates(runs, bin_width(freq))[0]
+
+
+def binned_rates(runs: AnyFrame, wanted: int | None) -> tuple[pd.DataFrame, timedelta]:
+    """As `run_rates`, with bins of so many milliseconds, or without such of at most 60; and their width."""
+    rows = _read(runs).dropna(subset="created_at")
+    when = np.asarray(rows["created_at"].astype("datetime64[ms, UTC]").astype("int64"), dtype=np.int64)
+    starts, width = bins_of(when, wanted, None, _DOING)
+    first = int(starts[0]) if len(starts) else 0
+    binned = pd.to_datetime((when - first) // width * width + first, unit="ms", utc=True).as_unit("ms")
+    counts = _counts(rows, [rows["workflow_url"], pd.Series(binned, rows.index, name="start")])
+    ended = (counts["succeeded"] + counts["failed"]).astype("float64").replace(0, np.nan)
+    table = counts.assign(failure_rate=counts["failed"].astype("float64") / ended).reset_index()
+    types = {"workflow_url": "str", "start": "datetime64[ms, UTC]"}
+    return table.astype(types), timedelta(milliseconds=width)
+
+
+def _read(runs: AnyFrame) -> pd.DataFrame:
+    names = ["workflow_url", "state", "created_at", "completed_at"]
+    rows = collect(select(runs, names, doing=_DOING, name="runs")).to_pandas()
+    for name in ("created_at", "completed_at"):
+        rows[name] = pd.to_datetime(rows[name], utc=True)
+    rows["workflow_url"] = rows["workflow_url"].astype("str").fillna("(no workflow)")
+    rows["outcome"] = rows["state"].map(_OUTCOMES).fillna("running")
+    return pd.DataFrame(rows)
+
+
+def _counts(rows: pd.DataFrame, keys: list[pd.Series]) -> pd.DataFrame:
+    """How many runs of each outcome, and in all, by the keys."""
+    outcomes = pd.get_dummies(rows["outcome"], dtype="int64").reindex(columns=OUTCOMES, fill_value=0)
+    counts = outcomes.groupby(keys, sort=True).sum()
+    counts.insert(0, "runs", counts.sum(axis=1))
+    return counts.astype("Int64")
+
+
+def _summed(rows: pd.DataFrame, key: pd.Series) -> pd.DataFrame:
+    key = key.rename("workflow_url")
+    counts = _counts(rows, [key])
+    ended = (counts["succeeded"] + counts["failed"]).astype("float64").replace(0, np.nan)
+    took = (rows["completed_at"] - rows["created_at"]).dt.total_seconds()
+    took = took.where((rows["outcome"] == "succeeded") & (took >= 0))
+    table = counts.assign(success_rate=counts["succeeded"].astype("float64") / ended)
+    for name, share in _QUANTILES.items():
+        table[name] = took.groupby(key).quantile(share).reindex(table.index).astype("float64")
+    return table.reset_index().astype({"workflow_url": "str"})
+
+
+def _verdict(rows: pd.DataFrame, frame: pd.DataFrame, total: pd.Series) -> str:
+    if rows.empty:
+        return "No runs."
+    first, last = rows["created_at"].min(), rows["created_at"].max()
+    when = "" if pd.isna(first) else f", {time_text(first).removesuffix(' UTC')} to {time_text(last)}"
+    said = f"{counted(len(rows), 'run')} of {counted(len(frame), 'workflow')}{when}: "
+    rate = total["success_rate"]
+    if pd.isna(rate):
+        return said + "none has ended yet."
+    failed, cancelled, running = (int(total[name]) for name in OUTCOMES[1:])
+    said += f"{percent(rate)} of those that ended succeeded ({failed:,} failed"
+    said += f", {cancelled:,} cancelled" * bool(cancelled)
+    said += f", {running:,} running" * bool(running) + ")."
+    known = frame[frame["succeeded"] + frame["failed"] >= _FEW]
+    if len(frame) > 1 and len(known):
+        worst = known.sort_values(["success_rate", "runs"], ascending=[True, False]).iloc[0]
+        ended = int(worst["succeeded"] + worst["failed"])
+        said += (
+            f" The lowest rate is that of {_masked(worst['workflow_url'])}: {percent(worst['success_rate'])}"
+        )
+        said += f" of {ended:,}."
+    if pd.notna(total["median"]):
+        half, most = (_took(total[name]) for name in ("median", "p90"))
+        said += f" Half of the successful runs took at most {half}, nine in ten at most {most}."
+    return said
+
+
+def _took(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds < 10 else span(timedelta(seconds=seconds))  # noqa: PLR2004 - short
+
+
+def _masked(url: str) -> str:
+    return Redactor().url(url)

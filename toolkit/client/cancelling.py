@@ -1,0 +1,167 @@
+"""Cancelling exact messages and workflow runs, and reading back what became of those that were gone."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+from toolkit.client.exact_ids import Ids, confirmed_ids, one_by_one
+from toolkit.client.failures import list_log_page
+from toolkit.client.members import read
+from toolkit.client.responses import Request
+from toolkit.client.transport import Transport
+from toolkit.errors import NotFoundError, UnexpectedResultWarning
+from toolkit.settings.service import Service, endpoint_of
+
+CANCELLED: Final = "cancelled"
+NOT_KNOWN: Final = "not known"
+_OUTCOMES: Final = {
+    "CANCELED": CANCELLED, "CANCELLED": CANCELLED, "CANCEL_REQUESTED": CANCELLED, "RUN_CANCELED": CANCELLED,
+    "DELIVERED": "delivered", "FAILED": "failed", "RUN_SUCCESS": "succeeded", "RUN_FAILED": "failed",
+}  # fmt: skip
+
+
+def cancel_messages(service: Service, message_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
+    """Cancel exactly these messages: those that still have to be delivered are not delivered any more.
+
+    One request a message, and none that names a filter: what is published meanwhile is not touched. To cancel
+    by a filter, load what it matches, look at it, and give the frame.
+
+    Parameters
+    ----------
+    service : Service
+        From `connect`.
+    message_ids : DataFrame, str or iterable of str
+        Exact ids, or a frame with its ``message_id`` column, such as `load_events` returns.
+    confirm : bool
+        Must be True.
+
+    Returns
+    -------
+    dict
+        From each id to what is true of the message now: "cancelled"; "delivered" or "failed" where it was too
+        late, as the service's log says; "not known" where the log does not have it (any more). A message that
+        is being delivered is cancelled, and may have arrived.
+
+    Raises
+    ------
+    InputError
+        Without ``confirm=True``, without ids, for a frame without ``message_id``, or for invalid ids.
+    ServiceError
+        When a request fails; a note on the error says what had been done by then, and what is unknown.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        When none is cancelled.
+
+    Examples
+    --------
+    >>> sent = tk.publish(service, "http://127.0.0.1:9/later", delay="1h")
+    >>> tk.cancel_messages(service, sent.message_id, confirm=True) == {sent.message_id: "cancelled"}
+    True
+    """
+    endpoint_of(service, "queue")
+    doing, ids = confirmed_ids(
+        message_ids, confirm=confirm, verb="cancelling", name="message_ids", column="message_id",
+        nouns=("message", "messages"),
+    )  # fmt: skip
+
+    def cancel(transport: Transport, message_id: str) -> str:
+        try:
+            transport.send(
+                _request(f"cancelling {message_id!r}", f"/v2/messages/{quote(message_id, safe='')}")
+            )
+        except NotFoundError:  # also where the response of an earlier try was lost
+            return _last_state(transport, "events", message_id)
+        return CANCELLED
+
+    return _warned(doing, one_by_one(service, ids, cancel))
+
+
+def cancel_runs(service: Service, workflow_run_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
+    """Cancel exactly these workflow runs: their further steps do not run.
+
+    The state of each is read first, and only those that run are cancelled. There is no cancelling by filter:
+    ``load_runs(service, state="RUN_STARTED", ...)`` returns the frame to give.
+
+    Parameters
+    ----------
+    service : Service
+        From `connect`.
+    workflow_run_ids : DataFrame, str or iterable of str
+        Exact ids, or a frame with its ``workflow_run_id`` column, such as `load_runs` returns.
+    confirm : bool
+        Must be True.
+
+    Returns
+    -------
+    dict
+        From each id to what is true of the run now: "cancelled"; "succeeded" or "failed" where it had ended;
+        "not known" where the run log does not have it.
+
+    Raises
+    ------
+    InputError
+        Without ``confirm=True``, without ids, for a frame without ``workflow_run_id``, or for invalid ids.
+    ServiceError
+        When a request fails; a note on the error says what had been done by then, and what is unknown.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        When none is cancelled.
+
+    Examples
+    --------
+    >>> tk.cancel_runs(service, ["wfr_1", "wfr_2"])
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: cancelling 2 workflow runs: got no confirmation; expected confirm=True. ...
+    """
+    endpoint_of(service, "queue")
+    doing, ids = confirmed_ids(
+        workflow_run_ids, confirm=confirm, verb="cancelling", name="workflow_run_ids",
+        column="workflow_run_id", nouns=("workflow run", "workflow runs"),
+    )  # fmt: skip
+
+    def cancel(transport: Transport, run_id: str) -> str:
+        state = _last_state(transport, "runs", run_id)
+        if state in (CANCELLED, NOT_KNOWN, "succeeded", "failed"):
+            return state
+        path = f"/v2/workflows/runs/{quote(run_id, safe='')}"
+        try:
+            transport.send(_request(f"cancelling {run_id!r}", path, ("cancel", "true")))
+        except NotFoundError:  # it ended meanwhile, or the response of an earlier try was lost
+            return _last_state(transport, "runs", run_id)
+        return CANCELLED
+
+    return _warned(doing, one_by_one(service, ids, cancel))
+
+
+def _request(doing: str, path: str, *query: tuple[str, str]) -> Request:
+    return Request(doing=doing, method="DELETE", path=path, query=query)
+
+
+def _last_state(transport: Transport, log: Literal["runs", "events"], value: str) -> str:
+    """What the log says last of a run or message."""
+    name, field, state, time = {
+        "runs": ("workflowRunId", "workflowRunId", "workflowState", "workflowRunCreatedAt"),
+        "events": ("messageId", "messageId", "state", "time"),
+    }[log]
+    page = list_log_page(transport, log, cursor=None, filters=((name, value),))
+    rows: list[Any] = [row for row in read(page.rows) if isinstance(row, dict) and row.get(field) == value]
+    if not rows:
+        return NOT_KNOWN
+    last = max(rows, key=lambda row: row[time] if isinstance(row.get(time), int) else 0)
+    return _OUTCOMES.get(last.get(state), str(last.get(state)).lower())
+
+
+def _warned(doing: str, outcomes: dict[str, str]) -> dict[str, str]:
+    if CANCELLED not in outcomes.values():
+        states = ", ".join(sorted(set(outcomes.values())))
+        warnings.warn(
+            f"{doing}: none was cancelled; they are {states}.", UnexpectedResultWarning, stacklevel=3
+        )
+    return outcomes
