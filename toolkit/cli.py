@@ -39,6 +39,7 @@ from toolkit.command_line import (
     WORSE,
     add_command,
     add_filters,
+    add_redrive,
     complain,
     filter_of,
     say,
@@ -56,7 +57,6 @@ from toolkit.errors import (
 )
 from toolkit.filters.query import QueryMode
 from toolkit.redaction import visible
-from toolkit.redrive_commands import add_redrive
 from toolkit.tables.text import json_value
 from toolkit.times import parse_duration
 from toolkit.version import __version__

@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 
 import toolkit as tk
 from toolkit.errors import InputError
-from toolkit.plots.plot_text import drawable, width
-from toolkit.plots.style import THEMES
+from toolkit.plots.style import THEMES, drawable, width
 
 PIECES = [
     "$\\frac{1}{0}$", "$", "$x$ and $y", "_hidden", "a" * 500, "\u202egnp.exe", "fire \U0001f525", "日本語",

@@ -10,8 +10,7 @@ from xml.etree import ElementTree as ET
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from toolkit.plots.plot_text import drawable
-from toolkit.plots.style import THEMES, drawing
+from toolkit.plots.style import THEMES, drawable, drawing
 from toolkit.plots.svg import inline_svg
 
 

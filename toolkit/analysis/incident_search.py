@@ -14,7 +14,7 @@ import pandas as pd
 from toolkit.analysis import rising_windows
 from toolkit.analysis.explaining import Explanation, explain_rows
 from toolkit.analysis.failure_attributes import NAMED, SIGNATURE, WORKFLOW, FailureAttributes
-from toolkit.analysis.time_bins import Span, TimeBins
+from toolkit.analysis.rising_windows import Span, TimeBins
 
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]

@@ -13,9 +13,9 @@ import pandas as pd
 from toolkit.analysis.explaining import Explanation
 from toolkit.analysis.failure_attributes import SIGNATURE, WORKFLOW, FailureAttributes
 from toolkit.analysis.incident_search import Incident, IncidentSearch, datetimes
+from toolkit.analysis.rising_windows import Span
 from toolkit.analysis.selection import typed_frame, when_counted
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.time_bins import Span
 from toolkit.arguments import wrong
 from toolkit.times import parse_time
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from toolkit.analysis.wording import percent
 from toolkit.redaction import escape_html, visible
-from toolkit.tables.json_values import JsonDict, JsonTuple
+from toolkit.tables.frames import JsonDict, JsonTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _SENTENCE: Final = 24  # characters from which on a text gets room beside long addresses
 
 
-def json_value(value: Any) -> Any:
+def hashable_json(value: Any) -> Any:
     """The value with lists and dicts as those that pandas can hash, at any depth."""
     if isinstance(value, dict):
-        return JsonDict({name: json_value(one) for name, one in value.items()})
-    return JsonTuple(map(json_value, value)) if isinstance(value, list | tuple) else value
+        return JsonDict({name: hashable_json(one) for name, one in value.items()})
+    return JsonTuple(map(hashable_json, value)) if isinstance(value, list | tuple) else value
 
 
 class Plotted:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit import snapshots  # loaded when a path is given
-from toolkit.analysis.results import json_value
+from toolkit.analysis.results import hashable_json
 from toolkit.analysis.sources import KINDS, AnyFrame, SelectedRows, open_rows
 from toolkit.arguments import nearest, shown, whole, wrong
 from toolkit.errors import InputError
@@ -228,7 +228,9 @@ def typed_frame(**columns: tuple[str, Any]) -> pd.DataFrame:
     """A small frame of columns, each a dtype and its values: without rows it has all its types, too."""
     return pd.DataFrame(
         {
-            name: pd.Series([json_value(one) for one in values] if dtype == "object" else values, dtype=dtype)
+            name: pd.Series(
+                [hashable_json(item) for item in values] if dtype == "object" else values, dtype=dtype
+            )
             for name, (dtype, values) in columns.items()
         }
     )

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.audits.vector_source import Matrix, VectorBatch
+from toolkit.audits.vector_rows import Matrix, VectorBatch
 from toolkit.errors import UnexpectedResultWarning
 from toolkit.tables.metadata_column import match_metadata
 

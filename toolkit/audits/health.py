@@ -17,8 +17,14 @@ from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole
 from toolkit.audits.neighbourhoods import NEAR, Neighbourhoods, neighbourhoods
-from toolkit.audits.vector_rows import FieldCounts, IndexRows, read_rows, usual_dimensions
-from toolkit.audits.vector_source import VectorSource, VectorTables
+from toolkit.audits.vector_rows import (
+    FieldCounts,
+    IndexRows,
+    VectorSource,
+    VectorTables,
+    read_rows,
+    usual_dimensions,
+)
 from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
 from toolkit.redaction import Redactor, visible

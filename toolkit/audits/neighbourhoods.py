@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from toolkit.audits.vector_source import Matrix
+from toolkit.audits.vector_rows import Matrix
 
 _Positions = npt.NDArray[np.intp]
 _Floats = npt.NDArray[np.float64]

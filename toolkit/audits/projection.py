@@ -17,7 +17,7 @@ from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted, percent
 from toolkit.arguments import choice, nearest, text, whole, wrong
-from toolkit.audits.vector_source import Matrix, VectorBatch, VectorSource, VectorTables
+from toolkit.audits.vector_rows import Matrix, VectorBatch, VectorSource, VectorTables
 from toolkit.errors import InputError, SettingsError
 from toolkit.plots.style import ThemeName
 from toolkit.plots.vector_points import draw_points

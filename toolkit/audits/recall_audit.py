@@ -17,7 +17,7 @@ from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole, wrong
 from toolkit.audits.exact_search import SIMILARITIES, ExactSearch
-from toolkit.audits.vector_source import Matrix, VectorSource, VectorTables
+from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse

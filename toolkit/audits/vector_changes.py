@@ -16,8 +16,7 @@ from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole, wrong
-from toolkit.audits.vector_rows import IndexRows, read_rows
-from toolkit.audits.vector_source import VectorSource, VectorTables
+from toolkit.audits.vector_rows import IndexRows, VectorSource, VectorTables, read_rows
 from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
 from toolkit.tables.text import clean

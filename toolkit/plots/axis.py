@@ -14,8 +14,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from toolkit.analysis.wording import short_number
-from toolkit.plots.plot_text import (
+from toolkit.plots.style import (
     COLUMN,
+    FONT,
+    Theme,
     as_written,
     drawable,
     drawable_names,
@@ -23,7 +25,6 @@ from toolkit.plots.plot_text import (
     without_prefix,
     wrapped,
 )
-from toolkit.plots.style import FONT, Theme
 
 DAY: Final = timedelta(days=1)
 _MONDAY: Final = 4  # 1970-01-05

@@ -16,8 +16,19 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, fitting_numbers, short_number
 from toolkit.arguments import whole
 from toolkit.plots.axis import heading, inches, inches_high, label_axis, name_rows, rows_that_fit, space_high
-from toolkit.plots.plot_text import COLUMN, as_written, drawable, drawable_names, say
-from toolkit.plots.style import FONT, Theme, ThemeName, documented, drawing, theme_named
+from toolkit.plots.style import (
+    COLUMN,
+    FONT,
+    Theme,
+    ThemeName,
+    as_written,
+    documented,
+    drawable,
+    drawable_names,
+    drawing,
+    say,
+    theme_named,
+)
 
 _HIGH: Final = 0.15  # inches of height that a number or the name of a weekday needs
 _HOUR: Final = 0.3  # inches of the label of an hour

@@ -34,8 +34,7 @@ from toolkit.plots.axis import (
     time_axis,
     whole_axis,
 )
-from toolkit.plots.plot_text import say
-from toolkit.plots.style import HATCHES, Theme, ThemeName, documented, drawing, theme_named
+from toolkit.plots.style import HATCHES, Theme, ThemeName, documented, drawing, say, theme_named
 from toolkit.times import DAY_MS, milliseconds
 
 _SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}

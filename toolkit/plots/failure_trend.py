@@ -34,8 +34,19 @@ from toolkit.plots.axis import (
     time_axis,
 )
 from toolkit.plots.cells import draw_cells
-from toolkit.plots.plot_text import COLUMN, drawable, drawable_names, say, without_prefix
-from toolkit.plots.style import HATCHES, Theme, ThemeName, documented, drawing, theme_named
+from toolkit.plots.style import (
+    COLUMN,
+    HATCHES,
+    Theme,
+    ThemeName,
+    documented,
+    drawable,
+    drawable_names,
+    drawing,
+    say,
+    theme_named,
+    without_prefix,
+)
 
 _LABEL: Final = 0.25  # inches between the names of two times
 _NARROW: Final = 4.6  # inches up to which a legend is above the Axes

@@ -29,8 +29,17 @@ from toolkit.plots.axis import (
     number_axis,
     whole_axis,
 )
-from toolkit.plots.plot_text import COLUMN, drawable, drawable_names, say
-from toolkit.plots.style import Theme, ThemeName, documented, drawing, theme_named
+from toolkit.plots.style import (
+    COLUMN,
+    Theme,
+    ThemeName,
+    documented,
+    drawable,
+    drawable_names,
+    drawing,
+    say,
+    theme_named,
+)
 
 ScoreKind = Literal["histogram", "ecdf", "ridge"]
 

@@ -1,4 +1,4 @@
-"""Results as bars (groups, classes, explanations), and as points (recall, differences, comparisons)."""
+"""Results as bars (groups, classes, explanations, redrives) and points (recall, differences, comparisons)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from toolkit.analysis.run_log import RunSummary
 from toolkit.analysis.wording import counted, percent, short_number
 from toolkit.plots.axis import heading, label_axis, legend, name_above, name_rows, number_axis, rows_that_fit
 from toolkit.plots.failure_bars import draw_rows
-from toolkit.plots.plot_text import say, without_prefix
-from toolkit.plots.redrive_outcomes import draw_outcomes
-from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
+from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, say, theme_named, without_prefix
 from toolkit.plots.success_rates import draw_summary
 from toolkit.redaction import Redactor
 from toolkit.redrive.results import RedriveResult
@@ -249,3 +247,46 @@ def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: 
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
         label_axis(axes.xaxis, "neighbours returned, with the 95 % interval over queries", colours)
         return axes
+
+
+_OUTCOMES: Final = {"done": 0, "failed again": 3, "failed otherwise": 1, "open": 2, "stopped or left": -1}
+_LEFT: Final = ("stopped", "left", "skipped", "refused")
+
+
+def draw_outcomes(result: RedriveResult, ax: Axes, theme: Theme) -> Axes:
+    """A stacked bar a group: what became of its entries."""
+    shown = result.frame.assign(outcome=result.frame["state"].map(_outcome))
+    counts = pd.crosstab(shown["title"], shown["outcome"])
+    counts = counts.reindex(columns=[name for name in _OUTCOMES if name in counts.columns])
+    counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False, kind="stable").index]
+    heading(ax, "Outcomes of the redrive", theme)
+    if counts.empty:
+        return say(ax, "No entries", theme)
+    counts = counts.head(rows_that_fit(ax, _LINES))
+    positions, left = np.arange(len(counts)) + 0.24, np.zeros(len(counts))
+    for name in counts.columns:
+        colour = _OUTCOMES[name]
+        ax.barh(
+            positions, counts[name], left=left, height=0.45, color=theme.series[colour],
+            hatch=HATCHES[colour], edgecolor=theme.paper, linewidth=0,
+        )  # fmt: skip
+        left = left + counts[name].to_numpy()
+    names = [Redactor().text(str(title)) for title in counts.index]
+    notes = [f"{int(total):,}" for total in left]
+    name_above(ax, [position - 0.04 for position in range(len(names))], names, theme, notes=notes)
+    ax.set_ylim(max(len(names), 3) - 0.4, -0.5)
+    ax.set_xlim(0, left.max())
+    ax.set_xticks([])
+    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.grid(visible=False)
+    _, above = legend(ax, ax.containers, list(counts.columns), theme)
+    heading(ax, "Outcomes of the redrive", theme, above=above)
+    label_axis(ax.xaxis, result.verdict, theme)
+    return ax
+
+
+def _outcome(state: str) -> str:
+    """The outcome that a state of an entry counts as."""
+    if state in ("succeeded", "called", "deleted"):
+        return "done"
+    return state if state.startswith("failed") else "stopped or left" if state in _LEFT else "open"

@@ -12,8 +12,7 @@ from toolkit.analysis.run_deliveries import run_deliveries
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, time_text
 from toolkit.plots.axis import heading, label_axis, legend, name_above, number_axis, rows_that_fit
-from toolkit.plots.plot_text import say
-from toolkit.plots.style import ThemeName, documented, drawing, theme_named
+from toolkit.plots.style import ThemeName, documented, drawing, say, theme_named
 from toolkit.redaction import Redactor
 
 _LINES: Final = 1.9  # of a row and its name

@@ -26,8 +26,17 @@ from toolkit.plots.axis import (
     space_high,
     time_axis,
 )
-from toolkit.plots.plot_text import COLUMN, drawable_names, say, without_prefix
-from toolkit.plots.style import Theme, ThemeName, documented, drawing, theme_named
+from toolkit.plots.style import (
+    COLUMN,
+    Theme,
+    ThemeName,
+    documented,
+    drawable_names,
+    drawing,
+    say,
+    theme_named,
+    without_prefix,
+)
 from toolkit.redaction import Redactor
 
 _LINES: Final = 1.9  # of a row and its name

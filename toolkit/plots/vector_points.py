@@ -15,8 +15,16 @@ from matplotlib.markers import MarkerStyle
 from toolkit.analysis.scores import NormBins, norm_bins
 from toolkit.analysis.sources import AnyFrame
 from toolkit.plots.axis import count_axis, heading, label_axis, legend, number_axis
-from toolkit.plots.plot_text import drawable_names, say
-from toolkit.plots.style import Theme, ThemeName, documented, drawing, prepare, theme_named
+from toolkit.plots.style import (
+    Theme,
+    ThemeName,
+    documented,
+    drawable_names,
+    drawing,
+    prepare,
+    say,
+    theme_named,
+)
 from toolkit.redaction import Redactor
 
 CATEGORIES: Final = 8

@@ -21,10 +21,9 @@ from toolkit.redaction import Redactor
 from toolkit.redrive.results import RedriveResult
 from toolkit.reports.evidence import Evidence, gather
 from toolkit.reports.explained_sections import Explained, explained_in_words
-from toolkit.reports.failure_sections import ABOUT, COUNTED, Charts
+from toolkit.reports.failure_sections import ABOUT, COUNTED, Charts, redrive_of, redrive_section
 from toolkit.reports.findings import Cleaner, Counts, find
 from toolkit.reports.page import Report
-from toolkit.reports.redrive_section import redrive_of, redrive_section
 from toolkit.reports.sections import Notice, read_time
 from toolkit.times import parse_duration
 

@@ -19,7 +19,7 @@ from toolkit.audits.health import VectorAudit, audit_vectors
 from toolkit.audits.projection import VectorProjection, project_vectors
 from toolkit.audits.recall_audit import RecallAudit, audit_recall
 from toolkit.audits.vector_changes import VectorChanges, compare_vectors
-from toolkit.audits.vector_source import VectorSource, VectorTables
+from toolkit.audits.vector_rows import VectorSource, VectorTables
 from toolkit.client.vectors import IndexInfo, index_info
 from toolkit.errors import InputError
 from toolkit.loading.vectors import load_vectors

@@ -14,8 +14,7 @@ from typing import Any
 from toolkit.arguments import file_path
 from toolkit.errors import InputError
 from toolkit.private_files import write_file
-from toolkit.reports.html import print_page, render_html
-from toolkit.reports.markdown import render_markdown
+from toolkit.reports.rendering import print_page, render_html, render_markdown
 from toolkit.reports.sections import Notice, Section
 
 

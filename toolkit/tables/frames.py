@@ -7,7 +7,9 @@ masked where it is shown.
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -218,3 +220,29 @@ def show_in_notebooks() -> None:
         html.lookup_by_type(pd.DataFrame)
     except KeyError:
         html.for_type(pd.DataFrame, frame_html)
+
+
+class JsonTuple(tuple[Any, ...]):
+    """A tuple in a frame: as text, in CSV and SQLite, it is JSON."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return json.dumps(self, default=str, ensure_ascii=False)
+
+
+class JsonDict(dict[str, Any]):
+    """A dict in a frame, which pandas can hash and sort: as text, in CSV and SQLite, it is JSON."""
+
+    def __str__(self) -> str:
+        return json.dumps(self, default=str, ensure_ascii=False)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __lt__(self, other: dict[str, Any]) -> bool:
+        return sorted(self.items()) < sorted(other.items())
+
+
+sqlite3.register_adapter(JsonTuple, str)
+sqlite3.register_adapter(JsonDict, str)
