@@ -106,11 +106,7 @@ def _opened(log: Path) -> BinaryIO:
 
 
 def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dict[str, Any]:
-    """The JSON object on a child's first line, which it prints once it can be reached.
-
-    When there is none within 60 s, the child is ended, and a `LocalServiceError` has the last line of its
-    log.
-    """
+    """The JSON object on a child's first line, which it prints once it can be reached."""
     too_slow = threading.Timer(_START, process.kill)
     too_slow.start()
     line = process.stdout.readline() if process.stdout else b""
@@ -134,10 +130,7 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
 def end(
     process: subprocess.Popen[bytes], *, grace: float | None = None, by: signal.Signals | None = None
 ) -> int:
-    """End a child by closing its standard input, or by a signal, and wait for it; returns its exit status.
-
-    It is killed after `grace` seconds, `GRACE` by default.
-    """
+    """End a child by closing its standard input, or by a signal, and wait for it; returns its exit status."""
     if by is not None:
         process.send_signal(by)
     elif process.stdin:

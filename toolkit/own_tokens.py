@@ -112,20 +112,20 @@ class _Forms:
         exact = {form for raw in known.values() for form in _base64_forms(raw)}
         self.folded, self.exact = tuple(folded), tuple(exact)
         # longest first, so that an encoded form is masked whole
-        either, one = (
+        either, single = (
             "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
             for forms in (folded, exact)
         )
-        self._pattern = re.compile(f"(?i:{either})" + f"|(?:{one})=*" * bool(one))
+        self._pattern = re.compile(f"(?i:{either})" + f"|(?:{single})=*" * bool(single))
         after = "".join(
             re.escape(sign) for sign in "\"'/\\" if any(sign in form for form in (*folded, *exact))
         )
         # columns hold Unicode alone
-        either, one = (
+        either, single = (
             "|".join(map(re.escape, filter(_is_unicode, forms))) for forms in (self.folded, self.exact)
         )
         escape = rf"%[2-7uU]|\\(?:[xX{after}]|[uU](?:00[2-7]|\{{))|&[#a-zA-Z]"
-        self.likely = re.compile("|".join(filter(None, (either and f"(?i:{either})", one, escape))))
+        self.likely = re.compile("|".join(filter(None, (either and f"(?i:{either})", single, escape))))
         self._escape = re.compile(escape)
 
     def spans(self, text: str, *, truncated: bool = False) -> list[tuple[int, int]]:

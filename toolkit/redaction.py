@@ -238,9 +238,9 @@ class Redactor:
                 matches += _runs(text, view, spans)
                 view = decoded(view)
             parts, end = [], 0
-            for one in _united(matches, text):
-                parts += [text[end : one.start], one.quote, self.mask(one.secret), one.quote]
-                end = one.end
+            for match in _united(matches, text):
+                parts += [text[end : match.start], match.quote, self.mask(match.secret), match.quote]
+                end = match.end
             text = "".join((*parts, text[end:])) if parts else text
             if alone:
                 break
@@ -268,14 +268,14 @@ def _runs(text: str, view: DecodedText, spans: list[Span]) -> Iterator[_Found]:
 def _united(matches: list[_Found], text: str) -> list[_Found]:
     """Sorted, those that overlap joined."""
     kept: list[_Found] = []
-    for one in sorted(matches, key=lambda one: (one.start, -one.end)):
+    for match in sorted(matches, key=lambda match: (match.start, -match.end)):
         last = kept[-1] if kept else None
-        if last is None or one.start >= last.end:
-            kept.append(one)
-        elif one.end > last.end:
-            kept[-1] = _Found(last.start, one.end, last.quote, text[last.start : one.end])
-        elif one[:2] == last[:2]:  # the same with more escapes decoded
-            kept[-1] = one
+        if last is None or match.start >= last.end:
+            kept.append(match)
+        elif match.end > last.end:
+            kept[-1] = _Found(last.start, match.end, last.quote, text[last.start : match.end])
+        elif match[:2] == last[:2]:  # the same with more escapes decoded
+            kept[-1] = match
     return kept
 
 

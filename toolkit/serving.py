@@ -79,10 +79,7 @@ class Strangers:
 
 
 class BoundedHttp(H11Protocol):
-    """One connection; uvicorn makes it from a subclass that sets the attributes for its server.
-
-    `request_timeout` is the number of seconds within which a request, head and body, must have arrived.
-    """
+    """One connection; uvicorn makes it from a subclass that sets the attributes for its server."""
 
     strangers: Strangers
     request_timeout: float
@@ -162,10 +159,7 @@ class BoundedHttp(H11Protocol):
             self.cycle.message_event.set()
 
     def refuse(self, status: int, message: str, *headers: str) -> None:
-        """Send an error before the request has been read, or where no application can respond; then close.
-
-        `headers` are further lines of the head.
-        """
+        """Send an error before the request has been read, or where no application can respond; then close."""
         if self._leaving:
             return
         begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
@@ -224,11 +218,7 @@ class BoundedHttp(H11Protocol):
 
 
 class Background:
-    """A server in a thread with an event loop of its own, on a socket from `listen`, until `close`.
-
-    At most `connections` unauthenticated connections are open, and requests must arrive within
-    `request_timeout` seconds.
-    """
+    """A server in a thread with an event loop of its own, on a socket from `listen`, until `close`."""
 
     def __init__(
         self, app: ASGIApp, listening: socket.socket, *, name: str, connections: int, request_timeout: float

@@ -105,11 +105,11 @@ class FailureClasses(Plotted):
 
     def __repr__(self) -> str:
         rows = self.counts.itertuples(index=False)
-        parts = [f"{count:,} {found} ({percent(share)})" for found, count, share in rows]
+        parts = [f"{count:,} {name} ({percent(share)})" for name, count, share in rows]
         return f"{counted(len(self.frame), 'failure')}: {', '.join(parts)}" if parts else "0 failures"
 
     def _repr_html_(self) -> str:
-        rows = [(found, count, percent(share)) for found, count, share in self.counts.itertuples(index=False)]
+        rows = [(name, count, percent(share)) for name, count, share in self.counts.itertuples(index=False)]
         return result_table(
             f"Classes of {counted(len(self.frame), 'failure')}", ["class", "count", "share"], rows
         )
@@ -156,11 +156,11 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
     clean = Redactor().text
     bodies = {body: _read(body, clean) for body in dict.fromkeys(body for _, body in pairs)}
     verdicts = {pair: _verdict(pair[0], *bodies[pair[1]], clean) for pair in dict.fromkeys(pairs)}
-    found = [verdicts[pair] for pair in pairs]
+    classes = [verdicts[pair] for pair in pairs]
     frame = typed_frame(
-        **{"class": ("str", [one.found for one in found])},
-        evidence=("str", [one.evidence for one in found]),
-        confidence=("float64", [one.confidence for one in found]),
+        **{"class": ("str", [verdict.found for verdict in classes])},
+        evidence=("str", [verdict.evidence for verdict in classes]),
+        confidence=("float64", [verdict.confidence for verdict in classes]),
     )
     sizes = (
         frame["class"].value_counts().reset_index().sort_values(["count", "class"], ascending=[False, True])
@@ -195,11 +195,11 @@ def _verdict(
     if score < _ENOUGH:
         return Verdict(UNKNOWN, "", 0.0)
     shown = {
-        found: "; ".join(visible(clean(shorten(hit.evidence, _SHOWN))) for hit in hits[:3])
-        for found, hits in by_class.items()
+        name: "; ".join(visible(clean(shorten(hit.evidence, _SHOWN))) for hit in hits[:3])
+        for name, hits in by_class.items()
     }
     if score - second < _CLEAR:
-        both = " or ".join(f"{found} ({text})" for found, text in list(shown.items())[:2])
+        both = " or ".join(f"{name} ({text})" for name, text in list(shown.items())[:2])
         return Verdict(UNKNOWN, f"contradictory: {both}", 0.0)
     return Verdict(best, shown[best], round(score - _DOUBT * second, 2))
 
@@ -210,25 +210,25 @@ def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, f
     for hit in sorted({*hits}, key=lambda hit: (-hit.weight, hit.evidence)):
         by_class[hit.found].append(hit)
     scores = {
-        found: min(listed[0].weight + _FURTHER * min(len(listed) - 1, 2), 0.99)
-        for found, listed in by_class.items()
+        name: min(listed[0].weight + _FURTHER * min(len(listed) - 1, 2), 0.99)
+        for name, listed in by_class.items()
     }
-    ranked = sorted(scores, key=lambda found: (-scores[found], found))
-    best, second = [*(scores[found] for found in ranked[:2]), 0.0, 0.0][:2]
-    return {found: by_class[found] for found in ranked}, (ranked or [UNKNOWN])[0], best, second
+    ranked = sorted(scores, key=lambda name: (-scores[name], name))
+    best, second = [*(scores[name] for name in ranked[:2]), 0.0, 0.0][:2]
+    return {name: by_class[name] for name in ranked}, (ranked or [UNKNOWN])[0], best, second
 
 
 def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
     """Every piece of evidence in a response."""
     text = "\n".join(document.messages)[:_READ]
     facts = [] if document.facts[:1] == ("keys",) else [fact for fact in document.facts if fact[:3] != "at "]
-    inner = [next(filter(None, found)) for found in _INNER_STATUS.findall(text)]
+    inner = [next(filter(None, name)) for name in _INNER_STATUS.findall(text)]
     own = {int(number) for number in [*inner, *facts] if re.fullmatch("[45][0-9][0-9]", number)}
     outer = {int(status)} if status is not None and math.isfinite(status) else set()
     for number in own | outer:
-        found, weight = STATUSES.get(number, (UNKNOWN, 0.0))
+        name, weight = STATUSES.get(number, (UNKNOWN, 0.0))
         if weight:  # a status that the body contradicts counts half
-            yield _Hit(found, weight if number in own or not own else weight / 2, f"status {number}")
+            yield _Hit(name, weight if number in own or not own else weight / 2, f"status {number}")
     for position, fact in enumerate(facts):
         wrapped = document.kind == "trace" and position < len(facts) - 1
         for token in _TOKEN.findall(fact)[:_TOKENS]:
@@ -237,9 +237,9 @@ def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
     for token in _TOKEN.findall(text)[:_TOKENS]:
         if _IDENTIFIER.search(_SEPARATORS.split(token.rstrip(".:"))[-1]):
             yield from _named(token)
-    for found, weight, pattern in _WORD_RULES:
+    for name, weight, pattern in _WORD_RULES:
         if match := pattern.search(text):
-            yield _Hit(found, weight, f'"{match[0]}"')
+            yield _Hit(name, weight, f'"{match[0]}"')
 
 
 @lru_cache(maxsize=1 << 14)
@@ -247,7 +247,5 @@ def _named(token: str) -> tuple[_Hit, ...]:
     """What the name of an exception, or an error code, says."""
     plain = re.sub(r"[^a-z0-9]", "", _SEPARATORS.split(token.rstrip(".:"))[-1].lower())[:_SHOWN]
     return tuple(
-        _Hit(found, weight, token.rstrip(".:"))
-        for found, weight, rule in _NAME_RULES
-        if rule.fullmatch(plain)
+        _Hit(name, weight, token.rstrip(".:")) for name, weight, rule in _NAME_RULES if rule.fullmatch(plain)
     )

@@ -111,8 +111,8 @@ class FailureComparison(Plotted):
 
     def __repr__(self) -> str:
         sizes = self.frame["change"].value_counts()
-        said = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
-        text = f"{counted(len(self.frame), 'group')}{f': {said}' * bool(said)}"
+        counts = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
+        text = f"{counted(len(self.frame), 'group')}{f': {counts}' * bool(counts)}"
         if len(self.frame) and self.frame["change"].iloc[0] != "steady":
             first = self.frame.iloc[0]
             text += (
@@ -328,23 +328,23 @@ def _counted(
     """Counts by group, and what they say."""
     bounds = np.cumsum([earlier.num_rows, *(part.num_rows for part in parts)])
     known, *of_parts = np.split(groups, bounds[:-1])
-    one, two = (
+    one, later = (
         pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": _when(part)}).assign(
             outcome=values
         )
         for group, part, values in zip(of_parts, parts, (outcome, None), strict=True)
     )
-    one, two = one.drop_duplicates("id"), two.drop_duplicates("id")
-    left, added = one[~one["id"].isin(two["id"])], two[~two["id"].isin(one["id"])]
-    names = sorted({*one["group"], *two["group"]})
-    every = pd.concat([one, two]).drop_duplicates("id", keep="last")
+    one, later = one.drop_duplicates("id"), later.drop_duplicates("id")
+    left, added = one[~one["id"].isin(later["id"])], later[~later["id"].isin(one["id"])]
+    names = sorted({*one["group"], *later["group"]})
+    every = pd.concat([one, later]).drop_duplicates("id", keep="last")
     times = every.groupby("group")["at"].agg(["min", "max"]).reindex(names)
 
     def sizes(rows: pd.DataFrame) -> NDArray[np.float64]:
         counts = rows["group"].value_counts().reindex(names, fill_value=0)
         return np.asarray(counts, dtype=np.float64)
 
-    before, after = sizes(one), sizes(two)
+    before, after = sizes(one), sizes(later)
     confidence = _confidence(sizes(added), sizes(left), before, after, exposure, _bursts(every, names))
     grown, rate = confidence >= _CONFIDENT, before / exposure
     back = pd.Index(names).isin(known)
@@ -408,4 +408,4 @@ def _confidence(
     usual = (added + left) / (1 + exposure)
     deviation = np.sqrt(bursts * np.maximum(usual, 1e-9) * (1 + 1 / exposure))
     z = np.maximum(np.abs(after - before / exposure) - 0.5, 0) / deviation
-    return np.array([math.erf(one / math.sqrt(2)) for one in z])
+    return np.array([math.erf(score / math.sqrt(2)) for score in z])

@@ -126,15 +126,15 @@ def _groups(groups: Any, sides: list[_Floats]) -> list[npt.NDArray[np.int64]]:
     if groups is None:
         return [np.arange(len(sides[0])), np.arange(len(sides[0]), len(sides[0]) + len(sides[1]))]
     try:
-        one, two = (list(side) for side in groups)
+        first, second = (list(side) for side in groups)
     except (TypeError, ValueError):
         raise wrong("groups", groups, "a pair of sequences, for before and for after") from None
-    if (len(one), len(two)) != (len(sides[0]), len(sides[1])):
+    if (len(first), len(second)) != (len(sides[0]), len(sides[1])):
         raise wrong("groups", groups, f"{len(sides[0])} names for before and {len(sides[1])} for after")
     numbers: dict[Any, int] = {}
     return [
         np.array([numbers.setdefault(name, len(numbers)) for name in side], dtype=np.int64)
-        for side in (one, two)
+        for side in (first, second)
     ]
 
 
@@ -162,13 +162,13 @@ def _held_out(
         train, test = fold != number, fold == number
         if later[train].all() or not later[train].any():
             continue
-        one, two = features[train & later], features[train & ~later]
-        centred = np.vstack([one - one.mean(axis=0), two - two.mean(axis=0)])
+        first, second = features[train & later], features[train & ~later]
+        centred = np.vstack([first - first.mean(axis=0), second - second.mean(axis=0)])
         covariance = centred.T @ centred / max(1, len(centred) - 2)
         shrink = _RIDGE * features.shape[1] / max(1, len(centred)) + 1e-3
         covariance[np.diag_indices_from(covariance)] += shrink
-        direction = np.linalg.solve(covariance, one.mean(axis=0) - two.mean(axis=0))
-        scores[test] = (features[test] - (one.mean(axis=0) + two.mean(axis=0)) / 2) @ direction
+        direction = np.linalg.solve(covariance, first.mean(axis=0) - second.mean(axis=0))
+        scores[test] = (features[test] - (first.mean(axis=0) + second.mean(axis=0)) / 2) @ direction
     return scores, later
 
 
@@ -185,12 +185,12 @@ def _auc_interval(
     scores: _Floats, labels: npt.NDArray[np.bool_], group: npt.NDArray[np.int64], rng: np.random.Generator
 ) -> tuple[float, float]:
     """Percentiles of the AUC over groups drawn with replacement, within each side."""
-    found = []
+    resampled = []
     parts = [_by_group(scores[side], group[side]) for side in (labels, ~labels)]
     for _ in range(_DRAWS):
         drawn = [np.concatenate([part[n] for n in rng.integers(0, len(part), len(part))]) for part in parts]
-        found.append(_auc(drawn[0], drawn[1]))
-    low, high = np.quantile(found, [0.025, 0.975])
+        resampled.append(_auc(drawn[0], drawn[1]))
+    low, high = np.quantile(resampled, [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -215,17 +215,17 @@ def _energy(
     inside, across = (toward * side).sum(axis=0), (toward * (1 - side)).sum(axis=0)
     outside = float(distances.sum()) - inside - 2 * across
     both = np.maximum(count * other, 1)
-    found = 2 * across / both - inside / np.maximum(count, 1) ** 2 - outside / np.maximum(other, 1) ** 2
-    found = np.where(count * other > 0, found, 0.0)
-    larger = int((found[1:] >= found[0] * (1 - 1e-12)).sum())
-    return max(float(found[0]), 0.0), (1 + larger) / (1 + _PERMUTATIONS)
+    energy = 2 * across / both - inside / np.maximum(count, 1) ** 2 - outside / np.maximum(other, 1) ** 2
+    energy = np.where(count * other > 0, energy, 0.0)
+    larger = int((energy[1:] >= energy[0] * (1 - 1e-12)).sum())
+    return max(float(energy[0]), 0.0), (1 + larger) / (1 + _PERMUTATIONS)
 
 
 def _distances(rows: _Floats) -> _Floats:
     squares = (rows**2).sum(axis=1)
-    found = np.empty((len(rows), len(rows)))
+    distances = np.empty((len(rows), len(rows)))
     for start in range(0, len(rows), _BLOCK):
         part = slice(start, start + _BLOCK)
-        found[part] = squares[part, None] + squares - 2 * rows[part] @ rows.T
-    np.fill_diagonal(found, 0)
-    return np.sqrt(np.maximum(found, 0))
+        distances[part] = squares[part, None] + squares - 2 * rows[part] @ rows.T
+    np.fill_diagonal(distances, 0)
+    return np.sqrt(np.maximum(distances, 0))

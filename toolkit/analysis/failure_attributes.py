@@ -42,12 +42,7 @@ _CUT: Final = 200  # characters of a value
 
 
 class FailureAttributes:
-    """Failures with a time, oldest first: `when` (ns since 1970), and a column of categories an attribute.
-
-    `positions` holds where each stands in the frame.
-
-    `labels` holds the labels of each, as tuples: a failure can have several.
-    """
+    """Failures with a time, oldest first: `when` (ns since 1970), and a column of categories an attribute."""
 
     def __init__(self, frame: AnyFrame, *, doing: str) -> None:
         frame = scanned(frame, doing=doing)
@@ -73,7 +68,7 @@ class FailureAttributes:
         self.columns = _distinct({name: column.take(order) for name, column in columns.items()})
         self.labels = _labels(table, redactor).iloc[order].to_numpy(dtype=object)
         self._labelled = np.repeat(np.arange(len(self)), [len(own) for own in self.labels])
-        flat = np.array([one for own in self.labels for one in own], dtype=object)
+        flat = np.array([label for own in self.labels for label in own], dtype=object)
         codes, labels = pd.factorize(flat, sort=True)
         self._label_codes, self._label_names = codes.astype(np.int64), np.asarray(labels, dtype=object)
 
@@ -125,25 +120,27 @@ class FailureAttributes:
 
     def shared(self, rows: NDArray[np.bool_], least: float) -> dict[str, str]:
         """The values that at least such a share of some failures have, and not of all."""
-        found = {}
+        shared = {}
         for name, column in self.columns.items():
             counts = np.bincount(column.codes[rows], minlength=1)
             code = int(counts.argmax())
             value = str(column.categories[code])
             usual = name not in (WORKFLOW, SIGNATURE) and (column.codes == code).mean() >= least
             if counts[code] >= least * counts.sum() and value != NONE and not usual:
-                found[name] = value
+                shared[name] = value
         counted = Counter(label for own in self.labels[rows] for label in own)
         for label, count in counted.most_common(1):
             if count >= least * rows.sum():
-                found[LABEL] = label
-        return found
+                shared[LABEL] = label
+        return shared
 
 
 def _category(column: pa.ChunkedArray, redactor: Redactor) -> pd.Categorical:
     """The values of a column as masked texts; numbers without a fraction."""
     encoded = column.combine_chunks().dictionary_encode()
-    known = [NONE if one in (None, "") else _text(one, redactor) for one in encoded.dictionary.to_pylist()]
+    known = [
+        NONE if value in (None, "") else _text(value, redactor) for value in encoded.dictionary.to_pylist()
+    ]
     return _categories([NONE if code is None else known[code] for code in encoded.indices.to_pylist()])
 
 
@@ -167,8 +164,8 @@ def _labels(table: pa.Table, redactor: Redactor) -> pd.Series[Any]:
     rows = []
     for pair in zip(lists, singles, strict=True):
         if pair not in known:
-            found = _decoded(pair[0])
-            texts = found if isinstance(found, list) else []
+            decoded = _decoded(pair[0])
+            texts = decoded if isinstance(decoded, list) else []
             texts = [text for text in [*texts, pair[1]] if isinstance(text, str) and text]
             known[pair] = tuple(dict.fromkeys(_text(text, redactor) for text in texts))
         rows.append(known[pair])
@@ -183,9 +180,9 @@ def _fields(column: pa.ChunkedArray, prefix: str, redactor: Redactor) -> Iterato
     values: dict[str, dict[int, str]] = defaultdict(dict)
     seen: dict[str, set[str]] = defaultdict(set)
     for row, text in enumerate(texts):
-        found = _decoded(text)
-        if isinstance(found, dict):
-            for name, value in _scalars(found):
+        decoded = _decoded(text)
+        if isinstance(decoded, dict):
+            for name, value in _scalars(decoded):
                 if len(seen[name]) <= _VALUES:
                     seen[name].add(value)
                     values[name][row] = value
@@ -203,9 +200,9 @@ def _fields(column: pa.ChunkedArray, prefix: str, redactor: Redactor) -> Iterato
         yield f"{prefix} {name}", _categories(texts_of)
 
 
-def _scalars(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _scalars(members: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The single values of an object and of the objects in it; a list of one value is that value."""
-    for name, value in found.items():
+    for name, value in members.items():
         if isinstance(value, dict):
             for inner, item in value.items():
                 if isinstance(item, str | int):

@@ -133,12 +133,12 @@ def known_of(rules: GroupRules) -> Learned:
 
 def _json(value: str, line: int) -> Mapping[str, Any]:
     try:
-        found: Any = msgspec.json.decode(value)
+        parsed: Any = msgspec.json.decode(value)
     except msgspec.DecodeError:
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise _unreadable(line, value, "the JSON that `GroupRules` saved") from None
-    return found
+    return parsed
 
 
 def _learned(value: object) -> Learned:

@@ -107,12 +107,12 @@ class FailureGroups(Plotted):
 
     def __repr__(self) -> str:
         total = int(self.frame["count"].sum())
-        said = f"{counted(total, 'failure')} in {counted(len(self.frame), 'group')}"
+        sentence = f"{counted(total, 'failure')} in {counted(len(self.frame), 'group')}"
         if not total:
-            return said
+            return sentence
         largest = int(self.frame["count"].to_numpy().argmax())
         share, title = self.frame["share"].iloc[largest], self.frame["title"].iloc[largest]
-        return f"{said}; the largest, {percent(share)}: {visible(title)}"
+        return f"{sentence}; the largest, {percent(share)}: {visible(title)}"
 
     def _repr_html_(self) -> str:
         names = [
@@ -178,10 +178,7 @@ def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None 
 
 
 def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
-    """Groups by the signatures that a snapshot stores; None where a row has none of today's rules.
-
-    All rows are counted, and the latest of each kind are read.
-    """
+    """Groups by the signatures that a snapshot stores; None where a row has none of today's rules."""
     failures = scanned(failures, doing=_DOING)
     if SIGNATURE not in opened(failures, doing=_DOING).names:
         return None
@@ -240,10 +237,7 @@ def grouped(
 
 
 def grouped_by_signature(failures: AnyFrame, rules: GroupRules) -> tuple[FailureGroups, list[str]]:
-    """The group of each row by its stored signature; the groups have counts of their latest rows alone.
-
-    Only those rows are signed again. All rows are, where a rule splits a group.
-    """
+    """The group of each row by its stored signature; the groups have counts of their latest rows alone."""
     if any(rule.action == "split" for rule in rules.rules):
         return grouped(failures, rules)
     rows = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
@@ -382,7 +376,7 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
         if response is not None:
             statuses[group][_plain(response)] += count
     grouped = frame.groupby("group_")
-    found = pd.DataFrame(
+    summary = pd.DataFrame(
         {
             "workflows": grouped["workflow"].nunique(),
             "count": grouped.size(),
@@ -392,7 +386,7 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
     )
     names = {rule.group: rule.value for rule in rules if rule.action == "name"}
     records = []
-    for group in found.index:
+    for group in summary.index:
         id_, own = rows.ids[group], parts[group]
         leader = group if group in own else min(own, key=lambda part: (-own[part], rows.ids[part]))
         signature = speaking[leader]
@@ -410,8 +404,10 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
                 ),
             }
         )
-    found = found.assign(share=found["count"] / len(frame)).reset_index(drop=True).join(pd.DataFrame(records))
-    return _ordered(found, rules)
+    summary = (
+        summary.assign(share=summary["count"] / len(frame)).reset_index(drop=True).join(pd.DataFrame(records))
+    )
+    return _ordered(summary, rules)
 
 
 def _ordered(groups: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
@@ -435,18 +431,18 @@ def _example(row: int, rows: Rows) -> dict[str, str]:
 
 def _title(signature: Signature) -> str:
     """What a person would call the group."""
-    kind, facts, said = signature.document.kind, signature.facts, signature.templates
+    kind, facts, messages = signature.document.kind, signature.facts, signature.templates
     status = next((fact for fact in facts if fact.startswith("status ")), "")
     if kind in ("empty", "binary"):
         return f"{'Empty body' if kind == 'empty' else 'Body that is not UTF-8'}{', ' * bool(status)}{status}"
     if kind == "trace":
         where = "" if facts[-1] == NO_FRAME else f" {facts[-1]}"
-        return f"{facts[-2]}{': ' * bool(said[0])}{said[0]}{where}"
+        return f"{facts[-2]}{': ' * bool(messages[0])}{messages[0]}{where}"
     if kind == "html":
-        return f"{' - '.join(said)}{f' ({status})' * bool(status)}"
-    named = [fact for fact in facts if not any(fact in message for message in said)]
+        return f"{' - '.join(messages)}{f' ({status})' * bool(status)}"
+    named = [fact for fact in facts if not any(fact in message for message in messages)]
     named = [fact for fact in named if not fact.startswith("at ") and fact not in _LANGUAGES]
-    return ": ".join([*named[:1], *said[:1]]) if said else " ".join(facts)
+    return ": ".join([*named[:1], *messages[:1]]) if messages else " ".join(facts)
 
 
 def _why(signature: Signature, merged: int, split: str | None) -> str:

@@ -175,10 +175,7 @@ def _rise(incident: Incident, failures: FailureAttributes) -> dict[str, Any]:
 
 
 def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np.bool_]]]:
-    """Rows for workflows that fail in one way all the time, much more than others, and by a timer.
-
-    Failures at random times are as many as the workflow has runs.
-    """
+    """Rows for workflows that fail in one way all the time, much more than others, and by a timer."""
     failures, left = search.failures, search.left
     workflows, signatures = (failures.columns.get(name) for name in (WORKFLOW, SIGNATURE))
     if workflows is None:

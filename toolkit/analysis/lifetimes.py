@@ -166,8 +166,8 @@ def expiring(failures: AnyFrame, retention: str | timedelta, now: datetime | Non
     """
     doing = "finding expiring failures"
     table = select_retained(failures, _EXPIRING, doing=doing).then(with_time).table()
-    found = _expiries(table, retention, now)
-    return found.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
+    expiries = _expiries(table, retention, now)
+    return expiries.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
 
 
 def next_expiring(
@@ -176,8 +176,8 @@ def next_expiring(
     """The failures of `expiring` that are not due, as many as wanted, without holding all of them."""
     start = now - parse_duration(retention, name="retention")
     rows = select_retained(failures, _EXPIRING, doing="finding expiring failures").then(with_time)
-    found = _expiries(rows.then(partial(_soonest, start, most)).table(), retention, now)
-    return found.sort_values(["expires_at", "dlq_id"], ignore_index=True).head(most)
+    expiries = _expiries(rows.then(partial(_soonest, start, most)).table(), retention, now)
+    return expiries.sort_values(["expires_at", "dlq_id"], ignore_index=True).head(most)
 
 
 def times_left(failures: AnyFrame, retention: str | timedelta, now: datetime | None) -> pd.DataFrame:
@@ -265,15 +265,15 @@ def count_expiring(
     5        unknown      1
     """
     if by is None:
-        found = times_left(failures, retention, now)
+        times = times_left(failures, retention, now)
     else:
         doing = "finding expiring failures"
         check_scalar(select(failures, [], doing=doing, chosen={"by": by}), [by], doing=doing)
         columns = dict.fromkeys([by, "failed_at", "created_at"])
         table = select_retained(failures, columns, doing=doing).then(with_time).table()
-        found = _times_left(table, retention, now)
-        found = found.assign(by_=[named(value) for value in table[by].to_pylist()])
-    hours = found["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
+        times = _times_left(table, retention, now)
+        times = times.assign(by_=[named(value) for value in table[by].to_pylist()])
+    hours = times["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
     edges = [limit.total_seconds() / 3600 for _, limit in _LIMITS]
     # right=True: an entry that expires in exactly six hours is within six hours; NaN is after all
     when = np.where(np.isnan(hours), len(edges) + 1, np.digitize(hours, edges, right=True))
@@ -281,10 +281,10 @@ def count_expiring(
     if by is None:
         counts = np.bincount(when, minlength=len(names))
         return typed_frame(when=("str", names), count=("Int64", counts))
-    found = found.assign(when_=when, at_=found["expires_at"].where(hours > 0))
-    counted = pd.crosstab(found["by_"], found["when_"]).reindex(columns=range(len(names)), fill_value=0)
+    times = times.assign(when_=when, at_=times["expires_at"].where(hours > 0))
+    counted = pd.crosstab(times["by_"], times["when_"]).reindex(columns=range(len(names)), fill_value=0)
     counted.columns = pd.Index(names)
-    counted = counted.astype("Int64").assign(next_at=found.groupby("by_")["at_"].min())
+    counted = counted.astype("Int64").assign(next_at=times.groupby("by_")["at_"].min())
     order = counted.assign(soon=-counted[names[1:3]].sum(axis=1), by=counted.index.astype(str))
     order = order.sort_values(["soon", "next_at", "by"]).drop(columns=["soon", "by"])
     return order.rename_axis(by).reset_index().astype({by: "str"})

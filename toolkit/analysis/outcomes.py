@@ -164,20 +164,20 @@ def retry_outcomes(
     ended = _ended(runs, callbacks, doing)
     assumed = _without_retry(frame, seen, missed, expires, _starts(runs, doing), retried)
     present_or_not = STILL_THERE if later is not None or history else UNKNOWN
-    found: list[tuple[str, str | None]] = []
+    outcomes: list[tuple[str, str | None]] = []
     ids = zip(frame["dlq_id"], frame["workflow_run_id"], missed.notna(), assumed, strict=True)
     for entry, own, gone, otherwise in ids:
         if (run := known.get(entry)) is not None:
-            found.append((ended.get(str(run), RETRIED), str(run)))
+            outcomes.append((ended.get(str(run), RETRIED), str(run)))
         elif gone and ended.get(own) in (SUCCEEDED, CANCELED):  # that it failed is why there is an entry
-            found.append((ended[own], own))
+            outcomes.append((ended[own], own))
         else:
-            found.append((otherwise if gone else present_or_not, None))
+            outcomes.append((otherwise if gone else present_or_not, None))
     result = typed_frame(
         dlq_id=("str", frame["dlq_id"]),
         workflow_url=("str", frame["workflow_url"]),
-        outcome=("str", [outcome for outcome, _ in found]),
-        run=("str", [run for _, run in found]),
+        outcome=("str", [outcome for outcome, _ in outcomes]),
+        run=("str", [run for _, run in outcomes]),
         left_after=("datetime64[ms, UTC]", seen),
         left_before=("datetime64[ms, UTC]", missed),
         expires_at=("datetime64[ms, UTC]", expires),
@@ -232,10 +232,10 @@ def _starts(runs: AnyFrame | None, doing: str) -> dict[str | None, Any] | None:
     table = collect(select(runs, ["workflow_url", "created_at"], doing=doing, name="runs"))
     frame = pd.DataFrame({"url": table["workflow_url"].to_pylist(), "at": timestamps(table, "created_at")})
     frame = frame.dropna().assign(at=lambda rows: rows["at"].astype("datetime64[ns, UTC]").astype("int64"))
-    found: dict[str | None, Any] = {
+    starts: dict[str | None, Any] = {
         str(url): np.sort(at.to_numpy()) for url, at in frame.groupby("url")["at"]
     }
-    return found | {None: np.sort(frame["at"].to_numpy())}
+    return starts | {None: np.sort(frame["at"].to_numpy())}
 
 
 def _without_retry(
@@ -250,7 +250,9 @@ def _without_retry(
     elif starts is None or not len(starts[None]):
         idle = pd.Series(data=False, index=frame.index)
     else:
-        from_, to = (one.astype("datetime64[ns, UTC]").astype("int64").to_numpy() for one in (seen, missed))
+        from_, to = (
+            column.astype("datetime64[ns, UTC]").astype("int64").to_numpy() for column in (seen, missed)
+        )
         idle = pd.Series(from_ >= starts[None][0], index=frame.index)  # the log reaches back as far
         for url, rows in frame.groupby("workflow_url").indices.items():
             times = starts.get(str(url), np.zeros(0, dtype=np.int64))
@@ -262,5 +264,5 @@ def _without_retry(
 
 def _counts(outcomes: pd.Series) -> pd.DataFrame:
     sizes = outcomes.value_counts().reset_index().sort_values(["count", "outcome"], ascending=[False, True])
-    found = sizes.reset_index(drop=True).astype({"outcome": "str", "count": "Int64"})
-    return found.assign(share=(found["count"] / max(len(outcomes), 1)).astype("float64"))
+    counts = sizes.reset_index(drop=True).astype({"outcome": "str", "count": "Int64"})
+    return counts.assign(share=(counts["count"] / max(len(outcomes), 1)).astype("float64"))

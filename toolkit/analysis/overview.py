@@ -181,10 +181,10 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     earlier = collect(select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous"))
     known, ids = set(earlier["dlq_id"].to_pylist()), later["dlq_id"].to_pylist()
     ages = [-when.timestamp() if when else 0.0 for when in later["when_"].to_pylist()]
-    new = sorted((age, found) for age, found in zip(ages, ids, strict=True) if found not in known)
+    new = sorted((age, dlq_id) for age, dlq_id in zip(ages, ids, strict=True) if dlq_id not in known)
     workflows = set(later["workflow_url"].to_pylist()) - set(earlier["workflow_url"].to_pylist()) - {None}
     return NewAndGone(
-        new=tuple(found for _, found in new),
+        new=tuple(dlq_id for _, dlq_id in new),
         gone=tuple(sorted(known - set(ids))),
         new_workflows=tuple(sorted(workflows)),
     )
@@ -291,16 +291,16 @@ def _complete(receipt: Receipt | None, rows: int) -> str:
 
 
 def _failures(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
-    found = failure_overview(frame)
-    lines = [("rows", f"{counted(found.count, 'failure')} in {counted(found.workflows, 'workflow')}")]
-    if found.first_at and found.last_at:
-        first, last = time_text(found.first_at), time_text(found.last_at)
+    overview = failure_overview(frame)
+    lines = [("rows", f"{counted(overview.count, 'failure')} in {counted(overview.workflows, 'workflow')}")]
+    if overview.first_at and overview.last_at:
+        first, last = time_text(overview.first_at), time_text(overview.last_at)
         lines.append(("time", first if first == last else f"{first.removesuffix(' UTC')} to {last}"))
-    if found.fell_back:
-        lines.append(("placed by", f"created_at in {found.fell_back:,} rows without a failure time"))
-    if found.gone:
-        lines.append(("gone", f"{found.gone:,} have left the queue since they were stored"))
-    return found.count, lines
+    if overview.fell_back:
+        lines.append(("placed by", f"created_at in {overview.fell_back:,} rows without a failure time"))
+    if overview.gone:
+        lines.append(("gone", f"{overview.gone:,} have left the queue since they were stored"))
+    return overview.count, lines
 
 
 def _vectors(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:

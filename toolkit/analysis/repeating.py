@@ -96,32 +96,32 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
     keys = ["kind", "field", "value"]
     gap = every.groupby(keys, sort=False)["at"].diff()
     grouped = every.assign(apart=(gap.isna() & every["at"].notna()) | (gap > _APART)).groupby(keys)
-    found = grouped.agg(
+    offenders = grouped.agg(
         count=("apart", "size"), occasions=("apart", "sum"), first_at=("at", "min"), last_at=("at", "max")
     ).reset_index()
-    found = found.assign(
-        lift=found["count"] / found.groupby(["kind", "field"])["count"].transform("mean"),
-        share=found["count"] / max(table.num_rows, 1),
-        place=found["kind"].map([*_KINDS, "entity"].index),
+    offenders = offenders.assign(
+        lift=offenders["count"] / offenders.groupby(["kind", "field"])["count"].transform("mean"),
+        share=offenders["count"] / max(table.num_rows, 1),
+        place=offenders["kind"].map([*_KINDS, "entity"].index),
     )
-    found = found[(found["count"] >= least) & (found["occasions"] > 1)].sort_values(
+    offenders = offenders[(offenders["count"] >= least) & (offenders["occasions"] > 1)].sort_values(
         ["place", "occasions", "count", "value"], ascending=[True, False, False, True]
     )
-    found = found.groupby("kind", sort=False).head(top).reset_index(drop=True)
+    offenders = offenders.groupby("kind", sort=False).head(top).reset_index(drop=True)
     clean = Redactor()
     shown = [
         (clean.url if kind == "destination" else clean.text)(value[:_VALUE])
-        for kind, value in zip(found["kind"], found["value"], strict=True)
+        for kind, value in zip(offenders["kind"], offenders["value"], strict=True)
     ]
     return typed_frame(
-        kind=("str", found["kind"]),
+        kind=("str", offenders["kind"]),
         value=("str", shown),
-        count=("Int64", found["count"]),
-        occasions=("Int64", found["occasions"]),
-        share=("float64", found["share"]),
-        lift=("float64", found["lift"]),
-        first_at=("datetime64[ms, UTC]", found["first_at"]),
-        last_at=("datetime64[ms, UTC]", found["last_at"]),
+        count=("Int64", offenders["count"]),
+        occasions=("Int64", offenders["occasions"]),
+        share=("float64", offenders["share"]),
+        lift=("float64", offenders["lift"]),
+        first_at=("datetime64[ms, UTC]", offenders["first_at"]),
+        last_at=("datetime64[ms, UTC]", offenders["last_at"]),
     )
 
 
@@ -129,15 +129,15 @@ def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]
     """Of each body, its row, and the fields of an object in it that name an entity."""
     known: dict[str, list[tuple[str, str]]] = {}
     rows: list[int] = []
-    found: list[tuple[str, str]] = []
+    entities: list[tuple[str, str]] = []
     for row, body in enumerate(bodies):
         if not body or len(body) > _BODY or body.lstrip()[:1] != "{":
             continue
         if body not in known:
             known[body] = list(dict.fromkeys(_fields(body)))[:_ENTITIES]
-        found += known[body]
+        entities += known[body]
         rows += [row] * len(known[body])
-    return rows, [name for name, _ in found], [f"{name}={value}" for name, value in found]
+    return rows, [name for name, _ in entities], [f"{name}={value}" for name, value in entities]
 
 
 def _fields(body: str) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ _SENTENCE: Final = 24  # characters from which on a text gets room beside long a
 def hashable_json(value: Any) -> Any:
     """The value with lists and dicts as those that pandas can hash, at any depth."""
     if isinstance(value, dict):
-        return JsonDict({name: hashable_json(one) for name, one in value.items()})
+        return JsonDict({name: hashable_json(item) for name, item in value.items()})
     return JsonTuple(map(hashable_json, value)) if isinstance(value, list | tuple) else value
 
 
@@ -62,8 +62,8 @@ def result_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]
     """A sentence and an HTML table: texts escaped, never maths, at the left; numbers at the right."""
     cells = "".join(f'<th scope="col" style="text-align:left">{escape_html(name)}</th>' for name in head)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    said = escape_html(visible(caption))
-    return f"<p>{said}</p><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+    title = escape_html(visible(caption))
+    return f"<p>{title}</p><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def share_text(share: float) -> str:

@@ -44,8 +44,8 @@ class Recall:
     k: int
 
     def __repr__(self) -> str:
-        found = f"recall@{self.k} {self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
-        return f"{found} over {len(self.per_query):,} queries"
+        mean = f"recall@{self.k} {self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return f"{mean} over {len(self.per_query):,} queries"
 
 
 def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int = 0) -> Recall:
@@ -91,7 +91,7 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
     if len(given) != len(wanted):
         raise wrong("found", found, f"as many queries as exact has ({len(wanted)}, not {len(given)})")
     try:
-        per_query = [_recalled(one, two, k) for one, two in zip(given, wanted, strict=True)]
+        per_query = [_recalled(ids, exact_ids, k) for ids, exact_ids in zip(given, wanted, strict=True)]
     except (TypeError, ValueError, OverflowError):  # what is no id, or no score
         raise wrong("exact", exact, "ids, or pairs of id and score, and in found ids") from None
     return mean_recall(per_query, k=k, seed=seed)
@@ -112,13 +112,13 @@ def _lists(name: str, value: Any) -> list[list[Any]]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise wrong(name, value, expected)
     listed = list(value)
-    if any(isinstance(one, str | bytes) or not isinstance(one, Iterable) for one in listed):
+    if any(isinstance(item, str | bytes) or not isinstance(item, Iterable) for item in listed):
         raise wrong(name, listed, expected)
-    return [list(one) for one in listed]
+    return [list(item) for item in listed]
 
 
-def _recalled(found: list[Any], exact: list[Any], k: int) -> float:
-    scored = bool(exact) and all(isinstance(one, tuple | list) and len(one) == 2 for one in exact)  # noqa: PLR2004
+def _recalled(returned: list[Any], exact: list[Any], k: int) -> float:
+    scored = bool(exact) and all(isinstance(item, tuple | list) and len(item) == 2 for item in exact)  # noqa: PLR2004
     if scored:
         ordered = sorted((float(score) for _, score in exact), reverse=True)
         last = ordered[min(k, len(ordered)) - 1]
@@ -128,7 +128,7 @@ def _recalled(found: list[Any], exact: list[Any], k: int) -> float:
     wanted = min(k, len(exact))
     if not wanted:
         return float("nan")
-    return min(wanted, len(good.intersection(found[:k]))) / wanted
+    return min(wanted, len(good.intersection(returned[:k]))) / wanted
 
 
 def paired_difference(first: _Floats, second: _Floats, *, seed: int = 0) -> tuple[float, float, float]:
@@ -355,10 +355,10 @@ def fuse(
 
 def _leg(leg: list[Any], method: str) -> tuple[list[Any], _Floats]:
     """Ids and scores of one ranking."""
-    scored = bool(leg) and all(isinstance(one, tuple | list) and len(one) == 2 for one in leg)  # noqa: PLR2004
-    keys = [one[0] for one in leg] if scored else leg
+    scored = bool(leg) and all(isinstance(item, tuple | list) and len(item) == 2 for item in leg)  # noqa: PLR2004
+    keys = [item[0] for item in leg] if scored else leg
     try:
-        values = np.array([float(one[1]) for one in leg] if scored else [np.nan] * len(leg))
+        values = np.array([float(item[1]) for item in leg] if scored else [np.nan] * len(leg))
         distinct = len(set(keys))
     except (TypeError, ValueError, OverflowError):
         raise wrong("legs", leg[:5], "ids, or pairs of id and score") from None

@@ -105,36 +105,30 @@ def least_surprise(series: int, bins: int) -> float:
 
 
 def spreads(counts: _Ints, wave: _Floats) -> _Floats:
-    """How much more than by chance each series varies, as far as most series do.
-
-    What one series does alone may be an incident.
-    """
+    """How much more than by chance each series varies, as far as most series do."""
     size = counts.shape[1]
     own = dispersions(
         counts.astype(np.float64),
-        np.array([exposure(one, wave) for one in counts]).reshape(counts.shape) * size,
+        np.array([exposure(series, wave) for series in counts]).reshape(counts.shape) * size,
     )
     usual = float(np.median(own)) if own.size else 1.0
     return np.asarray(np.clip(own, usual, _UNUSUAL * usual))
 
 
 def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, least: float) -> list[Rise]:
-    """The strongest window of each series and length that scores at least so much, the strongest first.
-
-    High is what rose against the other times, and against the other failures of the same times.
-    """
+    """The strongest window of each series and length that scores at least so much, the strongest first."""
     size, events = counts.shape[1], counts.sum(axis=1)
     logs = np.arange(int(events.max(initial=0)) + 1, dtype=np.float64)
     logs[1:] *= np.log(logs[1:])
     sums = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))
     waving = np.array([exposure(values, wave) is wave for values in counts], dtype=bool)
     levels = np.linspace(0, 1, size + 1), _cumulated(wave), _cumulated(total / max(total.sum(), 1e-9))
-    found = []
+    rises = []
     for length in lengths(size):
         step = max(1, length // _STARTS)
         inside = sums[:, length::step] - sums[:, : size - length + 1 : step]
         level, daily, whole = (
-            np.clip(one[length::step] - one[: size - length + 1 : step], 1e-9, 1 - 1e-9) for one in levels
+            np.clip(rise[length::step] - rise[: size - length + 1 : step], 1e-9, 1 - 1e-9) for rise in levels
         )
         series, place = np.nonzero(inside >= FEWEST)  # nearly all windows of most series hold fewer
         within = inside[series, place]
@@ -149,8 +143,8 @@ def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, lea
         for first in order[np.unique(series[order], return_index=True)[1]]:
             if score[first] >= least:
                 start = int(place[first]) * step
-                found.append(Rise(float(score[first]), int(series[first]), start, start + length))
-    return sorted(found, key=lambda one: (-one.score, one.series, one.start, one.stop))
+                rises.append(Rise(float(score[first]), int(series[first]), start, start + length))
+    return sorted(rises, key=lambda rise: (-rise.score, rise.series, rise.start, rise.stop))
 
 
 def _coded(inside: _Ints, outside: _Ints, share: _Floats) -> _Floats:
@@ -164,10 +158,10 @@ def _cumulated(shares: _Floats) -> _Floats:
 
 def lengths(size: int) -> list[int]:
     """Lengths of windows: all short ones, and then in steps of a third."""
-    found = [1]
-    while found[-1] < size * _LONGEST / _GROWTH:
-        found.append(max(found[-1] + 1, round(found[-1] * _GROWTH)))
-    return found
+    sizes = [1]
+    while sizes[-1] < size * _LONGEST / _GROWTH:
+        sizes.append(max(sizes[-1] + 1, round(sizes[-1] * _GROWTH)))
+    return sizes
 
 
 def gain(inside: _Floats, events: _Floats, share: _Floats | float) -> _Floats:
@@ -175,23 +169,23 @@ def gain(inside: _Floats, events: _Floats, share: _Floats | float) -> _Floats:
     share = np.clip(share, 1e-9, 1 - 1e-9)
     outside = events - inside
     with np.errstate(divide="ignore", invalid="ignore"):
-        one = np.where(inside > 0, inside * np.log(inside / (events * share)), 0.0)
+        inner = np.where(inside > 0, inside * np.log(inside / (events * share)), 0.0)
         two = np.where(outside > 0, outside * np.log(outside / (events * (1 - share))), 0.0)
-    return np.where(inside > events * share, one + two, 0.0)
+    return np.where(inside > events * share, inner + two, 0.0)
 
 
 def episodes(values: _Floats, share: _Floats, spread: float) -> list[tuple[int, int]]:
     """All windows in which one series is high, in order; those that nearly touch are one."""
     values, share = values.copy(), share / share.sum()
     least = least_surprise(1, values.size)
-    found: list[tuple[int, int]] = []
-    while len(found) < _EPISODES and values.any() and share.sum() > 0:
+    spans: list[tuple[int, int]] = []
+    while len(spans) < _EPISODES and values.any() and share.sum() > 0:
         span, score = _best(values, share / share.sum())
         if score / spread < least:
             break
-        found.append(span)
+        spans.append(span)
         values[slice(*span)], share[slice(*span)] = 0, 0
-    return _joined(sorted(found))
+    return _joined(sorted(spans))
 
 
 def _best(values: _Floats, share: _Floats) -> tuple[tuple[int, int], float]:

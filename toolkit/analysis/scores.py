@@ -98,9 +98,9 @@ def score_bins(hits: AnyFrame, *, by: str | None = "query", bins: int = 20, top:
     )
     edges = _edges(scores[usable], bins) if usable.any() else np.zeros(0)
     indices = np.array([kept.get(value, top) for value in values], dtype=np.int64)
-    found = tuple(np.sort(scores[usable & (indices == number)]) for number in range(len(groups)))
+    by_group = tuple(np.sort(scores[usable & (indices == number)]) for number in range(len(groups)))
     counts = np.zeros((len(groups), max(len(edges) - 1, 0)), dtype=np.int64)
-    for number, some in enumerate(found):
+    for number, some in enumerate(by_group):
         counts[number] = np.histogram(some, bins=edges)[0]
     return ScoreBins(
         edges=edges,
@@ -108,7 +108,7 @@ def score_bins(hits: AnyFrame, *, by: str | None = "query", bins: int = 20, top:
         counts=counts,
         merged=merged,
         left_out=int((~usable).sum()),
-        scores=found,
+        scores=by_group,
     )
 
 
@@ -122,8 +122,8 @@ def query_texts(hits: AnyFrame) -> dict[Any, str]:
     """
     scopes = getattr(hits, "attrs", {}).get("queries", ())
     texts = {}
-    for number, one in enumerate(scopes if isinstance(scopes, list | tuple) else ()):
-        text = (one.get("data") or one.get("id")) if isinstance(one, dict) else None
+    for number, scope in enumerate(scopes if isinstance(scopes, list | tuple) else ()):
+        text = (scope.get("data") or scope.get("id")) if isinstance(scope, dict) else None
         if isinstance(text, str) and text.strip():
             texts[number] = text
     often = Counter(texts.values())

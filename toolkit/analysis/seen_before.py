@@ -84,11 +84,11 @@ def similar_texts(texts: Iterable[str | None], history: Iterable[str | None], k:
     queried, known = _checked("texts", texts), _checked("history", history)
     index = _Index([_features(text) for text in known])
     rows: list[tuple[int, int, int, float, bool]] = []
-    found: dict[str, list[tuple[int, float]]] = {}
+    matches: dict[str, list[tuple[int, float]]] = {}
     for query, text in enumerate(queried):
-        if text not in found:
-            found[text] = index.nearest(_features(text), k)
-        nearest = found[text]
+        if text not in matches:
+            matches[text] = index.nearest(_features(text), k)
+        nearest = matches[text]
         seen = bool(nearest) and nearest[0][1] >= _SEEN
         rows += [(query, rank + 1, row, similarity, seen) for rank, (row, similarity) in enumerate(nearest)]
     frame = pd.DataFrame(rows, columns=["query", "rank", "row", "similarity", "seen"])
@@ -237,10 +237,10 @@ class SimilarFailures:
     def __repr__(self) -> str:
         first = self.frame.drop_duplicates("group")
         new = int((~first["seen"]).sum())
-        said = f"{counted(len(first), 'group')}: {len(first) - new:,} seen before, {new:,} never"
+        sentence = f"{counted(len(first), 'group')}: {len(first) - new:,} seen before, {new:,} never"
         if not new:
-            return said
-        return f"{said}; never seen: {visible(first['title'][~first['seen']].iloc[0])}"
+            return sentence
+        return f"{sentence}; never seen: {visible(first['title'][~first['seen']].iloc[0])}"
 
     def _repr_html_(self) -> str:
         return frame_table(repr(self), self.frame.head(_SHOWN))
@@ -301,15 +301,15 @@ def similar_failures(
     outcomes = retry_outcomes(history, runs=runs, retried=retried, retention=retention).frame["outcome"]
     groups, ids = grouped(pa.concat_tables([new, old]), given)
     titles = groups.frame.set_index("group")["title"]
-    one = _rows(new, ids[: new.num_rows])
+    rows = _rows(new, ids[: new.num_rows])
     two = _rows(old, ids[new.num_rows :]).assign(outcome=outcomes.to_numpy())
-    two = two[~two["id"].isin(one["id"])]
-    queries, known = _largest(one), _largest(two)
+    two = two[~two["id"].isin(rows["id"])]
+    queries, known = _largest(rows), _largest(two)
     facts = two.groupby("group").agg(count=("id", "size"), last_at=("at", "max"))
     became = two.groupby("group")["outcome"].agg(_said)
     clean = Redactor().text
-    found = similar_texts(_texts(new, queries[:_MOST], clean), _texts(old, known[:_MOST], clean), k)
-    near = dict(iter(found.groupby("query")))
+    matches = similar_texts(_texts(new, queries[:_MOST], clean), _texts(old, known[:_MOST], clean), k)
+    near = dict(iter(matches.groupby("query")))
     everything: list[dict[str, Any]] = []
     for number, group in enumerate(row.group for row in queries):
         pairs = [(group, 1.0)] if group in facts.index else []
@@ -348,9 +348,9 @@ def _rows(table: pa.Table, groups: list[str]) -> pd.DataFrame:
 
 def _largest(frame: pd.DataFrame) -> list[Any]:
     """Of each group its id and its first row, the largest group first."""
-    found = frame.groupby("group", as_index=False).agg(count=("id", "size"), row=("row", "first"))
-    found = found.sort_values(["count", "group"], ascending=[False, True])
-    return list(found.itertuples(index=False))
+    groups = frame.groupby("group", as_index=False).agg(count=("id", "size"), row=("row", "first"))
+    groups = groups.sort_values(["count", "group"], ascending=[False, True])
+    return list(groups.itertuples(index=False))
 
 
 def _texts(table: pa.Table, groups: list[Any], clean: Any) -> list[str]:

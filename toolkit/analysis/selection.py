@@ -128,17 +128,17 @@ def _typed(doing: str, name: str, table: pa.Table) -> pa.Table:
 
 def _cast(values: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | None:
     """Values as times in UTC, texts or numbers; None where they are something else."""
-    found = values.type
-    if pa.types.is_dictionary(found):
-        values = values.cast(found := found.value_type)
-    if kind == "times" and pa.types.is_date(found):
+    inner = values.type
+    if pa.types.is_dictionary(inner):
+        values = values.cast(inner := inner.value_type)
+    if kind == "times" and pa.types.is_date(inner):
         return values.cast(pa.timestamp("ms")).cast(_TYPES["times"])
-    if kind == "times" and pa.types.is_timestamp(found):
-        return values if found.tz == "UTC" else values.cast(pa.timestamp(found.unit, "UTC"))
-    if kind == "texts" and (pa.types.is_large_string(found) or pa.types.is_string_view(found)):
+    if kind == "times" and pa.types.is_timestamp(inner):
+        return values if inner.tz == "UTC" else values.cast(pa.timestamp(inner.unit, "UTC"))
+    if kind == "texts" and (pa.types.is_large_string(inner) or pa.types.is_string_view(inner)):
         return values.cast(pa.string())
-    numeric = pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found)
-    if (kind == "texts" and pa.types.is_string(found)) or (kind == "numbers" and numeric):
+    numeric = pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_decimal(inner)
+    if (kind == "texts" and pa.types.is_string(inner)) or (kind == "numbers" and numeric):
         return values
     nothing = values.null_count == len(values)
     return pa.chunked_array([pa.nulls(len(values), _TYPES[kind])]) if nothing else None
@@ -181,10 +181,7 @@ def collect(rows: SelectedRows) -> pa.Table:
 
 
 def with_time(table: pa.Table) -> pa.Table:
-    """The rows with `when_` and `fell_back_`: when each counts as failed, and whether at `created_at`.
-
-    That is `failed_at`, else `created_at`; null where neither is a plausible time.
-    """
+    """The rows with `when_` and `fell_back_`: when each counts as failed, and whether at `created_at`."""
     failed, created = table["failed_at"], table["created_at"]
     if failed.type != created.type:
         failed, created = (times.cast(pa.timestamp("us", "UTC"), safe=False) for times in (failed, created))

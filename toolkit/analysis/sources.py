@@ -244,10 +244,11 @@ def _applied(steps: tuple[Step, ...], table: pa.Table) -> pa.Table:
 
 
 def _aggregated(keys: tuple[str, ...], wanted: _Wanted, table: pa.Table) -> pa.Table:
-    found = table.group_by(list(keys), use_threads=False).aggregate([*wanted.values()])
+    grouped = table.group_by(list(keys), use_threads=False).aggregate([*wanted.values()])
     names = ["count_all" if not column else f"{column}_{kind}" for column, kind in wanted.values()]
     return pa.table(
-        {key: found[key] for key in keys} | {new: found[old] for new, old in zip(wanted, names, strict=True)}
+        {key: grouped[key] for key in keys}
+        | {new: grouped[old] for new, old in zip(wanted, names, strict=True)}
     )
 
 

@@ -220,8 +220,8 @@ def _labels(labels: Any) -> dict[str, _Labelled]:
 
 def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:
     rng = np.random.default_rng([seed, 4])
-    one, two = rng.integers(0, len(matrix), (2, _PAIRS))
-    return pair_scores(matrix[one[one != two]], matrix[two[one != two]], similarity)
+    first, second = rng.integers(0, len(matrix), (2, _PAIRS))
+    return pair_scores(matrix[first[first != second]], matrix[second[first != second]], similarity)
 
 
 def _same_text(matrix: Matrix, texts: npt.NDArray[Any], similarity: str) -> _Floats:

@@ -40,25 +40,25 @@ def _unit(rows: Matrix) -> Matrix:
     return np.asarray(rows / np.maximum(lengths, 1e-30), dtype=np.float32)
 
 
-def pair_scores(one: Matrix, two: Matrix, similarity: str) -> _Floats:
+def pair_scores(first: Matrix, second: Matrix, similarity: str) -> _Floats:
     """Scores of each row of one matrix and the same row of another."""
     parts = [
         _row_scores(
-            one[start : start + _BLOCK].astype(np.float64),
-            two[start : start + _BLOCK].astype(np.float64),  # squares of huge float32 would overflow
+            first[start : start + _BLOCK].astype(np.float64),
+            second[start : start + _BLOCK].astype(np.float64),  # squares of huge float32 would overflow
             similarity,
         )
-        for start in range(0, len(one), _BLOCK)
+        for start in range(0, len(first), _BLOCK)
     ]
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def _row_scores(one: _Floats, two: _Floats, similarity: str) -> _Floats:
-    products = np.einsum("ij,ij->i", one, two)
+def _row_scores(first: _Floats, second: _Floats, similarity: str) -> _Floats:
+    products = np.einsum("ij,ij->i", first, second)
     if similarity == "EUCLIDEAN":
-        return np.asarray(1 / (1 + ((one - two) ** 2).sum(axis=1)), dtype=np.float64)
+        return np.asarray(1 / (1 + ((first - second) ** 2).sum(axis=1)), dtype=np.float64)
     if similarity == "COSINE":
-        products /= np.maximum(np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1), 1e-30)
+        products /= np.maximum(np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1), 1e-30)
     return np.asarray((1 + products) / 2, dtype=np.float64)
 
 
@@ -121,20 +121,20 @@ class ExactSearch:
                 self._extra[number][key] = float(scores[number, place])
         if len(ids) > self._size:
             top = np.argpartition(scores, len(ids) - self._size, axis=1)[:, len(ids) - self._size :]
-            scores, found = np.take_along_axis(scores, top, axis=1), ids[top]
+            scores, nearest = np.take_along_axis(scores, top, axis=1), ids[top]
         else:
-            found = np.broadcast_to(ids, scores.shape)
+            nearest = np.broadcast_to(ids, scores.shape)
         scores = np.hstack([self._scores, scores])
-        found = np.hstack([self._ids, found])
+        nearest = np.hstack([self._ids, nearest])
         order = np.argsort(-scores, axis=1, kind="stable")[:, : self._size]
         self._scores = np.take_along_axis(scores, order, axis=1)
-        self._ids = np.take_along_axis(found, order, axis=1)
+        self._ids = np.take_along_axis(nearest, order, axis=1)
 
     def nearest(self) -> list[list[tuple[str, float]]]:
         """For each query, ids and exact scores, best first: its nearest rows, and those returned for it."""
-        found = []
+        rankings = []
         for ids, scores, extra in zip(self._ids, self._scores, self._extra, strict=True):
             all_scores = dict(zip(ids, scores.tolist(), strict=True)) | extra
             kept = [(key, score) for key, score in all_scores.items() if np.isfinite(score)]
-            found.append(sorted(kept, key=lambda pair: -pair[1]))
-        return found
+            rankings.append(sorted(kept, key=lambda pair: -pair[1]))
+        return rankings

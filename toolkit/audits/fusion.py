@@ -81,10 +81,10 @@ class FusionComparison:
         if shared.startswith("share"):
             shared = f"dense and sparse {shared} of their first {self.k} hits"
         if self.differences.empty:
-            said = f"{shared}; nothing is judged, so that nothing says which is better"
+            sentence = f"{shared}; nothing is judged, so that nothing says which is better"
         else:
-            said = f"{'; '.join(self._judged(name) for name in ('RRF', 'DBSF'))}; {shared}"
-        return f"{said[0].upper()}{said[1:]}. {self._reconciled()}"
+            sentence = f"{'; '.join(self._judged(name) for name in ('RRF', 'DBSF'))}; {shared}"
+        return f"{sentence[0].upper()}{sentence[1:]}. {self._reconciled()}"
 
     def _judged(self, fusion: str) -> str:
         means = {leg: self.by[f"ndcg_{leg}"].mean() for leg in ("dense", "sparse")}
@@ -207,18 +207,18 @@ def compare_fusion(
             next_step="An index of another kind has nothing to fuse.",
         )
     mistakes: dict[str, None] = {}
-    found = {
+    rankings = {
         system: _rankings(service, [_of_system(item, system, k, depth) for item in wanted], mistakes)
         for system in _SYSTEMS
     }
     for message in mistakes:
         warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
-    by = _by(found, relevance, k)
+    by = _by(rankings, relevance, k)
     return FusionComparison(
-        frame=_frame(found, relevance, k),
+        frame=_frame(rankings, relevance, k),
         by=by,
         differences=_differences(by, seed),
-        scores=pd.concat([_scores(found, method, k) for method in ("RRF", "DBSF")], ignore_index=True),
+        scores=pd.concat([_scores(rankings, method, k) for method in ("RRF", "DBSF")], ignore_index=True),
         k=k,
     )
 
@@ -263,13 +263,13 @@ def _of_system(item: VectorQuery, system: str, k: int, depth: int) -> VectorQuer
 
 def _rankings(service: Service, queries: list[VectorQuery], mistakes: dict[str, None]) -> list[_Ranking]:
     """Ids and scores of each query; `mistakes` gets what is probably wrong where nothing is found."""
-    found: list[_Ranking] = [[] for _ in queries]
+    rankings: list[_Ranking] = [[] for _ in queries]
     for start in range(0, len(queries), _AT_ONCE):
-        hits, said = run_queries(service, queries[start : start + _AT_ONCE])
-        mistakes |= dict.fromkeys(said)
+        hits, warnings_ = run_queries(service, queries[start : start + _AT_ONCE])
+        mistakes |= dict.fromkeys(warnings_)
         for number, key, score in zip(hits["query"], hits["id"], hits["score"], strict=True):
-            found[start + number].append((key, score))
-    return found
+            rankings[start + number].append((key, score))
+    return rankings
 
 
 def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, float]]:
@@ -299,15 +299,15 @@ def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, f
     return result
 
 
-def _frame(found: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int) -> pd.DataFrame:
+def _frame(rankings: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int) -> pd.DataFrame:
     rows: list[tuple[int, str]] = []
     ranks: dict[str, list[int | None]] = {system: [] for system in _SYSTEMS}
     for number, judged in enumerate(relevance):
         places = {
-            system: {key: rank + 1 for rank, (key, _) in enumerate(found[system][number])}
+            system: {key: rank + 1 for rank, (key, _) in enumerate(rankings[system][number])}
             for system in _SYSTEMS
         }
-        ids = dict.fromkeys(key for system in _SYSTEMS for key, _ in found[system][number][:k])
+        ids = dict.fromkeys(key for system in _SYSTEMS for key, _ in rankings[system][number][:k])
         for key in [*ids, *(key for key in judged if key not in ids and judged[key] > 0)]:
             rows.append((number, key))
             for system in _SYSTEMS:
@@ -320,10 +320,10 @@ def _frame(found: dict[str, list[_Ranking]], relevance: list[dict[str, float]], 
     )
 
 
-def _by(found: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int) -> pd.DataFrame:
+def _by(rankings: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int) -> pd.DataFrame:
     rows = []
     for number, judged in enumerate(relevance):
-        tops = {system: [key for key, _ in found[system][number][:k]] for system in _SYSTEMS}
+        tops = {system: [key for key, _ in rankings[system][number][:k]] for system in _SYSTEMS}
         most = max(len(tops["dense"]), len(tops["sparse"]))
         shared = len(set(tops["dense"]) & set(tops["sparse"]))
         row: dict[str, Any] = {"query": number, "agreement": shared / most if most else np.nan}
@@ -371,11 +371,11 @@ def _differences(by: pd.DataFrame, seed: int) -> pd.DataFrame:
     )
 
 
-def _scores(found: dict[str, list[_Ranking]], method: Any, k: int) -> pd.DataFrame:
+def _scores(rankings: dict[str, list[_Ranking]], method: Any, k: int) -> pd.DataFrame:
     """The service's fused scores against those of its legs; RRF with ranks from 1 and from 0."""
     constants = {1: 60, 0: 59} if method == "RRF" else {None: 60}
     errors: dict[int | None, list[float]] = {base: [] for base in constants}
-    for dense, sparse, fused in zip(found["dense"], found["sparse"], found[method], strict=True):
+    for dense, sparse, fused in zip(rankings["dense"], rankings["sparse"], rankings[method], strict=True):
         for base, constant in constants.items():
             table = fuse([dense, sparse], method=method, k=constant)
             expected = dict(zip(table["id"], table["score"], strict=True))

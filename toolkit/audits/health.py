@@ -269,7 +269,7 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     return VectorAudit(
         _frame(findings),
         _facts(index, neighbours),
-        _similarities({name: found for name, (_, found) in neighbours.items()}),
+        _similarities({name: nearest for name, (_, nearest) in neighbours.items()}),
         sum(len(positions) for positions, _ in neighbours.values()) if index.is_sample else None,
     )
 
@@ -289,9 +289,9 @@ def _of_namespace(
     def of_rows(
         finding: str, mask: pd.Series[bool] | npt.NDArray[np.bool_], detail: str = ""
     ) -> Iterator[_Finding]:
-        found = rows["id"][np.asarray(mask)]
-        if len(found):
-            yield finding, len(found), found.head(_LISTED).tolist(), detail
+        ids = rows["id"][np.asarray(mask)]
+        if len(ids):
+            yield finding, len(ids), ids.head(_LISTED).tolist(), detail
 
     has_vector, has_text = rows["dimension"] > 0, rows["text"] != 0
     usual = usual_dimensions(rows).get(name, 0)
@@ -348,8 +348,8 @@ def _dimensions(constant: dict[int, float], usual: int, usable: int) -> Iterator
 
 
 def _duplicates(usable: pd.DataFrame, of_rows: Any, rows: pd.DataFrame) -> Iterator[_Finding]:
-    def mask(found: pd.Series[bool]) -> npt.NDArray[np.bool_]:
-        return found.reindex(rows.index, fill_value=False).to_numpy(dtype=bool)
+    def mask(chosen: pd.Series[bool]) -> npt.NDArray[np.bool_]:
+        return chosen.reindex(rows.index, fill_value=False).to_numpy(dtype=bool)
 
     texts = usable[usable["text"] != 0].groupby("vector")["text"].transform("nunique")
     mixed = (texts > 1).reindex(usable.index, fill_value=False)
@@ -362,18 +362,18 @@ def _duplicates(usable: pd.DataFrame, of_rows: Any, rows: pd.DataFrame) -> Itera
 
 
 def _neighbours(
-    rows: pd.DataFrame, positions: npt.NDArray[np.intp], found: Neighbourhoods, dimension: int
+    rows: pd.DataFrame, positions: npt.NDArray[np.intp], nearest: Neighbourhoods, dimension: int
 ) -> Iterator[_Finding]:
     ids = rows["id"].to_numpy(dtype=object)
     for finding, chosen, detail in (
-        ("near duplicate", found.near_duplicates, ""),
-        ("outlier", found.outliers, ""),
-        ("hub", found.hubs, f"one is a neighbour of {found.hub_share:.0%} of the vectors"),
+        ("near duplicate", nearest.near_duplicates, ""),
+        ("outlier", nearest.outliers, ""),
+        ("hub", nearest.hubs, f"one is a neighbour of {nearest.hub_share:.0%} of the vectors"),
     ):
         if len(chosen):
             yield finding, len(chosen), ids[positions[chosen[:_LISTED]]].tolist(), detail
-    if len(positions) >= _RANK_ROWS and found.effective_rank < min(8, dimension / 8):
-        yield "few directions", len(positions), [], f"about {found.effective_rank:.1f} of {dimension}"
+    if len(positions) >= _RANK_ROWS and nearest.effective_rank < min(8, dimension / 8):
+        yield "few directions", len(positions), [], f"about {nearest.effective_rank:.1f} of {dimension}"
 
 
 def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
@@ -421,11 +421,11 @@ def _frame(findings: list[tuple[str, str, int, list[str], str]]) -> pd.DataFrame
 
 def _similarities(neighbours: dict[str, Neighbourhoods]) -> pd.DataFrame:
     names, scores = [], []
-    for name, found in neighbours.items():
+    for name, nearest in neighbours.items():
         place = f" in {name or '(default)'}" if len(neighbours) > 1 else ""
         for pair, values in (
-            ("random pairs", found.pairs[:2000]),
-            ("nearest neighbours", found.nearest[:2000]),
+            ("random pairs", nearest.pairs[:2000]),
+            ("nearest neighbours", nearest.nearest[:2000]),
         ):
             names += [pair + place] * len(values)
             scores += values.tolist()
@@ -438,7 +438,7 @@ def _facts(
     names = list(index.rows["namespace"].cat.categories)
     usual = usual_dimensions(index.rows)
     groups = index.rows.groupby("namespace", observed=False)
-    found = {name: item for name, (_, item) in neighbours.items()}
+    nearest = {name: item for name, (_, item) in neighbours.items()}
 
     def median(values: npt.NDArray[np.float64] | None) -> float:
         return float(np.median(values)) if values is not None and len(values) else float("nan")
@@ -451,14 +451,14 @@ def _facts(
         compared=("Int64", [len(neighbours[name][0]) if name in neighbours else 0 for name in names]),
         effective_rank=(
             "float64",
-            [found[name].effective_rank if name in found else float("nan") for name in names],
+            [nearest[name].effective_rank if name in nearest else float("nan") for name in names],
         ),
         random_pair=(
             "float64",
-            [median(found[name].pairs) if name in found else float("nan") for name in names],
+            [median(nearest[name].pairs) if name in nearest else float("nan") for name in names],
         ),
         nearest_pair=(
             "float64",
-            [median(found[name].nearest) if name in found else float("nan") for name in names],
+            [median(nearest[name].nearest) if name in nearest else float("nan") for name in names],
         ),
     )

@@ -45,23 +45,20 @@ class Neighbourhoods:
 
 
 def neighbourhoods(matrix: Matrix, distinct: _Positions, *, seed: int = 0) -> Neighbourhoods:
-    """Compare the rows of a matrix, each finite and not zero, with each other.
-
-    `distinct` are the positions of rows that differ from each other.
-    """
+    """Compare the rows of a matrix, each finite and not zero, with each other."""
     rng = np.random.default_rng([seed, 2])
     scaled = matrix / np.abs(matrix).max(axis=1, keepdims=True)  # lengths of huge numbers would overflow
     unit = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
     rows = len(unit)
-    one, two = rng.integers(0, rows, (2, min(100_000, rows * rows)))
-    different = one != two
-    pairs = _dots(unit, one[different], two[different])
+    first, second = rng.integers(0, rows, (2, min(100_000, rows * rows)))
+    different = first != second
+    pairs = _dots(unit, first[different], second[different])
     if rows < 3:  # noqa: PLR2004 - no neighbourhood to speak of
         none = np.zeros(0, dtype=np.intp)
         return Neighbourhoods(pairs, pairs, none, none, none, 0.0, _effective_rank(unit, rng))
     queries = np.sort(rng.choice(rows, min(_QUERIES, rows), replace=False))
-    similarities, found = _nearest(unit, queries, np.arange(rows), min(NEIGHBOURS, rows - 1))
-    counts = np.bincount(found.ravel(), minlength=rows)
+    similarities, nearest = _nearest(unit, queries, np.arange(rows), min(NEIGHBOURS, rows - 1))
+    counts = np.bincount(nearest.ravel(), minlength=rows)
     hubs = _hubs(counts, len(queries), rows)
     share = float(counts.max()) / len(queries)
     return Neighbourhoods(
@@ -75,10 +72,10 @@ def neighbourhoods(matrix: Matrix, distinct: _Positions, *, seed: int = 0) -> Ne
     )
 
 
-def _dots(unit: Matrix, one: _Positions, two: _Positions) -> _Floats:
+def _dots(unit: Matrix, first: _Positions, second: _Positions) -> _Floats:
     parts = [
-        np.einsum("ij,ij->i", unit[one[n : n + 10_000]], unit[two[n : n + 10_000]])
-        for n in range(0, len(one), 10_000)
+        np.einsum("ij,ij->i", unit[first[n : n + 10_000]], unit[second[n : n + 10_000]])
+        for n in range(0, len(first), 10_000)
     ]
     return np.concatenate(parts).astype(np.float64) if parts else np.zeros(0)
 
@@ -105,11 +102,11 @@ def _near_duplicates(unit: Matrix, kept: _Positions, rng: np.random.Generator) -
         close = short[start : start + block] @ short[start:].T >= NEAR - 1e-4
         np.fill_diagonal(close, val=False)
         some = np.flatnonzero(close.any(axis=1))
-        one, two = np.nonzero(close[some])
-        one, two = some[one] + start, two + start
-        near = _dots(distinct, one, two) >= NEAR
-        has_near[one[near]] = has_near[two[near]] = True
-        pairs += len(one)
+        first, second = np.nonzero(close[some])
+        first, second = some[first] + start, second + start
+        near = _dots(distinct, first, second) >= NEAR
+        has_near[first[near]] = has_near[second[near]] = True
+        pairs += len(first)
         if pairs > _MOST_PAIRS:
             break
     return kept[has_near]
@@ -135,9 +132,9 @@ def _outliers(unit: Matrix, distinct: _Positions, rng: np.random.Generator) -> _
     references = np.arange(rows)
     if rows > _REFERENCES:
         references = np.sort(rng.choice(rows, _REFERENCES, replace=False))
-    similarities, found = _nearest(unit, np.arange(rows), references, _OUTLIER_RANK)
+    similarities, nearby = _nearest(unit, np.arange(rows), references, _OUTLIER_RANK)
     wide = np.log(_distances(similarities[references, 0]))
-    around = np.log(np.exp(wide)[found[:, -NEIGHBOURS:]].mean(axis=1))
+    around = np.log(np.exp(wide)[nearby[:, -NEIGHBOURS:]].mean(axis=1))
     alone = np.log(_distances(similarities[:, -1]))
     least = max(_isolation(alone - around), _OUTLIER_RATIO, _OUTLIER_SPREAD / unit.shape[1])
     far = np.flatnonzero((alone - around > least) & (alone > np.quantile(wide, 0.75)))

@@ -311,16 +311,18 @@ def plot_vector_map(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['x (2)', 'y (1)']
     """
-    found = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
-    values = None if color is None or found.frame.empty else found.values(color)
-    trust = "" if found.trustworthiness is None else f", trustworthiness {found.trustworthiness:.2f}"
-    title = f"Map of vectors by {_NAMED[found.method]}" + (f", colour: {color}" if color else "")
+    projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
+    values = None if color is None or projection.frame.empty else projection.values(color)
+    trust = (
+        "" if projection.trustworthiness is None else f", trustworthiness {projection.trustworthiness:.2f}"
+    )
+    title = f"Map of vectors by {_NAMED[projection.method]}" + (f", colour: {color}" if color else "")
     return draw_points(
-        found.frame["x"].to_numpy(),
-        found.frame["y"].to_numpy(),
+        projection.frame["x"].to_numpy(),
+        projection.frame["y"].to_numpy(),
         values,
         title=title,
-        note=f"{found.basis}{trust}",
+        note=f"{projection.basis}{trust}",
         ax=ax,
         theme=theme,
     )

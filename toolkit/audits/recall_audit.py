@@ -184,11 +184,11 @@ def audit_recall(
     if "id" not in tables.columns:
         raise wrong("vectors", vectors, "vectors with their ids", "Use load_vectors, or a snapshot's path.")
     if queries is None:
-        asked = _stored(tables, before.dimension, sample, seed)
+        queried = _stored(tables, before.dimension, sample, seed)
     else:
-        asked = _given(queries, before.dimension, sample, seed)
+        queried = _given(queries, before.dimension, sample, seed)
     searches, returned = [], []
-    for name, (labels, matrix) in sorted(asked.items()):
+    for name, (labels, matrix) in sorted(queried.items()):
         own = labels if queries is None else None
         for text in filters:
             hits = _ask(service, matrix, name, text, k, own)
@@ -239,7 +239,7 @@ def _stored(tables: VectorTables, dimension: int, sample: int, seed: int) -> _Qu
     rng = np.random.default_rng([seed, 3])
     drawn = np.zeros(tables.rows, dtype=bool)
     drawn[rng.choice(tables.rows, min(sample, tables.rows), replace=False)] = True
-    found: dict[str, tuple[list[str], list[Matrix]]] = {}
+    stored: dict[str, tuple[list[str], list[Matrix]]] = {}
     sizes: set[int] = set()
     start = 0
     for batch in tables:
@@ -249,13 +249,13 @@ def _stored(tables: VectorTables, dimension: int, sample: int, seed: int) -> _Qu
                 continue
             usable = np.isfinite(matrix).all(axis=1) & drawn[start + positions]
             for position, vector in zip(positions[usable], matrix[usable], strict=True):
-                ids, vectors = found.setdefault(batch.namespaces[position], ([], []))
+                ids, vectors = stored.setdefault(batch.namespaces[position], ([], []))
                 ids.append(batch.ids[position])
                 vectors.append(vector)
         start += len(batch.ids)
     if sizes and dimension not in sizes:
         raise wrong("vectors", f"vectors of {min(sizes)} numbers", f"{dimension}, as the index has")
-    return {name: (ids, np.stack(vectors)) for name, (ids, vectors) in found.items()}
+    return {name: (ids, np.stack(vectors)) for name, (ids, vectors) in stored.items()}
 
 
 def _given(queries: Any, dimension: int, sample: int, seed: int) -> _Queries:
@@ -271,7 +271,7 @@ def _given(queries: Any, dimension: int, sample: int, seed: int) -> _Queries:
                 "The service does not tell which vectors it makes of texts: embed them, or omit queries.",
             ) from None
     tables = VectorTables(queries, doing=_DOING, name="queries")
-    found: _Queries = {}
+    by_namespace: _Queries = {}
     start = 0
     for batch in tables:
         for positions, matrix in batch.dense:
@@ -284,19 +284,19 @@ def _given(queries: Any, dimension: int, sample: int, seed: int) -> _Queries:
             names = np.array(batch.namespaces, dtype=object)[positions]
             for name in pd.unique(names):
                 chosen = names == name
-                labels, known = found.get(name, ([], np.zeros((0, matrix.shape[1]), dtype=np.float32)))
+                labels, known = by_namespace.get(name, ([], np.zeros((0, matrix.shape[1]), dtype=np.float32)))
                 labels = labels + [str(start + position) for position in positions[chosen]]
-                found[name] = labels, np.concatenate([known, matrix[chosen]])
+                by_namespace[name] = labels, np.concatenate([known, matrix[chosen]])
         start += len(batch.ids)
     rng = np.random.default_rng([seed, 3])
     kept = set(rng.choice(start, min(sample, start), replace=False).tolist())
-    chosen_of = {name: [int(label) in kept for label in labels] for name, (labels, _) in found.items()}
+    chosen_of = {name: [int(label) in kept for label in labels] for name, (labels, _) in by_namespace.items()}
     return {
         name: (
             [label for label, keep in zip(labels, chosen_of[name], strict=True) if keep],
             matrix[chosen_of[name]],
         )
-        for name, (labels, matrix) in found.items()
+        for name, (labels, matrix) in by_namespace.items()
         if any(chosen_of[name])
     }
 
@@ -305,7 +305,7 @@ def _ask(
     service: Service, matrix: Matrix, namespace: str, text: str, k: int, own: list[str] | None
 ) -> list[dict[str, float]]:
     """For each query, ids and scores as the service returns them, best first."""
-    found: list[dict[str, float]] = [{} for _ in matrix]
+    scored: list[dict[str, float]] = [{} for _ in matrix]
     for start in range(0, len(matrix), _AT_ONCE):
         hits = query(
             service,
@@ -315,20 +315,20 @@ def _ask(
             filter=text or None,
         )
         for number, key, score in zip(hits["query"], hits["id"], hits["score"], strict=True):
-            found[start + number][key] = score
+            scored[start + number][key] = score
     if own is not None:
-        for hits_of, key in zip(found, own, strict=True):
+        for hits_of, key in zip(scored, own, strict=True):
             hits_of.pop(key, None)
-    return [dict(list(hits_of.items())[:k]) for hits_of in found]
+    return [dict(list(hits_of.items())[:k]) for hits_of in scored]
 
 
 def _compared(
-    search: ExactSearch, labels: list[str], found: list[dict[str, float]], k: int
+    search: ExactSearch, labels: list[str], scored: list[dict[str, float]], k: int
 ) -> list[dict[str, Any]]:
     nearest = search.nearest()
-    shares = recall([list(hits) for hits in found], nearest, k=k).per_query
+    shares = recall([list(hits) for hits in scored], nearest, k=k).per_query
     rows = []
-    for label, hits, exact, share in zip(labels, found, nearest, shares, strict=True):
+    for label, hits, exact, share in zip(labels, scored, nearest, shares, strict=True):
         best = [score for _, score in exact[:k]]
         returned = sorted(hits.values(), reverse=True)[: len(best)]
         gap = (sum(best) - sum(returned)) / len(best) if best else float("nan")
@@ -355,8 +355,8 @@ def _audit(rows: list[dict[str, Any]], *, k: int, seed: int, stored: bool, chang
     )
     by = []
     for (namespace, text), part in frame.groupby(["namespace", "filter"], sort=True):
-        found = mean_recall(part["share"].tolist(), k=k, seed=seed)
-        by.append((namespace, text, part["selectivity"].iloc[0], len(part), found, part["score_gap"].mean()))
+        recall = mean_recall(part["share"].tolist(), k=k, seed=seed)
+        by.append((namespace, text, part["selectivity"].iloc[0], len(part), recall, part["score_gap"].mean()))
     return RecallAudit(
         frame=frame.sort_values(["share", "namespace", "filter", "query"], ignore_index=True)[
             ["namespace", "filter", "query", "share", "score_gap", "missed"]

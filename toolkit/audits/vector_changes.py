@@ -66,8 +66,8 @@ class VectorChanges:
     @property
     def counts(self) -> pd.DataFrame:
         """One row a namespace and change: `namespace`, `change`, `rows` (Int64)."""
-        found = self.frame.groupby(["namespace", "change"]).size().reset_index(name="rows")
-        return found.astype({"rows": "Int64"})
+        counts = self.frame.groupby(["namespace", "change"]).size().reset_index(name="rows")
+        return counts.astype({"rows": "Int64"})
 
     @property
     def verdict(self) -> str:
@@ -183,13 +183,13 @@ def _change(joined: pd.DataFrame) -> pd.Series[str]:
     vector = joined["vector"] != joined["vector_after"]
     text = joined["text"] != joined["text_after"]
     both = joined["side"] == "both"
-    found = pd.Series(pd.NA, index=joined.index, dtype="str")
-    found[joined["side"] == "right_only"] = "appeared"
-    found[joined["side"] == "left_only"] = "vanished"
-    found[both & vector & text] = "text and vector"
-    found[both & vector & ~text] = "vector only"
-    found[both & ~vector & text] = "text only"
-    return found
+    changes = pd.Series(pd.NA, index=joined.index, dtype="str")
+    changes[joined["side"] == "right_only"] = "appeared"
+    changes[joined["side"] == "left_only"] = "vanished"
+    changes[both & vector & text] = "text and vector"
+    changes[both & vector & ~text] = "vector only"
+    changes[both & ~vector & text] = "text only"
+    return changes
 
 
 def _vectors(side: IndexRows) -> dict[tuple[str, str], Any]:
@@ -203,19 +203,21 @@ def _vectors(side: IndexRows) -> dict[tuple[str, str], Any]:
 
 def _distances(changed: pd.DataFrame, before: IndexRows, after: IndexRows) -> list[float]:
     old, new = _vectors(before), _vectors(after)
-    found = []
+    distances = []
     for key, change in zip(
         zip(changed["namespace"], changed["id"], strict=True), changed["change"], strict=True
     ):
-        one, two = old.get(key), new.get(key)
+        first, second = old.get(key), new.get(key)
         if change == "text only":
-            found.append(0.0)
-        elif one is None or two is None or len(one) != len(two):
-            found.append(float("nan"))
+            distances.append(0.0)
+        elif first is None or second is None or len(first) != len(second):
+            distances.append(float("nan"))
         else:
-            one, two = one.astype(np.float64), two.astype(np.float64)
-            found.append(max(0.0, float(1 - one @ two / np.linalg.norm(one) / np.linalg.norm(two))))
-    return found
+            first, second = first.astype(np.float64), second.astype(np.float64)
+            distances.append(
+                max(0.0, float(1 - first @ second / np.linalg.norm(first) / np.linalg.norm(second)))
+            )
+    return distances
 
 
 def _drifts(changed: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int) -> pd.DataFrame:
@@ -223,16 +225,16 @@ def _drifts(changed: pd.DataFrame, before: IndexRows, after: IndexRows, seed: in
     rows: list[tuple[str, Drift]] = []
     for name in sorted(before.sampled.keys() & after.sampled.keys()):
         old_at, old = before.sampled[name]
-        new_at, found = after.sampled[name]
+        new_at, new_vectors = after.sampled[name]
         ids = after.rows["id"].to_numpy(dtype=object)[new_at]
         kept = np.isin(ids.astype(str), new["id"][new["namespace"] == name].to_numpy(dtype=str))
-        if min(len(old), int(kept.sum())) < _LEAST or old.shape[1] != found.shape[1]:
+        if min(len(old), int(kept.sum())) < _LEAST or old.shape[1] != new_vectors.shape[1]:
             continue
         documents = [
             [str(key).partition(_CHUNK)[0] for key in keys]
             for keys in (before.rows["id"].to_numpy(dtype=object)[old_at], ids[kept])
         ]
-        rows.append((name, drift(old, found[kept], groups=documents, seed=seed)))
+        rows.append((name, drift(old, new_vectors[kept], groups=documents, seed=seed)))
     return typed_frame(
         namespace=("str", [name for name, _ in rows]),
         **{field: ("float64", [getattr(item, field) for _, item in rows]) for field in _DRIFT},

@@ -329,9 +329,9 @@ def _constant(
     rows: pd.DataFrame, extremes: dict[tuple[str, int], tuple[Matrix, Matrix]]
 ) -> dict[str, dict[int, float]]:
     usual = usual_dimensions(rows)
-    found = {}
+    constant = {}
     for (name, size), (low, high) in extremes.items():
         if usual.get(name) == size:
             equal = np.flatnonzero(low == high)
-            found[name] = {int(position): float(low[position]) for position in equal}
-    return found
+            constant[name] = {int(position): float(low[position]) for position in equal}
+    return constant

@@ -32,10 +32,7 @@ from toolkit.errors import MalformedResponseError
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """One page of a listing: `rows` is a JSON array, undecoded.
-
-    Of a DLQ listing it is mostly the complete response, with the array under ``messages``.
-    """
+    """One page of a listing: `rows` is a JSON array, undecoded."""
 
     rows: bytes = field(repr=False)
     cursor: str | None  # of the next page; None at the end (absent, null and empty all are the end)

@@ -239,10 +239,7 @@ def status_error(
     redactor: Redactor,
     endpoint: Endpoint | None = None,
 ) -> ServiceError:
-    """The error for a response with this status, with the service's own message, masked.
-
-    `doing` and `request` describe the request in the error; `endpoint` is the one whose token was sent.
-    """
+    """The error for a response with this status, with the service's own message, masked."""
     if 300 <= status < 400:  # noqa: PLR2004 - the redirects
         return RedirectError(
             doing,

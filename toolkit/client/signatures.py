@@ -234,10 +234,7 @@ def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = No
 
 
 def signature_in(headers: Iterable[tuple[str, str]]) -> str | None:
-    """The signature among a request's headers, names compared without case; None when there is none.
-
-    Several different headers count as none.
-    """
+    """The signature among a request's headers, names compared without case; None when there is none."""
     values = {text for name, text in headers if normalise_header(name) in SIGNATURE_HEADERS}
     return values.pop() if len(values) == 1 else None
 

@@ -210,11 +210,7 @@ def fetch_bytes(
 
 
 def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[bytes]:
-    """The hits of each query, as raw JSON arrays, in the order of the queries.
-
-    Queries of one namespace and one kind (by vector, by text) are one batch, whose response is a list of
-    lists; that of a single query is a flat list.
-    """
+    """The hits of each query, as raw JSON arrays, in the order of the queries."""
     responses: list[bytes] = [b""] * len(queries)
     groups: dict[tuple[str, str], list[int]] = {}
     for index, query in enumerate(queries):

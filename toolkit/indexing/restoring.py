@@ -96,8 +96,8 @@ class VectorRestore:
             f"{''.join(f'<td>{count:,}</td>' for count in counts)}</tr>"
             for name, *counts in shown.itertuples(index=False)
         )
-        said = escape_html(self.verdict)
-        return f"<p>{said}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        verdict = escape_html(self.verdict)
+        return f"<p>{verdict}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def restore_vectors(
@@ -354,10 +354,10 @@ def _compared(
             stored = mask.table(decode_vectors(raw, namespace=space, dimension=None)).to_pylist()
             there = {row["id"]: row for row in stored}
             for key, row in rows.items():
-                kind, said = _difference(row, there.get(key))
+                kind, difference = _difference(row, there.get(key))
                 counts[space][kind] += 1
-                if said:
-                    problems.append((space, key, said))
+                if difference:
+                    problems.append((space, key, difference))
         bar.add(batch.num_rows)
     info = read_info(transport)
     for space, count in counts.items():

@@ -187,10 +187,7 @@ def _check_namespace(namespace: str | None) -> None:
 
 
 def store_rows(transport: Transport, rows: Iterable[WireRow]) -> Iterator[int]:
-    """Store rows in order, and yield how many more are, batch by batch.
-
-    An error has a note of how many were. Inside a batch the rows of each namespace are stored together.
-    """
+    """Store rows in order, and yield how many more are, batch by batch."""
     done = stored = 0
     try:
         for batch in _batches(rows):

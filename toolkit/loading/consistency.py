@@ -44,10 +44,7 @@ class _WindowReading:
 
 
 class Partition:
-    """Which windows of the span `requested` have been read, which are left, and which have to be read again.
-
-    The work's position may be that of an earlier load. `splits` says whether the whole may be split.
-    """
+    """Which windows of the span `requested` have been read, which are left, and which are read again."""
 
     def __init__(self, requested: Span, work: Work, *, passes: int = 1, splits: bool = True) -> None:
         before = work.position
@@ -121,10 +118,7 @@ class Partition:
         ids: Sequence[str],
         fresh: Sequence[bool] | None,
     ) -> bool:
-        """Take a page's rows, of these identities and ids; whether all is consistent with a partition.
-
-        `fresh` says which of them come for the first time in this load; None where all do.
-        """
+        """Take a page's rows, of these identities and ids; whether all is consistent with a partition."""
         window = result.window
         if window.probe:
             return not identities

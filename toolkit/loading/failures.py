@@ -279,10 +279,7 @@ def open_failures(
     reveal: bool = False,
     transport: Callable[[], Transport] | None = None,
 ) -> Load:
-    """A load of the DLQ as tables of the schema ``FAILURES``: what the functions above are made of.
-
-    `transport` makes one with a policy and clocks of its own, limited by its connections alone.
-    """
+    """A load of the DLQ as tables of the schema ``FAILURES``: what the functions above are made of."""
     endpoint = endpoint_of(service, "queue")
     options = options or LoadOptions()
     arguments.choice("kind", kind, get_args(Kind))

@@ -208,11 +208,7 @@ class EntryRecognizer:
     def recognise(
         self, pages: Sequence[bytes], *, are_new: Callable[[Sequence[bytes]], bool], is_stored: IsStored
     ) -> Iterator[PartlyStored | None]:
-        """What is stored of each page; None for a page that has to be decoded as a whole.
-
-        `are_new` says whether entries of these identities come for the first time in this load: a later
-        version of an entry is always decoded.
-        """
+        """What is stored of each page; None for a page that has to be decoded as a whole."""
         entries = [self.read(page) for page in pages]
         entries = [known if known and are_new(known.identities) else None for known in entries]
         readable = [known for known in entries if known]

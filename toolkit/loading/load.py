@@ -139,10 +139,7 @@ class Work:
             setattr(self, name, value + checkpoint.receipt.get(name, type(value)()))
 
     def batch(self, table: pa.Table, row_ids: _Identities, fresh: list[bool] | None, **known: Any) -> Batch:
-        """The batch of a table whose rows have these identities; `fresh` is what adding them to `rows` gave.
-
-        `known` holds the other attributes of `Batch`.
-        """
+        """The batch of a table whose rows have these identities; `fresh` is what adding them returned."""
         batch = Batch(table=table, identities=row_ids, **known)
         if fresh is None:
             return batch
@@ -170,11 +167,7 @@ class _Progress(NamedTuple):
 
 @dataclass
 class Load:
-    """An iterable of `pyarrow.Table`: the rows of a collection, unique by id across the whole load.
-
-    `read` is a generator of batches or of plain tables, closed when the load ends; `progress` makes the
-    progress bar when reading begins.
-    """
+    """An iterable of `pyarrow.Table`: the rows of a collection, unique by id across the whole load."""
 
     plan: Plan
     read: Callable[[Work], Generator[pa.Table | Batch]]
@@ -277,10 +270,7 @@ class Load:
     def frame(
         self, *, resume: Checkpoint | None = None, after_batch: Callable[[], None] | None = None
     ) -> pd.DataFrame:
-        """Read everything into one frame, with its receipt; `after_batch` is called when a batch was kept.
-
-        What was read before an early end is the IncompleteLoadError's `.partial`.
-        """
+        """Read everything into one frame, with its receipt; `after_batch` is called when a batch was kept."""
         read: list[Batch] = []
         later: list[Batch] = []
         try:

@@ -76,11 +76,7 @@ def memory_errors_named(what: str, *, next_step: str) -> Iterator[None]:
 
 
 def check_page(page: Any, dimension: int | None, limit: float | None) -> None:
-    """Raise NotEnoughMemoryError when a page of vectors, as JSON with an id in each row, would not fit.
-
-    Each row needs the memory of its dimension, with a vector or without. Without a limit,
-    as much memory may be used as is available.
-    """
+    """Raise NotEnoughMemoryError when a page of vectors, as JSON with an id in each row, would not fit."""
     if dimension is None or (len(page) <= _PLAIN_PAGE and dimension <= _PLAIN_DIMENSION):
         return
     check_memory(

@@ -233,14 +233,14 @@ def _across(
 ) -> tuple[pd.DataFrame, list[str]]:
     """The best hits of several namespaces together, equal scores in the order of the namespaces."""
     homes: list[str | None] = [None] * len(queries)
-    asked = list(queries)
+    items = list(queries)
     with Transport.to(service, "vector") as transport:
         for number, item in enumerate(queries):
             if item.id is None:
                 continue
             for position, name in enumerate(namespaces):
                 try:
-                    (asked[number],) = with_vectors(transport, [replace(item, namespace=name)])
+                    (items[number],) = with_vectors(transport, [replace(item, namespace=name)])
                 except InputError:
                     if position == len(namespaces) - 1:
                         raise
@@ -249,12 +249,12 @@ def _across(
                     break
     parts, mistakes = [], []
     for name in namespaces:
-        frame, said = run_queries(service, [replace(item, namespace=name) for item in asked])
+        frame, messages = run_queries(service, [replace(item, namespace=name) for item in items])
         own = [homes[number] == name and queries[number].exclude_self for number in frame["query"]]
         same = [queries[number].id == key for number, key in zip(frame["query"], frame["id"], strict=True)]
         frame.insert(2, "namespace", pd.Series([service.redactor.own(name)] * len(frame), dtype="str"))
         parts.append(frame[~(np.array(own, dtype=bool) & np.array(same, dtype=bool))])
-        mistakes += said
+        mistakes += messages
     hits = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     hits = hits.sort_values(["query", "score"], ascending=[True, False], kind="stable", ignore_index=True)
     hits["rank"] = (hits.groupby("query").cumcount() + 1).astype(hits["rank"].dtype)

@@ -346,11 +346,7 @@ def open_vectors(
     memory_limit: float | None = None,
     transport: Callable[[], Transport] | None = None,
 ) -> Load:
-    """A load of vectors as tables of ``schemas.vectors``: what the functions above are made of.
-
-    `memory_limit` is how many bytes all rows together may take, for readers that keep them. `transport` makes
-    one with a policy and clocks of its own.
-    """
+    """A load of vectors as tables of ``schemas.vectors``: what the functions above are made of."""
     endpoint = endpoint_of(service, "vector")
     options = options or LoadOptions()
     parts = parts or VectorParts()

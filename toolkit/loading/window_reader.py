@@ -56,10 +56,7 @@ class Listing:
 
 
 class WindowReader:
-    """Reads a listing in windows, with the options of a load; under a limit, nothing is split or read ahead.
-
-    The transport is closed in the end. The limiter is that of the transport, where it has one.
-    """
+    """Reads a listing in windows, with a load's options; under a limit, nothing is split or read ahead."""
 
     def __init__(
         self,
@@ -240,10 +237,7 @@ class WindowFetcher:
         self._stopped = False
 
     def take(self) -> list[FetchResult]:
-        """The results that have arrived, in order; waits for one, and returns none once everything is read.
-
-        An error of a request is raised once everything that arrived before it has been returned.
-        """
+        """The results that have arrived, in order; waits for one, and returns none at the end."""
         with self._arrival:
             self._consumer_waits = True
             self._request_pages()

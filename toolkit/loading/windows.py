@@ -100,10 +100,7 @@ class FetchResult:
 
 
 class WindowPlanner:
-    """The windows of one load: which to read next, and into what they are split.
-
-    `now` is in Unix milliseconds, by any clock: where to look first when no timestamp was seen.
-    """
+    """The windows of one load: which to read next, and into what they are split."""
 
     def __init__(self, windows: Iterable[Window], *, connections: int, now: int) -> None:
         self._connections = connections

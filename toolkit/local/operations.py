@@ -41,11 +41,7 @@ Endpoint: TypeAlias = Callable[[Request, Any], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Operation:
-    """One method of one path.
-
-    `returns` and `body` are the types of the JSON: None means no body, `bytes` any content, `str` HTML.
-    `query` is None where all parameters belong to a destination. `errors` are further statuses.
-    """
+    """One method of one path."""
 
     method: str
     path: str

@@ -69,30 +69,30 @@ def plot_failure_calendar(
     'hour of the day (UTC), 2 failures'
     """
     colours = theme_named(theme)
-    found = failure_calendar(failures, tz=tz)
+    calendar = failure_calendar(failures, tz=tz)
     with drawing(ax, colours) as axes:
-        return draw_calendar(found, axes, colours, title="Failures by weekday and hour")
+        return draw_calendar(calendar, axes, colours, title="Failures by weekday and hour")
 
 
-def draw_calendar(found: FailureCalendar, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
+def draw_calendar(calendar: FailureCalendar, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
     """Draw a computed calendar on Axes from `drawing`."""
-    if not found.total:
+    if not calendar.total:
         heading(ax, title, theme)
-        return say(ax, f"No failures{_left_out(found)}", theme)
-    above = draw_cells(ax, found.counts, theme)
+        return say(ax, f"No failures{_left_out(calendar)}", theme)
+    above = draw_cells(ax, calendar.counts, theme)
     heading(ax, title, theme, above=above)
     every = next(every for every in (1, 2, 3, 6) if space_high(ax) * every / 7 > _HIGH or every == 6)  # noqa: PLR2004
     name_rows(ax, range(0, 7, every), WEEKDAYS[::every])
     step = next(step for step in (1, 2, 3, 6, 12) if inches(ax) / (24 / step) > _HOUR or step == 12)  # noqa: PLR2004 - noon
     ax.set_xticks(range(0, 24, step), [f"{hour:02}" for hour in range(0, 24, step)])
-    fell_back = f"\n{found.fell_back:,} placed at creation" if found.fell_back else ""
-    total = counted(found.total, "failure")
-    label_axis(ax.xaxis, f"hour of the day ({found.tz}), {total}{_left_out(found)}{fell_back}", theme)
+    fell_back = f"\n{calendar.fell_back:,} placed at creation" if calendar.fell_back else ""
+    total = counted(calendar.total, "failure")
+    label_axis(ax.xaxis, f"hour of the day ({calendar.tz}), {total}{_left_out(calendar)}{fell_back}", theme)
     return ax
 
 
-def _left_out(found: FailureCalendar) -> str:
-    return f" ({counted(found.undated, 'failure')} without a usable time)" if found.undated else ""
+def _left_out(calendar: FailureCalendar) -> str:
+    return f" ({counted(calendar.undated, 'failure')} without a usable time)" if calendar.undated else ""
 
 
 @documented
@@ -134,32 +134,32 @@ def plot_failure_matrix(
     """
     colours = theme_named(theme)
     with drawing(ax, colours) as axes:
-        found = count_matrix(
+        matrix = count_matrix(
             failures, rows, columns, top_rows=min(whole("top", top), rows_that_fit(axes) - 1),
             top_columns=max(1, int(inches(axes) * 0.6 / _NAME)),
         )  # fmt: skip
-        return draw_matrix(found, axes, colours, columns=columns, title=f"Failures by {rows} and {columns}")
+        return draw_matrix(matrix, axes, colours, columns=columns, title=f"Failures by {rows} and {columns}")
 
 
-def draw_matrix(found: CountMatrix, ax: Axes, theme: Theme, *, columns: str, title: str = "") -> Axes:
+def draw_matrix(matrix: CountMatrix, ax: Axes, theme: Theme, *, columns: str, title: str = "") -> Axes:
     """Draw a computed matrix on Axes from `drawing`; `columns` is what the columns are."""
-    if not found.total:
+    if not matrix.total:
         heading(ax, title, theme)
         return say(ax, "No failures", theme)
-    above = draw_cells(ax, found.counts, theme)
-    totals = [f"{total:,}" for total in found.counts.sum(axis=1).tolist()]
-    prefix = name_rows(ax, range(len(found.rows)), found.rows, notes=totals)
+    above = draw_cells(ax, matrix.counts, theme)
+    totals = [f"{total:,}" for total in matrix.counts.sum(axis=1).tolist()]
+    prefix = name_rows(ax, range(len(matrix.rows)), matrix.rows, notes=totals)
     heading(ax, title, theme, prefix=prefix, above=above)
-    _name_columns(ax, found)
-    total = counted(found.total, "failure")
+    _name_columns(ax, matrix)
+    total = counted(matrix.total, "failure")
     label_axis(ax.xaxis, f"{drawable(columns, longest=24)}, and failures; {total} in all", theme)
     return ax
 
 
-def _name_columns(ax: Axes, found: CountMatrix) -> None:
-    space = inches(ax) / len(found.columns)
-    names = drawable_names(found.columns, longest=max(5, int(space / COLUMN) - 1))
-    totals = fitting_numbers(found.counts.sum(axis=0).tolist(), int(space / COLUMN))
+def _name_columns(ax: Axes, matrix: CountMatrix) -> None:
+    space = inches(ax) / len(matrix.columns)
+    names = drawable_names(matrix.columns, longest=max(5, int(space / COLUMN) - 1))
+    totals = fitting_numbers(matrix.counts.sum(axis=0).tolist(), int(space / COLUMN))
     texts = [f"{name}\n{total}" for name, total in zip(names, totals, strict=True)]
     ax.set_xticks(range(len(texts)), texts)
     as_written(ax.get_xticklabels())

@@ -68,14 +68,14 @@ def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: T
     ['failed', 'succeeded']
     """
     colours = theme_named(theme)
-    found = count_states(failures)
+    counted_states = count_states(failures)
     with drawing(ax, colours) as axes:
         heading(axes, "States of failure functions", colours)
-        if not len(found):
+        if not len(counted_states):
             return say(axes, "No failures", colours)
-        states = [state if isinstance(state, str) else NONE for state in found["state"]]
+        states = [state if isinstance(state, str) else NONE for state in counted_states["state"]]
         names = [SHORT_STATES.get(state, state) for state in states]
-        counts = [int(count) for count in found["count"]]
+        counts = [int(count) for count in counted_states["count"]]
         draw_rows(axes, names, counts, colours, [_SIGNS.get(state, _MERGED) for state in states])
         label_axis(axes.xaxis, f"failure function of {counted(sum(counts), 'failure')}", colours)
         return axes
@@ -126,22 +126,22 @@ def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeNa
     [1, 0, 0, 2]
     """
     colours = theme_named(theme)
-    found = retries_used(frame)
-    left_out = f" ({counted(found.left_out, 'row')} without a number)" if found.left_out else ""
+    retries = retries_used(frame)
+    left_out = f" ({counted(retries.left_out, 'row')} without a number)" if retries.left_out else ""
     with drawing(ax, colours) as axes:
-        title = "Retries allowed to failures" if found.allowed_only else "Retries made for callbacks"
+        title = "Retries allowed to failures" if retries.allowed_only else "Retries made for callbacks"
         heading(axes, title, colours)
-        if not found.total:
+        if not retries.total:
             return say(axes, f"No retries known{left_out}", colours)
-        axes.bar(found.retries, found.used_up, width=0.8, **colours.bar(0))
-        if found.others.any():
-            axes.bar(found.retries, found.others, width=0.8, bottom=found.used_up, **colours.bar(1))
+        axes.bar(retries.retries, retries.used_up, width=0.8, **colours.bar(0))
+        if retries.others.any():
+            axes.bar(retries.retries, retries.others, width=0.8, bottom=retries.used_up, **colours.bar(1))
             _, above = legend(axes, axes.containers, ["retries used up", "retries left"], colours)
             heading(axes, title, colours, above=above)
-        count_axis(axes, "failures" if found.allowed_only else "callbacks", colours)
+        count_axis(axes, "failures" if retries.allowed_only else "callbacks", colours)
         whole_axis(axes, 0.4)
-        axes.set_xlim(-0.6, len(found.retries) - 0.4)
-        label_axis(axes.xaxis, f"retries {'allowed' if found.allowed_only else 'made'}{left_out}", colours)
+        axes.set_xlim(-0.6, len(retries.retries) - 0.4)
+        label_axis(axes.xaxis, f"retries {'allowed' if retries.allowed_only else 'made'}{left_out}", colours)
         return axes
 
 
@@ -175,21 +175,21 @@ def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: T
     [1, 0, 1]
     """
     colours = theme_named(theme)
-    found = failure_delays(failures)
+    delays = failure_delays(failures)
     with drawing(ax, colours) as axes:
         heading(axes, "Time from creation to failure", colours)
-        if not found.total:
-            return say(axes, f"No failures with both times{_left_out(found)}", colours)
-        positions = np.arange(len(found.counts))
-        axes.bar(positions, found.counts, width=0.94, align="edge", **colours.bar(0))
-        step = max(1, int(np.ceil(len(found.edges) * _SPAN / max(inches(axes), _SPAN))))
-        shown = range(0, len(found.edges), step)
-        axes.set_xticks(list(shown), [_named(float(found.edges[number])) for number in shown])
+        if not delays.total:
+            return say(axes, f"No failures with both times{_left_out(delays)}", colours)
+        positions = np.arange(len(delays.counts))
+        axes.bar(positions, delays.counts, width=0.94, align="edge", **colours.bar(0))
+        step = max(1, int(np.ceil(len(delays.edges) * _SPAN / max(inches(axes), _SPAN))))
+        shown = range(0, len(delays.edges), step)
+        axes.set_xticks(list(shown), [_named(float(delays.edges[number])) for number in shown])
         axes.set_xlim(-0.06, len(positions))
         count_axis(axes, "failures", colours)
-        middle = span(timedelta(seconds=max(1, round(found.median))))
+        middle = span(timedelta(seconds=max(1, round(delays.median))))
         label_axis(
-            axes.xaxis, f"time from creation to failure; half within {middle}{_left_out(found)}", colours
+            axes.xaxis, f"time from creation to failure; half within {middle}{_left_out(delays)}", colours
         )
         return axes
 
@@ -198,8 +198,8 @@ def _named(seconds: float) -> str:
     return "longer" if np.isinf(seconds) else span(timedelta(seconds=seconds))
 
 
-def _left_out(found: FailureDelays) -> str:
-    return f"\n({counted(found.left_out, 'failure')} without both times)" if found.left_out else ""
+def _left_out(delays: FailureDelays) -> str:
+    return f"\n({counted(delays.left_out, 'failure')} without both times)" if delays.left_out else ""
 
 
 _WIDE = 5.0  # inches from which a label fits on one line
@@ -248,38 +248,38 @@ def plot_expiry(
     """
     colours = theme_named(theme)
     now = when_counted(now)
-    found = expiry_bins(expiring(failures, retention, now), now)
+    bins = expiry_bins(expiring(failures, retention, now), now)
     with drawing(ax, colours) as axes:
-        return draw_expiry(found, axes, colours, title="Failures by time of expiry")
+        return draw_expiry(bins, axes, colours, title="Failures by time of expiry")
 
 
-def draw_expiry(found: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
+def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
     """Draw computed bins on Axes from `drawing`."""
-    if not found.total:
+    if not bins.total:
         heading(ax, title, theme)
-        return say(ax, f"Nothing left to expire{_aside(found)}", theme)
-    start, width = milliseconds(found.now) / DAY_MS, found.step / DAY
-    left = start + width * np.arange(len(found.counts))
-    tall = found.counts > 0
+        return say(ax, f"Nothing left to expire{_aside(bins)}", theme)
+    start, width = milliseconds(bins.now) / DAY_MS, bins.step / DAY
+    left = start + width * np.arange(len(bins.counts))
+    tall = bins.counts > 0
     look = theme.bar(3) | {"hatch": HATCHES[0]}
-    ax.bar(left[tall], found.counts[tall], width=width * 0.92, align="edge", **look)
+    ax.bar(left[tall], bins.counts[tall], width=width * 0.92, align="edge", **look)
     time_axis(ax, left[0], left[-1] + width)
     count_axis(ax, "failures that expire", theme)
-    top, above = readable_top(found.counts), 0.0
-    if top < found.counts.max():
-        above = cut(ax, theme, top, (left + width / 2).tolist(), found.counts.tolist())
+    top, above = readable_top(bins.counts), 0.0
+    if top < bins.counts.max():
+        above = cut(ax, theme, top, (left + width / 2).tolist(), bins.counts.tolist())
         sentence = (
             f"failures that expire\n(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
         )
         label_axis(ax.yaxis, sentence, theme)
     heading(ax, title, theme, above=above)
     between = " " if inches(ax) > _WIDE else "\n"
-    label = f"time of expiry (UTC), from {time_text(found.now)} on;{between}a bar is {span(found.step)}"
-    label_axis(ax.xaxis, label + _aside(found).replace(" (", "\n(", 1), theme)
+    label = f"time of expiry (UTC), from {time_text(bins.now)} on;{between}a bar is {span(bins.step)}"
+    label_axis(ax.xaxis, label + _aside(bins).replace(" (", "\n(", 1), theme)
     return ax
 
 
-def _aside(found: ExpiryBins) -> str:
-    counts = ((found.due, "due already"), (found.unknown, "without a usable time"))
+def _aside(bins: ExpiryBins) -> str:
+    counts = ((bins.due, "due already"), (bins.unknown, "without a usable time"))
     parts = [f"{number:,} {what}" for number, what in counts if number]
     return f" ({', '.join(parts)})" if parts else ""

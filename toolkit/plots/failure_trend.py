@@ -400,9 +400,9 @@ def plot_failure_groups(
     rules = groups.rules if isinstance(groups, FailureGroups) else groups
     rules = GroupRules() if rules is None else instance("groups", rules, GroupRules, "groups, or their rules")
     rows = read_rows(failures, rules)
-    found, codes = grouped_rows(rows, rules)
+    grouped, codes = grouped_rows(rows, rules)
     # by id: groups may have equal titles
-    ids = found.frame["group"].to_numpy(dtype=object)
+    ids = grouped.frame["group"].to_numpy(dtype=object)
     table = rows.table.select(["failed_at", "created_at"]).append_column(
         "group", pa.array(ids[codes] if len(ids) else [], pa.string())
     )
@@ -410,6 +410,6 @@ def plot_failure_groups(
         drawn = "titled" if layout == "facets" else layout  # titles of groups are long
         top = min(whole("top", top), groups_that_fit(axes, drawn))
         trend = failure_trend(table, by="group", freq=freq, top=top, now=now)
-        titles = dict(zip(ids, found.frame["title"], strict=True))
+        titles = dict(zip(ids, grouped.frame["title"], strict=True))
         named = dataclasses.replace(trend, groups=tuple(titles.get(group, group) for group in trend.groups))
         return draw_trend(named, axes, colours, layout=drawn, title="Groups of failures over time")

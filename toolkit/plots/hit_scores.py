@@ -101,27 +101,27 @@ def plot_score_distribution(
     """
     choice("kind", kind, get_args(ScoreKind), optional=True)
     colours = theme_named(theme)
-    found = score_bins(hits, by=by, bins=bins, top=min(whole("top", top), len(colours.series) - 1))
-    kind = kind or ("histogram" if len(found.groups) <= 1 else "ridge")
+    scores = score_bins(hits, by=by, bins=bins, top=min(whole("top", top), len(colours.series) - 1))
+    kind = kind or ("histogram" if len(scores.groups) <= 1 else "ridge")
     with drawing(ax, colours) as axes:
         heading(axes, f"Scores of hits, by {by}" if by else "Scores of hits", colours)
-        if found.total <= 1:
-            return say(axes, _sentence(found), colours)
+        if scores.total <= 1:
+            return say(axes, _sentence(scores), colours)
         label = "score (higher is nearer)"
-        if found.left_out:
-            label += f"\n{counted(found.left_out, 'hit')} without a finite score left out"
+        if scores.left_out:
+            label += f"\n{counted(scores.left_out, 'hit')} without a finite score left out"
         label_axis(axes.xaxis, label, colours)
         number_axis(axes, axes.xaxis)
-        axes.set_xlim(found.edges[0], found.edges[-1])
+        axes.set_xlim(scores.edges[0], scores.edges[-1])
         if kind == "ecdf":
-            _shares(found, axes, colours)
+            _shares(scores, axes, colours)
         elif kind == "ridge":
-            _rows(found, axes, colours, f"Scores of hits, by {by}", "hits")
-        elif len(found.groups) == 1:
-            _bars(found, 0, axes, colours)
+            _rows(scores, axes, colours, f"Scores of hits, by {by}", "hits")
+        elif len(scores.groups) == 1:
+            _bars(scores, 0, axes, colours)
             count_axis(axes, "hits", colours)
         else:
-            _outlines(found, axes, colours)
+            _outlines(scores, axes, colours)
         return axes
 
 
@@ -136,51 +136,51 @@ def draw_similarities(
 ) -> Axes:
     """Draw the scores of pairs, a row for each value of the column `pair`, under a title of one's own."""
     colours = theme_named(theme)
-    found = score_bins(pairs, by="pair", bins=30, top=len(colours.series) - 1)
+    scores = score_bins(pairs, by="pair", bins=30, top=len(colours.series) - 1)
     with drawing(ax, colours) as axes:
         heading(axes, title, colours)
-        if not found.total:
+        if not scores.total:
             return say(axes, f"No {what}", colours)
         number_axis(axes, axes.xaxis)
         label_axis(axes.xaxis, label, colours)
-        axes.set_xlim(found.edges[0], found.edges[-1])
-        _rows(found, axes, colours, title, what)
+        axes.set_xlim(scores.edges[0], scores.edges[-1])
+        _rows(scores, axes, colours, title, what)
         return axes
 
 
-def _sentence(found: ScoreBins) -> str:
-    left_out = f" ({counted(found.left_out, 'hit')} without a finite score)" if found.left_out else ""
-    if not found.total:
+def _sentence(scores: ScoreBins) -> str:
+    left_out = f" ({counted(scores.left_out, 'hit')} without a finite score)" if scores.left_out else ""
+    if not scores.total:
         return f"No hits{left_out}"
-    return f"1 hit, score {(found.edges[0] + found.edges[-1]) / 2:g}{left_out}"
+    return f"1 hit, score {(scores.edges[0] + scores.edges[-1]) / 2:g}{left_out}"
 
 
 def _bars(
-    found: ScoreBins, number: int, ax: Axes, theme: Theme, *, height: float = 1.0, bottom: float = 0.0
+    scores: ScoreBins, number: int, ax: Axes, theme: Theme, *, height: float = 1.0, bottom: float = 0.0
 ) -> None:
     last = len(theme.series) - 1
-    sign = last if found.merged and number == len(found.groups) - 1 else number
-    widths = found.edges[1:] - found.edges[:-1]
-    heights = found.counts[number] * height
-    ax.bar(found.edges[:-1], heights, widths * 0.94, bottom, align="edge", **theme.bar(sign))
+    sign = last if scores.merged and number == len(scores.groups) - 1 else number
+    widths = scores.edges[1:] - scores.edges[:-1]
+    heights = scores.counts[number] * height
+    ax.bar(scores.edges[:-1], heights, widths * 0.94, bottom, align="edge", **theme.bar(sign))
 
 
 def _line(theme: Theme, number: int) -> dict[str, Any]:
     return {"color": theme.series[number], "linestyle": _DASHES[number], "linewidth": 1.6}
 
 
-def _outlines(found: ScoreBins, ax: Axes, theme: Theme) -> None:
-    for number, counts in enumerate(found.counts):
-        ax.stairs(counts, found.edges, baseline=None, **_line(theme, number))
+def _outlines(scores: ScoreBins, ax: Axes, theme: Theme) -> None:
+    for number, counts in enumerate(scores.counts):
+        ax.stairs(counts, scores.edges, baseline=None, **_line(theme, number))
     count_axis(ax, "hits", theme)
-    ax.set_xlim(found.edges[0], found.edges[-1])
+    ax.set_xlim(scores.edges[0], scores.edges[-1])
     ax.set_ylim(0, ax.get_ylim()[1])
-    _name_lines(ax, [int(counts[-1]) for counts in found.counts], _named(found), theme)
+    _name_lines(ax, [int(counts[-1]) for counts in scores.counts], _named(scores), theme)
 
 
-def _shares(found: ScoreBins, ax: Axes, theme: Theme) -> None:
-    low, high = found.edges[0], found.edges[-1]
-    for number, scores in enumerate(found.scores):
+def _shares(binned: ScoreBins, ax: Axes, theme: Theme) -> None:
+    low, high = binned.edges[0], binned.edges[-1]
+    for number, scores in enumerate(binned.scores):
         positions = np.concatenate([[low], scores, [high]])
         shares = np.concatenate([np.arange(len(scores) + 1) / len(scores), [1.0]])
         ax.plot(positions, shares, drawstyle="steps-post", **_line(theme, number))
@@ -189,27 +189,27 @@ def _shares(found: ScoreBins, ax: Axes, theme: Theme) -> None:
     number_axis(ax, ax.yaxis)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
     label_axis(ax.yaxis, "share of hits up to this score", theme)
-    if len(found.groups) > 1:
+    if len(binned.groups) > 1:
         # all shares end at 100 %: names are in the order of the medians, the highest score at the bottom
-        ends = [1 - (np.median(scores) - low) / (high - low) for scores in found.scores]
-        _name_lines(ax, ends, _named(found), theme)
+        ends = [1 - (np.median(scores) - low) / (high - low) for scores in binned.scores]
+        _name_lines(ax, ends, _named(binned), theme)
 
 
-def _named(found: ScoreBins) -> list[str]:
-    totals = [short_number(total) for total in found.counts.sum(axis=1).tolist()]
+def _named(scores: ScoreBins) -> list[str]:
+    totals = [short_number(total) for total in scores.counts.sum(axis=1).tolist()]
     return [
         f"{name} ({total})"
-        for name, total in zip(drawable_names(found.groups, longest=26), totals, strict=True)
+        for name, total in zip(drawable_names(scores.groups, longest=26), totals, strict=True)
     ]
 
 
-def _rows(found: ScoreBins, ax: Axes, theme: Theme, title: str, what: str) -> None:
-    tops = found.counts.max(axis=1).clip(1).tolist()
+def _rows(scores: ScoreBins, ax: Axes, theme: Theme, title: str, what: str) -> None:
+    tops = scores.counts.max(axis=1).clip(1).tolist()
     positions = [-number for number in range(len(tops))]
     for number, top in enumerate(tops):
-        _bars(found, number, ax, theme, height=0.85 / top, bottom=-number)
-    totals = [f"({total:,})" for total in found.counts.sum(axis=1).tolist()]
-    prefix = name_rows(ax, positions, found.groups, notes=totals)
+        _bars(scores, number, ax, theme, height=0.85 / top, bottom=-number)
+    totals = [f"({total:,})" for total in scores.counts.sum(axis=1).tolist()]
+    prefix = name_rows(ax, positions, scores.groups, notes=totals)
     name_tops(ax, what, theme, positions, tops)
     heading(ax, title, theme, prefix=prefix)
 

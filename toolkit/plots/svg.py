@@ -23,11 +23,7 @@ _FONT: Final = re.compile(rf"(['\"]?){FONT}\1")
 
 
 def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, theme: Theme) -> str:
-    """The figure, which is not changed, as an ``<svg>`` element: the same bytes for the same figure.
-
-    Every id begins with `prefix`; title and description are for screen readers. The theme's colours become
-    CSS variables (``--plot-ink``, ``--plot-0``, ``--plot-heat-0`` …), with its values where a page sets none.
-    """
+    """The figure, which is not changed, as an ``<svg>`` element: the same bytes for the same figure."""
     root = ET.fromstring(_drawn(figure))  # noqa: S314 - just written by matplotlib
     _draw_hatches(root)
     names = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
@@ -88,7 +84,7 @@ def _draw_hatches(root: ET.Element) -> None:
         for path in paths:
             path.set("style", path.attrib["style"].replace(f"url(#{name})", colour))
         outline = " ".join(path.attrib["d"] for path in paths)
-        positions = [float(found) for found in _COORDINATE.findall(outline)]
+        positions = [float(coordinate) for coordinate in _COORDINATE.findall(outline)]
         holder = ET.SubElement(parents[paths[-1]], f"{_SVG}g", {"clip-path": clip} if clip else {})
         within = ET.SubElement(ET.SubElement(holder, f"{_SVG}defs"), f"{_SVG}clipPath", id=f"{name}-{number}")
         ET.SubElement(within, f"{_SVG}path", d=outline)
@@ -108,7 +104,7 @@ def _dotted(attributes: dict[str, str]) -> dict[str, str]:
         return attributes
     sizes: dict[tuple[float, float], float] = {}
     for circle in attributes["d"].split("M")[1:]:
-        positions = [float(found) for found in _COORDINATE.findall(circle)]
+        positions = [float(number) for number in _COORDINATE.findall(circle)]
         (left, right), (top, bottom) = ((min(part), max(part)) for part in (positions[::2], positions[1::2]))
         centre = (round((left + right) / 2, 1), round((top + bottom) / 2, 1))
         sizes[centre] = max(sizes.get(centre, 0.0), right - left)
@@ -145,11 +141,11 @@ def _value(name: str, value: str, ids: dict[str, str], variables: dict[str, str]
         return ids[value]
     if name == "href":
         return f"#{ids[value.removeprefix('#')]}"
-    value = _IDS.sub(lambda found: f"url(#{ids[found[1]]})", value)
+    value = _IDS.sub(lambda match: f"url(#{ids[match[1]]})", value)
     if name == "d":
         # a hundredth of a point is finer than any screen, and half the bytes
         return _NUMBER.sub(
-            lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), " ".join(value.split())
+            lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), " ".join(value.split())
         )
     if name not in {"style", "fill", "stroke"}:
         return value

@@ -72,27 +72,27 @@ def plot_vector_norms(
     [1, 1]
     """
     colours = theme_named(theme)
-    found = norm_bins(vectors, bins=bins)
+    norms = norm_bins(vectors, bins=bins)
     with drawing(ax, colours) as axes:
         heading(axes, "Lengths of vectors", colours)
-        if not found.total:
-            return say(axes, f"No usable vectors{_aside(found)}", colours)
-        left, widths = found.edges[:-1], found.edges[1:] - found.edges[:-1]
-        if len(found.counts) == 1:
+        if not norms.total:
+            return say(axes, f"No usable vectors{_aside(norms)}", colours)
+        left, widths = norms.edges[:-1], norms.edges[1:] - norms.edges[:-1]
+        if len(norms.counts) == 1:
             # all of one length: a thin bar there, in the middle of a bin that is a whole unit wide
             length = float(left[0] + widths[0] / 2)
             left, widths = left + 0.49 * widths, 0.02 * widths
-            heading(axes, f"Lengths of vectors: all {found.total:,} of length {length:.4g}", colours)
-        axes.bar(left, found.counts, width=widths * 0.94, align="edge", **colours.bar(0))
+            heading(axes, f"Lengths of vectors: all {norms.total:,} of length {length:.4g}", colours)
+        axes.bar(left, norms.counts, width=widths * 0.94, align="edge", **colours.bar(0))
         number_axis(axes, axes.xaxis)
-        axes.set_xlim(found.edges[0], found.edges[-1])
+        axes.set_xlim(norms.edges[0], norms.edges[-1])
         count_axis(axes, "vectors", colours)
-        label_axis(axes.xaxis, f"length of the vector{_aside(found)}", colours)
+        label_axis(axes.xaxis, f"length of the vector{_aside(norms)}", colours)
         return axes
 
 
-def _aside(found: NormBins) -> str:
-    counts = ((found.zero, "of length 0"), (found.left_out, "without a usable vector left out"))
+def _aside(norms: NormBins) -> str:
+    counts = ((norms.zero, "of length 0"), (norms.left_out, "without a usable vector left out"))
     parts = [f"{number:,} {what}" for number, what in counts if number]
     return f"\n({', '.join(parts)})" if parts else ""
 

@@ -258,8 +258,8 @@ def _classes(sample: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
     largest = groups.sort_values(["count", "group"], ascending=[False, True]).head(_CLASSED)
     latest = sample.drop_duplicates(SIGNATURE, keep="last")
     latest = latest[latest[SIGNATURE].isin(largest["group"])].reset_index(drop=True)
-    found = classify_failures(latest).frame.assign(group=latest[SIGNATURE])
-    return found.merge(groups[["group", "title", "count", "share"]], on="group").sort_values(
+    classes = classify_failures(latest).frame.assign(group=latest[SIGNATURE])
+    return classes.merge(groups[["group", "title", "count", "share"]], on="group").sort_values(
         ["count", "group"], ascending=[False, True], ignore_index=True
     )
 
@@ -269,7 +269,7 @@ def _stories(
 ) -> list[Story]:
     titles = groups.frame.set_index("group")["title"]
     scale = total / max(len(sample), 1)
-    found = []
+    stories = []
     for row, positions in incidents_with_rows(sample, now=now):
         condition = dict(row["condition"])
         shared = dict(row["shared"]) | condition
@@ -277,12 +277,12 @@ def _stories(
         rows = sample.iloc[positions]
         if GONE_BEFORE in rows:
             rows = rows[rows[GONE_BEFORE].isna()]
-        ids = [str(one) for one in rows["dlq_id"]]
-        found.append(Story(
+        ids = [str(dlq_id) for dlq_id in rows["dlq_id"]]
+        stories.append(Story(
             kind=row["kind"],
             what=str(titles.get(group, "")) or describe(condition),
             condition=_in_words(condition, titles),
-            alternatives=[_in_words(one, titles) for one in row["alternatives"]],
+            alternatives=[_in_words(dlq_id, titles) for dlq_id in row["alternatives"]],
             shared=shared,
             workflows=list(row["workflows"]),
             start=row["from_at"],
@@ -297,7 +297,7 @@ def _stories(
             ids_left_out=max(round(len(ids) * scale) - _IDS, 0),
             found_class=kinds.get(str(group), "unknown"),
         ))  # fmt: skip
-    return found
+    return stories
 
 
 def _in_words(condition: dict[str, str], titles: pd.Series) -> str:

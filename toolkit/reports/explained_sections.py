@@ -87,10 +87,10 @@ class Explained:
 
     def impact(self) -> Iterator[Section]:
         """Who is affected: what fails again and again."""
-        found = self.evidence.offenders
-        if found is None or found.empty:
+        offenders = self.evidence.offenders
+        if offenders is None or offenders.empty:
             return
-        some = found.groupby("kind", sort=False).head(_OFFENDERS)
+        some = offenders.groupby("kind", sort=False).head(_OFFENDERS)
         rows = [
             (row["value"], row["kind"], int(row["count"]), int(row["occasions"]), float(row["share"]),
              float(f"{row['lift']:.3g}"))
@@ -108,7 +108,7 @@ class Explained:
             "impact", "Who is affected",
             "What failed on several occasions: runs, destinations, callers, flow-control keys, labels, and "
             "entities named in the bodies of requests.",
-            table("The first of each kind", columns, rows, left_out=len(found) - len(some)),
+            table("The first of each kind", columns, rows, left_out=len(offenders) - len(some)),
             code="from toolkit.analysis import repeat_offenders\n\nrepeat_offenders(failures)",
         )  # fmt: skip
 
@@ -150,7 +150,7 @@ class Explained:
             frame = frame[frame["change"] != "gone"]
         sizes = frame["change"].value_counts()
         frame = frame[frame["change"] != "steady"]
-        said = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
+        counts = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
         columns = [
             "group",
             ReportColumn(name="signature", kind="id", beneath=True),
@@ -167,7 +167,7 @@ class Explained:
         ]  # fmt: skip
         parts = [table("Groups whose rate changed", columns, rows, left_out=max(len(frame) - _GROUPS, 0))]
         yield self._section(
-            "changed", "What changed", f"{trend_in_words(self.evidence)} Groups: {said}.",
+            "changed", "What changed", f"{trend_in_words(self.evidence)} Groups: {counts}.",
             *(parts if rows else []), code=self._comparison_code(),
         )  # fmt: skip
 
@@ -202,10 +202,10 @@ class Explained:
 
     def classes(self) -> Iterator[Section]:
         """What kind of failures they are, with the evidence of the largest group of each class."""
-        found = self.evidence.classes
-        if found.empty:
+        classes = self.evidence.classes
+        if classes.empty:
             return
-        by_class = found.groupby("class", sort=False)
+        by_class = classes.groupby("class", sort=False)
         sizes = by_class.agg(count=("count", "sum"), groups=("group", "size"), share=("share", "sum"))
         sizes = sizes.assign(evidence=by_class["evidence"].first()).reset_index()
         sizes = sizes.sort_values(["count", "class"], ascending=[False, True])
@@ -232,10 +232,10 @@ class Explained:
 
     def functions(self) -> Iterator[Section]:
         """Workflows whose failure functions failed, hang or were never set."""
-        found = self.evidence.functions
-        if found is None:
+        functions = self.evidence.functions
+        if functions is None:
             return
-        bad = found[found[[*_FUNCTIONS]].sum(axis=1) > 0]
+        bad = functions[functions[[*_FUNCTIONS]].sum(axis=1) > 0]
         if bad.empty:
             return
         rows = [
@@ -253,12 +253,16 @@ class Explained:
 
     def outcomes(self) -> Iterator[Section]:
         """What became of entries that left the queue."""
-        found = self.evidence.outcomes
-        if found is None or found.counts.empty or set(found.counts["outcome"]) <= {"still there", "unknown"}:
+        outcomes = self.evidence.outcomes
+        if (
+            outcomes is None
+            or outcomes.counts.empty
+            or set(outcomes.counts["outcome"]) <= {"still there", "unknown"}
+        ):
             return
         rows = [
             (row["outcome"], int(row["count"]), float(row["share"]))
-            for row in found.counts.to_dict("records")
+            for row in outcomes.counts.to_dict("records")
         ]
         which = "previous, failures" if self.evidence.trend.compared else "failures"
         yield self._section(
@@ -270,14 +274,14 @@ class Explained:
 
     def seen(self) -> Iterator[Section]:
         """New groups beside the earlier ones that look alike."""
-        found = self.evidence.similar
-        if found is None or found.frame.empty:
+        similar = self.evidence.similar
+        if similar is None or similar.frame.empty:
             return
         rows = [
             (row["title"], row["group"], row["similar_title"] if row["seen"] else None,
              float(row["similarity"]) if row["seen"] else None, _iso(row["last_at"]) if row["seen"] else None,
              row["outcome"] if row["seen"] else None)
-            for row in found.frame.to_dict("records")
+            for row in similar.frame.to_dict("records")
         ]  # fmt: skip
         columns = [
             "new group",
@@ -289,7 +293,7 @@ class Explained:
         ]
         new = self.evidence.trend.new or []
         yield self._section(
-            "seen", "Seen before", repr(found).split(";")[0] + ".",
+            "seen", "Seen before", repr(similar).split(";")[0] + ".",
             table("New groups, and earlier ones that look alike", columns, rows),
             code=f"{self._split()}groups = tk.group_failures(failures)\n"
             f'new = groups.assign(recent).loc[lambda frame: frame["signature"].isin({new[:len(rows)]!r})]\n'
@@ -380,24 +384,24 @@ def explained_in_words(evidence: Evidence | None) -> str:
     """The second sentence of the verdict: the largest explanation, until when, and what is new."""
     if evidence is None:
         return ""
-    trend, said = evidence.trend, []
+    trend, sentences = evidence.trend, []
     if evidence.stories:
         first = evidence.stories[0]
         until = "and ongoing" if first.goes_on else f"until {time_text(first.stop)}"
-        said.append(
+        sentences.append(
             f"the largest explanation is {_short(first)}: {counted(first.observed, 'failure')} "
             f"({percent(first.share)}) since {time_text(first.start)}, {until}"
         )
     if trend.worse or trend.direction == "better":
         when = "it is" if trend.compared else "the last 24 hours are"
-        said.append(f"{when} {trend.words}")
-    elif said and trend.direction:
-        said.append(f"{trend.words}{'' if trend.compared else ' in the last 24 hours'}")
-    if trend.new and (said or trend.compared):
+        sentences.append(f"{when} {trend.words}")
+    elif sentences and trend.direction:
+        sentences.append(f"{trend.words}{'' if trend.compared else ' in the last 24 hours'}")
+    if trend.new and (sentences or trend.compared):
         titles = evidence.groups.set_index("group")["title"]
         more = f" and {len(trend.new) - 1:,} more" * (len(trend.new) > 1)
-        said.append(f"new is {titles[trend.new[0]]}{more}")
-    text = "; ".join(said)
+        sentences.append(f"new is {titles[trend.new[0]]}{more}")
+    text = "; ".join(sentences)
     return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
@@ -423,7 +427,7 @@ def _times(story: Story) -> str:
 
 def _action(story: Story) -> str:
     """Code that plans a redrive of the failures of an explanation, and shows the plan; nothing is sent."""
-    ids = "".join(f"\n    {one!r}," for one in story.ids)
+    ids = "".join(f"\n    {dlq_id!r}," for dlq_id in story.ids)
     options = f", changed={story.workflows!r}" if story.found_class in _RESTARTED else ""
     options += f", include={[story.found_class]!r}" if story.found_class == "contract drift" else ""
     stated = "  # idempotent=[…]: whose steps may run twice" if "changed" in options else ""

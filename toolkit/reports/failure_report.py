@@ -140,15 +140,15 @@ def failure_report(
         now=now,
         clean=clean,
     )
-    found = find(counts)
+    findings = find(counts)
     sections = [section for part in (COUNTED if overview.count else ()) for section in part(counts, charts)]
-    sections += [section for part in ABOUT for section in part(found, charts)]
+    sections += [section for part in ABOUT for section in part(findings, charts)]
     explained = [] if redriven is None else [redrive_section(redriven, redactor)]
     if evidence is not None:
         explained += Explained(evidence, now=now, retention=length, kept=kept).sections()
     sections += [section.masked(clean.value, redactor.code) for section in explained]
-    sentence = verdict(found, explained_in_words(evidence))
-    facts, comparison = found["completeness"], found["comparison"] or {}
+    sentence = verdict(findings, explained_in_words(evidence))
+    facts, comparison = findings["completeness"], findings["comparison"] or {}
     notices = [Notice(text=facts["sentence"], good=facts["state"] == "complete")]
     notices += [Notice(text=comparison["caution"])] if comparison.get("caution") else []
     return FailureReport(
@@ -157,9 +157,9 @@ def failure_report(
         verdict=redactor.text(sentence),
         made_at=clean.value(now),
         notices=tuple(notices),
-        numbers=tuple(four_numbers(found)),
+        numbers=tuple(four_numbers(findings)),
         sections=tuple(sorted(sections, key=lambda section: _ORDER.index(section.name))),
-        values=found | {"change": _change(evidence, clean)},
+        values=findings | {"change": _change(evidence, clean)},
     )
 
 
@@ -209,22 +209,22 @@ _PARTS: Final = {
 _MOST_VALUES: Final = 3
 
 
-def verdict(found: Mapping[str, Any], explained: str = "") -> str:
+def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
     """How many failures, of which filter, when, where most, what is new, what expires; what explains it."""
-    overview, state = found["overview"], found["completeness"]["state"]
+    overview, state = findings["overview"], findings["completeness"]["state"]
     count = overview["count"]
     prefix = {"complete": "", "incomplete": "Incomplete: ", "unknown": ""}[state]
-    chosen = filter_in_words(found["completeness"].get("scope", {}))
+    chosen = filter_in_words(findings["completeness"].get("scope", {}))
     if not count:
-        return f"{prefix}{'no' if prefix else 'No'} failures{chosen}{_new(found)}."
+        return f"{prefix}{'no' if prefix else 'No'} failures{chosen}{_new(findings)}."
     at_least = "at least " if state == "incomplete" else ""
     where = f" in {counted(overview['workflows'], 'workflow')}" if overview["workflows"] else ""
     parts = [f"{prefix}{at_least}{counted(count, 'failure')}{chosen}{where}{_window(overview)}"]
     if overview["workflows"] > 1 and "largest explanation" not in explained:
         share = percent(overview["worst_share"])
         parts.append(f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}")
-    new = _new(found)
-    soon = found["expiry"]["within_24_hours"]
+    new = _new(findings)
+    soon = findings["expiry"]["within_24_hours"]
     expiry = f"; {soon:,} {'expires' if soon == 1 else 'expire'} within 24 hours" if soon else ""
     return f"{', '.join(parts)}{new}{expiry}.{explained}"
 
@@ -260,20 +260,17 @@ def _window(overview: Mapping[str, Any]) -> str:
     return f" at {first}" if first == last else f" between {first.removesuffix(' UTC')} and {last}"
 
 
-def _new(found: Mapping[str, Any]) -> str:
-    comparison = found["comparison"]
+def _new(findings: Mapping[str, Any]) -> str:
+    comparison = findings["comparison"]
     if comparison is None:
         return ""
     new = f"{comparison['new']:,}" if comparison["new"] else "none"
     return f"; {new} new compared with the earlier failures"
 
 
-def four_numbers(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """How many, how many lately, in how many workflows, and how many are about to be lost.
-
-    Each has a `name`, a `value`, the `change` against what the `note` names (or None), and that note.
-    """
-    overview, recent, comparison = found["overview"], found["recent"], found["comparison"]
+def four_numbers(findings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """How many, how many lately, in how many workflows, and how many are about to be lost."""
+    overview, recent, comparison = findings["overview"], findings["recent"], findings["comparison"]
     hours = f"last {recent['hours']} hours"
     if comparison is None:
         total = {
@@ -291,8 +288,8 @@ def four_numbers(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")},
         {"name": f"workflows, {hours}", "value": recent["workflows"],
          **_against(recent, "workflows")},
-        {"name": "expire within 24 hours", "value": found["expiry"]["within_24_hours"], "change": None,
-         "note": _next(found["expiry"])},
+        {"name": "expire within 24 hours", "value": findings["expiry"]["within_24_hours"], "change": None,
+         "note": _next(findings["expiry"])},
     ]  # fmt: skip
 
 

@@ -203,10 +203,10 @@ def hours(_: Counts, charts: Charts) -> Iterator[Section]:
 
 def callbacks(counts: Counts, _: Charts) -> Iterator[Section]:
     """Failure functions by state; those without one are counted however many states there are."""
-    found, most = count_states(counts.failures), CAPS["states"]
-    none = found["state"].isna()
+    states, most = count_states(counts.failures), CAPS["states"]
+    none = states["state"].isna()
     yield Section(name="callbacks", title="Failure functions", parts=_counts(
-        counts, pd.concat([found[~none].head(most), found[none], found[~none].iloc[most:]]),
+        counts, pd.concat([states[~none].head(most), states[none], states[~none].iloc[most:]]),
         "Failures by the state of their failure function",
         {"state": "state", "meaning": ReportColumn(name="meaning", beneath=True), "count": _COUNT,
          "share": _SHARE},
@@ -239,9 +239,9 @@ def _counts(
     return table(caption, columns.values(), rows, left_out=left_out, more=more), ReportCode(code=code)
 
 
-def new(found: Found, _: Charts) -> Iterator[Section]:
+def new(findings: Found, _: Charts) -> Iterator[Section]:
     """What the earlier failures did not have."""
-    comparison = found["comparison"]
+    comparison = findings["comparison"]
     if not comparison or not comparison["new"]:
         return
     urls = comparison["new_workflows"]
@@ -254,9 +254,9 @@ def new(found: Found, _: Charts) -> Iterator[Section]:
     ))  # fmt: skip
 
 
-def scope(found: Found, charts: Charts) -> Iterator[Section]:
+def scope(findings: Found, charts: Charts) -> Iterator[Section]:
     """What was requested, and what the load did."""
-    facts, trend = found["completeness"], charts.trend
+    facts, trend = findings["completeness"], charts.trend
     parts: list[Part] = []
     if facts["state"] == "unknown":
         parts.append(ReportText(text="The frame has no receipt, so where it comes from is not known."))
@@ -281,9 +281,9 @@ def scope(found: Found, charts: Charts) -> Iterator[Section]:
     yield Section(name="scope", title="Scope and completeness", parts=tuple(parts))
 
 
-def code(found: Found, _: Charts) -> Iterator[Section]:
+def code(findings: Found, _: Charts) -> Iterator[Section]:
     """How to make the report again."""
-    yield Section(name="code", title="The code", parts=(ReportCode(code=found["code"], folded=False),))
+    yield Section(name="code", title="The code", parts=(ReportCode(code=findings["code"], folded=False),))
 
 
 def _listed(value: Any) -> str:
@@ -360,6 +360,6 @@ def _table(
     counts = counts.sort_values(["order", "size", *keys], ascending=[True, False, *[True] * len(keys)])
     plain = counts[[*keys, "first", "size"]].astype(object)
     rows = plain.where(plain.notna(), None).head(_MOST).to_numpy().tolist()
-    one = ReportColumn(name="one of them", kind="id", beneath=True, missing="")
+    example_id = ReportColumn(name="one of them", kind="id", beneath=True, missing="")
     left_out = max(len(counts) - _MOST, 0)
-    yield table(caption, [*columns, one, _ENTRIES], rows, left_out=left_out)
+    yield table(caption, [*columns, example_id, _ENTRIES], rows, left_out=left_out)

@@ -125,9 +125,9 @@ def find(counts: Counts) -> dict[str, Any]:
     """What the head of a report says, and what the load was."""
     failures, previous, clean = counts.failures, counts.previous, counts.clean
     overview, recent, receipt = counts.overview, counts.recent, counts.receipt
-    for one in (receipt, receipt_of(previous)):
-        if one is not None:
-            _chosen(one.scope, counts.now)
+    for load in (receipt, receipt_of(previous)):
+        if load is not None:
+            _chosen(load.scope, counts.now)
     worst_share = overview.worst_count / overview.count if overview.count else None
     soon = {"within 6 hours", "within 24 hours"}
     return {

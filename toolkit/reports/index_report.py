@@ -193,8 +193,8 @@ def index_report(
     ]  # fmt: skip
     notices = []
     if loaded is not None:
-        said = str(clean.text(f"The load of the vectors was {loaded.verdict}."))
-        notices = [Notice(text=said, good=loaded.complete)]
+        notice = str(clean.text(f"The load of the vectors was {loaded.verdict}."))
+        notices = [Notice(text=notice, good=loaded.complete)]
     return IndexReport(
         schema=_SCHEMA,
         title=str(clean.text("Index report" if title is None else title)),
@@ -212,7 +212,7 @@ def _steps(audits: _Audits) -> list[tuple[str, str, str | None, int | None, str]
     if isinstance(audits.recall, RecallAudit) and audits.recall.overall.low < _GOOD:
         advice = "Let each search look at more vectors, or rebuild the index."
         steps.append((advice, audits.recall.verdict, "(all)", None, ""))
-    found = audits.health.frame
+    findings = audits.health.frame
     for severity in ("error", "stale", "warning"):
         if severity == "stale" and isinstance(audits.drift, VectorChanges):
             stale = audits.drift.frame[audits.drift.frame["change"] == "text only"]
@@ -220,7 +220,7 @@ def _steps(audits: _Audits) -> list[tuple[str, str, str | None, int | None, str]
                 why = "Their texts changed and their vectors did not: new words do not find them."
                 ids = ", ".join(part["id"].head(_LISTED))
                 steps.append(("Embed these texts again.", why, str(namespace), len(part), ids))
-        for row in found[found["severity"] == severity].to_dict("records"):
+        for row in findings[findings["severity"] == severity].to_dict("records"):
             why = f"{row['finding']}: {row['effect']}"
             steps.append(
                 (row["advice"], why, row["namespace"], int(row["count"]), ", ".join(row["ids"][:_LISTED]))
@@ -229,13 +229,13 @@ def _steps(audits: _Audits) -> list[tuple[str, str, str | None, int | None, str]
 
 
 def _verdict(audits: _Audits, steps: list[Any]) -> str:
-    said = [audits.health.verdict]
+    sentences = [audits.health.verdict]
     if isinstance(audits.recall, RecallAudit):
-        said.append(audits.recall.verdict)
+        sentences.append(audits.recall.verdict)
     if not steps:
-        return f"Healthy. {' '.join(said)}"
+        return f"Healthy. {' '.join(sentences)}"
     first = steps[0][0].rstrip(".")
-    return f"Not healthy. {' '.join(said)} First: {first}."
+    return f"Not healthy. {' '.join(sentences)} First: {first}."
 
 
 def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
@@ -278,9 +278,11 @@ def _first(steps: list[Any]) -> Section:
 def _about(info: IndexInfo | None, health: VectorAudit) -> Section:
     sentence = "The vectors as they were loaded; the service was not asked."
     if info is not None:
-        said = f"{info.dimension:,} dimensions, {info.similarity}" if info.dimension else "no dense vectors"
+        dimensions = (
+            f"{info.dimension:,} dimensions, {info.similarity}" if info.dimension else "no dense vectors"
+        )
         model = info.model or "none, so it is queried by vectors alone"
-        sentence = f"A {info.kind.lower()} index of {said}; embedding model: {model}."
+        sentence = f"A {info.kind.lower()} index of {dimensions}; embedding model: {model}."
     columns = _columns(
         "namespace", "#rows", "#usable", "#dimension", "#compared", "#effective rank", "#random pair",
         "#nearest pair",
@@ -443,7 +445,7 @@ def _rows(frame: pd.DataFrame) -> list[list[Any]]:
 
 
 def _name(theme: Theme) -> Any:
-    return next(name for name, one in THEMES.items() if one is theme)
+    return next(name for name, candidate in THEMES.items() if candidate is theme)
 
 
 def _codes(

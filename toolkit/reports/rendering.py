@@ -214,8 +214,8 @@ _SECONDS: Final = 120
 def print_page(markup: str) -> bytes:
     """A whole page, which loads nothing, as a PDF of A4; `ToolkitError` where Chromium prints none."""
     # Windows searches the current folder first, where any chromium.exe may be
-    found = (path for name in _BROWSERS if (path := shutil.which(name)) and Path(path).is_absolute())
-    browser = next(found, None)
+    browsers = (path for name in _BROWSERS if (path := shutil.which(name)) and Path(path).is_absolute())
+    browser = next(browsers, None)
     if browser is None:
         raise ToolkitError(
             "printing a report as PDF",

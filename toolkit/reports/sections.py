@@ -186,7 +186,9 @@ def table(
     caption: str, columns: Iterable[object], rows: Iterable[Sequence[Any]], **options: Any
 ) -> ReportTable:
     """A table; a column that is only named holds texts."""
-    made = tuple(one if isinstance(one, ReportColumn) else ReportColumn(name=str(one)) for one in columns)
+    made = tuple(
+        column if isinstance(column, ReportColumn) else ReportColumn(name=str(column)) for column in columns
+    )
     return ReportTable(caption=caption, columns=made, rows=tuple(map(tuple, rows)), **options)
 
 

@@ -136,12 +136,12 @@ class RowComparison:
                 self._versions.update(zip(both["id"].tolist(), both["content"].tolist(), strict=True))
         different = np.zeros(len(entries), dtype=bool)
         rows = zip(entries["id"].tolist(), entries["content"].tolist(), positions.tolist(), strict=True)
-        for row, (found, content, position) in enumerate(rows):
-            before = self._versions.get(found)
+        for row, (known, content, position) in enumerate(rows):
+            before = self._versions.get(known)
             if before is None and position >= 0:
                 before = self._index.entries["content"][position].item()
             if before != content:
-                different[row], self._versions[found] = True, content
+                different[row], self._versions[known] = True, content
         if different.any():
             self._keep(self._later, table, entries, positions, different)
 
@@ -287,9 +287,9 @@ class _NewFile:
     kinds: list[npt.NDArray[np.uint8]]
 
     def rows_of(self, kind: int) -> Iterator[FileRows]:
-        found = np.flatnonzero(np.concatenate(self.kinds) == kind) if self.kinds else np.zeros(0, np.int64)
-        if len(found):
-            yield FileRows(self.part.path, len(found), None if len(found) == self.part.rows else found)
+        rows = np.flatnonzero(np.concatenate(self.kinds) == kind) if self.kinds else np.zeros(0, np.int64)
+        if len(rows):
+            yield FileRows(self.part.path, len(rows), None if len(rows) == self.part.rows else rows)
 
 
 @dataclass
@@ -325,8 +325,8 @@ class _DayWriter:
             self._keep_columns(today)
         rows = self._commit()
         kinds = (_ADDED, _CHANGED, _GONE)
-        found = (tuple(rows for file in self.written for rows in file.rows_of(kind)) for kind in kinds)
-        return MergeResult(self.receipt, rows, *found)
+        written = (tuple(rows for file in self.written for rows in file.rows_of(kind)) for kind in kinds)
+        return MergeResult(self.receipt, rows, *written)
 
     def _keep_columns(self, today: str) -> None:
         """Keep or write a file without rows, so that any reader can open the folder."""
@@ -355,13 +355,13 @@ class _DayWriter:
 
     def _files(self) -> dict[str, list[_StoredFile]]:
         """The stored files by day, without those that hold no rows."""
-        found: dict[str, list[_StoredFile]] = {}
+        files: dict[str, list[_StoredFile]] = {}
         start = 0
         for listed in self.before.files if self.before else ():
             rows = slice(start, start := start + listed.rows)
             if listed.rows:
-                found.setdefault(listed.day, []).append(_StoredFile(listed, rows))
-        return found
+                files.setdefault(listed.day, []).append(_StoredFile(listed, rows))
+        return files
 
     def _write_day(self, day: str, files: list[_StoredFile], chosen: Mask | None, *, most: int) -> None:
         changed = self.replaced | self.gone

@@ -35,11 +35,7 @@ _LONGEST: Final = 4_000  # characters of a path
 def open_store(
     path: str | os.PathLike[str], filesystem: FileSystem | None = None, *, step: Step = no_step
 ) -> SnapshotStore:
-    """The store of a snapshot: a local folder, or a prefix in an object store.
-
-    `path` is a local folder, an address that pyarrow knows (``s3://bucket/prefix``), or a path on
-    `filesystem`.
-    """
+    """The store of a snapshot: a local folder, or a prefix in an object store."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise wrong("path", path, "a path, or an address such as s3://bucket/prefix")
     text = checked_text("path", os.fspath(path), empty=False)

@@ -52,11 +52,7 @@ _MOST_BYTES: Final = 4 * PART_BYTES
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
-    """What a repair found before the load: how many files there were, how many of the lost rows were found.
-
-    `index` is that of the rows that are left, `missing` that of the rows not found, `kept_as` the new names
-    of the lost files.
-    """
+    """What a repair found before the load: the lost files, and how many of their rows were found."""
 
     lost: tuple[Damage, ...]
     files: int
@@ -130,14 +126,14 @@ class _Salvage:
                 files.append(listed)
                 entries.append(present[listed.path])
                 continue
-            found, written = self._recover(listed, None if stored is None else stored[rows], known)
+            number, written = self._recover(listed, None if stored is None else stored[rows], known)
             if written is not None:
                 files.append(written)
-                entries.append(found)
-                recovered += len(found)
-                known = np.concatenate([known, found["id"]])
+                entries.append(number)
+                recovered += len(number)
+                known = np.concatenate([known, number["id"]])
             if stored is not None:
-                missing.append(stored[rows][~np.isin(stored[rows]["id"], found["id"])])
+                missing.append(stored[rows][~np.isin(stored[rows]["id"], number["id"])])
         index = RowIndex(joined(entries).copy())
         index.has_learnt = True  # so that it is written
         self._transaction.previous = msgspec.structs.replace(before, files=tuple(files), index=None)

@@ -188,8 +188,8 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
         if manifest.index is not None:
             with open_checked(store, manifest.index):
                 pass  # its hash is checked, and it is not used
-        found = (rows for listed in manifest.files for rows in stored_failures(store, manifest, listed))
-        return RowIndex(joined(map(entries_of, found)))
+        stored = (rows for listed in manifest.files for rows in stored_failures(store, manifest, listed))
+        return RowIndex(joined(map(entries_of, stored)))
     listed = manifest.index
     if listed is None or listed.rows != manifest.rows or listed.bytes != listed.rows * ENTRY.itemsize:
         raise SnapshotDamagedError(

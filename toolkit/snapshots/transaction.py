@@ -76,11 +76,7 @@ class WriteOptions:
 
 
 class Transaction:
-    """A writer's hold on a snapshot of one kind; see `begin`.
-
-    `previous` is the snapshot as it was, None for the first write; `checkpoint` the one that an earlier load
-    left, or what is wrong with it.
-    """
+    """A writer's hold on a snapshot of one kind; see `begin`."""
 
     def __init__(self, store: SnapshotStore, kind: Kind, options: WriteOptions) -> None:
         self.store = store

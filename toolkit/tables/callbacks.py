@@ -36,10 +36,7 @@ Body = bytes | str | Mapping[str, Any] | ReceivedCallback
 def callback_fields(
     body: bytes | str | Mapping[str, Any], *, what: str = "a callback body"
 ) -> dict[str, Any]:
-    """The fields of one callback body, with the service's own names.
-
-    ProtocolError where it is no JSON object, InputError where a mapping has values that JSON cannot hold.
-    """
+    """The fields of one callback body, with the service's own names."""
     raw = _json_of(body, what) if isinstance(body, Mapping) else body
     raw = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
     fields = lenient(raw, what=what)

@@ -107,11 +107,7 @@ class FailureDecoder:
         self._masker = ColumnMasker(redactor)
 
     def decode(self, rows: bytes | Sequence[bytes]) -> pa.Table:
-        """The entries of a page, or of many, which is quicker, as a table of the schema ``FAILURES``.
-
-        A page is a JSON array of entries, or an object that has it under ``messages``. ProtocolError where it
-        is neither, or an entry has no id.
-        """
+        """The entries of a page, or of many, which is quicker, as a table of the schema ``FAILURES``."""
         tables = list(self.tables([rows] if isinstance(rows, bytes) else rows))
         return pa.concat_tables(tables) if tables else FAILURES.empty_table()
 

@@ -58,10 +58,7 @@ UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
 def checked_frame(name: str, value: object, *columns: str, distinct: bool = False) -> pd.DataFrame:
-    """A pandas frame with these columns, as an argument of this name; with `distinct`, no two of one name.
-
-    InputError, which names the argument, when it is none, lacks a column, or has it twice.
-    """
+    """A pandas frame with these columns, as an argument of this name; with `distinct`, no two of one name."""
     frame = instance(name, value, pd.DataFrame, "a pandas frame", "Use a frame made by a loader.")
     repeated = {str(column) for column in frame.columns[frame.columns.duplicated()]}
     for column in sorted(repeated if distinct else repeated.intersection(columns)):
@@ -115,10 +112,7 @@ def frame_from_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pd.
 
 
 def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
-    """The line of each failure's response that says what went wrong, as of `error_text`, masked.
-
-    "empty body" where there is none; "binary, … bytes" for what is not UTF-8.
-    """
+    """The line of each failure's response that says what went wrong, as of `error_text`, masked."""
     masker = ColumnMasker(redactor)
     # most bodies are equal to another; all chunks have the same dictionary
     bodies = table["response_body"].dictionary_encode().combine_chunks()

@@ -38,10 +38,7 @@ _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 
 
 def decode_runs(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
-    """A JSON array of runs as a table of the schema ``RUNS``.
-
-    ProtocolError where the bytes are no array of objects, or a run has no id.
-    """
+    """A JSON array of runs as a table of the schema ``RUNS``."""
     what = "workflow runs"
     runs = LenientRows(parse_rows(rows, what=what, exactly=True), RUN_COLUMNS, redactor, what=what)
     return runs.masked_table(runs.columns(), RUNS)

@@ -248,9 +248,9 @@ def _with_match(columns: Sequence[pa.Array | pa.ChunkedArray], pattern: re.Patte
     ends = np.zeros(len(columns) + 1, np.int64)
     for number, column in enumerate(columns):
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        found = [text for text in map(_bytes, chunks) if text]
-        parts += found
-        ends[number + 1] = ends[number] + sum(map(len, found))
+        present = [text for text in map(_bytes, chunks) if text]
+        parts += present
+        ends[number + 1] = ends[number] + sum(map(len, present))
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(parts))]
     texts = pa.Array.from_buffers(pa.large_binary(), len(columns), buffers)
     matches: list[bool] = pc.match_substring_regex(texts, pattern.pattern).to_pylist()

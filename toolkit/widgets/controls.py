@@ -137,10 +137,10 @@ def receive_all(root: Any, fields: object) -> None:
     controls: dict[str, Control] = {}
     left = [root]
     while left:
-        found = left.pop()
-        left += getattr(found, "children", ())
-        if isinstance(found, Control):
-            controls[found.key] = found
+        widget = left.pop()
+        left += getattr(widget, "children", ())
+        if isinstance(widget, Control):
+            controls[widget.key] = widget
     for pair in fields:
         match pair:
             case [str(key), list(messages)] if key in controls:
@@ -241,11 +241,11 @@ class TextField(Control):
             head, tail = head.rpartition(",")[2], text[len(head) :]
         untouched = text == self.text and not kept
         sought = "" if untouched else head.strip().casefold()
-        found = [name for name in self.suggestions if sought in name.casefold()]
+        names = [name for name in self.suggestions if sought in name.casefold()]
         # a name that is not shown exactly would become another one when it is chosen
-        found = [name for name in found if visible(name) == name and "\n" not in name]
-        found.sort(key=lambda name: not name.casefold().startswith(sought))
-        return [(name, f"{kept}{name}", tail) for name in found]
+        names = [name for name in names if visible(name) == name and "\n" not in name]
+        names.sort(key=lambda name: not name.casefold().startswith(sought))
+        return [(name, f"{kept}{name}", tail) for name in names]
 
 
 class TimeField(TextField):
@@ -374,8 +374,8 @@ class Choices(Control):
         if names != list(self._short):
             self._short = dict(zip(names, self._named(names), strict=True))
         folded = sought.casefold()
-        found = [name for name in names if folded in f"{name}\n{self._short[name]}".casefold()]
-        return sorted(found, key=lambda name: not self._short[name].casefold().startswith(folded))
+        matches = [name for name in names if folded in f"{name}\n{self._short[name]}".casefold()]
+        return sorted(matches, key=lambda name: not self._short[name].casefold().startswith(folded))
 
     def _named(self, names: Sequence[str]) -> list[str]:
         """The values as they are shown."""
@@ -383,17 +383,17 @@ class Choices(Control):
 
     def _draw(self) -> None:
         sought = self._sought
-        found = self._found(sought)
+        matches = self._found(sought)
         # chosen values are added at the end, so that no box moves under the pointer
-        missing = [name for name in found[self._longest :] if name in self._value]
+        missing = [name for name in matches[self._longest :] if name in self._value]
         missing = missing[: self._longest - 1]
-        shown = [*found[: self._longest - len(missing)], *missing]
+        shown = [*matches[: self._longest - len(missing)], *missing]
         fits = bool(sought) and sought not in self._short and self._literal(sought)
         parts = [f"{len(self._value)} chosen"] if self._value else []
-        parts += [f"{len(found) - len(shown):,} more: search"] if len(found) > len(shown) else []
+        parts += [f"{len(matches) - len(shown):,} more: search"] if len(matches) > len(shown) else []
         if sought:
-            enter = "the first" if found else "it as typed" if fits else ""
-            parts += ["nothing found"] * (not found) + [f"Enter adds {enter}"] * bool(enter)
+            enter = "the first" if matches else "it as typed" if fits else ""
+            parts += ["nothing found"] * (not matches) + [f"Enter adds {enter}"] * bool(enter)
         with self.hold_sync():
             self.rows = [self._row(name) for name in shown]
             self.literal = f"Add “{visible(sought)}” as typed" if fits else ""

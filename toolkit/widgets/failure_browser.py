@@ -326,7 +326,7 @@ class FailureBrowser(Panel):
         ]
         selected = failures[failures["dlq_id"].isin(ids)]
         """
-        ids = "".join(f"    {found!r},\n" for found in self.value.selected)
+        ids = "".join(f"    {dlq_id!r},\n" for dlq_id in self.value.selected)
         return f'ids = [\n{ids}]\nselected = failures[failures["dlq_id"].isin(ids)]'
 
     def show_failure(self, dlq_id: str) -> None:
@@ -342,7 +342,7 @@ class FailureBrowser(Panel):
         """Rows of the table from one position to another: whether each is selected, then its cells."""
         indices = self._order[start:stop].tolist()
         selected = set(self.value.selected)
-        marks = [found in selected for found in self._rows.ids(indices)]
+        marks = [dlq_id in selected for dlq_id in self._rows.ids(indices)]
         return [[mark, *cells] for mark, cells in zip(marks, self._rows.cells(indices), strict=True)]
 
     def _static(self) -> tuple[pd.DataFrame, str]:
@@ -393,8 +393,8 @@ class FailureBrowser(Panel):
         value = self.value
         counts = f"{len(self._order):,} of {len(self._rows):,} failures · {len(value.selected):,} selected"
         if value.selected and value.search:
-            found = set(self._rows.ids(self._order.tolist()))
-            out = sum(chosen not in found for chosen in value.selected)
+            found_ids = set(self._rows.ids(self._order.tolist()))
+            out = sum(chosen not in found_ids for chosen in value.selected)
             counts += f", {out:,} of them not among those found" if out else ""
         return counts
 
@@ -431,7 +431,7 @@ class FailureBrowser(Panel):
                 if kind in ("select", "all"):
                     self.say("The table has changed since then. Select once more.", "problem")
                 return
-            if not all(is_count(found) and found <= len(order) for found in (position, start, stop)):
+            if not all(is_count(index) and index <= len(order) for index in (position, start, stop)):
                 return
             self._process(content, order, position, slice(start, stop))
 
@@ -461,7 +461,7 @@ class FailureBrowser(Panel):
         ids = self._rows.ids(rows.tolist())
         value: FailureView = self.value
         out = set() if on else set(ids)
-        kept = [found for found in value.selected if found not in out]
+        kept = [dlq_id for dlq_id in value.selected if dlq_id not in out]
         value = value.replace(selected=[*kept, *ids] if on else kept)
         self._changed_to(value)
         return value

@@ -96,10 +96,10 @@ def _marked(text: str, pattern: re.Pattern[str] | None) -> str:
     if pattern is None:
         return escape_html(text)
     parts, end = [], 0
-    for found in pattern.finditer(text):
-        parts.append(escape_html(text[end : found.start()]))
-        parts.append(f'<b class="tk-{found.lastgroup}">{escape_html(found[0])}</b>')
-        end = found.end()
+    for match in pattern.finditer(text):
+        parts.append(escape_html(text[end : match.start()]))
+        parts.append(f'<b class="tk-{match.lastgroup}">{escape_html(match[0])}</b>')
+        end = match.end()
     parts.append(escape_html(text[end:]))
     return "".join(parts)
 
@@ -134,8 +134,8 @@ def _text(row: Mapping[str, Any], name: str, redactor: Redactor) -> str:
 
 
 def _facts(row: Mapping[str, Any], redactor: Redactor) -> str:
-    found = ((label, _text(row, name, redactor)) for name, label in _FACTS.items())
-    return _list([(label, text) for label, text in found if text])
+    facts = ((label, _text(row, name, redactor)) for name, label in _FACTS.items())
+    return _list([(label, text) for label, text in facts if text])
 
 
 def _timeline(row: Mapping[str, Any], redactor: Redactor) -> str:
@@ -164,8 +164,8 @@ def _list(pairs: list[tuple[str, str]]) -> str:
 
 def _timestamp(value: Any) -> datetime | None:
     """A time in UTC, also where it has no time zone; None where there is none."""
-    found = value if isinstance(value, datetime | str) else None
-    when = pd.NaT if found is None else pd.to_datetime(found, utc=True, errors="coerce")
+    readable = value if isinstance(value, datetime | str) else None
+    when = pd.NaT if readable is None else pd.to_datetime(readable, utc=True, errors="coerce")
     # Python's own: pandas overflows for times that are centuries apart
     return when.to_pydatetime(warn=False) if isinstance(when, pd.Timestamp) else None
 
@@ -188,8 +188,8 @@ def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
 
 
 def _header(row: Mapping[str, Any], name: str) -> str | None:
-    found = (values for known, values in _headers(row.get("headers")).items() if known.lower() == name)
-    return next((values[0] for values in found if values), None)
+    matches = (values for known, values in _headers(row.get("headers")).items() if known.lower() == name)
+    return next((values[0] for values in matches if values), None)
 
 
 def _headers(value: Any) -> dict[str, list[str]]:

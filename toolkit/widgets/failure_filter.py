@@ -106,9 +106,9 @@ class FailureFilterWidget(SourcePanel):
     ) -> None:
         if not isinstance(source, Service | pd.DataFrame):
             raise wrong("source", source, "a Service or a frame of failures")
-        for name, found in (("source", source), ("frame", frame)):
-            if isinstance(found, pd.DataFrame) or (name == "frame" and found is not None):
-                checked_frame(name, found, distinct=True)
+        for name, argument in (("source", source), ("frame", frame)):
+            if isinstance(argument, pd.DataFrame) or (name == "frame" and argument is not None):
+                checked_frame(name, argument, distinct=True)
         checked_choice("kind", kind, get_args(Kind))
         if not callable(clock):
             raise wrong("clock", clock, "a callable that returns the time")
@@ -191,10 +191,10 @@ class FailureFilterWidget(SourcePanel):
 
     def _show(self, value: FailureFilter) -> None:
         for name, field in self.fields.items():
-            found = getattr(value, name)
+            part = getattr(value, name)
             if FIELDS[name].many:
-                found = [str(item) for item in found]
-            field.value = found if found is not None or FIELDS[name].kind == "time" else ""
+                part = [str(item) for item in part]
+            field.value = part if part is not None or FIELDS[name].kind == "time" else ""
         self._reflect()
 
     def _reflect(self) -> None:
@@ -217,11 +217,11 @@ class FailureFilterWidget(SourcePanel):
                 "No failures are loaded yet: Count queries the service, Fill choices reads the newest ones."
             )
         try:
-            found = int(match_failures(self._known, self.value).sum())
+            matches = int(match_failures(self._known, self.value).sum())
         except InputError as error:
             return str(error)
-        sentence = f"{found:,} of {len(self._known):,} loaded failures match"
-        unknown = [] if found else unknown_values(self._known, self.value, self._redactor)
+        sentence = f"{matches:,} of {len(self._known):,} loaded failures match"
+        unknown = [] if matches else unknown_values(self._known, self.value, self._redactor)
         return "; they have ".join([sentence, *unknown])
 
     def _offer(self) -> None:
@@ -282,16 +282,16 @@ class FailureFilterWidget(SourcePanel):
     def _counted(self, job: Job, requested: FailureFilter) -> int:
         if self._service is None:
             return len(self.frame())
-        found = 0
+        number = 0
         for table in open_failures(self._service, requested, LoadOptions(progress=False), kind=self._kind):
-            found += table.num_rows
-            job.step(found)
-        self._mistaken = [] if found else mistaken_values(self._service, requested, self._kind)
-        return found
+            number += table.num_rows
+            job.step(number)
+        self._mistaken = [] if number else mistaken_values(self._service, requested, self._kind)
+        return number
 
     def _say_count(self, number: int) -> int:
-        found = f"{counted(number, 'failure')} in the service with this filter"
-        self.say(" ".join([f"{found}." if self._mistaken else found, *self._mistaken]))
+        sentence = f"{counted(number, 'failure')} in the service with this filter"
+        self.say(" ".join([f"{sentence}." if self._mistaken else sentence, *self._mistaken]))
         return number
 
     def _looked(self, job: Job, _: FailureFilter) -> pd.DataFrame:
@@ -310,12 +310,12 @@ class FailureFilterWidget(SourcePanel):
         self._kept.origin = self._requested
         if self._known is None and len(frame):  # no rows would leave nothing to choose from
             self._learn(frame)
-        found = counted(len(frame), "failure")
+        number = counted(len(frame), "failure")
         if "receipt" not in frame.attrs:
-            return f"{found} chosen"
+            return f"{number} chosen"
         if self._requested != self.value:
-            return f"{found} of the choice that Load was pressed on. {_CHANGED}"
-        loaded = f"{found} loaded. {receipt(frame).verdict}"
+            return f"{number} of the choice that Load was pressed on. {_CHANGED}"
+        loaded = f"{number} loaded. {receipt(frame).verdict}"
         return " ".join([f"{loaded}.", *self._mistaken]) if self._mistaken else loaded
 
     def _empty(self) -> pd.DataFrame:

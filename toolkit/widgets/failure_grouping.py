@@ -142,8 +142,8 @@ class FailureGrouping:
     def of_rows(self, groups: Iterable[str]) -> NDArray[np.bool_]:
         """Which rows of the frame are in one of these groups."""
         chosen = self.groups.frame["group"].isin(list(groups)).to_numpy(dtype=bool)
-        found: NDArray[np.bool_] = chosen[self._codes]
-        return found
+        mask: NDArray[np.bool_] = chosen[self._codes]
+        return mask
 
     def of_row(self, row: int) -> str:
         """The group of a row."""

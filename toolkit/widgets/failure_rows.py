@@ -181,17 +181,17 @@ class FailureRows:
     def arranged(self, view: FailureView) -> Indices:
         """Indices of the rows that are found, in order; equal ones in the frame's order."""
         ranks = self._ranked(view.sort_by)
-        found = self._found(view.search)
+        rows = self._found(view.search)
         if view.groups:
-            found = found[self.grouping.of_rows(view.groups)[found]]
+            rows = rows[self.grouping.of_rows(view.groups)[rows]]
         if view.since is not None or view.until is not None:
             when = _times(self.frame)
             late = when.notna() if view.until is None else when < view.until
             early = when.notna() if view.since is None else when >= view.since
-            found = found[(early & late).to_numpy(dtype=bool)[found]]
-        kept = ranks[found]
+            rows = rows[(early & late).to_numpy(dtype=bool)[rows]]
+        kept = ranks[rows]
         keys = np.where(kept < 0, len(ranks), kept if view.ascending else -kept)
-        return found[np.argsort(keys, kind="stable")]
+        return rows[np.argsort(keys, kind="stable")]
 
     def cells(self, indices: Sequence[int]) -> list[list[str]]:
         """The cells of these rows, masked."""
@@ -202,21 +202,21 @@ class FailureRows:
 
     def ids(self, indices: Sequence[int]) -> list[str]:
         """The ids of these rows."""
-        return [str(found) for found in self.frame["dlq_id"].iloc[list(indices)]]
+        return [str(dlq_id) for dlq_id in self.frame["dlq_id"].iloc[list(indices)]]
 
     def indices_of(self, ids: Sequence[str]) -> list[int]:
         """The rows of those ids that are there, in the order of the ids."""
         if self._indices is None:
-            self._indices = {str(found): index for index, found in enumerate(self.frame["dlq_id"].tolist())}
+            self._indices = {str(dlq_id): index for index, dlq_id in enumerate(self.frame["dlq_id"].tolist())}
         known = self._indices
-        return [known[found] for found in ids if found in known]
+        return [known[dlq_id] for dlq_id in ids if dlq_id in known]
 
     def _column(self, rows: pd.DataFrame, name: str) -> list[str]:
         values: list[Any] = rows[name].tolist() if name in rows.columns else [None] * len(rows)
         if name == "error" and {"error", "response_body"} & set(rows.columns):
             values = error_lines(rows).tolist()
         elif name == "label":
-            values = [", ".join(found) for found in _labels(rows)]
+            values = [", ".join(labels) for labels in _labels(rows)]
         elif name == "failed_at":
             missing = rows[name].isna() if name in rows.columns else [True] * len(rows)
             times = (self._shown(name, time) for time in _times(rows).tolist())
@@ -246,7 +246,7 @@ class FailureRows:
             if name == "failed_at":
                 column = _times(self.frame)
             if name == "label":
-                column = pd.Series([found[0] if found else None for found in _labels(self.frame)])
+                column = pd.Series([labels[0] if labels else None for labels in _labels(self.frame)])
             try:
                 codes, _ = pd.factorize(column, sort=True)
             except TypeError:  # values of several types have no order but that of their texts
@@ -256,11 +256,13 @@ class FailureRows:
 
     def _found(self, search: str) -> Indices:
         """The rows in which every word is found."""
-        found = np.ones(len(self.frame), dtype=bool)
+        matched = np.ones(len(self.frame), dtype=bool)
         for quoted, bare in _WORDS.findall(search):
             if quoted or bare:
-                found &= self._with_status(bare) if self.is_status(bare) else self._with_text(quoted or bare)
-        return np.flatnonzero(found)
+                matched &= (
+                    self._with_status(bare) if self.is_status(bare) else self._with_text(quoted or bare)
+                )
+        return np.flatnonzero(matched)
 
     def unknown_words(self, search: str) -> list[str]:
         """Which words of a search no failure has, each with the nearest workflow and label, or status."""
@@ -290,14 +292,14 @@ class FailureRows:
     def _with_text(self, word: str) -> NDArray[np.bool_]:
         # one search through all bytes, three times as fast as a search in each row
         ends, text, sought = self._prepared(), self._text, word.lower().encode("utf-8", "surrogatepass")
-        found = np.zeros(len(self.frame), dtype=bool)
+        matched = np.zeros(len(self.frame), dtype=bool)
         start = text.find(sought)
         while start >= 0:
             row = bisect_right(ends, start)
             inside = start + len(sought) <= ends[row]
-            found[row] |= inside
+            matched[row] |= inside
             start = text.find(sought, ends[row] if inside else start + 1)
-        return found
+        return matched
 
     def _prepare_early(self) -> None:
         with suppress(InputError):  # a search raises it again

@@ -62,8 +62,8 @@ def fitting(field: MetadataField | None) -> tuple[str, ...]:
     """
     if field is None or not field.kinds:
         return OPERATORS
-    found = [operator for kind in field.kinds for operator in _FITTING.get(kind, ())]
-    return (*dict.fromkeys(found), *WITHOUT_VALUE)
+    operators = [operator for kind in field.kinds for operator in _FITTING.get(kind, ())]
+    return (*dict.fromkeys(operators), *WITHOUT_VALUE)
 
 
 def condition(field: str, operator: str, typed: str) -> Condition:
@@ -125,12 +125,12 @@ def _literal(value: Value) -> str:
 def value_typed(text: str) -> Value:
     """The value that a typed text means; InputError for a quotation that does not end."""
     try:
-        found = parse(f"x = {text}")
+        parsed = parse(f"x = {text}")
     except FilterSyntaxError:
-        found = None
+        parsed = None
     # more text after a value, as in "1 AND y = 2", makes all of it a text
-    if isinstance(found, Comparison):
-        return found.value
+    if isinstance(parsed, Comparison):
+        return parsed.value
     if text[:1] in ("'", '"'):
         raise InputError(
             "reading a value",
@@ -145,11 +145,11 @@ def _items(text: str) -> list[str]:
     items = []
     start = 0
     while start < len(text):
-        found = _ITEM.match(text, start)
-        if found is None or not found[1].strip():
+        match = _ITEM.match(text, start)
+        if match is None or not match[1].strip():
             raise InputError("reading values", got=text[start : start + 40], expected="values between commas")
-        items.append(found[1].strip())
-        start = found.end()
+        items.append(match[1].strip())
+        start = match.end()
     return items
 
 
@@ -168,32 +168,34 @@ def completions(text: str, head: str, fields: Sequence[MetadataField]) -> list[C
 def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[str]]:
     """The word begun at the end of a text, and the words that it can become."""
     quoted = text.count("'") % 2 or text.count('"') % 2
-    if not quoted and (found := _STARTING.search(text)):
+    if not quoted and (match := _STARTING.search(text)):
         names = [f"{field.name} " for field in fields] + ["HAS FIELD ", "HAS NOT FIELD "]
         if re.search(r"field\s+\S*$", text, re.IGNORECASE):
             names = [field.name for field in fields]
-        return _matching(found[1] or "", names)
-    if found := _VALUE.search(text):
-        field = field_named(fields, found[1])
-        return _matching(found[2], [_literal(value) for value, _ in field.frequent] if field else [])
+        return _matching(match[1] or "", names)
+    if match := _VALUE.search(text):
+        field = field_named(fields, match[1])
+        return _matching(match[2], [_literal(value) for value, _ in field.frequent] if field else [])
     if text.endswith(" ") and _parses(text):
         return "", ["AND ", "OR "]
-    found = _OPERATOR.search(text)
-    if found and found[1].lower() not in ("and", "or"):
-        operators = fitting(field_named(fields, found[1]))
-        return _matching(found[2], [f"{name} " for name in operators if name not in WITHOUT_VALUE])
+    match = _OPERATOR.search(text)
+    if match and match[1].lower() not in ("and", "or"):
+        operators = fitting(field_named(fields, match[1]))
+        return _matching(match[2], [f"{name} " for name in operators if name not in WITHOUT_VALUE])
     return "", []
 
 
 def _matching(begun: str, endings: Iterable[str]) -> tuple[str, list[str]]:
     """Those of the endings that begin with `begun`, in either quotes, and are shown exactly."""
     sought = begun.replace('"', "'").casefold()
-    found = [
+    matches = [
         ending
         for ending in endings
         if ending.casefold().startswith(sought) or (sought and ending.casefold().startswith(f"'{sought}"))
     ]
-    return begun, [ending for ending in found if ending != begun and visible(ending) == ending][:_COMPLETIONS]
+    return begun, [ending for ending in matches if ending != begun and visible(ending) == ending][
+        :_COMPLETIONS
+    ]
 
 
 def _parses(text: str) -> bool:

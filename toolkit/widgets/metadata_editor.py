@@ -80,16 +80,16 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
     def learn(self, frame: pd.DataFrame) -> None:
         """Offer the fields that the metadata of a frame has, with their kinds and frequent values."""
         mask = self._redactor.text
-        known = [found for found in metadata_fields(frame) if mask(found.name) == found.name]
+        known = [field for field in metadata_fields(frame) if mask(field.name) == field.name]
         self.fields = []
-        for found in known:
-            secret = any(map(is_secret_name, _PART.split(found.name)))
+        for field in known:
+            secret = any(map(is_secret_name, _PART.split(field.name)))
             frequent = [
                 (value, count)
-                for value, count in found.frequent
+                for value, count in field.frequent
                 if not isinstance(value, str) or mask(value) == value
             ]
-            self.fields.append(replace(found, frequent=() if secret else tuple(frequent)))
+            self.fields.append(replace(field, frequent=() if secret else tuple(frequent)))
         self._found.value = _described(self.fields, len(frame))
         self.rows.learn()
 
@@ -298,11 +298,11 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
     def read(self) -> MetadataFilter | None:
         """The filter that the rows make; None where they are empty."""
-        found = [made for part in self.parts if (made := part.read()) is not None]
-        if len(found) > 1:
-            joined: MetadataFilter = self.joined(tuple(found))
+        filters = [made for part in self.parts if (made := part.read()) is not None]
+        if len(filters) > 1:
+            joined: MetadataFilter = self.joined(tuple(filters))
             return joined
-        return found[0] if found else None
+        return filters[0] if filters else None
 
     @property
     def joined(self) -> type[And | Or]:
@@ -359,12 +359,14 @@ def _leaves(tree: MetadataFilter) -> Iterator[MetadataFilter]:
 def _marked(text: str, position: int) -> str:
     """The text around a position, the character there marked: with a caret under it, by the style."""
     first, last = max(0, position - _CONTEXT), position + _CONTEXT
-    before, found, after = (
+    before, character, after = (
         escape_html(part.replace("\n", " ").replace("\t", " "))
         for part in (text[first:position], text[position : position + 1] or " ", text[position + 1 : last])
     )
     start, end = "…" if first else "", "…" if last < len(text) else ""
-    return f'<pre class="tk-where" aria-hidden="true">{start}{before}<mark>{found}</mark>{after}{end}</pre>'
+    return (
+        f'<pre class="tk-where" aria-hidden="true">{start}{before}<mark>{character}</mark>{after}{end}</pre>'
+    )
 
 
 def _described(fields: Sequence[MetadataField], rows: int) -> str:

@@ -132,9 +132,9 @@ class MetadataFilterWidget(SourcePanel):
             return "No vectors are loaded yet: Find fields reads some of them, Load reads all."
         some = self._known.head(COUNTED)
         first = "" if len(some) == len(self._known) else "the first "
-        found = len(_matching(some, self.value))
-        sentence = f"{found:,} of {first}{len(some):,} loaded vectors match"
-        return "; ".join([sentence, *([] if found else _mistakes(some, self.value))])
+        matches = len(_matching(some, self.value))
+        sentence = f"{matches:,} of {first}{len(some):,} loaded vectors match"
+        return "; ".join([sentence, *([] if matches else _mistakes(some, self.value))])
 
     def _matching(self, frame: pd.DataFrame) -> pd.DataFrame:
         return _matching(frame, self.value)
@@ -144,9 +144,9 @@ class MetadataFilterWidget(SourcePanel):
 
         When reading fails, the panel shows the error too, and uses the vectors read.
         """
-        found = self._run_and_wait(self._looked, self._learn)
-        if found.error is not None:
-            raise found.error
+        result = self._run_and_wait(self._looked, self._learn)
+        if result.error is not None:
+            raise result.error
 
     def _read(self) -> None:
         self._changed_to(self.editor.value)
@@ -208,28 +208,28 @@ class MetadataFilterWidget(SourcePanel):
             raise result.error
         return super()._settle(result.chosen)
 
-    def _learn(self, found: MatchedVectors) -> MatchedVectors:
+    def _learn(self, result: MatchedVectors) -> MatchedVectors:
         if self._known is None:
-            self._known = found.read  # some vectors are no better to count than all that are here
-        self.editor.learn(found.read)
+            self._known = result.read  # some vectors are no better to count than all that are here
+        self.editor.learn(result.read)
         self._reflect()
-        if found.error is None:
-            self.say(f"Fields are those of {counted(len(found.read), 'vector')}")
+        if result.error is None:
+            self.say(f"Fields are those of {counted(len(result.read), 'vector')}")
         else:  # not `_failed`: vectors read for their fields are no result
-            self.say(self._redactor.text(str(found.error)), "problem")
-        return found
+            self.say(self._redactor.text(str(result.error)), "problem")
+        return result
 
     def _arrived(self, frame: pd.DataFrame) -> str:
-        found = f"{counted(len(frame), 'vector')} chosen"
+        sentence = f"{counted(len(frame), 'vector')} chosen"
         if "receipt" in frame.attrs:
             load, all_read = self._kept.origin, receipt(frame)
             mistakes: list[str] = []
             if isinstance(load, MatchedVectors):
                 all_read = receipt(load.read)  # the number of matches is shown already
                 mistakes = _mistakes(load.read, load.requested) if frame.empty else []
-            found = f"{len(frame):,} of {all_read.rows:,} vectors match. {all_read.verdict}"
-            found += "".join(f". Nothing matches: {text.removesuffix('.')}" for text in mistakes)
-        return f"{found}. They are those of an earlier filter." if self._is_old() else found
+            sentence = f"{len(frame):,} of {all_read.rows:,} vectors match. {all_read.verdict}"
+            sentence += "".join(f". Nothing matches: {text.removesuffix('.')}" for text in mistakes)
+        return f"{sentence}. They are those of an earlier filter." if self._is_old() else sentence
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(vectors().empty_table())

@@ -173,8 +173,8 @@ class RedrivePanel(Panel):
         self.say("")
         self._preview.value = note(value.verdict, "count") + self._table(value.groups, _PLANNED, "Plan")
         self.confirm.value, self.confirm.hint = "", value.confirmation
-        said = "Nothing to do." if value.acted.empty else f"To run it, enter {value.confirmation}."
-        self.confirm.remark = said
+        remark = "Nothing to do." if value.acted.empty else f"To run it, enter {value.confirmation}."
+        self.confirm.remark = remark
         self._outcome.value, self.result = "", None
         self._show_known()
         self._show_code()
@@ -186,8 +186,8 @@ class RedrivePanel(Panel):
 
     def _show_result(self, result: RedriveResult) -> None:
         self.result = result
-        said = note(result.verdict if result.finished else _open(result), "count")
-        self._outcome.value = said + self._table(result.groups, _RUN, "Outcomes")
+        verdict = note(result.verdict if result.finished else _open(result), "count")
+        self._outcome.value = verdict + self._table(result.groups, _RUN, "Outcomes")
 
     def _table(self, groups: pd.DataFrame, columns: Iterable[str], name: str) -> str:
         """Rows of groups as a table that can be scrolled to by keyboard, masked."""

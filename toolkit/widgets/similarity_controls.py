@@ -83,9 +83,11 @@ class Question:
             return ""
         if info.kind == "SPARSE":
             return 'A sparse index accepts sparse vectors: {"indices": [3], "values": [0.5]}.'
-        found, wanted = len(self.vector), info.dimension
+        numbers, wanted = len(self.vector), info.dimension
         return (
-            f"A vector of {found:,} numbers; this index has {wanted:,} dimensions." if found != wanted else ""
+            f"A vector of {numbers:,} numbers; this index has {wanted:,} dimensions."
+            if numbers != wanted
+            else ""
         )
 
 
@@ -115,16 +117,16 @@ def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
                 raise InputError(doing, got=got, expected=_FORM) from None
         return query_source(VectorQuery(vector=numbers))
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(doing, got=f"no JSON ({shorten(str(error), _LONGEST)})", expected=_FORM) from None
-    if isinstance(found, list):
-        return query_source(VectorQuery(vector=found))
-    if set(found) == {"indices", "values"}:
-        return query_source(VectorQuery(sparse=found))
-    if set(found) == {"vector", "sparse"}:
-        return query_source(VectorQuery(vector=found["vector"], sparse=found["sparse"]))
-    names = shorten(masked(", ".join(found)), _LONGEST)
+    if isinstance(parsed, list):
+        return query_source(VectorQuery(vector=parsed))
+    if set(parsed) == {"indices", "values"}:
+        return query_source(VectorQuery(sparse=parsed))
+    if set(parsed) == {"vector", "sparse"}:
+        return query_source(VectorQuery(vector=parsed["vector"], sparse=parsed["sparse"]))
+    names = shorten(masked(", ".join(parsed)), _LONGEST)
     raise InputError(doing, got=f"names {names or 'none'}", expected=_FORM)
 
 
@@ -134,8 +136,8 @@ def written(question: Question) -> str:
     sparse = None if question.sparse is None else question.sparse._asdict()
     if vector is not None and sparse is not None:
         return json.dumps({"vector": vector, "sparse": sparse})
-    found = vector if vector is not None else sparse
-    return "" if found is None else json.dumps(found)
+    value = vector if vector is not None else sparse
+    return "" if value is None else json.dumps(value)
 
 
 def vectors_of(row: Mapping[str, Any], origin: str, masked: Callable[[str], str] = str) -> Question:
@@ -161,8 +163,8 @@ def whole_number(text: str) -> int | None:
     >>> whole_number("1,000"), whole_number("12"), whole_number("1,2")
     (1000, 12, None)
     """
-    found = re.fullmatch(r"[0-9]{1,9}|[0-9]{1,3}(?:,[0-9]{3}){1,2}", text)
-    return int(text.replace(",", "")) if found else None
+    match = re.fullmatch(r"[0-9]{1,9}|[0-9]{1,3}(?:,[0-9]{3}){1,2}", text)
+    return int(text.replace(",", "")) if match else None
 
 
 def row_of(frame: pd.DataFrame, index: int) -> dict[str, Any]:
@@ -273,12 +275,12 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         frame = self._frame
         if frame is None:
             return None
-        found = frame[frame["id"] == identity]
+        rows = frame[frame["id"] == identity]
         if "namespace" in frame.columns:
-            found = found[found["namespace"] == namespace]
-        if not len(found) or not {"vector", "sparse_indices"} & set(frame.columns):
+            rows = rows[rows["namespace"] == namespace]
+        if not len(rows) or not {"vector", "sparse_indices"} & set(frame.columns):
             return None
-        return vectors_of(row_of(found, 0), "the frame", self._redactor.text)
+        return vectors_of(row_of(rows, 0), "the frame", self._redactor.text)
 
     def _take(self, question: Question | None, field: TextField | None) -> None:
         """Set the question; every field but the one it came from is emptied."""
@@ -360,9 +362,9 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
     def _offer(self, names: Iterable[str]) -> list[str]:
         """Offer these namespaces, without masked ones and secrets; returns those offered."""
         shown = (name for name in names if name and not MASK.search(name))
-        found = sorted(name for name in shown if self._redactor.text(name) == name)
-        self.namespace.suggestions = tuple(found)
-        return found
+        offered = sorted(name for name in shown if self._redactor.text(name) == name)
+        self.namespace.suggestions = tuple(offered)
+        return offered
 
     def show(self, query: VectorQuery) -> None:
         """Show the options of a query."""

@@ -294,22 +294,22 @@ class SimilarityQueryWidget(Panel):
                 next_step="Fill one of the fields, or set the panel's value.",
             )
         complete = replace(value, include_data=True, include_metadata=True)
-        found, mistakes = job.wait(lambda: run_queries(self._service, [complete]))
-        found.attrs["queries"] = [value.scope()]
-        return QueryResult(value, found, fetched, mistakes)
+        hits, mistakes = job.wait(lambda: run_queries(self._service, [complete]))
+        hits.attrs["queries"] = [value.scope()]
+        return QueryResult(value, hits, fetched, mistakes)
 
     def _fetched(self, identity: str, namespace: str) -> Question:
-        found = fetch_vectors(
+        fetched = fetch_vectors(
             self._service, [identity], namespace=namespace, include_metadata=False, include_data=False
         )
-        if found["vector_problem"].iloc[0] == ABSENT:
+        if fetched["vector_problem"].iloc[0] == ABSENT:
             raise InputError(
                 f"querying by the vector of {identity!r}",
                 got=f"no such id in {f'namespace {namespace!r}' if namespace else 'the default namespace'}",
                 expected="the id of a stored vector",
                 next_step="Look at index names the namespaces.",
             )
-        return vectors_of(row_of(found, 0), "the service")
+        return vectors_of(row_of(fetched, 0), "the service")
 
     def _settle(self, result: QueryResult) -> pd.DataFrame:
         self._kept.origin, self._mistakes, fetched = result.hits, result.mistakes, result.fetched
@@ -326,14 +326,14 @@ class SimilarityQueryWidget(Panel):
             call(frame)
         if not self._fields_known and "metadata" in hits.columns and len(hits):
             self.options.filter.learn(hits)
-        found = counted(len(frame), "hit")
+        sentence = counted(len(frame), "hit")
         if len(frame) < scope(frame).get("top_k", 10) and scope(frame).get("filter"):
-            found += "; a filter that few vectors pass can find fewer than there are"
+            sentence += "; a filter that few vectors pass can find fewer than there are"
         remark = ""
         if self.source.mistaken or self.options.mistaken:
             remark = " What is marked above as a mistake was no part of the query."
         later = "; of an earlier query" if self._is_old(frame) else ""
-        return " ".join([f"{found}{later}.{remark}", *self._mistakes])
+        return " ".join([f"{sentence}{later}.{remark}", *self._mistakes])
 
     def _progressed(self, progress: JobProgress) -> None:
         self.say("Searching …" if progress.seconds < 1 else f"Searching for {progress.seconds:.0f} s …")

@@ -82,20 +82,20 @@ def _descriptions(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
     whole = hits["metadata"].tolist() if "metadata" in hits else [None] * len(hits)
     fields = [_texts(value) for value in whole]
     held: dict[str, list[str]] = {}
-    for found in fields:
-        for name, text in found.items():
+    for texts in fields:
+        for name, text in texts.items():
             held.setdefault(name, []).append(text)
     # a field with a telling name, else the one with the most different and longest texts
     order = sorted(
         held, key=lambda name: (_rank(name), -len(set(held[name])), -sum(map(len, held[name])), name)
     )
     found_texts = []
-    for text, found, metadata in zip(data, fields, whole, strict=True):
-        best = next((name for name in order if name in found), None)
+    for text, texts, metadata in zip(data, fields, whole, strict=True):
+        best = next((name for name in order if name in texts), None)
         if isinstance(text, str) and text:
             found_texts.append(text)
         elif best is not None:
-            found_texts.append(f"{best}: {redactor.value(found[best], secret=is_secret_name(best))}")
+            found_texts.append(f"{best}: {redactor.value(texts[best], secret=is_secret_name(best))}")
         else:
             found_texts.append(metadata if isinstance(metadata, str) else "")
     return found_texts
@@ -111,8 +111,8 @@ def _texts(metadata: Any) -> dict[str, str]:
         value = json_value(metadata) if isinstance(metadata, str) else None
     except ValueError:  # shown unchanged
         return {}
-    found = value.items() if isinstance(value, dict) else ()
-    return {name: text for name, text in found if isinstance(text, str) and text.strip()}
+    members = value.items() if isinstance(value, dict) else ()
+    return {name: text for name, text in members if isinstance(text, str) and text.strip()}
 
 
 def _one_line(text: str, redactor: Redactor) -> str:
@@ -171,8 +171,8 @@ def _option(scope: dict[str, Any], name: str, masked: Callable[[str], str]) -> s
 def scope(frame: pd.DataFrame) -> dict[str, Any]:
     """The scope of a result's query (`VectorQuery.scope`); empty where the frame has none."""
     queries = frame.attrs.get("queries") or [{}]
-    found: dict[str, Any] = queries[0]
-    return found
+    first: dict[str, Any] = queries[0]
+    return first
 
 
 def _svg(draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, height: float) -> str:

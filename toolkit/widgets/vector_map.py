@@ -201,9 +201,9 @@ class VectorMap(Panel):
         InputError
             When there is no metadata.
         """
-        found = match_metadata(self.projection.frame, filter)
+        matched = match_metadata(self.projection.frame, filter)
         self.filter.value = filter
-        self._choose(found.to_numpy(dtype=bool), filter)
+        self._choose(matched.to_numpy(dtype=bool), filter)
 
     def clear(self) -> None:
         """Select nothing."""
@@ -325,9 +325,9 @@ class VectorMap(Panel):
     def _described(self, position: int) -> str:
         """A point in words, masked: its id, its text, and what it is coloured by."""
         row = self.projection.frame.iloc[[position]].assign(rank=1, score=0.0)
-        (found,), _ = hit_rows(row, self._redactor)
-        parts = [found.id + (f" in {row['namespace'].iloc[0]}" if row["namespace"].iloc[0] else "")]
-        parts += [found.more] if found.more else []
+        (hit,), _ = hit_rows(row, self._redactor)
+        parts = [hit.id + (f" in {row['namespace'].iloc[0]}" if row["namespace"].iloc[0] else "")]
+        parts += [hit.more] if hit.more else []
         if position in self._scores:
             parts.append(f"score {self._scores[position]:.4f}")
         if self._values is not None and pd.notna(self._values.iloc[position]):

@@ -59,10 +59,7 @@ class IndexRow(NamedTuple):
 
 
 class IndexDatabase:
-    """The file of one index, made by `make`. Not thread-safe: its index holds a lock.
-
-    LocalServiceError when the file cannot be used, or another process has it open.
-    """
+    """The file of one index, made by `make`. Not thread-safe: its index holds a lock."""
 
     def __init__(self, path: Path) -> None:
         with _opening(path):

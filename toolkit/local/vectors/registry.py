@@ -54,10 +54,7 @@ class IndexRegistry:
             raise
 
     def create(self, spec: IndexSpec) -> VectorIndex:
-        """The index of this spec, made when it is not there.
-
-        InputError when an index of this name is something else, or its model is not installed.
-        """
+        """The index of this spec, made when it is not there."""
         with self._lock:
             index = self._indexes.get(spec.name)
             if index is None:

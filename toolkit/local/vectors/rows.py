@@ -105,10 +105,7 @@ class FieldColumns:
     def passes(
         self, chosen: MetadataFilter, read_metadata: Callable[[], Sequence[Any]], budget: FilterBudget
     ) -> Mask:
-        """Which rows pass, as `MetadataFilter.matches` tells for each.
-
-        `read_metadata` returns the JSON values of all rows by position; called when a field has no column.
-        """
+        """Which rows pass, as `MetadataFilter.matches` tells for each."""
         fields = chosen.fields()
         metadata = () if self._columns.keys() >= set(fields) else read_metadata()
         with budget.spending():
@@ -240,11 +237,7 @@ _decode: Final = msgspec.json.Decoder().decode
 
 
 class NamespaceRows:
-    """The rows of a namespace, by position: a removed row's position is taken by the last row.
-
-    `read_metadata` returns ids and JSON texts of all rows that have metadata; called when a field is first
-    filtered.
-    """
+    """The rows of a namespace, by position: a removed row's position is taken by the last row."""
 
     def __init__(self, dimension: int, read_metadata: Callable[[], Iterable[tuple[str, str]]]) -> None:
         self.ids: list[str] = []

@@ -299,10 +299,7 @@ def ranked(
     search: Search = nearest,
     budget: FilterBudget | None = None,
 ) -> Ranking:
-    """The ``query.top_k`` best rows of a namespace, or, where two rankings are fused, all that they name.
-
-    The query has vectors, not text; `inverted` is called only for sparse vectors.
-    """
+    """The ``query.top_k`` best rows of a namespace, or, where two rankings are fused, all that they name."""
     if not len(rows):
         return []
     passing = None if query.filter is None else rows.passing(query.filter, budget)

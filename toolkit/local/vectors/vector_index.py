@@ -124,11 +124,7 @@ class VectorIndex:
             self._database.close()
 
     def upsert(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
-        """Write rows with their vectors; all of them, or none when one is wrong.
-
-        Rows are as in the service's requests, vectors also as numpy arrays. A row with a known id replaces
-        that row and keeps its position in `range`. A namespace that is not there is made.
-        """
+        """Write rows with their vectors; all of them, or none when one is wrong."""
         new = read_items(list(rows), UpsertVector, "row", MAX_PAGE, lambda row: read_row(row, self.spec))
         self._put(namespace, new)
 
@@ -186,10 +182,7 @@ class VectorIndex:
             return query_id, self.next_results(query_id, query.top_k)[0]
 
     def next_results(self, query_id: str, count: int) -> tuple[list[ScoredRow], IncludedFields]:
-        """At most so many further results of a resumable query, and what they are to come with.
-
-        404 when there is no such query, or it has expired; its idle timeout starts again.
-        """
+        """At most so many further results of a resumable query, and what they are to come with."""
         with self._lock:
             query = self._open_query(query_id)
             query.used = self._clock()
@@ -209,10 +202,7 @@ class VectorIndex:
             del self._resumable[query_id]
 
     def range(self, page: RangePage, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
-        """The next cursor ("" at the end) and one page, in the order of first insertion.
-
-        A cursor that this index has never returned is an error.
-        """
+        """The next cursor ("" at the end) and one page, in the order of first insertion."""
         start, prefix = int(page.cursor or 0), page.prefix or ""
         with self._lock:
             if start > self._database.last_sequence():
@@ -235,10 +225,7 @@ class VectorIndex:
             return [self._database.find(key, row_id) for row_id in body.ids or ()]
 
     def update(self, body: UpdateVector, *, namespace: str = "") -> int:
-        """Change one row; returns how many were changed, 0 or 1.
-
-        New text on an index with models is embedded, but for the vectors that come with it.
-        """
+        """Change one row; returns how many were changed, 0 or 1."""
         vector, sparse = vectors_of(body, self.spec)
         if vector is None and sparse is None and body.metadata is None and body.data is None:
             expected = "at least one of vector, sparseVector, metadata and data"

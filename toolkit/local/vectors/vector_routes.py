@@ -174,10 +174,7 @@ def _operation(
 
 
 def vector_operations(registry: IndexRegistry) -> list[Operation]:
-    """The operations of the indexes, at ``/vector``.
-
-    A namespace is the remainder of the path, slashes included; when empty, the default namespace.
-    """
+    """The operations of the indexes, at ``/vector``."""
 
     async def indexes(_: Request, __: Query) -> Response:
         return _json([spec.to_dict() for spec in registry.specs()])
