@@ -411,7 +411,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the cursor is read from anywhere near the end",
-        "client/pages.py",
+        "client/members.py",
         r"""*)")\s*\}\s*\Z')""",
         r"""*)")\s*\}')""",
         ("tests/client/test_pages.py",),

@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 from toolkit.errors import InputError, ToolkitError
 from toolkit.loading.memory import memory_errors_named
 from toolkit.tables import schemas
-from toolkit.tables.frames import UNFIT
+from toolkit.tables.schemas import UNFIT
 
 BATCH_ROWS: Final = 1 << 18
 """Rows that are read, and made smaller, at once."""

@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from toolkit.analysis.selection import scanned
 from toolkit.arguments import shown
 from toolkit.errors import InputError
-from toolkit.tables.frames import UNFIT
+from toolkit.tables.schemas import UNFIT
 from toolkit.tables.vectors import is_numbers
 
 Matrix = npt.NDArray[np.float32]

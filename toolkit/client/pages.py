@@ -15,14 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkit.client.members import elements, members, read
+from toolkit.client.members import elements, kind_of, listing_ends, members, read
 from toolkit.client.responses import (
     MOST_CURSOR,
     SHORTEST,
     Request,
     Response,
     envelope,
-    kind_of,
     names,
     not_as_specified,
     not_json,
@@ -56,10 +55,7 @@ class _RangeResult(msgspec.Struct):
     result: _Range
 
 
-_BEGINNING: Final = re.compile(rb'\s*\{\s*"messages"\s*:\s*\[')
-_END: Final = re.compile(rb'\]\s*,\s*"cursor"\s*:\s*(?:null|"([ !#-\[\]-~]*)")\s*\}\s*\Z')
 _EMPTY: Final = re.compile(rb'\s*(?:\{\s*"messages"\s*:\s*)?\[\s*\]')
-_LONGEST_END: Final = 2000  # bytes that are searched for it
 
 CUT: Final = '"\u2702 dense vector"'.encode()
 """The JSON that replaces a dense vector's numbers."""
@@ -80,21 +76,10 @@ def failures_page(request: Request, response: Response) -> Page:
     unread: if what lies between is one array, then this is its cursor, and the decoder sees whether it is
     (`listed`). Every other response is checked as a whole.
     """
-    end = _END.search(response.body, max(0, len(response.body) - _LONGEST_END))
-    if end is not None and _BEGINNING.match(response.body):
-        cursor = None if end[1] is None else end[1].decode()
+    if ends := listing_ends(response.body):
+        cursor = None if ends[1][1] is None else ends[1][1].decode()
         return Page(rows=response.body, cursor=cursor or None, size=len(response.body), tries=response.tries)
     return _checked(request, response, envelope(request, response.body), "messages", "cursor")
-
-
-def listed(rows: bytes) -> bytes | memoryview:
-    """The array of a DLQ page that was passed on unread; of other rows, the rows.
-
-    Several arrays of the name would be more than one value, which no reader accepts.
-    """
-    begin = _BEGINNING.match(rows)
-    end = _END.search(rows, max(0, len(rows) - _LONGEST_END)) if begin else None
-    return memoryview(rows)[begin.end() - 1 : end.start() + 1] if begin and end else rows
 
 
 def runs_page(request: Request, response: Response) -> Page:

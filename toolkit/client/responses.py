@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from toolkit.client.members import Unread, pairs, read, unread_integer
+from toolkit.client.members import SHOWN, kind_of, pairs, read, shown, unread_integer
 from toolkit.errors import (
     AuthenticationError,
     BadRequestError,
@@ -42,7 +42,6 @@ MOST_CURSOR: Final = 4_096
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 SHORTEST: Final = len(',"runs":0')
 """Bytes of the shortest member that an envelope may have twice."""
-_SHOWN: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +108,7 @@ def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
     try:
         got = kind_of(read(raw))
     except (ValueError, RecursionError):
-        start = raw[:_SHOWN].decode("utf-8", "replace")
+        start = raw[:SHOWN].decode("utf-8", "replace")
         got, expected = f"{len(raw):,} bytes that are not JSON, starting {start!r}", "JSON"
     not_as_specified(request, got=got, expected=expected)
 
@@ -117,7 +116,7 @@ def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
 def _check_unique(request: Request, names: list[str]) -> None:
     if len(set(names)) < len(names):
         repeated = next(name for index, name in enumerate(names) if name in names[:index])
-        not_as_specified(request, got=f"{repeated[:_SHOWN]!r} twice in one object", expected="each name once")
+        not_as_specified(request, got=f"{repeated[:SHOWN]!r} twice in one object", expected="each name once")
 
 
 def small(request: Request, response: Response) -> dict[str, Any]:
@@ -180,20 +179,6 @@ def a_text(
 def names(whole: Mapping[str, Any]) -> str:
     """The first names of an object, for errors."""
     return ", ".join(repr(name)[:40] for name in list(whole)[:5]) or "no fields"
-
-
-def kind_of(value: Any) -> str:
-    """The type of a JSON value, in words."""
-    kinds = {dict: "an object", list: "an array", str: "text", bool: "a boolean", type(None): "null"}
-    return kinds.get(type(value), "something nested too deep" if isinstance(value, Unread) else "a number")
-
-
-def shown(value: Any) -> str:
-    """A JSON value in an error."""
-    try:
-        return repr(value)[:_SHOWN]
-    except RecursionError:
-        return kind_of(value)
 
 
 MOST_SHOWN: Final = 500

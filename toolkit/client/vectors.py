@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from toolkit.client.members import kind_of
 from toolkit.client.pages import Page, range_page, result_arrays
 from toolkit.client.responses import (
     Request,
@@ -17,7 +18,6 @@ from toolkit.client.responses import (
     a_count,
     a_text,
     an_object,
-    kind_of,
     not_as_specified,
     small,
 )

@@ -11,8 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from toolkit import arguments
-from toolkit.client.members import elements, read
-from toolkit.client.responses import kind_of
+from toolkit.client.members import elements, kind_of, read
 from toolkit.errors import IncompleteLoadWarning, InputError
 from toolkit.loading.receiver import CallbackReceiver
 from toolkit.receipt import Receipt, utc_now

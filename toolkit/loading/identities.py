@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.pages import listed
+from toolkit.client.members import listed
 from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
 from toolkit.version import __version__

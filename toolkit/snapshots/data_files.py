@@ -25,8 +25,7 @@ from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.snapshots.manifest import SCHEMA_VERSION, Kind, ListedFile, Manifest, PendingFile
 from toolkit.snapshots.store import HashingFile, SnapshotStore, digest
 from toolkit.tables import schemas
-from toolkit.tables.frames import UNFIT
-from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
+from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, UNFIT
 from toolkit.tables.text import labels_json
 
 STORED_FAILURES: Final = pa.schema(

@@ -36,7 +36,8 @@ from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.row_index import read_index
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.transaction import unlisted
-from toolkit.tables.frames import UNFIT, to_frame
+from toolkit.tables.frames import to_frame
+from toolkit.tables.schemas import UNFIT
 
 _T = TypeVar("_T")
 _ATTEMPTS: Final = 10

@@ -17,10 +17,10 @@ from toolkit.arguments import choice as checked_choice
 from toolkit.arguments import nearest
 from toolkit.arguments import texts as checked_texts
 from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.tables.frames import UNFIT, checked_frame, to_frame
+from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
 from toolkit.tables.metadata_column import metadata_values
-from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
+from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED, UNFIT
 from toolkit.tables.text import clean
 
 _AT_ONCE: Final = 50_000  # rows of headers: few enough for 2 GB of text

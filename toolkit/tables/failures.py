@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.pages import listed
+from toolkit.client.members import listed
 from toolkit.errors import ProtocolError
 from toolkit.own_tokens import TooDeepError, is_in
 from toolkit.redaction import Redactor

@@ -25,7 +25,7 @@ from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor, escape_html
 from toolkit.tables.masking import ColumnMasker
-from toolkit.tables.schemas import ERROR, EXACT_COLUMNS, FAILURES
+from toolkit.tables.schemas import ERROR, EXACT_COLUMNS, FAILURES, UNFIT
 from toolkit.tables.vector_dtype import VectorDtype
 
 _LOOKED_AT: Final = 20_000  # characters of a text of which pandas shows less
@@ -51,10 +51,6 @@ def to_frame(table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = 
     if receipt is not None:
         frame.attrs["receipt"] = receipt.to_dict()
     return frame
-
-
-UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
-"""What Arrow and pandas raise of values that do not fit a type."""
 
 
 def checked_frame(name: str, value: object, *columns: str, distinct: bool = False) -> pd.DataFrame:

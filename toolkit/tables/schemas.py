@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 TIME: Final = pa.timestamp("ms", tz="UTC")
+UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""What Arrow and pandas raise of values that do not fit a type."""
 
 FIRST_SEEN_AT: Final = "first_seen_at"
 GONE_AFTER: Final = "gone_after"

@@ -22,13 +22,14 @@ from toolkit.client.members import (
     Unread,
     elements,
     is_deep,
+    kind_of,
+    listed,
     members,
     pairs,
     read,
+    shown,
     unread_integer,
 )
-from toolkit.client.pages import listed
-from toolkit.client.responses import kind_of, shown
 from toolkit.errors import MalformedResponseError, ProtocolError
 from toolkit.own_tokens import is_in, is_in_truncated, map_json
 from toolkit.redaction import Redactor

@@ -17,13 +17,13 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.client.members import Unread, elements, members, read
+from toolkit.client.members import Unread, elements, members, read, shown
 from toolkit.client.pages import CUT, uncut
-from toolkit.client.responses import shown
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
 from toolkit.tables.floats import BEYOND_FLOAT32, Singles, as_value, dense_column
-from toolkit.tables.frames import UNFIT, checked_frame
+from toolkit.tables.frames import checked_frame
+from toolkit.tables.schemas import UNFIT
 from toolkit.tables.text import clean, lenient, required_id, whole_number
 
 _VECTORS: Final = "vectors"

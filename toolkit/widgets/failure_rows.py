@@ -28,8 +28,7 @@ from toolkit.errors import InputError
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.explode import label_lists
 from toolkit.tables.failure_matching import count_values, error_lines
-from toolkit.tables.frames import UNFIT
-from toolkit.tables.schemas import FAILURE_COLUMNS, Kind
+from toolkit.tables.schemas import FAILURE_COLUMNS, UNFIT, Kind
 from toolkit.times import parse_time
 from toolkit.widgets.controls import module, shared_start, synced
 from toolkit.widgets.failure_grouping import FailureGrouping
