@@ -257,7 +257,12 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     size = _SAMPLE if sample is None else whole("sample", sample)
     index = read_rows(VectorTables(vectors, doing="auditing vectors"), sample=size)
     neighbours = {
-        name: (positions, neighbourhoods(matrix, _first_of_each(index.rows["vector"].to_numpy()[positions])))
+        name: (
+            positions,
+            neighbourhoods(
+                matrix, np.sort(np.unique(index.rows["vector"].to_numpy()[positions], return_index=True)[1])
+            ),
+        )
         for name, (positions, matrix) in index.sampled.items()
         if len(matrix)
     }
@@ -272,10 +277,6 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
         _similarities({name: nearest for name, (_, nearest) in neighbours.items()}),
         sum(len(positions) for positions, _ in neighbours.values()) if index.is_sample else None,
     )
-
-
-def _first_of_each(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-    return np.sort(np.unique(hashes, return_index=True)[1])
 
 
 _Finding = tuple[str, int, list[str], str]

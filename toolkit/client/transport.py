@@ -175,7 +175,7 @@ class Transport:
 
     def send(self, request: Request, *, watch: Watch | None = None) -> Response:
         """Send a request and return the complete response; otherwise as `fetch`."""
-        return self.fetch(request, _unread, watch=watch)
+        return self.fetch(request, lambda _, response: response, watch=watch)
 
     def fetch(
         self, request: Request, read: Callable[[Request, Response], T], *, watch: Watch | None = None
@@ -413,10 +413,6 @@ class Transport:
             error = inner[0]
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return self._redactor.text(text)[:MOST_SHOWN]
-
-
-def _unread(_: Request, response: Response) -> Response:
-    return response
 
 
 class _LogFilter(logging.Filter):

@@ -101,7 +101,7 @@ def delete_vectors(
         chosen = (
             unmasked("prefix", text("prefix", prefix, empty=False))
             if filter is None
-            else _filter_text(filter)
+            else text("filter", filter.text() if isinstance(filter, MetadataFilter) else filter, empty=False)
         )
         space = (
             _named(namespace or "") if namespace is None or isinstance(namespace, str) else _named(namespace)
@@ -307,10 +307,6 @@ def _deleted(request: Request, response: Response) -> tuple[int, int]:
 
 def _named(namespace: object) -> str:
     return unmasked("namespace", text("namespace", namespace))
-
-
-def _filter_text(wanted: object) -> str:
-    return text("filter", wanted.text() if isinstance(wanted, MetadataFilter) else wanted, empty=False)
 
 
 def _ids_by_namespace(ids: Any, namespace: str | None) -> dict[str, list[str]]:

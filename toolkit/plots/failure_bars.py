@@ -22,18 +22,7 @@ from toolkit.analysis.over_time import readable_top
 from toolkit.analysis.selection import NONE, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, short_number, span, time_text
-from toolkit.plots.axis import (
-    DAY,
-    count_axis,
-    cut,
-    heading,
-    inches,
-    label_axis,
-    legend,
-    name_rows,
-    time_axis,
-    whole_axis,
-)
+from toolkit.plots import axis
 from toolkit.plots.style import HATCHES, Theme, ThemeName, documented, drawing, say, theme_named
 from toolkit.times import DAY_MS, milliseconds
 
@@ -70,14 +59,14 @@ def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: T
     colours = theme_named(theme)
     counted_states = count_states(failures)
     with drawing(ax, colours) as axes:
-        heading(axes, "States of failure functions", colours)
+        axis.heading(axes, "States of failure functions", colours)
         if not len(counted_states):
             return say(axes, "No failures", colours)
         states = [state if isinstance(state, str) else NONE for state in counted_states["state"]]
         names = [SHORT_STATES.get(state, state) for state in states]
         counts = [int(count) for count in counted_states["count"]]
         draw_rows(axes, names, counts, colours, [_SIGNS.get(state, _MERGED) for state in states])
-        label_axis(axes.xaxis, f"failure function of {counted(sum(counts), 'failure')}", colours)
+        axis.label_axis(axes.xaxis, f"failure function of {counted(sum(counts), 'failure')}", colours)
         return axes
 
 
@@ -93,7 +82,7 @@ def draw_rows(
             f"{count:,}  ({percent(count / total)})", xy=(count, number), xytext=(4, 0),
             textcoords="offset points", va="center", color=theme.ink, fontsize=9,
         )  # fmt: skip
-    name_rows(ax, range(len(names)), names)
+    axis.name_rows(ax, range(len(names)), names)
     ax.set_ylim(max(len(names), 3) - 0.4, -0.6)  # a single bar does not fill the Axes
     ax.set_xlim(0, most * 1.35)
     ax.set_xticks([])
@@ -130,18 +119,20 @@ def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeNa
     left_out = f" ({counted(retries.left_out, 'row')} without a number)" if retries.left_out else ""
     with drawing(ax, colours) as axes:
         title = "Retries allowed to failures" if retries.allowed_only else "Retries made for callbacks"
-        heading(axes, title, colours)
+        axis.heading(axes, title, colours)
         if not retries.total:
             return say(axes, f"No retries known{left_out}", colours)
         axes.bar(retries.retries, retries.used_up, width=0.8, **colours.bar(0))
         if retries.others.any():
             axes.bar(retries.retries, retries.others, width=0.8, bottom=retries.used_up, **colours.bar(1))
-            _, above = legend(axes, axes.containers, ["retries used up", "retries left"], colours)
-            heading(axes, title, colours, above=above)
-        count_axis(axes, "failures" if retries.allowed_only else "callbacks", colours)
-        whole_axis(axes, 0.4)
+            _, above = axis.legend(axes, axes.containers, ["retries used up", "retries left"], colours)
+            axis.heading(axes, title, colours, above=above)
+        axis.count_axis(axes, "failures" if retries.allowed_only else "callbacks", colours)
+        axis.whole_axis(axes, 0.4)
         axes.set_xlim(-0.6, len(retries.retries) - 0.4)
-        label_axis(axes.xaxis, f"retries {'allowed' if retries.allowed_only else 'made'}{left_out}", colours)
+        axis.label_axis(
+            axes.xaxis, f"retries {'allowed' if retries.allowed_only else 'made'}{left_out}", colours
+        )
         return axes
 
 
@@ -177,18 +168,18 @@ def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: T
     colours = theme_named(theme)
     delays = failure_delays(failures)
     with drawing(ax, colours) as axes:
-        heading(axes, "Time from creation to failure", colours)
+        axis.heading(axes, "Time from creation to failure", colours)
         if not delays.total:
             return say(axes, f"No failures with both times{_left_out(delays)}", colours)
         positions = np.arange(len(delays.counts))
         axes.bar(positions, delays.counts, width=0.94, align="edge", **colours.bar(0))
-        step = max(1, int(np.ceil(len(delays.edges) * _SPAN / max(inches(axes), _SPAN))))
+        step = max(1, int(np.ceil(len(delays.edges) * _SPAN / max(axis.inches(axes), _SPAN))))
         shown = range(0, len(delays.edges), step)
         axes.set_xticks(list(shown), [_named(float(delays.edges[number])) for number in shown])
         axes.set_xlim(-0.06, len(positions))
-        count_axis(axes, "failures", colours)
+        axis.count_axis(axes, "failures", colours)
         middle = span(timedelta(seconds=max(1, round(delays.median))))
-        label_axis(
+        axis.label_axis(
             axes.xaxis, f"time from creation to failure; half within {middle}{_left_out(delays)}", colours
         )
         return axes
@@ -256,26 +247,26 @@ def plot_expiry(
 def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
     """Draw computed bins on Axes from `drawing`."""
     if not bins.total:
-        heading(ax, title, theme)
+        axis.heading(ax, title, theme)
         return say(ax, f"Nothing left to expire{_aside(bins)}", theme)
-    start, width = milliseconds(bins.now) / DAY_MS, bins.step / DAY
+    start, width = milliseconds(bins.now) / DAY_MS, bins.step / axis.DAY
     left = start + width * np.arange(len(bins.counts))
     tall = bins.counts > 0
     look = theme.bar(3) | {"hatch": HATCHES[0]}
     ax.bar(left[tall], bins.counts[tall], width=width * 0.92, align="edge", **look)
-    time_axis(ax, left[0], left[-1] + width)
-    count_axis(ax, "failures that expire", theme)
+    axis.time_axis(ax, left[0], left[-1] + width)
+    axis.count_axis(ax, "failures that expire", theme)
     top, above = readable_top(bins.counts), 0.0
     if top < bins.counts.max():
-        above = cut(ax, theme, top, (left + width / 2).tolist(), bins.counts.tolist())
+        above = axis.cut(ax, theme, top, (left + width / 2).tolist(), bins.counts.tolist())
         sentence = (
             f"failures that expire\n(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
         )
-        label_axis(ax.yaxis, sentence, theme)
-    heading(ax, title, theme, above=above)
-    between = " " if inches(ax) > _WIDE else "\n"
+        axis.label_axis(ax.yaxis, sentence, theme)
+    axis.heading(ax, title, theme, above=above)
+    between = " " if axis.inches(ax) > _WIDE else "\n"
     label = f"time of expiry (UTC), from {time_text(bins.now)} on;{between}a bar is {span(bins.step)}"
-    label_axis(ax.xaxis, label + _aside(bins).replace(" (", "\n(", 1), theme)
+    axis.label_axis(ax.xaxis, label + _aside(bins).replace(" (", "\n(", 1), theme)
     return ax
 
 

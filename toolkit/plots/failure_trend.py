@@ -19,20 +19,7 @@ from toolkit.analysis.over_time import FailureTrend, Markers, failure_trend, rea
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, span, time_text
 from toolkit.arguments import choice, instance, whole
-from toolkit.plots.axis import (
-    DAY,
-    count_axis,
-    cut,
-    heading,
-    inches,
-    label_axis,
-    legend,
-    name_above,
-    name_rows,
-    name_tops,
-    rows_that_fit,
-    time_axis,
-)
+from toolkit.plots import axis
 from toolkit.plots.cells import draw_cells
 from toolkit.plots.style import (
     COLUMN,
@@ -129,9 +116,9 @@ def plot_failure_trend(
 def groups_that_fit(ax: Axes, layout: Layout | Literal["titled"]) -> int:
     """How many groups, and one of all others, a trend can show on these Axes."""
     # a legend above reduces the height of bars, separate rows all of it
-    rows = rows_that_fit(ax, 2 if layout == "titled" else 1) - 1
-    if layout == "stacked" and inches(ax) < _NARROW:
-        rows = rows_that_fit(ax) // 6
+    rows = axis.rows_that_fit(ax, 2 if layout == "titled" else 1) - 1
+    if layout == "stacked" and axis.inches(ax) < _NARROW:
+        rows = axis.rows_that_fit(ax) // 6
     return max(1, min(rows, len(HATCHES) - 1))
 
 
@@ -145,18 +132,18 @@ def draw_trend(
 ) -> Axes:
     """Draw a computed trend on Axes from `drawing`; "titled" are facets with their names above them."""
     if trend.total <= 1:
-        heading(ax, title, theme)
+        axis.heading(ax, title, theme)
         return say(ax, _sentence(trend), theme)
     # days since 1970, which is what matplotlib's date axes count
     left = trend.starts.as_unit("ms").asi8 / 86_400_000
-    width = trend.step / DAY
+    width = trend.step / axis.DAY
     ax.set_xlim(left[0], left[-1] + width)
     draw = {"ranked": _cells, "facets": _facets, "stacked": _stack, "titled": _titled}[layout]
     prefix, beside, above = draw(trend, ax, theme, left, width)
-    time_axis(ax, left[0], left[-1] + width, taken=beside)
-    label_axis(ax.xaxis, _time_label(trend), theme)
+    axis.time_axis(ax, left[0], left[-1] + width, taken=beside)
+    axis.label_axis(ax.xaxis, _time_label(trend), theme)
     _named_times(trend, ax, theme, left, width, layout)
-    heading(ax, title, theme, prefix=prefix, above=above)
+    axis.heading(ax, title, theme, prefix=prefix, above=above)
     return ax
 
 
@@ -169,21 +156,21 @@ def _stack(
         base = base + heights
     top = readable_top(base)
     ax.set_ylim(0, top * 1.05)
-    count_axis(ax, _unit(trend), theme)
+    axis.count_axis(ax, _unit(trend), theme)
     _usual(trend, ax, theme, left, width)
     prefix, beside, above = "", 0.0, 0.0
     if len(trend.groups) > 1:
         names, prefix = without_prefix(trend.groups)
-        longest = max(12, min(32, int(inches(ax) * 0.32 / COLUMN) - 6))
+        longest = max(12, min(32, int(axis.inches(ax) * 0.32 / COLUMN) - 6))
         totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
         texts = [
             f"{name}  {total}"
             for name, total in zip(drawable_names(names, longest=longest), totals, strict=True)
         ]
-        beside, above = legend(ax, ax.patches, texts, theme)
+        beside, above = axis.legend(ax, ax.patches, texts, theme)
     if top < base.max():
-        above += cut(ax, theme, top, (left + width / 2).tolist(), base.tolist())
-        label_axis(
+        above += axis.cut(ax, theme, top, (left + width / 2).tolist(), base.tolist())
+        axis.label_axis(
             ax.yaxis, f"{_unit(trend)}\n(cut at {round(top):,}: see \N{BLACK UP-POINTING TRIANGLE})", theme
         )
     return prefix, beside, above
@@ -203,14 +190,14 @@ def _usual(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: flo
     if trend.runs is None and np.isfinite(trend.baseline).any():
         edges, usual = np.append(left, left[-1] + width), np.append(trend.baseline, trend.baseline[-1])
         ax.plot(edges, usual, drawstyle="steps-post", color=theme.ink, linewidth=0.9)
-        label_axis(ax.yaxis, "failures (line: usual)", theme)
+        axis.label_axis(ax.yaxis, "failures (line: usual)", theme)
 
 
 def _named_times(
     trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float, layout: str
 ) -> None:
     """Markers, and where the rate of all changed to another level, as named vertical lines."""
-    lines = [(when.timestamp() / DAY.total_seconds(), name, "-") for when, name in trend.markers]
+    lines = [(when.timestamp() / axis.DAY.total_seconds(), name, "-") for when, name in trend.markers]
     changes = trend.changes[["at", "before", "after"]].itertuples(index=False) if layout == "stacked" else ()
     for at, before, after in changes:
         times = f"\N{MULTIPLICATION SIGN}{after / before:.2g}" if before else "from 0"
@@ -222,7 +209,7 @@ def _named_times(
         else:
             lines.append((position, times, ":"))
     low, high = ax.get_xlim()
-    apart = (high - low) / max(inches(ax), 0.1) * _LABEL
+    apart = (high - low) / max(axis.inches(ax), 0.1) * _LABEL
     labelled: list[float] = []
     for position, name, style in lines:
         if not low <= position <= high:
@@ -253,7 +240,7 @@ def _titled(
     high = 0.52
     positions = _rows(trend, ax, theme, left, width, high)
     totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
-    name_above(ax, [position + high for position in positions], trend.groups, theme, notes=totals)
+    axis.name_above(ax, [position + high for position in positions], trend.groups, theme, notes=totals)
     return "", 0.5, 0.0
 
 
@@ -266,7 +253,7 @@ def _rows(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: floa
         _bars(trend, ax, theme, number, left, width, heights, np.full(len(left), -number))
         if counts.max() > top:
             _mark(ax, theme, left + width / 2, counts, -number + high, width)
-    name_tops(ax, _unit(trend), theme, positions, tops, high=high)
+    axis.name_tops(ax, _unit(trend), theme, positions, tops, high=high)
     return positions
 
 
@@ -291,7 +278,7 @@ def _cells(
 
 def _row_names(trend: FailureTrend, ax: Axes, positions: Sequence[float]) -> str:
     totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
-    return name_rows(ax, positions, trend.groups, notes=totals)
+    return axis.name_rows(ax, positions, trend.groups, notes=totals)
 
 
 class Bars(PathPatch):

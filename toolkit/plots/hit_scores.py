@@ -17,18 +17,7 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, short_number
 from toolkit.arguments import choice, whole, wrong
 from toolkit.arguments import texts as checked_texts
-from toolkit.plots.axis import (
-    count_axis,
-    heading,
-    inches,
-    inches_high,
-    label_axis,
-    legend,
-    name_rows,
-    name_tops,
-    number_axis,
-    whole_axis,
-)
+from toolkit.plots import axis
 from toolkit.plots.style import (
     COLUMN,
     Theme,
@@ -104,14 +93,14 @@ def plot_score_distribution(
     scores = score_bins(hits, by=by, bins=bins, top=min(whole("top", top), len(colours.series) - 1))
     kind = kind or ("histogram" if len(scores.groups) <= 1 else "ridge")
     with drawing(ax, colours) as axes:
-        heading(axes, f"Scores of hits, by {by}" if by else "Scores of hits", colours)
+        axis.heading(axes, f"Scores of hits, by {by}" if by else "Scores of hits", colours)
         if scores.total <= 1:
             return say(axes, _sentence(scores), colours)
         label = "score (higher is nearer)"
         if scores.left_out:
             label += f"\n{counted(scores.left_out, 'hit')} without a finite score left out"
-        label_axis(axes.xaxis, label, colours)
-        number_axis(axes, axes.xaxis)
+        axis.label_axis(axes.xaxis, label, colours)
+        axis.number_axis(axes, axes.xaxis)
         axes.set_xlim(scores.edges[0], scores.edges[-1])
         if kind == "ecdf":
             _shares(scores, axes, colours)
@@ -119,7 +108,7 @@ def plot_score_distribution(
             _rows(scores, axes, colours, f"Scores of hits, by {by}", "hits")
         elif len(scores.groups) == 1:
             _bars(scores, 0, axes, colours)
-            count_axis(axes, "hits", colours)
+            axis.count_axis(axes, "hits", colours)
         else:
             _outlines(scores, axes, colours)
         return axes
@@ -138,11 +127,11 @@ def draw_similarities(
     colours = theme_named(theme)
     scores = score_bins(pairs, by="pair", bins=30, top=len(colours.series) - 1)
     with drawing(ax, colours) as axes:
-        heading(axes, title, colours)
+        axis.heading(axes, title, colours)
         if not scores.total:
             return say(axes, f"No {what}", colours)
-        number_axis(axes, axes.xaxis)
-        label_axis(axes.xaxis, label, colours)
+        axis.number_axis(axes, axes.xaxis)
+        axis.label_axis(axes.xaxis, label, colours)
         axes.set_xlim(scores.edges[0], scores.edges[-1])
         _rows(scores, axes, colours, title, what)
         return axes
@@ -172,7 +161,7 @@ def _line(theme: Theme, number: int) -> dict[str, Any]:
 def _outlines(scores: ScoreBins, ax: Axes, theme: Theme) -> None:
     for number, counts in enumerate(scores.counts):
         ax.stairs(counts, scores.edges, baseline=None, **_line(theme, number))
-    count_axis(ax, "hits", theme)
+    axis.count_axis(ax, "hits", theme)
     ax.set_xlim(scores.edges[0], scores.edges[-1])
     ax.set_ylim(0, ax.get_ylim()[1])
     _name_lines(ax, [int(counts[-1]) for counts in scores.counts], _named(scores), theme)
@@ -186,9 +175,9 @@ def _shares(binned: ScoreBins, ax: Axes, theme: Theme) -> None:
         ax.plot(positions, shares, drawstyle="steps-post", **_line(theme, number))
     ax.set_xlim(low, high)
     ax.set_ylim(0, 1.03)
-    number_axis(ax, ax.yaxis)
+    axis.number_axis(ax, ax.yaxis)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
-    label_axis(ax.yaxis, "share of hits up to this score", theme)
+    axis.label_axis(ax.yaxis, "share of hits up to this score", theme)
     if len(binned.groups) > 1:
         # all shares end at 100 %: names are in the order of the medians, the highest score at the bottom
         ends = [1 - (np.median(scores) - low) / (high - low) for scores in binned.scores]
@@ -209,14 +198,19 @@ def _rows(scores: ScoreBins, ax: Axes, theme: Theme, title: str, what: str) -> N
     for number, top in enumerate(tops):
         _bars(scores, number, ax, theme, height=0.85 / top, bottom=-number)
     totals = [f"({total:,})" for total in scores.counts.sum(axis=1).tolist()]
-    prefix = name_rows(ax, positions, scores.groups, notes=totals)
-    name_tops(ax, what, theme, positions, tops)
-    heading(ax, title, theme, prefix=prefix)
+    prefix = axis.name_rows(ax, positions, scores.groups, notes=totals)
+    axis.name_tops(ax, what, theme, positions, tops)
+    axis.heading(ax, title, theme, prefix=prefix)
 
 
 @documented
 def plot_score_by_rank(
-    hits: AnyFrame, *, by: str = "query", top: int = 8, ax: Axes | None = None, theme: ThemeName = "light"
+    hits: AnyFrame,
+    *,
+    by: str = "query",
+    top: int = 8,
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
 ) -> Axes:
     """Draw the score of each hit against its rank, a line a query, named where it ends.
 
@@ -250,14 +244,14 @@ def plot_score_by_rank(
     colours = theme_named(theme)
     curves, left_out = score_curves(hits, by=by, top=min(whole("top", top), len(colours.series)))
     with drawing(ax, colours) as axes:
-        heading(axes, f"Scores by rank, by {by}", colours)
+        axis.heading(axes, f"Scores by rank, by {by}", colours)
         if not curves:
             return say(axes, "No hits with a finite score", colours)
         for number, curve in enumerate(curves):
             marker = _MARKERS[number] if len(curve.ranks) <= _FEW else None
             axes.plot(curve.ranks, curve.scores, marker=marker, markersize=4, **_line(colours, number))
-        number_axis(axes, axes.yaxis)
-        whole_axis(axes, 0.5)
+        axis.number_axis(axes, axes.yaxis)
+        axis.whole_axis(axes, 0.5)
         axes.set_xlim(0.6, max(int(curve.ranks[-1]) for curve in curves))
         if len(curves) > 1:
             axes.set_ylim(*axes.get_ylim())
@@ -266,8 +260,8 @@ def plot_score_by_rank(
             )
         note = f" (and {counted(left_out, 'more group')} not drawn)" if left_out else ""
         lines = f"; a line is a {drawable(by, longest=24)}" if len(curves) > 1 else ""
-        label_axis(axes.xaxis, f"rank (1 is the nearest){lines}{note}", colours)
-        label_axis(axes.yaxis, "score", colours)
+        axis.label_axis(axes.xaxis, f"rank (1 is the nearest){lines}{note}", colours)
+        axis.label_axis(axes.yaxis, "score", colours)
         return axes
 
 
@@ -319,14 +313,14 @@ def plot_score_comparison(
     )
     with drawing(ax, colours) as axes:
         # the legend names them behind a mark and a count
-        space = max(6.0, min(24.0, inches(axes) / COLUMN - 15))
+        space = max(6.0, min(24.0, axis.inches(axes) / COLUMN - 15))
         first, second = (drawable(name, longest=space) for name in called)
         both, lost, new = np.isfinite(x) & np.isfinite(y), np.isfinite(x), np.isfinite(y)
         lost, new = lost & ~both, new & ~both
         title = f"Scores: {first} and {second}"
         texts = [f"{both.sum():,} in both", f"{lost.sum():,} only {first}", f"{new.sum():,} only {second}"]
         if not (both.any() or lost.any() or new.any()):
-            heading(axes, title, colours)
+            axis.heading(axes, title, colours)
             return say(axes, "No hits with a finite score", colours)
         values = np.concatenate([x[np.isfinite(x)], y[np.isfinite(y)]])
         low, high = float(values.min()), float(values.max())
@@ -346,22 +340,22 @@ def plot_score_comparison(
             )
         axes.set_xlim(margin - space, high + space)
         axes.set_ylim(margin - space, high + space)
-        number_axis(axes, axes.xaxis)
-        number_axis(axes, axes.yaxis)
-        label_axis(axes.xaxis, f"score {first}", colours)
-        label_axis(axes.yaxis, f"score {second}", colours)
+        axis.number_axis(axes, axes.xaxis)
+        axis.number_axis(axes, axes.yaxis)
+        axis.label_axis(axes.xaxis, f"score {first}", colours)
+        axis.label_axis(axes.yaxis, f"score {second}", colours)
         handles = [*axes.collections, axes.lines[0]]
-        _, above = legend(axes, handles, [*texts, "equal scores"], colours)
-        heading(axes, title, colours, above=above)
+        _, above = axis.legend(axes, handles, [*texts, "equal scores"], colours)
+        axis.heading(axes, title, colours, above=above)
         return axes
 
 
 def _name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Theme) -> None:
     """Write each line's name at the right edge, at the height where it ends, none over another."""
-    longest = max(12, min(32, int(inches(ax) * 0.34 / COLUMN)))
+    longest = max(12, min(32, int(axis.inches(ax) * 0.34 / COLUMN)))
     names = drawable_names(names, longest=longest)
     low, high = ax.get_ylim()
-    gap = _LABEL / max(inches_high(ax), _LABEL) * (high - low)
+    gap = _LABEL / max(axis.inches_high(ax), _LABEL) * (high - low)
     for number, position in enumerate(_spread(np.asarray(ends, dtype=np.float64), gap, low, high)):
         ax.annotate(
             names[number], xy=(1, position), xycoords=("axes fraction", "data"),

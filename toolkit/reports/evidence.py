@@ -160,7 +160,7 @@ def gather(
     ):
         sample = groups.assign(sample)
     trend = _trend(failures, previous, groups.frame, None if known is None else known.frame, now)
-    earlier = _at(sample) < pd.Timestamp(trend.since)
+    earlier = sample["failed_at"].fillna(sample["created_at"]) < pd.Timestamp(trend.since)
     recent, before = sample[~earlier], sample[earlier]
     classes = _classes(sample, groups.frame)
     kinds = dict(zip(classes["group"], classes["class"], strict=True))
@@ -193,10 +193,6 @@ def gather(
         functions=failure_functions(sample, now=now) if names >= _FUNCTIONS else None,
         **evidence,
     )
-
-
-def _at(frame: pd.DataFrame) -> pd.Series:
-    return frame["failed_at"].fillna(frame["created_at"])
 
 
 def _trend(

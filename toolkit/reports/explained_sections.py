@@ -117,7 +117,7 @@ class Explained:
         groups = self.evidence.groups.dropna(subset=["first_at", "last_at"])
         rows = []
         for row in groups.to_dict("records"):
-            first, last = (_when(row[name]) + self.retention for name in ("first_at", "last_at"))
+            first, last = (row[name].to_pydatetime() + self.retention for name in ("first_at", "last_at"))
             if last > self.now:
                 rows.append(
                     (row["title"], _iso(first) if first > self.now else None, _iso(last), int(row["count"]))
@@ -437,10 +437,6 @@ def _action(story: Story) -> str:
         f"plan = tk.plan_redrive(chosen{options}){stated}\n"
         "tk.RedrivePanel(service, chosen, value=plan)"
     )
-
-
-def _when(value: pd.Timestamp) -> datetime:
-    return value.to_pydatetime()
 
 
 def _iso(value: datetime | None) -> str | None:

@@ -107,14 +107,17 @@ class ColumnMasker:
             Kind.HEADERS: self.headers,
             Kind.LABELS: self.labels,
         }
-        masked = {name: masks.get(kind, _as_it_is)(values[name]) for name, kind, _ in columns}
+        masked = {
+            name: masks[kind](values[name]) if kind in masks else values[name] for name, kind, _ in columns
+        }
         if (single := values.get("label")) is not None and masked["labels"].null_count:
             # the field that lists of labels replaced: where only it is there, it is the list
             encoded = single.dictionary_encode()
             lists = [labels_json([label], self._redactor) for label in encoded.dictionary.to_pylist()]
             alone = pa.array(lists, pa.string()).take(encoded.indices)
             masked["labels"] = pc.coalesce(masked["labels"], alone)
-        arrays = [_result(masked[name]) for name in schema.names]
+        columns_ = (masked[name] for name in schema.names)
+        arrays = [column.result() if isinstance(column, Future) else column for column in columns_]
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def table(self, table: pa.Table) -> pa.Table:
@@ -271,14 +274,6 @@ def _each(column: pa.Array, mask: Callable[[str], str]) -> pa.Array:
     encoded = column.dictionary_encode()
     masked = pa.array([mask(text) for text in encoded.dictionary.to_pylist()], column.type)
     return masked.take(encoded.indices)
-
-
-def _as_it_is(column: pa.Array) -> pa.Array:
-    return column
-
-
-def _result(column: pa.Array | Future[pa.Array]) -> pa.Array:
-    return column.result() if isinstance(column, Future) else column
 
 
 def _as_json(text: str | None) -> str | None:

@@ -86,8 +86,15 @@ def _descriptions(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
         for name, text in texts.items():
             held.setdefault(name, []).append(text)
     # a field with a telling name, else the one with the most different and longest texts
+    known = {name: rank for rank, name in enumerate(_NAMES)}
     order = sorted(
-        held, key=lambda name: (_rank(name), -len(set(held[name])), -sum(map(len, held[name])), name)
+        held,
+        key=lambda name: (
+            known.get(name.lower(), len(known)),
+            -len(set(held[name])),
+            -sum(map(len, held[name])),
+            name,
+        ),
     )
     found_texts = []
     for text, texts, metadata in zip(data, fields, whole, strict=True):
@@ -99,10 +106,6 @@ def _descriptions(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
         else:
             found_texts.append(metadata if isinstance(metadata, str) else "")
     return found_texts
-
-
-def _rank(name: str) -> int:
-    return _NAMES.index(name.lower()) if name.lower() in _NAMES else len(_NAMES)
 
 
 def _texts(metadata: Any) -> dict[str, str]:

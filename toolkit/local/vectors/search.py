@@ -170,7 +170,7 @@ class ApproximateSearch:
         wanted = max(self._expansion, top_k) if poor else max(_CANDIDATES, _SPARE * top_k)
         if passing is None and len(rows) > max(self._above, wanted) and _usable(rows, query):
             self._catch_up(rows, similarity)
-            if self._is_complete(rows):
+            if (rows.versions <= self._latest).all():
                 candidates = self._candidates(rows, query, wanted, similarity)
                 if len(candidates) >= top_k:
                     passing = candidates
@@ -182,9 +182,6 @@ class ApproximateSearch:
         # by the graph's own numbers: position and version when it was added
         self._positions = np.zeros(0, dtype=np.intp)
         self._versions = np.zeros(0, dtype=np.int64)
-
-    def _is_complete(self, rows: NamespaceRows) -> bool:
-        return bool((rows.versions <= self._latest).all())
 
     def _catch_up(self, rows: NamespaceRows, similarity: Similarity) -> None:
         if (len(self._positions) - len(rows)) * _STALE_SHARE > len(self._positions):
@@ -331,16 +328,13 @@ def fuse(
     """
     fused: dict[str, float] = {}
     for ranking in rankings:
-        parts = _reciprocal(ranking, rank_start) if algorithm == "RRF" else _normalised(ranking)
+        ranks = range(rank_start, rank_start + len(ranking))
+        parts = [1 / (rank + _RRF_CONSTANT) for rank in ranks] if algorithm == "RRF" else _normalised(ranking)
         for (row_id, _), part in zip(ranking, parts, strict=True):
             fused[row_id] = fused.get(row_id, 0.0) + part
     ids, scores = [*fused], rounded(np.array([*fused.values()], dtype=np.float64))
     order = np.lexsort((inserted(ids), -scores))
     return [(ids[index], score) for index, score in zip(order.tolist(), scores[order].tolist(), strict=True)]
-
-
-def _reciprocal(ranking: Ranking, rank_start: int) -> list[float]:
-    return [1 / (rank + _RRF_CONSTANT) for rank in range(rank_start, rank_start + len(ranking))]
 
 
 def _normalised(ranking: Ranking) -> list[float]:
