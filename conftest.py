@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import settings
 
@@ -35,7 +36,9 @@ def sample_hybrid(sample_service: tk.Service) -> Iterator[tk.Service]:
 
 @pytest.fixture(autouse=True)
 def examples_have_a_service(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
-    """Examples in docstrings find ``service`` and ``tk``, as a notebook would have them."""
+    """Examples in docstrings find ``pd``, ``service`` and ``tk``, as a notebook would have them."""
+    if isinstance(request.node, pytest.DoctestItem):
+        doctest_namespace["pd"] = pd
     if isinstance(request.node, pytest.DoctestItem) and "(service" in request.node.dtest.docstring:
         doctest_namespace |= {"service": request.getfixturevalue("sample_service"), "tk": tk}
     if isinstance(request.node, pytest.DoctestItem) and "(hybrid" in request.node.dtest.docstring:

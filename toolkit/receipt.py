@@ -253,7 +253,6 @@ def receipt(frame: HasAttrs) -> Receipt:
 
     Examples
     --------
-    >>> import pandas as pd
     >>> done = Receipt(what="failures", source="http://127.0.0.1", scope={}, rows=3, complete=True,
     ...                started_at="2026-01-01T00:00:00+00:00", ended_at="2026-01-01T00:00:02+00:00")
     >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"]})

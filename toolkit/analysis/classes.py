@@ -93,7 +93,6 @@ class FailureClasses(Plotted):
 
     Examples
     --------
-    >>> import pandas as pd
     >>> frame = pd.DataFrame({"response_status": [429, 500], "response_body": ["", "connection refused"],
     ...     "response_body_base64": None})
     >>> classify_failures(frame)
@@ -141,7 +140,6 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
 
     Examples
     --------
-    >>> import pandas as pd
     >>> bodies = ["TypeError: total is not a function", '{"error": "Something went wrong"}']
     >>> frame = pd.DataFrame({"response_status": [500, 500], "response_body": bodies,
     ...     "response_body_base64": [None, None]})

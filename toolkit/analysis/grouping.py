@@ -161,7 +161,6 @@ def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None 
 
     Examples
     --------
-    >>> import pandas as pd
     >>> bodies = ["no order 17", "no order 4711", "disk full"]
     >>> times = pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"], utc=True)
     >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "response_status": 500,

@@ -121,7 +121,6 @@ def delete_failures(
 
     Examples
     --------
-    >>> import pandas as pd
     >>> delete_failures(service, pd.DataFrame({"dlq_id": ["a"]}))
     Traceback (most recent call last):
     ...

@@ -72,12 +72,8 @@ def load_vectors(
         At most this many, for a first look.
     include_vectors, include_metadata, include_data : bool
         What comes with each id.
-    progress : bool or callable, optional
+    progress, connections, requests_per_second
         As in `load_failures`.
-    connections : int
-        At most this many concurrent requests.
-    requests_per_second : float, optional
-        At most this many requests start in a second. Default: as many as the service allows.
     passes : {1, 2}
         2 reads everything a second time and compares, where vectors may come and go while they are read.
     memory_limit : float, optional

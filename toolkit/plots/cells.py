@@ -60,7 +60,6 @@ def plot_failure_calendar(
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> times = pd.to_datetime(["2026-03-02 10:15", "2026-03-09 10:45"], utc=True)
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times})
@@ -125,7 +124,6 @@ def plot_failure_matrix(
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> frame = pd.DataFrame({"workflow_url": ["a", "a", "b"], "response_status": [500, 404, 500]})
     >>> ax = plot_failure_matrix(frame, ax=Figure().add_subplot())

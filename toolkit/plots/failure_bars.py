@@ -49,7 +49,6 @@ def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: T
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> frame = pd.DataFrame({"failure_function_state": ["CALLBACK_SUCCESS", "CALLBACK_FAIL"]})
     >>> ax = plot_callback_states(frame, ax=Figure().add_subplot())
@@ -108,7 +107,6 @@ def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeNa
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> ax = plot_retries_used(pd.DataFrame({"max_retries": [3, 3, 0]}), ax=Figure().add_subplot())
     >>> [int(bar.get_height()) for bar in ax.patches]
@@ -157,7 +155,6 @@ def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: T
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> start = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 10:00"], utc=True)
     >>> frame = pd.DataFrame({"created_at": start, "failed_at": start + pd.to_timedelta([2, 20], unit="s")})
@@ -227,7 +224,6 @@ def plot_expiry(
     Examples
     --------
     >>> from datetime import UTC, datetime
-    >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> failed = pd.to_datetime(["2026-01-01 00:00", "2026-01-01 03:00"], utc=True)
     >>> frame = pd.DataFrame({"dlq_id": ["a", "b"], "workflow_url": "u", "failed_at": failed})

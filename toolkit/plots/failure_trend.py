@@ -96,7 +96,6 @@ def plot_failure_trend(
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times})
@@ -354,14 +353,8 @@ def plot_failure_groups(
         With the columns that `group_failures` needs.
     groups : FailureGroups or GroupRules, optional
         By whose rules failures are grouped and named. Default: by what they say alone.
-    freq : str or timedelta, optional
-        Width of a bar, in whole minutes ("15min", "6h", "1d"). Default: chosen from the span.
-    top : int
-        Number of groups, 1 to 8; all others are one. Fewer where more do not fit the height.
-    layout : {"facets", "stacked", "ranked"}
-        As of `plot_failure_trend`: rows of bars, bars on one another, or rows of cells.
-    now : datetime, optional
-        The axis ends at this time. Default: to the last failure.
+    freq, top, layout, now
+        As in `plot_failure_trend`.
     {axes}
         With a sentence instead of bars where there is no failure with a time, or only one.
 
@@ -372,7 +365,6 @@ def plot_failure_groups(
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30", "2026-01-01 12:40"], utc=True)
     >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "response_status": 500,

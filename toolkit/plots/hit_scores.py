@@ -81,7 +81,6 @@ def plot_score_distribution(
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> frame = pd.DataFrame({"query": [0, 0, 0], "score": [0.9, 0.8, 0.2]})
     >>> ax = plot_score_distribution(frame, bins=2, ax=Figure().add_subplot())
@@ -235,7 +234,6 @@ def plot_score_by_rank(
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> frame = pd.DataFrame({"query": 0, "rank": [1, 2], "score": [0.9, 0.4]})
     >>> plot_score_by_rank(frame, ax=Figure().add_subplot()).lines[0].get_ydata().tolist()
@@ -295,7 +293,6 @@ def plot_score_comparison(
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from matplotlib.figure import Figure
     >>> before = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     >>> after = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["b", "c"], "score": [0.7, 0.6]})

@@ -132,10 +132,8 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
 
     Parameters
     ----------
-    path : str or path
-        The folder of a snapshot, or an address such as ``s3://bucket/prefix``.
-    filesystem : pyarrow.fs.FileSystem, optional
-        Where the path is, if not on the local disk.
+    path, filesystem
+        As in `read_snapshot`.
 
     Returns
     -------
@@ -258,10 +256,8 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
 
     Parameters
     ----------
-    path : str or path
-        The folder of a snapshot, or an address such as ``s3://bucket/prefix``.
-    filesystem : pyarrow.fs.FileSystem, optional
-        Where the path is, if not on the local disk.
+    path, filesystem
+        As in `read_snapshot`.
 
     Returns
     -------

@@ -159,14 +159,8 @@ def sync_failures(
         a second sync with it needs another folder.
     kind : {"workflows", "messages"}
         Failed workflow runs, or failed plain messages.
-    progress : bool or callable, optional
+    progress, connections, requests_per_second, passes
         As in `load_failures`.
-    connections : int
-        At most this many concurrent requests.
-    requests_per_second : float, optional
-        At most this many requests start in a second. Default: as many as the service allows.
-    passes : {1, 2}
-        2 reads everything a second time and compares.
     filesystem : pyarrow.fs.FileSystem, optional
         Where the path is, if not on the local disk.
     repair : bool

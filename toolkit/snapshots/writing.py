@@ -156,20 +156,10 @@ def export_vectors(
     path : str or path
         A folder, or an address such as ``s3://bucket/prefix``: new or empty, or an earlier export of the same
         index and scope.
-    namespace : str or sequence of str
-        Default: the default namespace, ``""``. Several names, or ``"all"`` for every namespace there is.
-    prefix : str or sequence of str, optional
-        Only ids that start with it, or with one of them.
-    include_vectors, include_metadata, include_data : bool
-        What comes with each id.
-    progress : bool or callable, optional
+    namespace, prefix, include_vectors, include_metadata, include_data
+        Whose vectors, and what comes with each id: as in `load_vectors`.
+    progress, connections, requests_per_second, passes
         As in `load_vectors`.
-    connections : int
-        At most this many concurrent requests.
-    requests_per_second : float, optional
-        At most this many requests start in a second. Default: as many as the service allows.
-    passes : {1, 2}
-        2 reads everything a second time and compares.
     filesystem : pyarrow.fs.FileSystem, optional
         Where the path is, if not on the local disk.
 
