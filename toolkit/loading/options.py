@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, Self
 
 from toolkit import arguments
@@ -65,9 +64,8 @@ class ProgressBar:
         self._done += count
         if self._bar is not None:
             if retries:
-                self._bar.set_postfix_str(
-                    "1 retry" if retries == 1 else f"{retries:,} retries", refresh=False
-                )
+                text = "1 retry" if retries == 1 else f"{retries:,} retries"
+                self._bar.set_postfix_str(text, refresh=False)
             self._bar.update(count)
         if self._report is not None:
             self._report(self._done, self._total)
@@ -75,9 +73,7 @@ class ProgressBar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
 

@@ -320,11 +320,9 @@ def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
 
 
 def _map(projection: VectorProjection | str, codes: Mapping[str, str], mask: _Mask) -> Section:
-    title = "Map"
-    if isinstance(projection, str):
-        return Section(name="map", title=title, sentence=projection)
-    if projection.frame.empty:
-        return Section(name="map", title=title, sentence=projection.verdict)
+    if isinstance(projection, str) or projection.frame.empty:
+        sentence = projection if isinstance(projection, str) else projection.verdict
+        return Section(name="map", title="Map", sentence=sentence)
     names = projection.frame["namespace"]
     shown = replace(projection, frame=projection.frame.assign(namespace=names.map(mask)))
     color = "namespace" if len(names.unique()) > 1 else None
@@ -342,7 +340,7 @@ def _map(projection: VectorProjection | str, codes: Mapping[str, str], mask: _Ma
     rows = _rows(pd.concat([counts, ends], axis=1).reset_index())
     numbers = table("Map of the vectors: the numbers", columns, rows, folded=True)
     code = ReportCode(code=codes["map"] + (f'map.plot(color="{color}")' if color else "map.plot()"))
-    return Section(name="map", title=title, sentence=projection.verdict, parts=(figure, numbers, code))
+    return Section(name="map", title="Map", sentence=projection.verdict, parts=(figure, numbers, code))
 
 
 def _recall(recall: RecallAudit | str, codes: Mapping[str, str], mask: _Mask) -> Section:

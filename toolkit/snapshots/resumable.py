@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, BinaryIO, Final, NoReturn, Protocol
 
 import pyarrow as pa
@@ -291,9 +291,7 @@ class DelayedSignals:
     def __enter__(self) -> None:
         self._inside = True
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._inside = False
         if self._held:
             (number, frame), self._held = self._held[0], []
