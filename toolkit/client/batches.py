@@ -12,8 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from toolkit.arguments import confirmed, nearest, text, wrong
+from toolkit.client.members import kind_of
 from toolkit.client.messages import Outgoing, Published, outgoing
-from toolkit.client.responses import Request, Response, a_text, kind_of, not_as_specified
+from toolkit.client.responses import Request, Response, a_text, not_as_specified
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.settings.service import Service, endpoint_of
