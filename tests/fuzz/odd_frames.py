@@ -162,6 +162,14 @@ class Frames:
             "runs": tk.load_runs(service, progress=False),
             "callbacks": tk.load_callbacks([{"status": 200, "body": "b2s=", "retried": 1}, {"status": 500}]),
             "headers": tk.explode_headers(failures),
+            "events": pd.DataFrame(
+                {
+                    "time": pd.to_datetime(["2026-03-01 10:00", "2026-03-01 10:01"], utc=True),
+                    "message_id": ["m", "m"],
+                    "state": ["CREATED", "DELIVERED"],
+                    "workflow_run_id": ["w", "w"],
+                }
+            ),
         }
         responding.server.refuse()
 
@@ -220,6 +228,9 @@ class Frames:
                 frame,
                 16,
             ),
+            "explode_steps": (random.choice(["failures", "runs"]), tk.explode_steps, frame, 16),
+            "run_summary": ("runs", lambda f: tk.run_summary(f).frame, frame, 8),
+            "run_rates": ("runs", lambda f: tk.run_rates(f, freq=random.choice(["1h", "7d"])), frame, 8),
             "explode_labels": ("failures", tk.explode_labels, frame, 16),
             "explode_metadata": (
                 "vectors",
@@ -274,6 +285,8 @@ class Frames:
             "plot_failure_matrix": ("failures", partial(tk.plot_failure_matrix, rows=column)),
             "plot_failure_trend": ("failures", partial(tk.plot_failure_trend, by=by, freq=freq)),
             "plot_retries_used": (retries, tk.plot_retries_used),
+            "plot_success_rates": ("runs", partial(tk.plot_success_rates, freq=freq)),
+            "plot_run_timeline": ("events", tk.plot_run_timeline),
             "plot_score_by_rank": ("hits", tk.plot_score_by_rank),
             "plot_score_comparison": ("hits", partial(tk.plot_score_comparison, after=self.frames["hits"])),
             "plot_score_distribution": (

@@ -10,6 +10,7 @@ import base64
 import json
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -37,8 +38,11 @@ def main() -> None:
                     _NOW[1] = _NOW[0]
                     most = path.with_name("most.json")
                     known = json.loads(most.read_bytes()) if most.exists() else 0
-                    most.write_text(json.dumps(max(known, _NOW[1]) if state["counting"] else 0))
+                    draft = most.with_suffix(".tmp")  # which a kill may leave half written
+                    draft.write_text(json.dumps(max(known, _NOW[1]) if state["counting"] else 0))
+                    draft.replace(most)
             try:
+                time.sleep(state["seconds"])
                 self._respond(*_response(queue, state, self.path.strip("/"), body, self.headers))
             finally:
                 with _LOCK:
@@ -60,6 +64,9 @@ def main() -> None:
         request_queue_size = 128
         daemon_threads = True
 
+        def handle_error(self, *_: object) -> None:
+            """Say nothing of a service that was killed while it waited for a response."""
+
     server = Listening(("127.0.0.1", port), Handler)
     print(server.server_port, flush=True)  # noqa: T201 - the parent reads it
     server.serve_forever()
@@ -74,11 +81,14 @@ def _response(queue: httpx.Client, state: dict, name: str, body: bytes, headers)
     number = order["order"]
     if name in state["mended"] or (name in state["half"] and number % 2):
         run = headers.get("Service-Workflow-RunId", "")
-        ended = queue.delete(
-            f"{state['queue']}/v2/workflows/runs/{run}",
-            params={"cancel": "false"},
-            headers={"Authorization": f"Bearer {state['token']}"},
-        )
+        try:
+            ended = queue.delete(
+                f"{state['queue']}/v2/workflows/runs/{run}",
+                params={"cancel": "false"},
+                headers={"Authorization": f"Bearer {state['token']}"},
+            )
+        except httpx.TransportError:  # the service is being killed
+            return 503, b'{"error": "queue"}'
         # 404: a delivery that comes twice finds the run ended
         return (200, b"{}") if ended.status_code in (200, 404) else (503, b'{"error": "queue"}')
     return NOT_RETRIED, json.dumps({"error": f"{name} has no stock", "code": name.upper()}).encode()

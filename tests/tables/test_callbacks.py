@@ -327,3 +327,29 @@ def test_bodies_survive_exactly(body):
         text, coded = found[column], found[f"{column}_base64"]
         assert (text is None) != (coded is None)
         assert (text.encode() if coded is None else base64.b64decode(coded)) == body
+
+
+@pytest.mark.parametrize(
+    ("text", "keep", "length", "outcome"),
+    [
+        ("abc", 4, "3", ("abc", False)),
+        ("abcdef", 4, "6", ("abc", True)),  # between two groups of four
+        ("abcdef", 5, "6", ("abc", True)),
+        ("abcdef", 6, "6", ("abcd", True)),
+        ("abcdef", 7, "6", ("abcde", True)),
+        ("ab", 3, "2", ("ab", False)),  # without padding, and whole
+        ("ab", 3, None, ("ab", True)),  # of which nothing else is known
+        ("ab", 4, "99 bytes", ("ab", False)),
+        ("", 0, "0", ("", False)),
+    ],
+)
+def test_a_body_is_truncated_when_it_is_shorter_than_the_response_said(
+    text: str, keep: int, length: str | None, outcome: tuple[str, bool]
+):
+    """Wherever its base64 ends; without a stated length, by whether it ends inside a group."""
+    encoded = base64.b64encode(text.encode()).decode()[:keep]
+    headers = {} if length is None else {"header": {"Content-Length": [length]}}
+    found = row({"status": 500, "body": encoded, **headers})
+    assert (found["body"], found["body_truncated"]) == outcome
+    packed = {"header": {"content-length": ["99"], "Content-Encoding": ["gzip"]}}
+    assert row({"status": 500, "body": encoded, **packed})["body_truncated"] is (keep % 4 != 0)

@@ -54,10 +54,12 @@ def load_callbacks(
     pandas.DataFrame
         One row a body: ``source_message_id``, ``kind`` ("callback" or "failure"), ``status``, ``headers``
         (JSON text), ``body`` (str; missing when it is not UTF-8), ``body_base64`` (only then),
-        ``body_truncated`` (boolean: the base64 ends too early and was decoded as far as it goes),
+        ``body_truncated`` (boolean: it is shorter than the response's Content-Length, or without one, its
+        base64 ends too early; it was decoded as far as it goes),
         ``retried``, ``max_retries`` (Int64), ``delivered`` (2xx), ``exhausted`` (``retried`` has reached
         ``max_retries``), ``dlq_id`` (of a failure callback), ``in_dlq`` (boolean: there is a DLQ id, or
-        delivery failed and is not retried; missing where the body does not say), ``topic_name``,
+        delivery failed and is not retried; missing where the body does not say, as of the calls of a
+        run), ``topic_name``,
         ``endpoint_name``, ``url``, ``method``, ``source_headers``, ``source_body``, ``source_body_base64``,
         ``source_body_truncated``, ``not_before``, ``created_at`` (datetime64[ms, UTC]), ``schedule_id``,
         ``caller_ip``, ``received_at`` and ``verified`` (from a receiver), ``extra`` (JSON text of everything

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +17,7 @@ from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.schemas import CALLBACK_COLUMNS, CALLBACKS
 from toolkit.tables.text import base64_body, is_cut_base64, lenient
 
+_LENGTH: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 _NOT_RETRYABLE: Final = 489
 _OUTCOME: Final = ("kind", "delivered", "exhausted", "in_dlq")
 
@@ -57,7 +59,8 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     """Callback bodies as a table of the schema ``CALLBACKS``, one row a body, in order.
 
     A body that is no JSON object is a ProtocolError that says which one it is. Bodies in it that are
-    truncated are decoded as far as they go; one that ends between groups of base64 looks like a complete one.
+    truncated are decoded as far as they go. One that ends between groups of base64 is known as truncated by
+    the length that the response stated; without that it looks like a complete one.
     """
     received = list(bodies)
     rows = [
@@ -70,7 +73,7 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     columns = reader.columns()
     for name, encoded in (("body", "body"), ("source_body", "sourceBody")):
         pairs = zip(rows, reader.misfits, strict=True)
-        cut = [is_cut_base64(row.get(encoded)) if encoded not in misfits else None for row, misfits in pairs]
+        cut = [_is_cut(row, encoded) if encoded not in misfits else None for row, misfits in pairs]
         columns[f"{name}_truncated"] = pa.array(cut, pa.bool_())
     read = (columns[name].to_pylist() for name in ("dlq_id", "status", "retried", "max_retries"))
     outcomes = [*map(_outcome, rows, *read)]
@@ -79,6 +82,20 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
         derived[name] = [getattr(item, name, None) for item in received]
     columns |= {name: pa.array(values, CALLBACKS.field(name).type) for name, values in derived.items()}
     return reader.masked_table(columns, CALLBACKS)
+
+
+def _is_cut(row: Mapping[str, Any], encoded: str) -> bool | None:
+    """Whether a body was truncated: by the length that the response stated, or else by its base64."""
+    value = row.get(encoded)
+    headers = row.get("header") if encoded == "body" else None
+    if not isinstance(value, str) or not isinstance(headers, dict):
+        return is_cut_base64(value)
+    named = {name.lower(): values for name, values in headers.items()}
+    length = named.get("content-length")
+    length = length[0] if isinstance(length, list) and len(length) == 1 else length
+    if not isinstance(length, str) or not _LENGTH.fullmatch(length) or "content-encoding" in named:
+        return is_cut_base64(value)
+    return len(value.rstrip("=")) * 3 // 4 < int(length)
 
 
 def _outcome(
@@ -92,6 +109,8 @@ def _outcome(
     exhausted = None if retried is None or most is None else retried >= most
     if dlq_id:
         return "failure", delivered, exhausted, True
+    if delivered is False and row.get("workflowRunId"):
+        return "callback", delivered, exhausted, None  # a call that failed is told to its run, and in no DLQ
     if delivered is False:
         final = status == _NOT_RETRYABLE and _refuses_retries(row.get("header"))
         return "callback", delivered, exhausted, True if final else exhausted
