@@ -1,0 +1,125 @@
+"""A release: built, installed with core dependencies alone, and used for the whole reading job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.metadata import Metadata
+
+import toolkit as tk
+from toolkit_demo.local_service import LocalService
+from toolkit_demo.run import environment_for
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+READING = """
+import warnings
+warnings.simplefilter("error")
+import matplotlib
+matplotlib.use("agg")
+import toolkit as tk
+
+service = tk.connect()
+failures = tk.load_failures(service, progress=False)
+vectors = tk.load_vectors(service, namespace="all", progress=False)
+assert tk.receipt(failures).complete and tk.receipt(vectors).complete
+print(len(failures), len(vectors))
+tk.explode_headers(failures), tk.explode_labels(failures), tk.explode_metadata(vectors)
+tk.sync_failures(service, "failures", progress=False)
+tk.export_vectors(service, "vectors", namespace="all", progress=False)
+assert len(tk.read_snapshot("failures")) == len(failures)
+assert len(tk.read_snapshot("vectors")) == len(vectors)
+tk.plot_failure_trend(failures).figure.savefig("trend.png")
+tk.plot_vector_norms(vectors).figure.savefig("norms.png")
+report = tk.failure_report(failures)
+for name in ("report.html", "report.md", "report.json"):
+    report.save(name)
+tk.group_failures(failures), tk.classify_failures(failures), tk.explain_spike(failures)
+tk.audit_vectors(vectors)
+tk.FailureBrowser(failures), tk.FailureFilterWidget(service), tk.SimilarityQueryWidget(service)
+try:
+    tk.to_excel(failures, "failures.xlsx")
+except tk.errors.ToolkitError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A source distribution, and the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    (source,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return source, wheel
+
+
+def test_the_wheel_has_the_package_and_nothing_else(built):
+    """All files of the packages are in it, and metadata that a registry accepts."""
+    source, wheel = built
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (described,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Metadata.from_email(archive.read(described))
+    packages = ("toolkit", "toolkit_demo")
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for package in packages
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert names == files
+    assert "toolkit/py.typed" in names
+    assert str(metadata.version) == tk.__version__
+    with tarfile.open(source) as archive:
+        roots = {name.split("/")[1] for name in archive.getnames() if "/" in name}
+    assert roots == {
+        *packages,
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "pyproject.toml",
+        "PKG-INFO",
+        ".gitignore",
+    }
+
+
+def test_the_changelog_has_the_version():
+    """What a release has is written under its version."""
+    assert f"## [{tk.__version__}] - " in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_the_wheel_does_the_whole_reading_job_with_core_dependencies(built, tmp_path):
+    """In an empty environment; what needs more says which packages."""
+    _, wheel = built
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    install = [*pip, "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel]
+    subprocess.run(install, check=True, capture_output=True, text=True)
+    subprocess.run([*pip, "check"], check=True, capture_output=True, text=True)
+    work = tmp_path / "work"
+    work.mkdir()
+    with LocalService(sample=True) as local:
+        service = tk.connect(
+            queue_url=local.url,
+            queue_token=local.token,
+            vector_url=next(iter(local.vector_urls.values())),
+            vector_token=local.token,
+        )
+        variables = os.environ | environment_for(service)
+        variables.pop("PYTHONPATH", None)
+        done = subprocess.run(
+            [python, "-c", READING], cwd=work, env=variables, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    rows, needed = done.stdout.splitlines()
+    assert all(int(count) > 900 for count in rows.split())
+    assert "pip install openpyxl" in needed
