@@ -177,7 +177,22 @@ _PATTERNS: Final = (
             r"|webhook\.office\.com/[a-z0-9]{1,20}/(?P<other>[^\s?#\"'<>\\]+)"
         ),
     ),
-    _Pattern(("/bot",), re.compile(r"/bot(?P<secret>\d{6,12}:[\w\-]{16,})")),
+    _Pattern(
+        ("/bot", ":aa"),
+        re.compile(
+            r"/bot(?P<secret>\d{6,12}:[\w\-]{16,})"
+            r"|(?<![\w.])(?:bot)?(?P<other>\d{6,12}:AA[\w\-]{18,64})(?![\w\-])",
+            re.ASCII,
+        ),
+    ),
+    # what SMTP and IMAP send, as debugging logs show it; not one plain word: "auth plain is off"
+    _Pattern(
+        ("auth plain", "auth login", "auth xoauth2", "auth oauthbearer", "authenticate plain"),
+        re.compile(
+            r"AUTH(?:ENTICATE)?[ ](?:PLAIN|LOGIN|XOAUTH2|OAUTHBEARER)[ ]{1,9}(?![A-Za-z]?[a-z]+(?![\w+/=]))"
+            r"(?P<secret>[A-Za-z0-9+/]{8,}={0,2})"
+        ),
+    ),
     # user and password without a scheme, as JDBC and Go's MySQL driver write them
     _Pattern((":thin:",), re.compile(r"(?i):thin:(?P<secret>[^\s/@\"']{1,99}/[^\s@\"']{1,99})@")),
     _Pattern(
@@ -226,6 +241,7 @@ _PREFIXES: Final = (
     r"gh[pousr]_|github_pat_|gl(?:pat|dt|rt|ptt|oas|agent)-|xox[a-z][\-.]|xapp-|[sr]k_(?:live|test)_|whsec_|aiza"
     r"|ya29\.|gocspx-|npm_|pypi-|sg\.|hf_|sk-|dop_v1_|shp[a-z]{2}_|sq0|age-secret-key-|key-[0-9a-f]|dckr_pat_"
     r"|hv[sb]\.|nrak-|pmak-|lin_api_|at[ac]tt3|sbp_|gls?[ac]_|figd_|pul-|dapi|ntn_|rubygems_|sntrys_|hooks\.slack|webhook|/bot|:thin:|@tcp\(|@unix\("
+    r"|[0-9]:aa[\w\-]{18}|auth (?:plain|login|x?oauth)|authenticate plain"
 )
 # Escapes of ASCII: others cannot be part of what is looked for, and a backslash begins one that is.
 _ESCAPES: Final = (
@@ -250,6 +266,7 @@ _NAMED: Final = (
 _STATED: Final = r"(?:passw|passphrase|passcode|pwd|secret|token|credential|jwt|[a-z][ _\-]?key)"
 _TOKENS: Final = (
     r"[^gr]_|hr_|\w-|[G9sb]\.|eyJ|[KS]IA|AIz|TAT|TCT|dapi|hook|/b|[Bb][Ee][Aa]|[Bb][Aa][Ss]|uth\("
+    r"|[0-9]:AA|UTH [PLXO]|TE PLAIN"
 )
 _SPOKEN: Final = rf" -[A-Za-z]|(?i:{_STATED}[a-z]*[\"'`]*[\s,(]|identified by)"
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytest
 from upstash_vector import Index
+from upstash_vector.errors import ClientError, UpstashError
 from upstash_vector.types import SparseVector
 
 import toolkit as tk
+from toolkit.errors import ToolkitError
 from toolkit_demo.local_service import LocalService
 
 IDS = ("a", "b / ü?#", "A")
@@ -19,6 +23,38 @@ METADATA: tuple[dict[str, Any] | None, ...] = ({"n": 2**53 + 1, "x": [None, {"y"
 DATA = ("text\nof two lines", "=1+1", None)
 MATRIX = np.array([[0.1, 1 / 3], [3.4028235e38, 1e-45], [1, 0]], dtype=np.float32)
 SPARSE = (([3, 9], [0.1, -2.5]), ([0], [1e-45]), ([2**31 - 1], [1.0]))
+
+ODD: tuple[dict[str, Any], ...] = (
+    *({"id": name} for name in ("\u202eid\u2066", "e\u0301", "\u00e9", "👩\u200d👧", " ", "a\n\x7f")),
+    {"id": "x" * 1000},
+    {"id": "a/../b?c#d%2F"},
+    {"id": "digits", "metadata": {"n": 2**70, "m": -(2**63), "x": 5e-324, "y": 1.7976931348623157e308}},
+    {"id": "nested", "metadata": {"a": {"b": [{}, [], [[]], {"c": None}]}, "t": True}},
+    {"id": "names", "metadata": {"": 1, "\u202e": 2, "a.b": 3, "$x": 4, "__proto__": 5}},
+    {"id": "controls", "metadata": {"t": "a\0b"}, "data": "a\0b\u2028\ufeff"},
+)  # fmt: skip
+"""Rows that nobody expects, and that are stored as they are."""
+UNUSABLE: dict[str, dict[str, Any]] = {
+    "no id": {"id": ""},
+    "NUL in an id": {"id": "a\0b"},
+    "a long id": {"id": "x" * 2_000_000},
+    "a lone surrogate in an id": {"id": "\ud800"},
+    "a lone surrogate in metadata": {"metadata": {"x": "\udfff"}},
+    "a lone surrogate in a name": {"metadata": {"\udfff": 1}},
+    "a lone surrogate in data": {"data": "\ud83d"},
+    "NaN in metadata": {"metadata": {"x": math.nan}},
+    "infinity in metadata": {"metadata": {"x": [math.inf]}},
+    "4,001 digits": {"metadata": {"n": 10**4000}},
+    "metadata in a list": {"metadata": [1]},
+    "300 levels": {"metadata": reduce(lambda inner, _: {"a": inner}, range(300), {})},
+    "a vector with NaN": {"vector": [math.nan, 1.0]},
+    "a vector with infinity": {"vector": [-math.inf, 1.0]},
+    "a vector beyond float32": {"vector": [1e39, 1.0]},
+    "another dimension": {"vector": [1.0]},
+    "a sparse vector with NaN": {"sparse": ([1], [math.nan])},
+    "a negative index": {"sparse": ([-1], [1.0])},
+    "an index too many": {"sparse": ([1, 2], [1.0])},
+}
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +148,58 @@ def test_updates_and_namespaces_are_seen_by_both(both: tuple[str, tk.Service, In
     assert tk.load_vectors(service, namespace="two / three", progress=False)["id"].tolist() == ["0", "1"]
     assert tk.reset_namespace(service, "two / three", confirm=True) == 2
     assert index.info().namespaces["two / three"].vector_count == 0
+
+
+def of_kind(kind: str, row: dict[str, Any], *, theirs: bool = False) -> dict[str, Any]:
+    """A row with the vectors that an index of this kind needs, as one client or the other writes it."""
+    row = {"id": "a"} | row
+    if kind != "sparse":
+        row.setdefault("vector", [1.0, 2.0])
+    if kind != "dense":
+        row.setdefault("sparse", ([1, 7], [1.0, 2.0]))
+    if theirs and "sparse" in row:
+        row["sparse_vector"] = SparseVector(*row.pop("sparse"))
+    return row
+
+
+def test_odd_rows_are_the_same_to_both(both: tuple[str, tk.Service, Index]) -> None:
+    """Ids, metadata and data as they were written, whoever wrote them and whoever reads."""
+    kind, service, index = both
+    ids = [row["id"] for row in ODD]
+    tk.upsert_vectors(service, [of_kind(kind, row) for row in ODD], namespace="odd, ours")
+    index.upsert([of_kind(kind, row, theirs=True) for row in ODD], namespace="odd, theirs")
+    for name in ("odd, ours", "odd, theirs"):
+        read = index.fetch(ids, include_metadata=True, include_data=True, namespace=name)
+        frame = tk.fetch_vectors(service, ids, namespace=name)
+        assert frame["id"].tolist() == ids
+        assert frame["vector_problem"].isna().all()
+        for row, theirs, metadata, data in zip(ODD, read, frame["metadata"], frame["data"], strict=True):
+            written = (row["id"], row.get("metadata"), row.get("data"))
+            assert theirs is not None
+            assert (theirs.id, theirs.metadata, theirs.data) == written
+            ours = (
+                json.loads(metadata) if isinstance(metadata, str) else None,
+                data if isinstance(data, str) else None,
+            )
+            assert ours == written[1:]
+
+
+@pytest.mark.parametrize(
+    ("both", "what"),
+    [
+        (kind, what)
+        for kind, other in (("dense", "sparse"), ("sparse", "vector"), ("hybrid", None))
+        for what, row in UNUSABLE.items()
+        if other not in row
+    ],
+    indirect=["both"],
+)
+def test_unusable_rows_are_stored_by_neither(both: tuple[str, tk.Service, Index], what: str) -> None:
+    """An error of the toolkit, one of the package; and nothing is stored."""
+    kind, service, index = both
+    row = UNUSABLE[what]
+    with pytest.raises(ToolkitError):
+        tk.upsert_vectors(service, [of_kind(kind, row)], namespace="unusable")
+    with pytest.raises((UpstashError, ClientError, ValueError)):
+        index.upsert([of_kind(kind, row, theirs=True)], namespace="unusable")  # type: ignore[list-item]
+    assert index.range(limit=10, namespace="unusable").vectors == []
