@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -19,6 +20,19 @@ from toolkit.plots.style import THEMES
 
 QUESTIONS = ["the certificate has expired", "the pool has no free connection", "how to bake bread"]
 REWORDED = ["a certificate is out of date", "no connection is free in the pool", "baking bread"]
+EVENTS = pd.DataFrame(
+    [
+        (f"2026-11-20 10:{minute}", f"msg_{number}", state)
+        for number, minutes in enumerate(
+            (("00:00", "00:01"), ("00:02", "01:10", "03:20"), ("03:21", "03:24")), 1
+        )
+        for minute, state in zip(
+            minutes, ("CREATED", *["RETRY"] * (len(minutes) - 2), "DELIVERED"), strict=True
+        )
+    ],
+    columns=["time", "message_id", "state"],
+).assign(workflow_run_id="wfr_1", time=lambda events: pd.to_datetime(events["time"], utc=True))
+"""A run of three steps, the second at its second attempt: the sample's runs were written, not delivered."""
 NOISE = np.random.default_rng(1)
 
 Draw = Callable[..., Axes]
@@ -33,6 +47,7 @@ def plots(service: tk.Service) -> dict[str, Draw]:
     changed = vectors.assign(
         vector=list(tk.as_matrix(vectors) + NOISE.normal(0, 0.02, tk.as_matrix(vectors).shape))
     )
+    runs = tk.load_runs(service, progress=False)
     now = failures["failed_at"].max().to_pydatetime()
     groups = tk.group_failures(failures)
     recent = failures["failed_at"] > now - timedelta(days=1)
@@ -57,6 +72,8 @@ def plots(service: tk.Service) -> dict[str, Draw]:
         "plot_retries_used": lambda **more: tk.plot_retries_used(failures, **more),
         "plot_callback_states": lambda **more: tk.plot_callback_states(failures, **more),
         "plot_expiry": lambda **more: tk.plot_expiry(failures, "14d", now=now, **more),
+        "plot_success_rates": lambda **more: tk.plot_success_rates(runs, **more),
+        "plot_run_timeline": lambda **more: tk.plot_run_timeline(EVENTS, **more),
         "plot_score_distribution": lambda **more: tk.plot_score_distribution(hits, **more),
         "plot_score_distribution, shares": lambda **more: tk.plot_score_distribution(
             hits, kind="ecdf", **more

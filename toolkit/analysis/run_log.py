@@ -13,7 +13,7 @@ from toolkit.analysis.over_time import bin_width, bins_of
 from toolkit.analysis.results import Plotted, frame_table
 from toolkit.analysis.selection import collect, select
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, percent, span, time_text
+from toolkit.analysis.wording import counted, elapsed, percent, time_text
 from toolkit.redaction import Redactor
 
 _DOING: Final = "counting runs"
@@ -207,13 +207,9 @@ def _verdict(rows: pd.DataFrame, frame: pd.DataFrame, total: pd.Series) -> str:
         )
         said += f" of {ended:,}."
     if pd.notna(total["median"]):
-        half, most = (_took(total[name]) for name in ("median", "p90"))
+        half, most = (elapsed(total[name]) for name in ("median", "p90"))
         said += f" Half of the successful runs took at most {half}, nine in ten at most {most}."
     return said
-
-
-def _took(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds < 10 else span(timedelta(seconds=seconds))  # noqa: PLR2004 - short
 
 
 def _masked(url: str) -> str:

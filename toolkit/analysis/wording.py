@@ -66,6 +66,15 @@ def span(length: timedelta) -> str:
     return "0 s"
 
 
+def elapsed(seconds: float) -> str:
+    """What took so many seconds, with parts of a second where it took few.
+
+    >>> elapsed(0.02), elapsed(90)
+    ('0.02 s', '1 min 30 s')
+    """
+    return f"{seconds:.3g} s" if seconds < _TENS else span(timedelta(seconds=seconds))
+
+
 def time_text(when: datetime) -> str:
     """A time in UTC, to the minute.
 

@@ -10,7 +10,7 @@ from matplotlib.markers import MarkerStyle
 
 from toolkit.analysis.run_deliveries import run_deliveries
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, time_text
+from toolkit.analysis.wording import counted, elapsed, time_text
 from toolkit.plots.axis import heading, label_axis, legend, name_above, number_axis, rows_that_fit
 from toolkit.plots.style import ThemeName, documented, drawing, say, theme_named
 from toolkit.redaction import Redactor
@@ -18,10 +18,10 @@ from toolkit.redaction import Redactor
 _LINES: Final = 1.9  # of a row and its name
 _SIGNS: Final = {"delivered": 0, "failed": 3, "cancelled": 8, "pending": 4}
 _UNITS: Final = (
-    ("milliseconds", 0.001, "ms"),
-    ("seconds", 1.0, "s"),
-    ("minutes", 60.0, "min"),
-    ("hours", 3600.0, "h"),
+    ("milliseconds", 0.001),
+    ("seconds", 1.0),
+    ("minutes", 60.0),
+    ("hours", 3600.0),
 )
 
 
@@ -79,7 +79,7 @@ def plot_run_timeline(
             return say(axes, "No events of a run", colours)
         rows = run.frame.head(rows_that_fit(axes, _LINES))
         longest = float(run.frame["end"].max())
-        unit, size, short = next((known for known in reversed(_UNITS) if longest >= 2 * known[1]), _UNITS[0])
+        unit, size = next((known for known in reversed(_UNITS) if longest >= 2 * known[1]), _UNITS[0])
         positions = np.arange(len(rows)) + 0.24
         for outcome, group in rows.groupby("outcome", sort=False):
             axes.barh(
@@ -93,7 +93,7 @@ def plot_run_timeline(
             linewidths=0.8, zorder=4,
         )  # fmt: skip
         notes = [
-            f"{(row['end'] - row['start']) / size:,.3g} {short}"
+            elapsed(row["end"] - row["start"])
             + (f", {counted(row['retries'], 'retry').replace('retrys', 'retries')}" if row["retries"] else "")
             for row in rows.to_dict("records")
         ]
