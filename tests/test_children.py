@@ -16,7 +16,7 @@ import pytest
 import toolkit as tk
 from toolkit.children import first_line, python_variables, running
 from toolkit.errors import LocalServiceError
-from toolkit.reports.rendering import print_page
+from toolkit.reports.page import print_page
 from toolkit_demo.local_service import LocalService
 from toolkit_demo.run import environment_for, run_demo
 

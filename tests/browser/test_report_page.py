@@ -11,7 +11,7 @@ import pytest
 import toolkit as tk
 from toolkit.redaction import Redactor
 from toolkit.reports import failure_report
-from toolkit.reports.rendering import print_page
+from toolkit.reports.page import print_page
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 

@@ -32,8 +32,7 @@ from toolkit.arguments import texts, whole, wrong
 from toolkit.filters.error_text import LONGEST_READ, ErrorText, binary_line, error_text, mask_text
 from toolkit.redaction import Redactor
 from toolkit.signatures.signed_rows import SIGNATURE, are_signed
-from toolkit.tables.explode import label_lists
-from toolkit.tables.frames import to_frame
+from toolkit.tables.frames import label_lists, to_frame
 
 CALLBACK_STATES: Final = {
     "CALLBACK_FAIL": "the failure function failed to run",

@@ -10,7 +10,7 @@ import pandas as pd
 
 from toolkit.analysis.wording import percent
 from toolkit.redaction import escape_html, visible
-from toolkit.tables.frames import JsonDict, JsonTuple
+from toolkit.tables.text import JsonDict, JsonTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -33,8 +33,8 @@ from toolkit.snapshots.row_index import Mask, fingerprints
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.transaction import Transaction, WriteOptions, begin
 from toolkit.tables import schemas
-from toolkit.tables.frames import JsonDict, JsonTuple, checked_frame, to_table
-from toolkit.tables.text import is_clean
+from toolkit.tables.frames import checked_frame, to_table
+from toolkit.tables.text import JsonDict, JsonTuple, is_clean
 from toolkit.tables.vector_dtype import VectorDtype, missing
 
 _ROWS: Final = 1_000  # so that row groups do not become much larger than they should

@@ -16,16 +16,15 @@ import pyarrow.compute as pc
 from toolkit.arguments import choice as checked_choice
 from toolkit.arguments import nearest
 from toolkit.arguments import texts as checked_texts
-from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.tables.frames import checked_frame, to_frame
+from toolkit.errors import UnexpectedResultWarning
+from toolkit.tables.frames import checked_frame, label_lists, texts_of, to_frame, unreadable_column
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
 from toolkit.tables.metadata_column import metadata_values
-from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED, UNFIT
+from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
 from toolkit.tables.text import clean
 
 _AT_ONCE: Final = 50_000  # rows of headers: few enough for 2 GB of text
 _INT64: Final = 1 << 63
-_LABELS: Final = msgspec.json.Decoder(list[str])
 
 
 def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.DataFrame:
@@ -164,37 +163,6 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
     return pd.concat([frame[keys], pd.DataFrame(columns, index=frame.index)], axis=1)
 
 
-def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListArray:
-    """A column of labels, JSON text, as lists of text; null where there are none. InputError for other text.
-
-    >>> label_lists(pa.array(['["eu","beta"]', None])).to_pylist()
-    [['eu', 'beta'], None]
-    """
-    encoded = texts_of(column).dictionary_encode()  # most rows have the labels of another
-    read = []
-    for text in encoded.dictionary.to_pylist():
-        try:
-            read.append(_LABELS.decode(text))
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            raise _unreadable("labels", text, 'a JSON list of texts, such as ["eu","beta"]') from None
-    return pa.array(read, pa.list_(pa.string())).take(encoded.indices)
-
-
-def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column of a frame as one Arrow array of text, null where a value is missing."""
-    try:
-        texts = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
-        texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-        return texts.cast(pa.string())
-    except UNFIT:
-        held = column.dtype if isinstance(column, pd.Series) else column.type
-        raise InputError(
-            "reading a column of text",
-            got=f"values of the type {str(held)[:80]}",
-            expected="text, as the toolkit's frames have it",
-        ) from None
-
-
 def _header_column(texts: pa.Array, column: str) -> HeaderColumn:
     raws = texts.cast(pa.binary()).fill_null(b"null").to_pylist()
     try:
@@ -211,18 +179,11 @@ def _header_column(texts: pa.Array, column: str) -> HeaderColumn:
             read = text
         headers = header_map(read)
         if headers is None and read is not None:
-            raise _unreadable(column, text, 'a JSON object of lists of texts, such as {"Accept":["*/*"]}')
+            raise unreadable_column(
+                column, text, 'a JSON object of lists of texts, such as {"Accept":["*/*"]}'
+            )
         maps.append(headers)
     return header_column(maps)
-
-
-def _unreadable(column: str, text: str, expected: str) -> InputError:
-    return InputError(
-        f"exploding {column}",
-        got=f"text of {len(text):,} characters that is something else",
-        expected=expected,
-        next_step=f"Use the {column} column as load_failures returns it.",
-    )
 
 
 def _columns(failures: pd.DataFrame, column: str) -> tuple[pa.Array, pa.Array]:

@@ -16,7 +16,7 @@ from toolkit.errors import InputError
 from toolkit.filters.error_text import error_text
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField, names_error
 from toolkit.redaction import Redactor
-from toolkit.tables.explode import label_lists
+from toolkit.tables.frames import label_lists
 from toolkit.tables.schemas import UNFIT
 
 _COMPARED: Final = {">=": operator.ge, "<=": operator.le, "=": operator.eq}

@@ -7,13 +7,12 @@ masked where it is shown.
 
 from __future__ import annotations
 
-import json
 import re
-import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +32,8 @@ _STYLE: Final = (
     "<style>.tk-frame table.dataframe td, .tk-frame table.dataframe th "
     "{white-space: nowrap; max-width: 27em; overflow: hidden; text-overflow: ellipsis}</style>"
 )
+
+_LABELS: Final = msgspec.json.Decoder(list[str])
 
 
 def to_frame(table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = False) -> pd.DataFrame:
@@ -212,27 +213,42 @@ def show_in_notebooks() -> None:
         html.for_type(pd.DataFrame, frame_html)
 
 
-class JsonTuple(tuple[Any, ...]):
-    """A tuple in a frame: as text, in CSV and SQLite, it is JSON."""
+def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListArray:
+    """A column of labels, JSON text, as lists of text; null where there are none. InputError for other text.
 
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return json.dumps(self, default=str, ensure_ascii=False)
-
-
-class JsonDict(dict[str, Any]):
-    """A dict in a frame, which pandas can hash and sort: as text, in CSV and SQLite, it is JSON."""
-
-    def __str__(self) -> str:
-        return json.dumps(self, default=str, ensure_ascii=False)
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-    def __lt__(self, other: dict[str, Any]) -> bool:
-        return sorted(self.items()) < sorted(other.items())
+    >>> label_lists(pa.array(['["eu","beta"]', None])).to_pylist()
+    [['eu', 'beta'], None]
+    """
+    encoded = texts_of(column).dictionary_encode()  # most rows have the labels of another
+    read = []
+    for text in encoded.dictionary.to_pylist():
+        try:
+            read.append(_LABELS.decode(text))
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            raise unreadable_column("labels", text, 'a JSON list of texts, such as ["eu","beta"]') from None
+    return pa.array(read, pa.list_(pa.string())).take(encoded.indices)
 
 
-sqlite3.register_adapter(JsonTuple, str)
-sqlite3.register_adapter(JsonDict, str)
+def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column of a frame as one Arrow array of text, null where a value is missing."""
+    try:
+        texts = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
+        texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+        return texts.cast(pa.string())
+    except UNFIT:
+        held = column.dtype if isinstance(column, pd.Series) else column.type
+        raise InputError(
+            "reading a column of text",
+            got=f"values of the type {str(held)[:80]}",
+            expected="text, as the toolkit's frames have it",
+        ) from None
+
+
+def unreadable_column(column: str, text: str, expected: str) -> InputError:
+    """The error for a JSON column with text that is something else."""
+    return InputError(
+        f"exploding {column}",
+        got=f"text of {len(text):,} characters that is something else",
+        expected=expected,
+        next_step=f"Use the {column} column as load_failures returns it.",
+    )

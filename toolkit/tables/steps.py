@@ -16,8 +16,7 @@ import pandas as pd
 from toolkit.client.members import Unread, read
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
-from toolkit.tables.explode import texts_of
-from toolkit.tables.frames import checked_frame, to_frame
+from toolkit.tables.frames import checked_frame, texts_of, to_frame
 from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.schemas import STEP_COLUMNS, STEPS
 from toolkit.tables.text import base64_body, base64_bytes, is_cut_base64, json_value

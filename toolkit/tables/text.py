@@ -10,6 +10,7 @@ import base64
 import binascii
 import json
 import re
+import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -341,3 +342,29 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
         fields, masked, name, hidden=secret_members, hidden_items=secret_items, levels=MOST_DEPTH + 1
     )
     return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
+
+
+class JsonTuple(tuple[Any, ...]):
+    """A tuple in a frame: as text, in CSV and SQLite, it is JSON."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return json.dumps(self, default=str, ensure_ascii=False)
+
+
+class JsonDict(dict[str, Any]):
+    """A dict in a frame, which pandas can hash and sort: as text, in CSV and SQLite, it is JSON."""
+
+    def __str__(self) -> str:
+        return json.dumps(self, default=str, ensure_ascii=False)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __lt__(self, other: dict[str, Any]) -> bool:
+        return sorted(self.items()) < sorted(other.items())
+
+
+sqlite3.register_adapter(JsonTuple, str)
+sqlite3.register_adapter(JsonDict, str)

@@ -26,8 +26,8 @@ from toolkit.analysis.wording import shorten
 from toolkit.arguments import choice, flag, nearest, text, texts, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor, visible
-from toolkit.tables.explode import label_lists
 from toolkit.tables.failure_matching import count_values, error_lines
+from toolkit.tables.frames import label_lists
 from toolkit.tables.schemas import FAILURE_COLUMNS, UNFIT, Kind
 from toolkit.times import parse_time
 from toolkit.widgets.controls import module, shared_start, synced
