@@ -49,10 +49,7 @@ def program_variables() -> dict[str, str]:
 
 
 def python_variables(*, jupyter: bool = False) -> dict[str, str]:
-    """The same for a Python process, with where it imports from; for Jupyter with where its files lie.
-
-    Relative entries of ``PYTHONPATH``, and empty ones, mean the current folder and are left out.
-    """
+    """The same for a Python process, with where it imports from; for Jupyter with where its files lie."""
     folders = [
         item for item in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(item).is_absolute()
     ]

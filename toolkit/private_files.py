@@ -37,10 +37,7 @@ def user_folder(kind: Literal["config", "data"]) -> Path:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file of this user alone, with mode 0600; `flags` are those of `os.open`, without ``O_TRUNC``.
-
-    Raises `OSError` also when it is a link, has several names, is no regular file or another user's.
-    """
+    """Open a file of this user alone, with mode 0600; `flags` are those of `os.open`, without ``O_TRUNC``."""
     if path.is_symlink():  # where the system has no flag for it (Windows)
         raise OSError(errno.ELOOP, "a link", path.name)
     # without O_NONBLOCK, opening a pipe would block until it has a writer

@@ -56,10 +56,7 @@ _log.setLevel(logging.ERROR)  # not what callers do wrong: the response tells th
 
 
 class Strangers:
-    """The unauthenticated connections of one server: beyond `most`, the oldest is closed.
-
-    A quarter of the files that this process may open is never exceeded.
-    """
+    """The unauthenticated connections of one server: beyond `most`, the oldest is closed."""
 
     def __init__(self, most: int = _MOST_STRANGERS) -> None:
         self._most = max(1, min(most, _open_files() // 4))

@@ -77,11 +77,7 @@ returned), a DuckDB relation, a Dask frame, or another frame that hands over Arr
 
 @dataclass(frozen=True, eq=False)
 class SelectedRows:
-    """Some columns of a frame.
-
-    `batches` applies a step to each batch of the named columns and yields what it returns; Dask does so in
-    its workers. `steps` come before that.
-    """
+    """Some columns of a frame."""
 
     names: tuple[str, ...]
     schema: pa.Schema

@@ -108,10 +108,7 @@ def pairs(text: str, at: int = 0) -> tuple[list[tuple[str, str]], int]:
 
 
 def members(text: str, at: int = 0) -> tuple[dict[str, str], int]:
-    """The JSON text of each member of the object at an index, and the index of its end.
-
-    The last of members with the same name counts, as in every reader of JSON.
-    """
+    """The JSON text of each member of the object at an index, and the index of its end."""
     result, end = pairs(text, at)
     return dict(result), end
 
@@ -131,10 +128,7 @@ def elements(text: str) -> list[str]:
 
 
 def end_of(text: str, at: int) -> int:
-    """The index where the value ends that starts at an index; raises `ValueError` when it has no end.
-
-    Only the brackets are read of a value that is nested too deep for Python's reader.
-    """
+    """The index where the value ends that starts at an index; raises `ValueError` when it has no end."""
     try:
         return _READER.raw_decode(text, at)[1]
     except RecursionError:

@@ -33,10 +33,7 @@ _CACHED: Final = ("inactive_file", "total_inactive_file")
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes of memory that this process may still take: of the machine, its container, or its own limit.
-
-    None when the system does not say. `root` is where ``proc`` and ``sys`` are.
-    """
+    """Bytes of memory that this process may still take: of the machine, its container, or its own limit."""
     return min([*_of_the_machine(root), *_of_the_container(root), *_of_the_process(root)], default=None)
 
 

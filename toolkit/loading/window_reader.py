@@ -116,10 +116,7 @@ class WindowReader:
                 return []
 
     def _missing(self) -> str | None:
-        """What is wrong with the windows, if rows that were read before a split were not read again.
-
-        They may have left the listing. One that still exists is in no window.
-        """
+        """What is wrong with the windows, if rows that were read before a split were not read again."""
         awaited = self._partition.awaited
         if len(awaited) > _MOST_SOUGHT:
             return _MANY_NOT_SEEN
@@ -161,10 +158,7 @@ class WindowReader:
         return batch, consistent
 
     def _decoded(self, results: Sequence[FetchResult]) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
-        """What is stored of each page, where that is known, and a table of all else.
-
-        A page that turns out to be malformed only here is requested again.
-        """
+        """What is stored of each page, where that is known, and a table of all else."""
         pages = [result.page.rows for result in results if result.page]
         partly: list[PartlyStored | None] = [None] * len(pages)
         if self._work.is_stored is not None and self._listing.recognizer is not None:

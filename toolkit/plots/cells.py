@@ -166,11 +166,7 @@ def _name_columns(ax: Axes, matrix: CountMatrix) -> None:
 def draw_cells(
     ax: Axes, counts: NDArray[np.int64], theme: Theme, *, edges: NDArray[np.float64] | None = None
 ) -> float:
-    """Draw a matrix of counts, the first row at the top, and return the inches used above the Axes.
-
-    `edges` are the horizontal edges of the columns. Counts are written into the cells where all of them fit;
-    where not, there is a key.
-    """
+    """Draw a matrix of counts, the first row at the top, and return the inches used above the Axes."""
     rows, columns = counts.shape
     edges = np.arange(columns + 1) - 0.5 if edges is None else edges
     bounds = _bounds(counts, len(theme.heat))

@@ -53,10 +53,7 @@ def documented(plot: F) -> F:
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of a theme: texts, lines and background; of each series, the last for merged groups.
-
-    `heat` goes from few, which is near the background, to many; `on_few` is for texts on its first five.
-    """
+    """Colours of a theme: texts, lines and background; of each series, the last for merged groups."""
 
     ink: str
     muted: str

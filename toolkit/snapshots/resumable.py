@@ -254,10 +254,7 @@ def _size(batch: Batch) -> int:
 
 @contextmanager
 def delayed_signals() -> Iterator[DelayedSignals]:
-    """Handle Ctrl-C and SIGTERM for a while; ``with delayed:`` then delays them until a block is done.
-
-    Handlers that are not Python's stay, and other threads than the main one receive no signals.
-    """
+    """Handle Ctrl-C and SIGTERM for a while; ``with delayed:`` then delays them until a block is done."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     ours = {int(number): handler for number, handler in handlers.items() if callable(handler)}
     delayed = DelayedSignals(ours)

@@ -207,11 +207,7 @@ class Transaction:
         complete_at: str | None = None,
         learned: Learned | None = None,
     ) -> Manifest:
-        """Make the files kept and the parts, in this order, the snapshot.
-
-        `index` is the previous one, or the entries of a new one. Raises `SnapshotConflictError` when another
-        writer has changed the snapshot meanwhile, and `SnapshotDamagedError` when a kept file was lost.
-        """
+        """Make the files kept and the parts, in this order, the snapshot."""
         receipts = self.previous.receipts if self.previous else ()
         finished = [self.finish(part, receipt) for part in parts]
         files = (*kept, *(file.as_listed for file in finished))

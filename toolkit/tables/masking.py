@@ -205,10 +205,7 @@ class ColumnMasker:
 
 
 def holding_own(column: pa.Array) -> Rows:
-    """The rows of a column of text, or of JSON as bytes, that may hold one of our own live tokens.
-
-    None that holds one is left out.
-    """
+    """The rows of a column of text, or of JSON as bytes, that may hold one of our own live tokens."""
     pattern = likely()
     if pattern is None or not len(column) or not any(_with_match([column], pattern)):
         return np.empty(0, np.int64)

@@ -130,10 +130,7 @@ def _conditions(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
 
 
 def metadata_values(texts: pd.Series[str]) -> Iterator[Any]:
-    """The values of a column of JSON texts, None where a row has no metadata.
-
-    InputError says in which row a text is no JSON.
-    """
+    """The values of a column of JSON texts, None where a row has no metadata."""
     for row, text in enumerate(texts):
         try:
             yield json_value(text) if isinstance(text, str) else None

@@ -254,10 +254,7 @@ def _vector_columns(dimension: int | None) -> list[pa.Field]:
 def hits(
     dimension: int | None = None, *, vectors: bool = True, metadata: bool = True, data: bool = True
 ) -> pa.Schema:
-    """Schema of query results, with what was included.
-
-    `query` counts the batch's queries from 0, `rank` a query's hits from 1.
-    """
+    """Schema of query results, with what was included."""
     wanted = {
         "vector": vectors,
         "sparse_indices": vectors,

@@ -121,10 +121,7 @@ def read_members(text: str) -> dict[str, Any]:
 
 
 def lenient(raw: bytes, *, what: str) -> Any:
-    """JSON as Python's own reader accepts it: NaN and Infinity, lone surrogates, bytes that are not UTF-8.
-
-    What is too deep to be read, or has too many digits, is `Unread`; in an object, only the member that is.
-    """
+    """JSON as Python's own reader accepts it: NaN and Infinity, lone surrogates, bytes that are not UTF-8."""
     try:
         value = read(raw)
         return read_members(value.text) if isinstance(value, Unread) and value.text[0] == "{" else value
@@ -191,10 +188,7 @@ def as_bytes(text: str) -> bytes:
 
 
 def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, bool]:
-    """A body from its plain and its base64 field: text when it is UTF-8, else bytes; and whether both fit.
-
-    At most one of the two is not empty. One that cannot be used is neither, and its raw text is kept.
-    """
+    """A body from its plain and its base64 field: text when it is UTF-8, else bytes; and whether both fit."""
     if not isinstance(plain, str | None) or not isinstance(encoded, str | None):
         return (plain if isinstance(plain, str) and is_clean(plain) else None), None, False
     if encoded and not plain:

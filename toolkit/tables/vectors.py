@@ -34,10 +34,7 @@ _REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class VectorRow(msgspec.Struct, gc=False):
-    """A vector or hit; where one was decoded leniently, its parts are what was there instead.
-
-    The dense vector is JSON text, None without one.
-    """
+    """A vector or hit; where one was decoded leniently, its parts are what was there instead."""
 
     id: str
     vector: bytes | memoryview | None
@@ -110,11 +107,7 @@ def decode_vectors(
 def decode_hits(
     responses: Sequence[bytes], *, vectors: bool = True, metadata: bool = True, data: bool = True
 ) -> pa.Table:
-    """The hits of a batch of queries, one JSON array a query, as a table of ``schemas.hits``.
-
-    The vectors' dimension is that of the first one there. ProtocolError where a response is no array of
-    objects, or a hit has no id or no score.
-    """
+    """The hits of a batch of queries, one JSON array a query, as a table of ``schemas.hits``."""
     pages = [read_rows(response, what=_HITS) for response in responses]
     hits = [row for page in pages for row in page]
     try:

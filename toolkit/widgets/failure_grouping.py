@@ -110,10 +110,7 @@ def _of_file(path: str) -> GroupRules | None:
 
 
 class FailureGrouping:
-    """The groups of a frame's failures by rules, to which merging and splitting add lines.
-
-    The rules of a file at `path` are read before each change and written after it.
-    """
+    """The groups of a frame's failures by rules, to which merging and splitting add lines."""
 
     def __init__(self, frame: pd.DataFrame, rules: str | Path | GroupRules | None) -> None:
         if not isinstance(rules, str | Path | GroupRules | None):

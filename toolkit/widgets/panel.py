@@ -147,11 +147,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return self._empty() if self._kept.frame is None else self._kept.frame
 
     def run(self) -> pd.DataFrame:
-        """Run the main button's action and block; returns the new result of `frame`.
-
-        Errors are shown in the panel, too. While a call that a button has started is running, it is an
-        `InputError`.
-        """
+        """Run the main button's action and block; returns the new result of `frame`."""
         if self._job is not None:
             raise InputError(
                 f"running a {type(self).__name__}",
@@ -296,10 +292,7 @@ class SourcePanel(Panel):
         self.value = self._value_type()
 
     def frame(self) -> pd.DataFrame:
-        """The rows chosen: of a frame those that match now, of a service those that `run` loaded last.
-
-        They have the columns of the frame, or of what is loaded. The network is never used.
-        """
+        """The rows chosen: of a frame those that match now, of a service those that `run` loaded last."""
         if self._service is None and self._known is not None:
             matching: pd.DataFrame = self._matching(self._known)
             return matching

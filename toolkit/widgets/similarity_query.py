@@ -42,10 +42,7 @@ Request = tuple[VectorQuery | None, tuple[Question, Mapping[str, Any]] | None]
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The result of a run: `hits` with data and metadata in any case, and vectors `fetched` for an id.
-
-    `mistakes` say, where there are no hits, which namespace or metadata field does not exist.
-    """
+    """The result of a run: `hits` with data and metadata in any case, and vectors `fetched` for an id."""
 
     request: VectorQuery
     hits: pd.DataFrame
