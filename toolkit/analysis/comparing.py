@@ -328,23 +328,23 @@ def _counted(
     """Counts by group, and what they say."""
     bounds = np.cumsum([earlier.num_rows, *(part.num_rows for part in parts)])
     known, *of_parts = np.split(groups, bounds[:-1])
-    one, later = (
+    old, later = (
         pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": _when(part)}).assign(
             outcome=values
         )
         for group, part, values in zip(of_parts, parts, (outcome, None), strict=True)
     )
-    one, later = one.drop_duplicates("id"), later.drop_duplicates("id")
-    left, added = one[~one["id"].isin(later["id"])], later[~later["id"].isin(one["id"])]
-    names = sorted({*one["group"], *later["group"]})
-    every = pd.concat([one, later]).drop_duplicates("id", keep="last")
+    old, later = old.drop_duplicates("id"), later.drop_duplicates("id")
+    left, added = old[~old["id"].isin(later["id"])], later[~later["id"].isin(old["id"])]
+    names = sorted({*old["group"], *later["group"]})
+    every = pd.concat([old, later]).drop_duplicates("id", keep="last")
     times = every.groupby("group")["at"].agg(["min", "max"]).reindex(names)
 
     def sizes(rows: pd.DataFrame) -> NDArray[np.float64]:
         counts = rows["group"].value_counts().reindex(names, fill_value=0)
         return np.asarray(counts, dtype=np.float64)
 
-    before, after = sizes(one), sizes(later)
+    before, after = sizes(old), sizes(later)
     confidence = _confidence(sizes(added), sizes(left), before, after, exposure, _bursts(every, names))
     grown, rate = confidence >= _CONFIDENT, before / exposure
     back = pd.Index(names).isin(known)

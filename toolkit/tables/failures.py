@@ -309,7 +309,7 @@ def _parts_of(kind: type[msgspec.Struct], held: list[tuple[bytes, list[Any]]]) -
         if len(held) == 1:
             yield _Part(pages, [0], {})
         else:
-            yield from chain.from_iterable(_parts_of(kind, [one]) for one in held)
+            yield from chain.from_iterable(_parts_of(kind, [single]) for single in held)
     else:
         yield _Part(pages, [len(own) for _, own in held], fields)
 

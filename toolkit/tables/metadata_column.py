@@ -107,8 +107,8 @@ def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
     messages = []
     for field, value in _conditions(wanted):
         values = [resolve(read, parse_path(field)) for read in rows]
-        held = [one for read in values for one in (read if isinstance(read, list) else [read])]
-        counts = Counter(one for one in held if isinstance(one, str))
+        held = [item for read in values for item in (read if isinstance(read, list) else [read])]
+        counts = Counter(item for item in held if isinstance(item, str))
         if counts and isinstance(value, str) and value not in counts:
             known = [text for text, _ in counts.most_common()]
             messages.append(f"no metadata has {field} {value[:80]!r}. {nearest(value, known)}")
