@@ -180,6 +180,17 @@ def test_bodies_of_any_json_are_rows_or_a_notice(items: list[object]):
     assert len(steps) == (0 if said else len(items))
 
 
+@pytest.mark.parametrize(
+    "body",
+    ["[" * 300_000, '[{"a":' * 100_000, "[" + "1," * 300_000, '["' + "\\" * 300_001, "[" + "{}" * 200_000],
+    ids=["arrays", "objects", "numbers", "backslashes", "no commas"],
+)
+def test_a_large_body_that_is_malformed_takes_no_time(body: str):
+    """Its length is read once, not once for each bracket in it."""
+    with pytest.warns(UnexpectedResultWarning):
+        assert tk.explode_steps(failures(body)).empty
+
+
 def test_the_steps_of_the_run_log():
     """Groups of one and of parallel ones, with states, times and retries; runs without any have no row."""
     first = {"stepName": "init", "stepType": "Initial", "messageId": "m0", "state": "STEP_SUCCESS"}

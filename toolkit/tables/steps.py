@@ -126,7 +126,7 @@ def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, An
     if not body.lstrip().startswith("["):
         return [], "that are no JSON array"
     items, truncated = _as_far_as_it_goes(body)
-    if truncated and items and not items[-1]:  # nothing of it is left
+    if truncated and isinstance(items, list) and items and not items[-1]:  # nothing of it is left
         items.pop()
     if not items:
         return [], "that are no JSON" if items is None or truncated else "empty"
@@ -197,19 +197,24 @@ def _as_far_as_it_goes(text: str) -> _Read:
     with suppress(ValueError, RecursionError):
         return _Read(read(text), truncated=False)
     brackets: list[str] = []
-    kept = rest = ""
+    closed_since: list[str] = []  # brackets since the last value may have begun, at `end`
+    end = 0
     for mark in _MARK.finditer(text):
         sign = mark[0][0]
         if sign in "[{":
             brackets.append("]" if sign == "[" else "}")
-        elif sign in "]}" and (not brackets or brackets.pop() != sign):
-            break
+        elif sign in "]}":
+            if not brackets or brackets[-1] != sign:
+                break
+            closed_since.append(brackets.pop())
         if sign in "[{,":
-            kept, rest = text[: mark.end() - (sign == ",")], "".join(reversed(brackets))
+            end = mark.end() - (sign == ",")
+            closed_since.clear()
     closed = _HALF_ESCAPE.sub(lambda half: half[0][: -len(half[1])], text) + '"'
     ends = text.rstrip()[-1:] in ("]", "}", '"')  # otherwise what was cut is a number, or a name
     whole = [part + "".join(reversed(brackets)) for part in (closed, text)[: 1 + ends]]
-    for attempt in (*whole, kept + rest):
+    without = text[:end] + "".join(reversed([*brackets, *reversed(closed_since)]))
+    for attempt in (*whole, without):
         with suppress(ValueError, RecursionError):
             return _Read(read(attempt), truncated=True)
     return _Read(None, truncated=False)
