@@ -269,6 +269,35 @@ def _plots(_: Planted, frame: pd.DataFrame) -> str:
     return "\n".join(found)
 
 
+@sink("runs")
+def _run_log(_: Planted, frame: pd.DataFrame) -> str:
+    summed = tk.run_summary(frame)
+    drawn = (summed.plot(), tk.plot_success_rates(frame, top=8))
+    texts = [text.get_text() for axes in drawn for text in axes.figure.findobj(Text)]
+    for axes in drawn:
+        plt.close(axes.figure)
+    frames = (
+        summed.frame.to_csv(),
+        tk.run_rates(frame, freq="7d").to_csv(),
+        tk.explode_steps(frame).to_csv(),
+    )
+    return "\n".join((repr(summed), summed._repr_html_(), *frames, *texts))
+
+
+@sink("events")
+def _timeline(_: Planted, frame: pd.DataFrame) -> str:
+    steps = pd.DataFrame({"message_id": frame["message_id"], "step_name": frame["error"], "position": 0})
+    found = []
+    for start in range(0, len(frame), 100):
+        run = frame[start : start + 100].assign(workflow_run_id=frame["workflow_run_id"].iloc[start] or "w")
+        axes = tk.plot_run_timeline(
+            run.assign(time=pd.Timestamp(start, tz="UTC")), steps=steps.assign(workflow_run_id="w")
+        )
+        found += [text.get_text() for text in axes.figure.findobj(Text)]
+        plt.close(axes.figure)
+    return "\n".join(found)
+
+
 @sink("failures")
 def _command_report(given: Planted, frame: pd.DataFrame) -> str:
     path = given.folder / "by-command.html"
