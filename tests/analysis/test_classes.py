@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from tests.accuracy.held_out_bodies import FROZEN
 from tests.accuracy.labelled_bodies import HELD_OUT, TUNED, Templates, labelled_bodies, macro_f1
 from toolkit import classify_failures
+from toolkit.analysis import classes
 from toolkit.analysis.classes import CLASSES
 from toolkit.errors import InputError
+from toolkit.signatures.documents import Document
 
 SECRET = "sk_live_4eC39HqLyjWDarjtT1zdp7dc"
 
@@ -224,3 +226,19 @@ def test_repeated_responses_are_read_once() -> None:
     started = time.perf_counter()
     assert len(classify_failures(frame).frame) == 100_000
     assert time.perf_counter() - started < 10
+
+
+def test_words_are_found_as_python_finds_them() -> None:
+    """In labelled bodies as they are, in other cases, alphabets and between control characters."""
+    bodies = [row.body for row in labelled_bodies(TUNED)]
+    bodies += [body.upper() for body in bodies[::5]] + [body.replace(" ", "\u2003") for body in bodies[::7]]
+    bodies += [body.replace(" ", "\x0b") for body in bodies[::9]] + [
+        f"{body}\n\u212a" for body in bodies[::11]
+    ]
+    documents = [Document("message", (), (body,)) for body in bodies]
+    hits = 0
+    for body, found in zip(bodies, classes._words(documents), strict=True):
+        rules = [(name, weight, rule.search(body[:4_000])) for name, weight, rule in classes._WORD_RULES]
+        assert found == [(name, weight, f'"{match[0]}"') for name, weight, match in rules if match]
+        hits += len(found)
+    assert hits > 300

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.counts import LATEST_ROWS, latest_rows, stored_counts
 from toolkit.analysis.group_rules import GroupRules, Rule, json_text, known_of
+from toolkit.analysis.group_wording import cohesion_of, reason_of, status_list, title_of
 from toolkit.analysis.results import Plotted, frame_table
 from toolkit.analysis.selection import (
     collect_timed,
@@ -31,9 +33,8 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, shorten
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
-from toolkit.signatures.documents import NO_FRAME, Document
 from toolkit.signatures.signed_rows import SIGNATURE, SignedRows, cleaner, sign_rows
-from toolkit.signatures.signing import RULES_VERSION, Learned, Signature, signature_id
+from toolkit.signatures.signing import RULES_VERSION, Learned, signature_id
 from toolkit.tables.frames import checked_frame
 
 _COLUMNS: Final = ("dlq_id", "workflow_url", "response_status", "response_body", "response_body_base64")
@@ -42,10 +43,7 @@ _TITLE: Final = 120  # characters
 _TEMPLATE: Final = 500
 _EXAMPLE: Final = 300
 _EXAMPLES: Final = 3
-_STATUSES: Final = 5
 _SHOWN: Final = 50  # groups that a notebook shows
-_COMPARED: Final = 200  # different documents of a group that its cohesion is measured on
-_LANGUAGES: Final = frozenset("python javascript java go ruby dotnet php rust".split())  # noqa: SIM905 - words
 _TYPES: Final = {
     "group": "str",
     "title": "str",
@@ -61,6 +59,9 @@ _TYPES: Final = {
     "examples": "str",
     "cohesion": "float64",
 }
+
+
+_SAID: Final = ("group", "title", "template", "kind", "rule", "statuses", "examples", "cohesion")
 
 
 @dataclass(frozen=True, repr=False)
@@ -218,7 +219,7 @@ def _with_counts(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
     sums = frame["group"].map(by_group["count_"].sum())
     return frame.assign(
         workflows=frame["group"].map(by_group["workflow_url"].nunique()),
-        statuses=[_listed(statuses[group]) for group in frame["group"]],
+        statuses=[status_list(statuses[group]) for group in frame["group"]],
         count=sums,
         share=sums / int(counts["count_"].sum() or 1),
         first_at=frame["group"].map(by_group["first_"].min()),
@@ -357,23 +358,22 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
     latest = frame.sort_values(["when", "dlq_id"], ascending=False, kind="stable")
     repeated = latest.duplicated(["group_", "body_"])  # other texts first
     chosen = latest.assign(repeated=repeated).sort_values("repeated", kind="stable")
-    examples: dict[int, list[dict[str, str]]] = defaultdict(list)
-    for row, group in chosen.groupby("group_").head(_EXAMPLES)["group_"].items():
-        examples[group].append(_example(int(str(row)), rows))
-    documents: dict[int, Counter[int]] = defaultdict(Counter)
-    parts: dict[int, Counter[int]] = defaultdict(Counter)
-    statuses: dict[int, Counter[str]] = defaultdict(Counter)
-    speaking: dict[int, Signature] = {}
-    status = rows.table["response_status"].to_pylist()
-    members = Counter(
-        zip(rows.groups.tolist(), rows.alone.tolist(), rows.signed.codes.tolist(), status, strict=True)
+    shown_rows = chosen.groupby("group_").head(_EXAMPLES)["group_"].sort_values(kind="stable")
+    examples = _parts(shown_rows.to_numpy(), shown_rows.index.to_numpy())
+    status, responses = pd.factorize(pd.Series(rows.table["response_status"].to_pylist(), dtype=object))
+    members = pd.DataFrame(
+        {
+            "group": rows.groups,
+            "alone": rows.alone,
+            "code": rows.signed.codes,
+            "status": status,
+        }
     )
-    for (group, alone, code, response), count in members.items():
-        documents[group][code] += count
-        parts[group][alone] += count
-        speaking[alone] = rows.signed.documents[code]
-        if response is not None:
-            statuses[group][_plain(response)] += count
+    members = members.groupby(list(members), sort=False).size().reset_index(name="count")
+    speaking = np.zeros(len(rows.ids), dtype=np.int64)
+    speaking[members["alone"]] = members["code"]
+    members = members.sort_values("group", kind="stable")
+    parts = _parts(members["group"].to_numpy(), members.drop(columns="group").to_numpy())
     grouped = frame.groupby("group_")
     summary = pd.DataFrame(
         {
@@ -384,29 +384,38 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
         }
     )
     names = {rule.group: rule.value for rule in rules if rule.action == "name"}
-    records = []
-    for group in summary.index:
-        id_, own = rows.ids[group], parts[group]
+    columns: dict[str, list[Any]] = {name: [] for name in _SAID}
+    for group, (_, part), (_, shown) in zip(summary.index, parts, examples, strict=True):
+        id_, own = rows.ids[group], Counter[int]()
+        statuses, documents = Counter[str](), Counter[int]()
+        for alone, code, response, count in part.tolist():
+            own[alone] += count
+            documents[code] += count
+            if response >= 0:
+                statuses[_plain(responses[response])] += count
         leader = group if group in own else min(own, key=lambda part: (-own[part], rows.ids[part]))
-        signature = speaking[leader]
-        records.append(
-            {
-                "group": id_,
-                "title": shorten(names.get(id_) or _title(signature), _TITLE),
-                "template": shorten(" | ".join([*signature.facts, *signature.templates]), _TEMPLATE),
-                "kind": signature.document.kind,
-                "rule": _why(signature, len(own) - 1, rows.splits.get(id_)),
-                "statuses": _listed(statuses[group]),
-                "examples": json_text(examples[group]),
-                "cohesion": _cohesion(
-                    (rows.signed.documents[code].document, count) for code, count in documents[group].items()
-                ),
-            }
+        signature = rows.signed.documents[speaking[leader]]
+        said = (
+            id_,
+            shorten(names.get(id_) or title_of(signature), _TITLE),
+            shorten(" | ".join([*signature.facts, *signature.templates]), _TEMPLATE),
+            signature.document.kind,
+            reason_of(signature, len(own) - 1, rows.splits.get(id_)),
+            status_list(statuses),
+            json_text([_example(row, rows) for row in shown.tolist()]),
+            cohesion_of((rows.signed.documents[code].document, count) for code, count in documents.items()),
         )
-    summary = (
-        summary.assign(share=summary["count"] / len(frame)).reset_index(drop=True).join(pd.DataFrame(records))
-    )
+        for name, value in zip(_SAID, said, strict=True):
+            columns[name].append(value)
+    summary = summary.assign(share=summary["count"] / len(frame), **columns)
     return _ordered(summary, rules)
+
+
+def _parts(groups: NDArray[np.int64], rows: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The rows of each group, which are in the order of their groups."""
+    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+    for start, stop in pairwise(bounds):
+        yield int(groups[start]), rows[start:stop]
 
 
 def _ordered(groups: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
@@ -426,70 +435,3 @@ def _example(row: int, rows: Rows) -> dict[str, str]:
         "dlq_id": rows.clean(rows.table["dlq_id"][row].as_py() or ""),
         "text": shorten(line, _EXAMPLE),
     }
-
-
-def _title(signature: Signature) -> str:
-    """What a person would call the group."""
-    kind, facts, messages = signature.document.kind, signature.facts, signature.templates
-    status = next((fact for fact in facts if fact.startswith("status ")), "")
-    if kind in ("empty", "binary"):
-        return f"{'Empty body' if kind == 'empty' else 'Body that is not UTF-8'}{', ' * bool(status)}{status}"
-    if kind == "trace":
-        where = "" if facts[-1] == NO_FRAME else f" {facts[-1]}"
-        return f"{facts[-2]}{': ' * bool(messages[0])}{messages[0]}{where}"
-    if kind == "html":
-        return f"{' - '.join(messages)}{f' ({status})' * bool(status)}"
-    named = [fact for fact in facts if not any(fact in message for message in messages)]
-    named = [fact for fact in named if not fact.startswith("at ") and fact not in _LANGUAGES]
-    return ": ".join([*named[:1], *messages[:1]]) if messages else " ".join(facts)
-
-
-def _why(signature: Signature, merged: int, split: str | None) -> str:
-    """Why the members of a group belong together."""
-    kind, facts = signature.document.kind, signature.facts
-    status = next((f" and {fact}" for fact in facts if fact.startswith("status ")), "")
-    same = "the same message" + " but for its values" * any(
-        "<" in template for template in signature.templates
-    )
-    if kind == "trace":
-        frame = (
-            "" if facts[-1] == NO_FRAME else f", first application frame ({facts[-1].removeprefix('at ')})"
-        )
-        why = f"stack traces of {facts[0]} with the same exceptions ({', '.join(facts[1:-1])}){frame}, {same}"
-    elif kind == "json":
-        named = [fact for fact in facts if not fact.startswith("status ")]
-        parts = [f"the same {'names' if named[:1] == ['keys'] else 'codes and types'}"] * bool(named)
-        why = f"JSON with {' and '.join([*parts, *[same] * bool(signature.templates)])}{status}"
-    else:
-        why = {
-            "html": "HTML pages with the same title and heading",
-            "empty": "empty bodies",
-            "binary": "bodies that are not UTF-8",
-        }.get(kind, f"texts with {same}") + (status.replace(" and ", " with ") if kind != "html" else status)
-    split_off = f"; split off by a rule: {shorten(split, 100)}" if split else ""
-    return why + split_off + (f"; {counted(merged, 'other group')} merged in by a rule" if merged else "")
-
-
-def _listed(statuses: Counter[str]) -> str:
-    ordered = sorted(statuses, key=lambda status: (-statuses[status], status))
-    return ", ".join(ordered[:_STATUSES]) + ", …" * (len(ordered) > _STATUSES)
-
-
-def _cohesion(documents: Iterable[tuple[Document, int]]) -> float:
-    """How many words members share with the commonest of them, on average (Dice coefficient)."""
-    counts: Counter[Document] = Counter()
-    for document, count in documents:
-        counts[document] += count
-    (middle, _), *others = counts.most_common(_COMPARED)
-    words = Counter(_words(middle))
-    total = same = float(counts[middle])
-    for document, count in others:
-        own = Counter(_words(document))
-        every = words.total() + own.total()
-        same += count * (2 * (words & own).total() / every if every else 1.0)
-        total += count
-    return same / total
-
-
-def _words(document: Document) -> list[str]:
-    return [word for text in (*document.facts, *document.messages) for word in text.split()]

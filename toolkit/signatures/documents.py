@@ -89,7 +89,7 @@ _TAG: Final = re.compile(r"<[^<>]{0,300}>")
 _DROPPED: Final = re.compile(r"<(script|style|svg|head)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Document:
     """A text, reduced to what identifies its failure.
 
