@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
@@ -198,6 +202,66 @@ def test_frames_have_a_result_or_a_clear_error(what):
         bounded(name, function, frame)
         plt.close("all")
     pd.testing.assert_frame_equal(frame, before)
+
+
+CONTAINERS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
+    "Arrow": lambda frame, _: pa.Table.from_pandas(frame, preserve_index=False),
+    "dataset": lambda frame, folder: as_dataset(frame, folder.with_suffix(".parquet")),
+    "matrix": lambda frame, _: np.array(list(frame["vector"]), dtype=np.float64),
+}
+IMPOSSIBLE = (ToolkitError, pa.ArrowException, ValueError, TypeError, OverflowError)
+"""By which the container itself cannot be made: no function of vectors sees it."""
+
+
+def as_dataset(frame: pd.DataFrame, path: Path) -> ds.Dataset:
+    """A file of a user's own, as pyarrow opens it."""
+    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
+    return ds.dataset(path)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_other_containers_have_a_result_or_a_clear_error(container, tmp_path):
+    """Arrow, datasets and matrices of the same, as far as they can hold it."""
+    tried = 0
+    for number, (what, frame) in enumerate(FRAMES.items()):
+        try:
+            vectors = CONTAINERS[container](frame(), tmp_path / str(number))
+        except IMPOSSIBLE:
+            continue
+        tried += 1
+        bounded(f"audit_vectors of {what}", tk.audit_vectors, vectors)
+        bounded(f"compare_vectors of {what}", tk.compare_vectors, vectors, ORDINARY)
+    assert tried > 10
+
+
+SERVED = (
+    "two vectors", "two dimensions", "some NaN and infinity", "ids of every kind", "ids of several types",
+    "odd namespaces", "dicts for metadata", "texts for vectors", "lone surrogates", "sparse only",
+    "metadata: nested 10,000 deep", "metadata: huge numbers", "metadata: odd names",
+)  # fmt: skip
+OF_SERVICES: dict[str, Callable[[tk.Service, Any], Any]] = {
+    "audit_recall": lambda service, vectors: tk.audit_recall(service, vectors, sample=5),
+    "upsert_vectors": lambda service, vectors: tk.upsert_vectors(service, vectors, namespace="hostile"),
+    "update_vectors": lambda service, vectors: tk.update_vectors(service, vectors, namespace="hostile"),
+    "fetch_vectors": lambda service, vectors: tk.fetch_vectors(service, vectors["id"], namespace="hostile"),
+    "query": lambda service, vectors: tk.query(service, list(vectors["vector"])[:20], namespace="hostile"),
+    "delete_vectors": lambda service, vectors: tk.delete_vectors(
+        service, vectors["id"], namespace="hostile", confirm=True
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "hybrid"])
+def test_services_have_a_result_or_a_clear_error(kind, local_indexes):
+    """What queries an index or writes to it; the frames stay as they were, and the index can be read."""
+    service = local_indexes[kind]
+    for what in SERVED:
+        frame = FRAMES[what]()
+        before = frame.copy(deep=True)
+        for name, function in OF_SERVICES.items():
+            bounded(f"{name} of {what}", function, service, frame)
+        pd.testing.assert_frame_equal(frame, before)
+    assert tk.load_vectors(service, namespace="hostile", progress=False)["id"].is_unique
 
 
 ODD: dict[str, Any] = {
