@@ -91,7 +91,7 @@ def _not_written(path: Path, error: OSError | ValueError) -> InputError:
     return InputError(
         f"writing the file {str(path)[:_LONGEST_NAME]!r}",
         got=f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}",
-        expected="a file in a folder that is there, can be written to and has free space",
+        expected="a file in an existing folder that can be written to and has free space",
         next_step="Make the folder, or choose another path.",
     )
 
