@@ -65,7 +65,7 @@ _SERVICE_HELP: Final = """\
 The service is found through the environment: TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN,
 TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, or the public service's own QSTASH_TOKEN,
 UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN."""
-LOCAL_PACKAGES: Final = "h11 httpx starlette uvicorn"
+LOCAL_PACKAGES: Final = "cronsim h11 httpx starlette uvicorn"
 """The packages of the extra [local], by name, which install from any source of the toolkit."""
 
 

@@ -30,8 +30,10 @@ from toolkit.local.operations import Operation, Query, document
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.dlq_routes import dlq_operations
 from toolkit.local.queue.publish_routes import message_operations
+from toolkit.local.queue.queues import queue_operations
 from toolkit.local.queue.run_routes import run_operations
 from toolkit.local.queue.scheduler import Queue
+from toolkit.local.queue.schedules import schedule_operations
 from toolkit.local.queue.url_groups import url_group_operations
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
@@ -106,6 +108,8 @@ def all_operations(
         *dlq_operations(queue),
         *run_operations(queue),
         *url_group_operations(queue),
+        *queue_operations(queue),
+        *schedule_operations(queue),
         *vector_operations(registry),
     ]
     return operations

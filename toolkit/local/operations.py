@@ -188,6 +188,8 @@ _PATH_PARAMETERS: Final = {
     "dlq_id": "Of an entry.",
     "message_id": "Of a message that still has to be delivered.",
     "run_id": "Of a workflow run.",
+    "schedule": "Id of a schedule; to make one, the URL or the URL group to which it publishes.",
+    "queue_name": "Name of a queue: letters, digits, '-', '_' and '.'.",
     "url_group": "Name of a URL group: letters, digits, '-', '_' and '.'.",
     "event_id": "Name of an event: letters, digits, '-', '_' and '.'.",
     "index": "Name of an index.",

@@ -17,8 +17,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 from toolkit.errors import LocalServiceError
 from toolkit.local.queue.messages import message_json
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Version of these tables, stored in the database; a file of another version is an error."""
+
+_MIGRATIONS: Final = {
+    2: "ALTER TABLE messages ADD COLUMN queue TEXT; ALTER TABLE messages ADD COLUMN joins_at INTEGER; "
+    "DROP INDEX messages_due; UPDATE kept SET value = 3 WHERE name = 'version';"
+}
+"""What makes tables of an earlier version those of the next one."""
 
 TABLES: Final = Path(__file__).with_name("tables.sql").read_text(encoding="utf-8")
 
@@ -98,16 +104,20 @@ class Database:
         self._writer.start()
 
     def _prepare(self) -> None:
-        self._writing.executescript(f"BEGIN; {TABLES} COMMIT;")  # one flush instead of one a table
-        self._writing.execute("INSERT OR IGNORE INTO kept VALUES ('version', ?)", (VERSION,))
-        (version,) = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
-        if version != VERSION:
+        stored = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'kept'"
+        version = VERSION
+        if self._writing.execute(stored).fetchone():
+            (version,) = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
+        if version != VERSION and version not in _MIGRATIONS:
             raise LocalServiceError(
                 f"opening {self._path.name!r}",
                 got=f"tables of version {version}",
                 expected=f"version {VERSION}",
                 next_step="Start with an empty data folder.",
             )
+        first = f"INSERT OR IGNORE INTO kept VALUES ('version', {VERSION});"  # noqa: S608 - a constant
+        # one flush instead of one a table
+        self._writing.executescript(f"BEGIN; {_MIGRATIONS.get(version, '')} {TABLES} {first} COMMIT;")
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
         """Start a write. Its future is done once the write is on disk."""

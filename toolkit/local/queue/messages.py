@@ -7,7 +7,7 @@ import hashlib
 import json
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
 
 import msgspec
@@ -94,6 +94,9 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
         return {name: value for name, value in names.items() if value}
 
 
+NO_ORIGIN: Final = Origin()
+
+
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message, as stored; `about` is the DLQ entry of a failure callback, `step` a position in a run."""
 
@@ -111,7 +114,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     step: int | None = None
     about: str | None = None
     waiting: Waiting | None = None
-    origin: Origin = Origin()
+    origin: Origin = NO_ORIGIN
 
     @property
     def method(self) -> str:
@@ -276,7 +279,7 @@ def message_entry(message: Message) -> dict[str, Any]:
 
 def _shown(message: Message, sent: Sent) -> dict[str, Any]:
     settings = message.settings
-    headers, body = _redacted(message, sent)
+    headers, body = redacted(message.redact, sent)
     optional = {
         "label": settings.labels[0] if settings.labels else None,
         "flowControlKey": settings.flow_key,
@@ -331,7 +334,7 @@ def settings_shown(message: Message) -> dict[str, Any]:
 
 def created_details(message: Message) -> dict[str, Any]:
     """Headers and body (base64) of a message, for its first event; a large body is left out."""
-    headers, body = _redacted(message, Sent(message.settings.headers, message.body))
+    headers, body = redacted(message.redact, Sent(message.settings.headers, message.body))
     details: dict[str, Any] = {"header": header_lists(headers)}
     if len(body) <= MAX_LOGGED_BODY:
         details["body"] = base64.b64encode(body).decode()
@@ -341,7 +344,7 @@ def created_details(message: Message) -> dict[str, Any]:
 def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | None = None) -> bytes:
     """The JSON body of a callback, or with `dlq_id` of a failure callback."""
     message, sent, response = attempt.message, attempt.sent, attempt.response
-    headers, body = _redacted(message, sent if source_body is None else Sent(sent.headers, source_body))
+    headers, body = redacted(message.redact, sent if source_body is None else Sent(sent.headers, source_body))
     content: dict[str, Any] = {
         "status": response.status,
         "header": header_lists(response.headers),
@@ -367,9 +370,9 @@ def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | 
     return json.dumps(content).encode()
 
 
-def _redacted(message: Message, sent: Sent) -> tuple[list[tuple[str, str]], bytes]:
+def redacted(redact: Sequence[str], sent: Sent) -> tuple[list[tuple[str, str]], bytes]:
     """The sent request for display: fields that the publish redacts are ``REDACTED:<SHA256>``."""
-    fields = {name.lower() for name in message.redact}
+    fields = {name.lower() for name in redact}
     every = not fields.isdisjoint({"headers", "header"})
     names = {name[len("header[") : -1] for name in fields if name.startswith("header[")}
     headers = [

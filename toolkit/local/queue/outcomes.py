@@ -26,6 +26,7 @@ from toolkit.local.queue.messages import (
     Attempt,
     DestinationResponse,
     Message,
+    Origin,
     Sent,
     Settings,
     callback_body,
@@ -48,9 +49,12 @@ _NON_RETRYABLE_HEADERS: Final = (
 def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     """Record an attempt and everything that follows from it."""
     message, response = attempt.message, attempt.response
-    if tx.first("SELECT 1 FROM messages WHERE id = ?", message.id) is None:
+    row = tx.first("SELECT joins_at FROM messages WHERE id = ?", message.id)
+    if row is None:
         return  # canceled during the delivery
-    _report_response(tx, attempt)
+    # callbacks of a message of a named queue come right before its place: the next message waits for them
+    joins_at = None if row["joins_at"] is None else row["joins_at"] - 1
+    _report_response(tx, attempt, joins_at)
     details: dict[str, Any] = {"responseStatus": response.status, "retried": attempt.retried}
     if not response.ok:
         details["error"] = details["responseBody"] = response.body[:1000].decode(errors="replace")
@@ -70,7 +74,7 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     if response.ok or (message.kind == "call" and message.callback):
         return  # the callback of a call delivered the response to the run, which interprets it
     dlq_id = dlq.add(tx, attempt, run_created_at=runs.fail(tx, message))
-    _report_failure(tx, attempt, dlq_id)
+    _report_failure(tx, attempt, dlq_id, joins_at)
 
 
 def retry_delay(attempt: Attempt, now_ms: int) -> int:
@@ -100,7 +104,7 @@ def _is_final(response: DestinationResponse) -> bool:
     )
 
 
-def _report_response(tx: QueueWrite, attempt: Attempt) -> None:
+def _report_response(tx: QueueWrite, attempt: Attempt, joins_at: int | None) -> None:
     """Enqueue a callback about the response, when the message has one."""
     message = attempt.message
     if message.callback is None:
@@ -111,16 +115,16 @@ def _report_response(tx: QueueWrite, attempt: Attempt) -> None:
         first = first_message(tx, message.run_id)
         failure_callback = message.failure_callback or (first.failure_callback if first else None)
         callback = msgspec.structs.replace(callback, failure_callback=failure_callback)
-    enqueue(tx, callback)
+    enqueue(tx, callback, joins_at=joins_at)
 
 
-def _report_failure(tx: QueueWrite, attempt: Attempt, dlq_id: str) -> None:
+def _report_failure(tx: QueueWrite, attempt: Attempt, dlq_id: str, joins_at: int | None = None) -> None:
     """Enqueue a failure callback, when the message has one, and set the state of its DLQ entry."""
     if attempt.message.failure_callback is None:
         return
     callback = _callback(tx, attempt, attempt.message.failure_callback, dlq_id)
     callback = msgspec.structs.replace(callback, kind="failure_callback", about=dlq_id)
-    enqueue(tx, callback)
+    enqueue(tx, callback, joins_at=joins_at)
     dlq.set_state(tx, dlq_id, "CALLBACK_INPROGRESS")
 
 
@@ -167,6 +171,7 @@ def _callback(tx: QueueWrite, attempt: Attempt, settings: Settings, dlq_id: str 
         not_before=tx.now_ms + first_delay(tx, settings),
         body=callback_body(attempt, source_body=_source_body(tx, source), dlq_id=dlq_id),
         caller_ip=source.caller_ip,
+        origin=Origin(queue=source.origin.queue),
     )
 
 

@@ -17,6 +17,7 @@ from toolkit.local.api import (
     NAMES,
     TOKEN_PARAMETERS,
     ApiError,
+    checked_name,
     invalid,
     naming,
     read_as,
@@ -37,7 +38,14 @@ from toolkit.local.queue.listing import (
     where,
     with_ids,
 )
-from toolkit.local.queue.messages import PendingMessage, decode_message, message_entry, new_id
+from toolkit.local.queue.messages import (
+    NO_ORIGIN,
+    Origin,
+    PendingMessage,
+    decode_message,
+    message_entry,
+    new_id,
+)
 from toolkit.local.queue.publishing import PREFIXES, PUBLISH_HEADERS, Publish, read_publish
 from toolkit.local.queue.steps import PublishedMessage, accept, record
 
@@ -60,7 +68,7 @@ class BatchItem(msgspec.Struct):
     destination: str
     headers: dict[str, Annotated[Any, Meta(extra_json_schema=_HEADER)]] | None = None
     body: Annotated[Any, Meta(extra_json_schema={"type": "string"})] = None
-    queue: Any = None
+    queue: str | None = None
 
 
 def _field(path: str) -> str:
@@ -104,7 +112,7 @@ class Triggered(TypedDict, total=False):
 
 
 _operation: Declared[Queue] = Declared()
-_publishing = partial(_operation, query=None, body=bytes, headers=PUBLISH_HEADERS, errors=(404,))
+_publishing = partial(_operation, query=None, body=bytes, headers=PUBLISH_HEADERS, errors=(404, 412))
 
 
 def message_operations(queue: Queue) -> list[Operation]:
@@ -125,9 +133,19 @@ def caller(request: Request) -> str:
 @_publishing("POST", "/v2/publish/{destination:path}", "publish", Published)
 async def _publish(queue: Queue, request: Request, _: None) -> Response:
     """Publish a message to a URL, or to each URL of a group. Headers may have the prefix Upstash-."""
-    destination = _destination(request, "/v2/publish/")
+    destination = destination_of(request, "/v2/publish/")
     body = await read_body(request, queue.max_message)
     publish = await _addressed(queue, destination, header_pairs(request), body)
+    return JSONResponse((await _accept(queue, [publish], caller(request)))[0])
+
+
+@_publishing("POST", "/v2/enqueue/{queue_name}/{destination:path}", "enqueue", Published)
+async def _enqueue(queue: Queue, request: Request, _: None) -> Response:
+    """Publish a message to a named queue, which is made when it is new."""
+    name = checked_name(request.path_params["queue_name"], "name of the queue")
+    destination = destination_of(request, f"/v2/enqueue/{name}/")
+    body = await read_body(request, queue.max_message)
+    publish = await _addressed(queue, destination, header_pairs(request), body, Origin(queue=name))
     return JSONResponse((await _accept(queue, [publish], caller(request)))[0])
 
 
@@ -149,7 +167,7 @@ async def _batch(queue: Queue, request: Request, _: Query) -> Response:
 @_publishing("POST", "/v2/trigger/{destination:path}", "trigger", Triggered)
 async def _trigger(queue: Queue, request: Request, _: None) -> Response:
     """Start a workflow run."""
-    url = _destination(request, "/v2/trigger/")
+    url = destination_of(request, "/v2/trigger/")
     headers = header_pairs(request)
     names = {name.lower(): value for name, value in headers}
     prefix = next(
@@ -173,16 +191,22 @@ async def _trigger(queue: Queue, request: Request, _: None) -> Response:
 
 
 async def _addressed(
-    queue: Queue, destination: str, headers: list[tuple[str, str]], body: bytes
+    queue: Queue, destination: str, headers: list[tuple[str, str]], body: bytes, origin: Origin = NO_ORIGIN
 ) -> Addressed:
     """The publish to a URL, or to each endpoint of the URL group of this name."""
-    if not NAMES.fullmatch(destination):
-        return read_publish(destination, headers, body, prefix=queue.prefix)
-    members = await queue.store.read(url_groups.urls, destination)
+    group = NAMES.fullmatch(destination) is not None
+    url = await first_url(queue, destination) if group else destination
+    publish = read_publish(url, headers, body, prefix=queue.prefix)
+    publish = msgspec.structs.replace(publish, origin=origin)
+    return await queue.store.read(url_groups.spread, publish, destination) if group else publish
+
+
+async def first_url(queue: Queue, group: str) -> str:
+    """The URL of the first endpoint of a group; an `ApiError` where it has none."""
+    members = await queue.store.read(url_groups.urls, group)
     if not members:
-        raise url_groups.no_destination(destination)
-    publish = read_publish(members[0], headers, body, prefix=queue.prefix)
-    return await queue.store.read(url_groups.spread, publish, destination)
+        raise url_groups.no_destination(group)
+    return members[0]
 
 
 async def _accept(queue: Queue, publishes: Sequence[Addressed], caller_ip: str) -> list[Published]:
@@ -202,7 +226,7 @@ async def _accept(queue: Queue, publishes: Sequence[Addressed], caller_ip: str) 
     return await queue.write(work)
 
 
-def _destination(request: Request, route: str) -> str:
+def destination_of(request: Request, route: str) -> str:
     """The destination as it was sent: not decoded, with its query, without our token."""
     raw: str = request.scope["raw_path"].decode("latin-1")
     url = raw[len(route) :]
@@ -225,9 +249,8 @@ async def _batch_item(item: BatchItem, queue: Queue) -> Addressed:
     raw = (item.body or "").encode()
     if len(raw) > queue.max_message:
         raise ApiError(413, f"body too large; got {len(raw)} bytes; expected at most {queue.max_message}")
-    if item.queue:
-        raise ApiError(400, "queue is given, and there are no queues here; expected none")
-    return await _addressed(queue, item.destination, pairs, raw)
+    name = checked_name(item.queue, "queue") if item.queue else ""
+    return await _addressed(queue, item.destination, pairs, raw, Origin(queue=name))
 
 
 @_operation(
@@ -246,7 +269,7 @@ async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> 
     def work(tx: QueueWrite) -> int:
         rows = tx.rows(f"SELECT id FROM messages WHERE {wanted}", *values)  # noqa: S608 - SQL of this package, values bound
         for row in rows:
-            _cancel(tx, row["id"])
+            cancel(tx, row["id"])
         return len(rows)
 
     return JSONResponse({"cancelled": await queue.write(work)})
@@ -268,11 +291,11 @@ async def _show(queue: Queue, request: Request, _: Query) -> Response:
 @_operation("DELETE", "/v2/messages/{message_id}", "cancelMessage", status=202, errors=(404,))
 async def _cancel_one(queue: Queue, request: Request, _: Query) -> Response:
     """Cancel a message."""
-    await queue.write(_cancel, request.path_params["message_id"])
+    await queue.write(cancel, request.path_params["message_id"])
     return Response(status_code=202)
 
 
-def _cancel(tx: QueueWrite, message_id: str) -> None:
+def cancel(tx: QueueWrite, message_id: str) -> None:
     """Cancel a message. A failure callback that is canceled leaves its DLQ entry as CALLBACK_CANCELED."""
     row = tx.first("DELETE FROM messages WHERE id = ? RETURNING spec", message_id)
     if row is None:

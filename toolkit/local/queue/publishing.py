@@ -16,6 +16,7 @@ from toolkit.errors import InputError
 from toolkit.local.api import ApiError
 from toolkit.local.queue.messages import (
     DEFAULT_RETRIES,
+    NO_ORIGIN,
     FlowLimits,
     Kind,
     Message,
@@ -163,7 +164,7 @@ class Publish(msgspec.Struct, frozen=True):
     failure_callback: Settings | None
     redact: tuple[str, ...]
     deduplication: str | None
-    origin: Origin = Origin()
+    origin: Origin = NO_ORIGIN
 
     def message(self, kind: Kind, **more: Any) -> Message:
         """The message with a new id; `more` are its other fields."""

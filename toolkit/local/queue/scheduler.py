@@ -14,7 +14,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 import msgspec
 
 from toolkit.local.api import MAX_MESSAGE
-from toolkit.local.queue import steps, waiting
+from toolkit.local.queue import queues, schedules, steps, waiting
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.messages import Attempt, FlowLimits, Message, Sent, decode_message
 from toolkit.local.queue.outcomes import record_outcome
@@ -92,6 +92,7 @@ class Scheduler:
         self._sender = sender
         self._concurrency = concurrency
         self._claimed: dict[int, asyncio.Task[None]] = {}
+        self._queue_of: dict[int, str] = {}  # of the claimed messages; "" for those in no named queue
         self._flow = FlowControl(store.factor)
         self._changed = asyncio.Event()
 
@@ -126,21 +127,29 @@ class Scheduler:
     async def _start_due(self, now: int) -> int:
         """Start due deliveries, within the limits; returns when to check again at the latest."""
         # also those that end during the read: their rows may be out of date
-        claimed, blocked = list(self._claimed), self._flow.blocked(now)
+        claimed, blocked = dict(self._queue_of), self._flow.blocked(now)
         capacity = self._concurrency - len(claimed)
         if capacity <= 0:
             return now + _EXPIRY_EVERY_MS  # a delivery that ends wakes the loop
 
-        def read(tx: QueueWrite) -> tuple[list[sqlite3.Row], int | None]:
+        scheduled = await self._store.read(schedules.next_due)
+        if scheduled is not None and scheduled <= now:
+            await self._store.write(schedules.fire)
+            scheduled = now  # others may be due: check again right after these deliveries
+
+        def read(tx: QueueWrite) -> tuple[list[sqlite3.Row], list[int]]:
             other = f"seq NOT IN ({','.join('?' * len(claimed))})"
             free = f"(flow_key IS NULL OR flow_key NOT IN ({','.join('?' * len(blocked))}))"
             rows = tx.rows(
-                f"SELECT seq, retried, spec FROM messages WHERE due_at <= ? AND {other} AND {free} "  # noqa: S608 - marks only
-                "ORDER BY due_at, seq LIMIT ?",
+                "SELECT seq, retried, due_at, flow_key, spec FROM messages "  # noqa: S608 - marks only
+                f"WHERE queue IS NULL AND due_at <= ? AND {other} AND {free} ORDER BY due_at, seq LIMIT ?",
                 *(now, *claimed, *blocked, capacity),
             )
-            (later,) = tx.rows("SELECT min(due_at) FROM messages WHERE due_at > ?", now)[0]
-            return rows, later
+            (due_at,) = tx.rows("SELECT min(due_at) FROM messages WHERE queue IS NULL AND due_at > ?", now)[0]
+            queued, later = queues.heads(tx, claimed)
+            rows += [row for row in queued if row["flow_key"] not in blocked]
+            rows.sort(key=lambda row: (row["due_at"], row["seq"]))
+            return rows[:capacity], later if due_at is None else [*later, due_at]
 
         rows, later = await self._store.read(read)
         for row in rows:
@@ -150,7 +159,8 @@ class Scheduler:
                 continue
             task = asyncio.create_task(self._deliver(row["seq"], message, row["retried"]))
             self._claimed[row["seq"]] = task
-        times = [time for time in (later, self._flow.next_release(now)) if time is not None]
+            self._queue_of[row["seq"]] = message.origin.queue
+        times = [time for time in (*later, scheduled, self._flow.next_release(now)) if time is not None]
         return min(times, default=now + _EXPIRY_EVERY_MS)
 
     async def _pause(self, until_ms: int) -> None:
@@ -187,7 +197,7 @@ class Scheduler:
             await self._count_as_failed(message, sent, retried, type(error).__name__)
         finally:
             self._flow.release(message)
-            del self._claimed[seq]
+            del self._claimed[seq], self._queue_of[seq]
             self.wake()
 
     async def _count_as_failed(self, message: Message, sent: Sent, retried: int, problem: str) -> None:

@@ -255,6 +255,7 @@ def start_run(tx: QueueWrite, first: Message) -> Message:
     return append(tx, first)
 
 
+MAX_QUEUES: Final = 1000
 DEDUPLICATION_MS: Final = 10 * 60 * 1000
 
 EventState: TypeAlias = Literal["CREATED", "RETRY", "DELIVERED", "FAILED", "CANCELED"]
@@ -305,8 +306,22 @@ def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMess
     return accepted
 
 
-def enqueue(tx: QueueWrite, message: Message) -> None:
-    """Store a message where the scheduler finds it."""
+def ensure_queue(tx: QueueWrite, name: str) -> None:
+    """Make a named queue, unless it is there."""
+    if tx.first("SELECT 1 FROM queues WHERE name = ?", name) is None:
+        (count,) = tx.rows("SELECT count(*) FROM queues")[0]
+        if count >= MAX_QUEUES:
+            raise ApiError(412, f"too many named queues; got {count} and another; expected at most {count}")
+        tx.insert(
+            "queues", name=name, parallelism=1, paused=False, created_at=tx.now_ms, updated_at=tx.now_ms
+        )
+
+
+def enqueue(tx: QueueWrite, message: Message, *, joins_at: int | None = None) -> None:
+    """Store a message where the scheduler finds it; one of a named queue takes its place at `joins_at`."""
+    queue = message.origin.queue
+    if queue:
+        ensure_queue(tx, queue)
     tx.insert(
         "messages",
         id=message.id,
@@ -315,6 +330,8 @@ def enqueue(tx: QueueWrite, message: Message) -> None:
         flow_key=None if message.kind == "wait" else message.settings.flow_key,
         about=message.about,
         event_id=message.waiting.event_id if message.waiting else None,
+        queue=queue or None,
+        joins_at=(message.not_before if joins_at is None else joins_at) if queue else None,
         spec=message.encode(),
     )
     record(tx, message, "CREATED", **created_details(message))

@@ -1,6 +1,7 @@
 -- The queue's tables; the first start makes them.
 
 -- Messages that still have to be delivered. A row is deleted in the transaction that records its outcome.
+-- `joins_at` and `seq` are the place of a message in its named queue.
 CREATE TABLE IF NOT EXISTS messages (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT NOT NULL UNIQUE,
@@ -10,9 +11,12 @@ CREATE TABLE IF NOT EXISTS messages (
   flow_key TEXT,
   about TEXT,
   event_id TEXT,
-  spec BLOB NOT NULL
+  spec BLOB NOT NULL,
+  queue TEXT,
+  joins_at INTEGER
 );
-CREATE INDEX IF NOT EXISTS messages_due ON messages (due_at, seq);
+CREATE INDEX IF NOT EXISTS messages_due ON messages (queue, due_at, seq);
+CREATE INDEX IF NOT EXISTS messages_queue ON messages (queue, joins_at, seq) WHERE queue IS NOT NULL;
 CREATE INDEX IF NOT EXISTS messages_run ON messages (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS messages_about ON messages (about) WHERE about IS NOT NULL;
 CREATE INDEX IF NOT EXISTS messages_event ON messages (event_id) WHERE event_id IS NOT NULL;
@@ -110,6 +114,30 @@ CREATE TABLE IF NOT EXISTS steps (
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX IF NOT EXISTS steps_name ON steps (run_id, name) WHERE name IS NOT NULL;
 CREATE INDEX IF NOT EXISTS steps_message ON steps (message_id);
+
+CREATE TABLE IF NOT EXISTS queues (
+  name TEXT PRIMARY KEY,
+  parallelism INTEGER NOT NULL,
+  paused INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Schedules: `spec` is published again at `next_at`; `last_messages` are the ids of what it made last, as JSON.
+CREATE TABLE IF NOT EXISTS schedules (
+  id TEXT PRIMARY KEY,
+  cron TEXT NOT NULL,
+  destination TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  paused INTEGER NOT NULL,
+  next_at INTEGER,
+  last_at INTEGER,
+  last_messages TEXT,
+  error TEXT,
+  caller_ip TEXT NOT NULL,
+  spec BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS schedules_due ON schedules (next_at) WHERE NOT paused;
 
 -- URL groups (topics) and their endpoints, in order.
 CREATE TABLE IF NOT EXISTS url_groups (
