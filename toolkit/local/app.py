@@ -29,6 +29,7 @@ from toolkit.local.api import TOKEN_PARAMETERS, ApiError, error_body
 from toolkit.local.operations import Operation, Query, document
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.dlq_routes import dlq_operations
+from toolkit.local.queue.flow_control import flow_control_operations
 from toolkit.local.queue.publish_routes import message_operations
 from toolkit.local.queue.queues import queue_operations
 from toolkit.local.queue.run_routes import run_operations
@@ -110,6 +111,7 @@ def all_operations(
         *url_group_operations(queue),
         *queue_operations(queue),
         *schedule_operations(queue),
+        *flow_control_operations(queue),
         *vector_operations(registry),
     ]
     return operations

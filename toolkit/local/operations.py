@@ -189,6 +189,7 @@ _PATH_PARAMETERS: Final = {
     "message_id": "Of a message that still has to be delivered.",
     "run_id": "Of a workflow run.",
     "schedule": "Id of a schedule; to make one, the URL or the URL group to which it publishes.",
+    "flow_key": "A key of flow control.",
     "queue_name": "Name of a queue: letters, digits, '-', '_' and '.'.",
     "url_group": "Name of a URL group: letters, digits, '-', '_' and '.'.",
     "event_id": "Name of an event: letters, digits, '-', '_' and '.'.",

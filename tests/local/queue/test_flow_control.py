@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolkit.local.queue.flow_control import FlowControl
 from toolkit.local.queue.messages import FlowLimits, Message, Settings
-from toolkit.local.queue.scheduler import FlowControl
 
 Service = Any
 Server = Any
@@ -145,3 +145,137 @@ def test_the_time_factor_divides_the_period(start: Callable[..., Service], serve
     assert len(server.requests) == 1
     service.clock.advance(seconds=1)
     service.wait(lambda: len(server.requests) == 2)
+
+
+LIMITS = {"Flow_Control_Key": "k", "Flow_Control_Value": "parallelism=5, rate=10, period=1m"}
+
+
+def key(service: Service, name: str = "k") -> dict[str, Any]:
+    """A key as it is shown."""
+    response = service.http.get(f"/v2/flowControl/{name}")
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def change(service: Service, action: str, **parameters: Any) -> int:
+    """Change the key; returns the status."""
+    return service.http.post(f"/v2/flowControl/k/{action}", params=parameters).status_code
+
+
+def settled(service: Service, server: Server) -> int:
+    """How many requests there are once a message without a key has been delivered."""
+    probe = service.publish(f"{server.url}/probe")["messageId"]
+    service.wait(lambda: "DELIVERED" in service.events(probe))
+    return sum(request.path != "/probe" for request in server.requests)
+
+
+def test_a_key_shows_its_limits_and_their_use(service: Service, server: Server) -> None:
+    """Counted while deliveries are held, and again when they have ended."""
+    gate = threading.Event()
+    server.responding(lambda _: b"{}" if gate.wait(20) else b"")
+    for number in range(7):
+        service.publish(f"{server.url}/{number}", **LIMITS)
+    service.wait(lambda: len(server.requests) == 5)
+    held = key(service)
+    assert (held["parallelismMax"], held["rateMax"], held["ratePeriod"]) == (5, 10, 60)
+    assert (held["parallelismCount"], held["rateCount"], held["waitListSize"]) == (5, 5, 2)
+    assert held["ratePeriodStart"] == service.clock.now_ms()
+    total = service.http.get("/v2/globalParallelism").json()
+    assert total == {"parallelismMax": 32, "parallelismCount": 5}
+    gate.set()
+    service.wait(lambda: key(service)["parallelismCount"] == 0 and len(server.requests) == 7)
+    assert (key(service)["rateCount"], key(service)["waitListSize"]) == (7, 0)
+    assert [listed["flowControlKey"] for listed in service.http.get("/v2/flowControl").json()] == ["k"]
+    service.clock.advance(seconds=60)
+    assert service.http.get("/v2/flowControl").json() == []
+    assert service.http.get("/v2/flowControl/k").status_code == 404
+
+
+def test_a_paused_key_delivers_nothing_also_after_a_restart(
+    served: Callable[..., Any], server: Server
+) -> None:
+    """With limits or without; resumed, everything is delivered."""
+    server.always(b"{}")
+    with served() as service:
+        assert change(service, "pause") == 200
+        service.publish(f"{server.url}/a", **LIMITS)
+        service.publish(f"{server.url}/b", Flow_Control_Key="k")
+        assert settled(service, server) == 0
+    with served() as service:
+        assert settled(service, server) == 0
+        assert (key(service)["isPaused"], key(service)["waitListSize"]) == (True, 2)
+        assert change(service, "resume") == 200
+        service.wait(lambda: settled(service, server) == 2)
+        assert not key(service)["isPaused"]
+
+
+def test_pinned_limits_replace_those_of_messages(service: Service, server: Server) -> None:
+    """Measured at the destination: at most as many at once as are pinned, until they are unpinned."""
+    gate, lock, running, most = threading.Semaphore(0), threading.Lock(), 0, 0
+
+    def hold(_: Any) -> bytes:
+        nonlocal running, most
+        with lock:
+            running, most = running + 1, max(most, running + 1)
+        gate.acquire(timeout=20)
+        with lock:
+            running -= 1
+        return b"{}"
+
+    server.responding(hold)
+    assert change(service, "pin", parallelism=2, rate=100, period=120) == 200
+    for number in range(9):
+        service.publish(f"{server.url}/{number}", **LIMITS)
+    service.wait(lambda: len(server.requests) == 2)
+    pinned = key(service)
+    assert (pinned["isPinnedParallelism"], pinned["isPinnedRate"]) == (True, True)
+    assert (pinned["parallelismMax"], pinned["rateMax"], pinned["ratePeriod"]) == (2, 100, 120)
+    gate.release(2)
+    service.wait(lambda: len(server.requests) == 4)
+    assert most == 2
+    assert change(service, "unpin", parallelism="true", rate="true") == 200
+    service.wait(lambda: running == 5)
+    unpinned = key(service)
+    assert (unpinned["isPinnedParallelism"], unpinned["isPinnedRate"]) == (False, False)
+    assert (unpinned["parallelismMax"], unpinned["rateMax"]) == (5, 10)
+    gate.release(20)
+    service.wait(lambda: len(server.requests) == 9)
+    assert most == 5
+
+
+def test_a_rate_that_is_reset_begins_again(service: Service, server: Server) -> None:
+    """The message that waits for the period to end is delivered at once."""
+    server.always(b"{}")
+    for number in range(3):
+        service.publish(
+            f"{server.url}/{number}", Flow_Control_Key="k", Flow_Control_Value="rate=2, period=1h"
+        )
+    service.wait(lambda: settled(service, server) == 2)
+    assert key(service)["rateCount"] == 2
+    assert change(service, "resetRate") == 200
+    service.wait(lambda: settled(service, server) == 3)
+    assert key(service)["rateCount"] == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "parameters"),
+    [
+        ("pin", {}),
+        ("pin", {"period": 5}),
+        ("pin", {"parallelism": 0}),
+        ("pin", {"rate": -1}),
+        ("pin", {"rate": "1.5"}),
+        ("pin", {"parallelism": 10**9}),
+        ("pin", {"rate": 1, "period": 604_801}),
+        ("pin", {"speed": 1}),
+        ("unpin", {}),
+        ("unpin", {"rate": "yes"}),
+        ("pause", {"now": 1}),
+    ],
+)
+def test_unusable_changes_of_a_key_are_refused(
+    shared: Service, action: str, parameters: dict[str, Any]
+) -> None:
+    """With what was got and expected; nothing is stored."""
+    assert change(shared, action, **parameters) == 400
+    assert shared.http.get("/v2/flowControl").json() == []

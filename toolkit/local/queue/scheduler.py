@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
-from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Concatenate, Final, ParamSpec, TypeVar
@@ -16,7 +15,8 @@ import msgspec
 from toolkit.local.api import MAX_MESSAGE
 from toolkit.local.queue import queues, schedules, steps, waiting
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.messages import Attempt, FlowLimits, Message, Sent, decode_message
+from toolkit.local.queue.flow_control import FlowControl, counting, stored_settings
+from toolkit.local.queue.messages import Attempt, Message, Sent, decode_message
 from toolkit.local.queue.outcomes import record_outcome
 from toolkit.local.queue.publishing import PREFIXES
 from toolkit.local.queue.sender import Destinations, Sender, made_up_response, outgoing
@@ -85,16 +85,24 @@ class Queue:
 
 
 class Scheduler:
-    """Delivers messages, each at least once under the same id: they are claimed in memory only."""
+    """Delivers messages, each at least once under the same id: they are claimed in memory only.
+
+    `flow` decides which flow-control keys may deliver; at most `concurrency` deliveries are under way.
+    """
 
     def __init__(self, store: Store, sender: Sender, *, concurrency: int) -> None:
         self._store = store
         self._sender = sender
-        self._concurrency = concurrency
+        self.concurrency = concurrency
         self._claimed: dict[int, asyncio.Task[None]] = {}
         self._queue_of: dict[int, str] = {}  # of the claimed messages; "" for those in no named queue
-        self._flow = FlowControl(store.factor)
+        self.flow = FlowControl(store.factor)
         self._changed = asyncio.Event()
+
+    @property
+    def running(self) -> int:
+        """How many deliveries are under way."""
+        return len(self._claimed)
 
     def wake(self) -> None:
         """Check again for due messages."""
@@ -109,7 +117,8 @@ class Scheduler:
                 now = self._store.clock.now_ms()
                 try:
                     if not restored:
-                        self._flow.restore(await self._store.read(counting))
+                        settings = await self._store.read(stored_settings)
+                        self.flow.restore(await self._store.read(counting), settings)
                         restored = True
                     if now - expired_at >= _EXPIRY_EVERY_MS:
                         await self._store.expire()
@@ -127,8 +136,8 @@ class Scheduler:
     async def _start_due(self, now: int) -> int:
         """Start due deliveries, within the limits; returns when to check again at the latest."""
         # also those that end during the read: their rows may be out of date
-        claimed, blocked = dict(self._queue_of), self._flow.blocked(now)
-        capacity = self._concurrency - len(claimed)
+        claimed, blocked = dict(self._queue_of), self.flow.blocked(now)
+        capacity = self.concurrency - len(claimed)
         if capacity <= 0:
             return now + _EXPIRY_EVERY_MS  # a delivery that ends wakes the loop
 
@@ -154,13 +163,13 @@ class Scheduler:
         rows, later = await self._store.read(read)
         for row in rows:
             message = decode_message(row["spec"])
-            if not self._flow.admit(message, now):
+            if not self.flow.admit(message, now):
                 self.wake()  # check again without this key
                 continue
             task = asyncio.create_task(self._deliver(row["seq"], message, row["retried"]))
             self._claimed[row["seq"]] = task
             self._queue_of[row["seq"]] = message.origin.queue
-        times = [time for time in (*later, scheduled, self._flow.next_release(now)) if time is not None]
+        times = [time for time in (*later, scheduled, self.flow.next_release(now)) if time is not None]
         return min(times, default=now + _EXPIRY_EVERY_MS)
 
     async def _pause(self, until_ms: int) -> None:
@@ -182,9 +191,9 @@ class Scheduler:
             if message.kind == "wait":
                 await store.write(waiting.time_out, message)
                 return
-            limit = limits_of(message)
+            limit = self.flow.limits_of(message)
             if limit and limit.rate:  # stored before it is sent, so that a restart does not forget it
-                until = self._flow.counts_until(limit, store.clock.now_ms())
+                until = self.flow.counts_until(limit, store.clock.now_ms())
                 await store.write(QueueWrite.execute, _COUNT, message.settings.flow_key, until)
             history = []
             if message.step is not None:
@@ -196,7 +205,7 @@ class Scheduler:
             _log.error("delivering %s failed here: %s", message.id, type(error).__name__)
             await self._count_as_failed(message, sent, retried, type(error).__name__)
         finally:
-            self._flow.release(message)
+            self.flow.release(message)
             del self._claimed[seq], self._queue_of[seq]
             self.wake()
 
@@ -216,80 +225,3 @@ class Scheduler:
                 return
         # then it is the database, a full disk above all: the message stays due, as nothing can be stored
         await asyncio.sleep(1)
-
-
-class FlowControl:
-    """Decides which flow-control keys may deliver now, by concurrency and by rate.
-
-    The limits of a key are those of the message last admitted under it. After a restart, deliveries counted
-    by rates are restored, and parallelism begins at 0.
-    """
-
-    def __init__(self, factor: float) -> None:
-        self._factor = factor
-        self._limits: dict[str, FlowLimits] = {}
-        self._running: defaultdict[str, int] = defaultdict(int)
-        self._counting: defaultdict[str, deque[int]] = defaultdict(deque)  # until when, earliest first
-
-    def restore(self, counting: Iterable[tuple[str, int]]) -> None:
-        """Count deliveries that were started before the restart, each until its time; earliest first."""
-        for key, until in counting:
-            self._counting[key].append(until)
-
-    def blocked(self, now_ms: int) -> list[str]:
-        """The keys at their limit."""
-        keys = [key for key, limit in self._limits.items() if not self._is_free(key, limit, now_ms)]
-        for key in [key for key in self._limits if not self._running[key] and not self._counting[key]]:
-            for table in (self._running, self._counting, self._limits):
-                table.pop(key, None)
-        return keys
-
-    def admit(self, message: Message, now_ms: int) -> bool:
-        """Count a delivery as started, when its key is free."""
-        key, limit = message.settings.flow_key, limits_of(message)
-        if key is None or limit is None:
-            return True
-        self._limits[key] = limit
-        if not self._is_free(key, limit, now_ms):
-            return False
-        self._running[key] += 1
-        if limit.rate:
-            self._counting[key].append(self.counts_until(limit, now_ms))
-        return True
-
-    def release(self, message: Message) -> None:
-        """Count an admitted delivery as ended."""
-        key = message.settings.flow_key
-        if key is not None and limits_of(message) is not None:
-            self._running[key] -= 1
-
-    def next_release(self, now_ms: int) -> int | None:
-        """When the first of the keys at their rate may deliver again."""
-        times = [
-            self._counting[key][0]
-            for key, limit in self._limits.items()
-            if limit.rate and len(self._counting[key]) >= limit.rate
-        ]
-        return max(now_ms, min(times)) if times else None
-
-    def counts_until(self, limit: FlowLimits, now_ms: int) -> int:
-        """Until when a delivery that starts now counts against the rate."""
-        return now_ms + max(1, round(limit.period_ms / self._factor))
-
-    def _is_free(self, key: str, limit: FlowLimits, now_ms: int) -> bool:
-        counting = self._counting[key]
-        while counting and counting[0] <= now_ms:
-            counting.popleft()
-        if limit.rate and len(counting) >= limit.rate:
-            return False
-        return limit.parallelism is None or self._running[key] < limit.parallelism
-
-
-def limits_of(message: Message) -> FlowLimits | None:
-    """The limits under which a message is delivered; one that only waits for an event is not delivered."""
-    return None if message.kind == "wait" else message.settings.flow
-
-
-def counting(tx: QueueWrite) -> list[tuple[str, int]]:
-    """Key and time of all deliveries that still count against a rate, earliest time first."""
-    return [tuple(row) for row in tx.rows("SELECT flow_key, until FROM rates ORDER BY until")]

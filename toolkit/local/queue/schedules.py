@@ -189,6 +189,8 @@ async def _delete(queue: Queue, request: Request, _: Query) -> Response:
     return Response()
 
 
+# the public package sends PATCH, public pages say POST
+@_operation("PATCH", "/v2/schedules/{schedule}/pause", "patchPauseSchedule", errors=(404,))
 @_operation("POST", "/v2/schedules/{schedule}/pause", "pauseSchedule", errors=(404,))
 async def _pause(queue: Queue, request: Request, _: Query) -> Response:
     """Let a schedule make no messages until it is resumed."""
@@ -196,6 +198,7 @@ async def _pause(queue: Queue, request: Request, _: Query) -> Response:
     return Response()
 
 
+@_operation("PATCH", "/v2/schedules/{schedule}/resume", "patchResumeSchedule", errors=(404,))
 @_operation("POST", "/v2/schedules/{schedule}/resume", "resumeSchedule", errors=(404,))
 async def _resume(queue: Queue, request: Request, _: Query) -> Response:
     """Let a schedule make messages again, from its next time on."""

@@ -123,6 +123,15 @@ CREATE TABLE IF NOT EXISTS queues (
   updated_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+-- Keys of flow control that are paused, or whose limits are pinned.
+CREATE TABLE IF NOT EXISTS flow_keys (
+  flow_key TEXT PRIMARY KEY,
+  paused INTEGER NOT NULL,
+  parallelism INTEGER,
+  rate INTEGER,
+  period_ms INTEGER
+) WITHOUT ROWID;
+
 -- Schedules: `spec` is published again at `next_at`; `last_messages` are the ids of what it made last, as JSON.
 CREATE TABLE IF NOT EXISTS schedules (
   id TEXT PRIMARY KEY,

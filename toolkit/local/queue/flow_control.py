@@ -1,0 +1,346 @@
+"""Flow control: limits that messages of one key share, and what pauses keys and pins their limits."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypedDict
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from toolkit.local.api import ApiError, invalid
+from toolkit.local.operations import Declared, Operation, Query
+from toolkit.local.queue.database import QueueWrite
+from toolkit.local.queue.messages import FlowLimits, Message, decode_message
+from toolkit.times import DAY_MS
+
+if TYPE_CHECKING:
+    from toolkit.local.queue.scheduler import Queue
+
+MAX_LIMIT: Final = 999_999_999
+MAX_KEYS: Final = 1000
+"""Most keys that are paused or pinned."""
+_LONGEST_KEY: Final = 1024
+
+
+class KeySettings(msgspec.Struct, frozen=True):
+    """What was set for a key: a pause, and limits that replace those of its messages."""
+
+    paused: bool = False
+    parallelism: int | None = None
+    rate: int | None = None
+    period_ms: int | None = None
+
+    def applied_to(self, limits: FlowLimits | None) -> FlowLimits | None:
+        """The limits of a message under these settings."""
+        if self.parallelism is None and self.rate is None:
+            return limits
+        limits = limits or FlowLimits()
+        if self.parallelism is not None:
+            limits = msgspec.structs.replace(limits, parallelism=self.parallelism)
+        if self.rate is not None:
+            limits = msgspec.structs.replace(limits, rate=self.rate, period_ms=self.period_ms or 1000)
+        return limits
+
+
+class FlowControl:
+    """Decides which flow-control keys may deliver now, by concurrency and by rate.
+
+    The limits of a key are those of the message last admitted under it, unless they are pinned. After a
+    restart, deliveries counted by rates are restored, and parallelism begins at 0.
+    """
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        self._settings: dict[str, KeySettings] = {}
+        self._limits: dict[str, FlowLimits] = {}
+        self._running: defaultdict[str, int] = defaultdict(int)
+        self._counting: defaultdict[str, deque[int]] = defaultdict(deque)  # until when, earliest first
+
+    def restore(self, counting: Iterable[tuple[str, int]], settings: dict[str, KeySettings]) -> None:
+        """Count deliveries that were started before the restart, each until its time; earliest first."""
+        self._settings = dict(settings)
+        for key, until in counting:
+            self._counting[key].append(until)
+
+    def configure(self, key: str, settings: KeySettings) -> None:
+        """Replace the settings of a key."""
+        self._settings[key] = settings
+        self._limits.pop(key, None)  # those of the next message, under the new settings
+        if settings == KeySettings():
+            del self._settings[key]
+
+    def reset_rate(self, key: str) -> None:
+        """Forget the deliveries that count against the rate of a key."""
+        self._counting.pop(key, None)
+
+    def limits_of(self, message: Message) -> FlowLimits | None:
+        """The limits under which a message is delivered."""
+        key = _key_of(message)
+        settings = self._settings.get(key or "")
+        limits = message.settings.flow if key is not None else None
+        return settings.applied_to(limits) if settings else limits
+
+    def blocked(self, now_ms: int) -> list[str]:
+        """The keys that are paused or at their limit."""
+        paused = {key for key, settings in self._settings.items() if settings.paused}
+        full = [key for key, limit in self._limits.items() if not self._is_free(key, limit, now_ms)]
+        for key in [key for key in self._limits if not self._running[key] and not self._counting[key]]:
+            for table in (self._running, self._counting, self._limits):
+                table.pop(key, None)
+        return [*sorted(paused), *(key for key in full if key not in paused)]
+
+    def admit(self, message: Message, now_ms: int) -> bool:
+        """Count a delivery as started, when its key is free."""
+        key, limit = _key_of(message), self.limits_of(message)
+        if key is None:
+            return True
+        if key in self._settings and self._settings[key].paused:
+            return False
+        if limit is not None:
+            self._limits[key] = limit
+            if not self._is_free(key, limit, now_ms):
+                return False
+            if limit.rate:
+                self._counting[key].append(self.counts_until(limit, now_ms))
+        self._running[key] += 1
+        return True
+
+    def release(self, message: Message) -> None:
+        """Count an admitted delivery as ended."""
+        key = _key_of(message)
+        if key is not None:
+            self._running[key] -= 1
+            if not self._running[key]:
+                del self._running[key]
+
+    def next_release(self, now_ms: int) -> int | None:
+        """When the first of the keys at their rate may deliver again."""
+        times = [
+            self._counting[key][0]
+            for key, limit in self._limits.items()
+            if limit.rate and len(self._counting[key]) >= limit.rate
+        ]
+        return max(now_ms, min(times)) if times else None
+
+    def counts_until(self, limit: FlowLimits, now_ms: int) -> int:
+        """Until when a delivery that starts now counts against the rate."""
+        return now_ms + max(1, round(limit.period_ms / self._factor))
+
+    def counted(self, key: str, now_ms: int) -> tuple[int, list[int]]:
+        """How many deliveries of a key are under way, and until when those of its rate count."""
+        return self._running.get(key, 0), [until for until in self._counting.get(key, ()) if until > now_ms]
+
+    def last_limits(self, key: str) -> FlowLimits | None:
+        """The limits of the message that was last to be delivered under a key, while they are known."""
+        return self._limits.get(key)
+
+    def _is_free(self, key: str, limit: FlowLimits, now_ms: int) -> bool:
+        counting = self._counting[key]
+        while counting and counting[0] <= now_ms:
+            counting.popleft()
+        if limit.rate and len(counting) >= limit.rate:
+            return False
+        return limit.parallelism is None or self._running[key] < limit.parallelism
+
+
+def _key_of(message: Message) -> str | None:
+    """The key of a message; one that only waits for an event is not delivered, and has none."""
+    return None if message.kind == "wait" else message.settings.flow_key
+
+
+def counting(tx: QueueWrite) -> list[tuple[str, int]]:
+    """Key and time of all deliveries that still count against a rate, earliest time first."""
+    return [tuple(row) for row in tx.rows("SELECT flow_key, until FROM rates ORDER BY until")]
+
+
+def stored_settings(tx: QueueWrite) -> dict[str, KeySettings]:
+    """The settings of all keys that have some."""
+    rows = tx.rows("SELECT flow_key, paused, parallelism, rate, period_ms FROM flow_keys")
+    return {row["flow_key"]: KeySettings(bool(row["paused"]), *tuple(row)[2:]) for row in rows}
+
+
+class FlowControlKey(TypedDict):
+    """A key: its limits (0: none), and how much of them is used. The start of its period is in Unix ms."""
+
+    flowControlKey: str
+    waitListSize: int
+    parallelismMax: int
+    parallelismCount: int
+    rateMax: int
+    rateCount: int
+    ratePeriod: int
+    ratePeriodStart: int
+    isPaused: bool
+    isPinnedParallelism: bool
+    isPinnedRate: bool
+
+
+class GlobalParallelism(TypedDict):
+    """How many deliveries there may be at once, and how many there are."""
+
+    parallelismMax: int
+    parallelismCount: int
+
+
+Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT)]
+Flag = Annotated[Literal["true", "false"], Meta(description="Whether this one (false).")]
+
+
+class PinQuery(Query):
+    """The limits of a key, whatever its messages say."""
+
+    parallelism: Limit | None = None
+    rate: Limit | None = None
+    period: Annotated[int, Meta(ge=1, le=7 * DAY_MS // 1000, description="Seconds (1).")] | None = None
+
+
+class UnpinQuery(Query):
+    """The limits of a key that its messages give again."""
+
+    parallelism: Flag = "false"
+    rate: Flag = "false"
+
+
+_operation: Declared[Queue] = Declared()
+
+
+def flow_control_operations(queue: Queue) -> list[Operation]:
+    """The operations below ``/v2/flowControl``, and on the parallelism of all deliveries."""
+    return _operation.of(queue)
+
+
+@_operation("GET", "/v2/flowControl", "flowControlKeys", list[FlowControlKey])
+async def _list(queue: Queue, _: Request, __: Query) -> Response:
+    """The keys that have messages, counted deliveries or settings."""
+    return JSONResponse(await queue.store.read(_shown, queue))
+
+
+@_operation("GET", "/v2/flowControl/{flow_key}", "flowControlKey", FlowControlKey, errors=(404,))
+async def _one(queue: Queue, request: Request, _: Query) -> Response:
+    """A key."""
+    key = request.path_params["flow_key"]
+    keys = await queue.store.read(_shown, queue, key)
+    if not keys:
+        expected = "one that has messages, counted deliveries or settings"
+        raise ApiError(404, f"flow-control key {key[:80]!r} is not here; expected {expected}")
+    return JSONResponse(keys[0])
+
+
+@_operation("POST", "/v2/flowControl/{flow_key}/pause", "pauseFlowControlKey")
+async def _pause(queue: Queue, request: Request, _: Query) -> Response:
+    """Start no more deliveries of a key; those under way end."""
+    return await _configured(queue, request, paused=True)
+
+
+@_operation("POST", "/v2/flowControl/{flow_key}/resume", "resumeFlowControlKey")
+async def _resume(queue: Queue, request: Request, _: Query) -> Response:
+    """Deliver the messages of a key again."""
+    return await _configured(queue, request, paused=False)
+
+
+@_operation("POST", "/v2/flowControl/{flow_key}/pin", "pinFlowControlKey", query=PinQuery)
+async def _pin(queue: Queue, request: Request, query: PinQuery) -> Response:
+    """Replace limits of a key, also those of messages to come."""
+    if query.parallelism is None and query.rate is None:
+        raise invalid(
+            "nothing is pinned", "neither parallelism nor rate", "one of them; period is of the rate"
+        )
+    if query.period is not None and query.rate is None:
+        raise invalid("period has no rate", "period alone", "a rate as well")
+    pinned: dict[str, int] = {}
+    if query.parallelism is not None:
+        pinned["parallelism"] = query.parallelism
+    if query.rate is not None:
+        pinned |= {"rate": query.rate, "period_ms": (query.period or 1) * 1000}
+    return await _configured(queue, request, **pinned)
+
+
+@_operation("POST", "/v2/flowControl/{flow_key}/unpin", "unpinFlowControlKey", query=UnpinQuery)
+async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
+    """Let messages give the limits of a key again."""
+    if query.parallelism == query.rate == "false":
+        raise invalid("nothing is unpinned", "neither parallelism=true nor rate=true", "one of them")
+    names = ["parallelism"] * (query.parallelism == "true") + ["rate", "period_ms"] * (query.rate == "true")
+    return await _configured(queue, request, **dict.fromkeys(names))
+
+
+@_operation("POST", "/v2/flowControl/{flow_key}/resetRate", "resetRate")
+async def _reset_rate(queue: Queue, request: Request, _: Query) -> Response:
+    """Begin a new period of a key's rate."""
+    key = request.path_params["flow_key"]
+    await queue.store.write(QueueWrite.execute, "DELETE FROM rates WHERE flow_key = ?", key)
+    queue.scheduler.flow.reset_rate(key)
+    queue.scheduler.wake()
+    return Response()
+
+
+@_operation("GET", "/v2/globalParallelism", "globalParallelism", GlobalParallelism)
+async def _global(queue: Queue, _: Request, __: Query) -> Response:
+    """How many deliveries there may be at once, of all keys and without one."""
+    scheduler = queue.scheduler
+    return JSONResponse({"parallelismMax": scheduler.concurrency, "parallelismCount": scheduler.running})
+
+
+async def _configured(queue: Queue, request: Request, **changed: bool | int | None) -> Response:
+    key = request.path_params["flow_key"]
+    if len(key) > _LONGEST_KEY:
+        raise invalid("flow-control key is too long", f"{len(key)} characters", f"at most {_LONGEST_KEY}")
+    settings = await queue.store.write(_store, key, changed)
+    queue.scheduler.flow.configure(key, settings)
+    queue.scheduler.wake()
+    return Response()
+
+
+def _store(tx: QueueWrite, key: str, changed: dict[str, bool | int | None]) -> KeySettings:
+    settings = msgspec.structs.replace(stored_settings(tx).get(key, KeySettings()), **changed)
+    tx.execute("DELETE FROM flow_keys WHERE flow_key = ?", key)
+    if settings != KeySettings():
+        tx.insert("flow_keys", flow_key=key, **msgspec.structs.asdict(settings))
+        (count,) = tx.rows("SELECT count(*) FROM flow_keys")[0]
+        if count > MAX_KEYS:
+            raise ApiError(412, f"too many keys have settings; got {count}; expected at most {MAX_KEYS}")
+    return settings
+
+
+def _shown(tx: QueueWrite, queue: Queue, wanted: str | None = None) -> list[FlowControlKey]:
+    flow, settings = queue.scheduler.flow, stored_settings(tx)
+    # the message accepted last has the highest number, and with it SQLite takes its other columns
+    latest = {
+        row["flow_key"]: row
+        for row in tx.rows(
+            "SELECT flow_key, max(seq), spec, sum(due_at <= ?1) AS due FROM messages "
+            "WHERE flow_key IS NOT NULL AND (?2 IS NULL OR flow_key = ?2) GROUP BY flow_key",
+            *(tx.now_ms, wanted),
+        )
+    }
+    counted = {key for key, until in counting(tx) if until > tx.now_ms}
+    keys = sorted({*latest, *counted, *settings}) if wanted is None else [wanted]
+    shown: list[FlowControlKey] = []
+    for key in keys:
+        if key not in latest and key not in counted and key not in settings:
+            continue
+        row, given = latest.get(key), settings.get(key, KeySettings())
+        last = flow.last_limits(key) or (decode_message(row["spec"]).settings.flow if row else None)
+        limits = given.applied_to(last) or FlowLimits()
+        running, until = flow.counted(key, tx.now_ms)
+        start = until[0] - round(limits.period_ms / tx.factor) if until else 0
+        shown.append(
+            {
+                "flowControlKey": key,
+                "waitListSize": max(0, (row["due"] if row else 0) - running),
+                "parallelismMax": limits.parallelism or 0,
+                "parallelismCount": running,
+                "rateMax": limits.rate or 0,
+                "rateCount": len(until),
+                "ratePeriod": limits.period_ms // 1000,
+                "ratePeriodStart": start,
+                "isPaused": given.paused,
+                "isPinnedParallelism": given.parallelism is not None,
+                "isPinnedRate": given.rate is not None,
+            }
+        )
+    return shown
