@@ -130,6 +130,25 @@ def test_a_number_is_one_value_whether_or_not_others_are_missing():
     assert not explanation.stands_out or "404" in repr(explanation)
 
 
+def test_the_id_of_a_group_is_not_masked_as_a_signature():
+    """In the sentence and in the table, for what a column of a snapshot holds."""
+    before = pd.DataFrame({"signature": ["s3-703ae1747355", "s3-0123456789ab"] * 50})
+    after = pd.concat([before, pd.DataFrame({"signature": ["s3-703ae1747355"] * 80})])
+    explanation = explain_change(after, before)
+    for shown in (repr(explanation), explanation._repr_html_()):
+        assert "group = s3-703ae1747355" in shown
+        assert "masked" not in shown
+    assert explanation.frame.loc[0, "condition"] == {"signature": "s3-703ae1747355"}
+
+
+def test_more_than_the_whole_change_says_why():
+    """Where others fell, one condition can hold more than the change of all."""
+    before = pd.DataFrame({"step": ["pay"] * 50 + ["ship"] * 60})
+    after = pd.DataFrame({"step": ["pay"] * 160 + ["ship"] * 30})
+    said = repr(explain_change(after, before))
+    assert "step = pay holds 138 % of the change, as others fell" in said
+
+
 def test_many_alternatives_are_counted_in_the_notebook():
     """The table names two conditions that hold the same events and counts the others; none expected is ∞."""
     names = [f"a{number}" for number in range(5)]
@@ -140,6 +159,8 @@ def test_many_alternatives_are_counted_in_the_notebook():
     table = explanation._repr_html_()
     assert f"; {len(others) - 2} more</td>" in table
     assert table.count("a3 = new") < 3
-    assert '<td style="text-align:left">∞</td>' in table
+    assert "<td>∞</td>" in table  # at the right, as the numbers beside it
+    assert '<th scope="col" style="text-align:right">lift</th>' in table
+    assert '<th scope="col" style="text-align:left">condition</th>' in table
     assert "holds 100 % of the change" in repr(explanation)
     assert "(expected 0)" in " ".join(text.get_text() for text in explanation.plot().texts)

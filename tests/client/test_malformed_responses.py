@@ -11,7 +11,7 @@ import toolkit as tk
 from toolkit.client import failures, messages, vectors
 from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Transport
-from toolkit.errors import BadRequestError, MalformedResponseError
+from toolkit.errors import BadRequestError, MalformedResponseError, ProtocolError
 
 HIT = b'{"id": "a", "score": 0.5}'
 INFO = {
@@ -322,3 +322,12 @@ def test_hits_with_invalid_values_are_kept_alone_and_in_batches(server, count):
     frame = tk.query(server.service(), vector=[[1.0], [2.0]], include_vectors=True)
     assert frame["id"].tolist() == ["a"]
     assert frame["score"].isna().all()
+
+
+@pytest.mark.parametrize("name", [b"\xff", rb"\ud800"])
+def test_a_namespace_that_no_address_can_name_is_a_typed_error(server, name):
+    """The index lists it, but no request can be made for it; the error says what can be read."""
+    info = json.dumps({"result": INFO | {"namespaces": {"ns": {"vectorCount": 1}}}}).encode()
+    server.always(info.replace(b'"ns"', b'"' + name + b'"'))
+    with pytest.raises(ProtocolError, match=r"lone surrogate.*Name the other namespaces"):
+        tk.load_vectors(server.service(), namespace="all", progress=False)

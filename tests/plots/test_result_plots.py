@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 import toolkit as tk
 from toolkit.analysis import explain_change
 from toolkit.errors import InputError
+from toolkit.plots.result_bars import draw_recall
 from toolkit.plots.style import THEMES
 
 LONG = "TypeError: Cannot read properties of undefined (reading 'currency') at pricing.priceOf"
@@ -40,6 +41,30 @@ def failures(*bodies):
 
 def texts(ax):
     return [text.get_text() for text in ax.texts]
+
+
+@pytest.mark.parametrize(
+    ("background", "theme", "expected"),
+    [
+        ("white", "dark", THEMES["dark"].paper),
+        ("black", "light", THEMES["light"].paper),
+        ("#f4f4f4", "light", "#f4f4f4"),
+        ("#222222", "dark", "#222222"),
+    ],
+)
+def test_texts_beside_the_axes_can_be_read_on_the_callers_figure(background, theme, expected):
+    """A figure that would hide them gets the theme's background; any other stays as it is."""
+    figure = Figure(facecolor=background)
+    tk.group_failures(failures("boom")).plot(ax=figure.add_subplot(), theme=theme)
+    assert to_hex(figure.get_facecolor()) == to_hex(expected)
+
+
+def test_names_of_recall_are_whole_where_there_is_room():
+    """Half of wide Axes are for names."""
+    name = "support-articles-of-2026"
+    by = pd.DataFrame({"name": [name], "queries": [300], "share": [0.9], "low": [0.85], "high": [0.95]})
+    ax = draw_recall(by, "Recall", ax=axes())
+    assert [label.get_text() for label in ax.get_yticklabels()] == [f"{name} (300 queries)"]
 
 
 def test_a_group_is_a_row_of_its_own_scale():

@@ -18,6 +18,7 @@ from toolkit.analysis.selection import NONE, opened, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import nearest, wrong
 from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.signatures.signed_rows import SIGNATURE
 
 _Floats = npt.NDArray[np.float64]
 _Codes = npt.NDArray[np.int64]
@@ -83,7 +84,9 @@ class Explanation(Plotted):
         if not self.stands_out:
             return f"{change}: nothing stands out"
         first = self.frame.iloc[0]
-        return f"{change}: {describe(first['condition'])} holds {share_text(first['share'])} of the change"
+        others = ", as others fell" if first["share"] > 1 else ""
+        held = f"holds {share_text(first['share'])} of the change{others}"
+        return f"{change}: {describe(first['condition'])} {held}"
 
     def _repr_html_(self) -> str:
         clean = Redactor().text
@@ -113,10 +116,13 @@ class Explanation(Plotted):
 def describe(condition: dict[str, Any]) -> str:
     """A condition as text.
 
-    >>> describe({"region": "eu", "step": "pay"})
-    'region = eu and step = pay'
+    By its own name, the id of a group would be masked as the signature of a message is.
+
+    >>> describe({"region": "eu", "signature": "s3-703ae1747355"})
+    'region = eu and group = s3-703ae1747355'
     """
-    return " and ".join(f"{name} = {value}" for name, value in condition.items())
+    names = {SIGNATURE: "group"}
+    return " and ".join(f"{names.get(name, name)} = {value}" for name, value in condition.items())
 
 
 def _some(conditions: Sequence[dict[str, Any]]) -> str:

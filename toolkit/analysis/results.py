@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+_NUMBER: Final = re.compile(r"[<>]?[-+]?[0-9][0-9.,]*( %)?|\N{INFINITY}|")
+_LARGE: Final = 1e15  # above which digits are noise
 _SENTENCE: Final = 24  # characters from which on a text gets room beside long addresses
 
 
@@ -60,7 +63,13 @@ def frame_table(caption: str, frame: pd.DataFrame) -> str:
 
 def result_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A sentence and an HTML table: texts escaped, never maths, at the left; numbers at the right."""
-    cells = "".join(f'<th scope="col" style="text-align:left">{escape_html(name)}</th>' for name in head)
+    rows = list(rows)
+    numbers = [all(_is_number(row[index]) for row in rows) for index in range(len(head) if rows else 0)]
+    sides = ["right" if number else "left" for number in numbers] or ["left"] * len(head)
+    cells = "".join(
+        f'<th scope="col" style="text-align:{side}">{escape_html(name)}</th>'
+        for name, side in zip(head, sides, strict=True)
+    )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     title = escape_html(visible(caption))
     return f"<p>{title}</p><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
@@ -71,7 +80,16 @@ def share_text(share: float) -> str:
     return "" if pd.isna(share) else percent(share) if 0 <= share <= 1 else f"{share:.0%}".replace("%", " %")
 
 
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number, or what stands for one in a sentence."""
+    if isinstance(value, str):
+        return _NUMBER.fullmatch(value) is not None
+    return value is None or not isinstance(value, pd.Timestamp)
+
+
 def _cell(value: Any) -> str:
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return f"<td>{escape_html(value)}</td>"
     if isinstance(value, str):
         wide = ";min-width:12em" if len(value) > _SENTENCE and " " in value else ""
         return f'<td style="text-align:left{wide}">{escape_html(visible(value))}</td>'
@@ -79,4 +97,6 @@ def _cell(value: Any) -> str:
         return "<td></td>"
     if isinstance(value, pd.Timestamp):
         return f'<td style="white-space:nowrap">{value:%Y-%m-%d %H:%M}</td>'
-    return f"<td>{value:,}</td>" if isinstance(value, int) else f"<td>{value:,.4g}</td>"
+    if isinstance(value, int):
+        return f"<td>{value:,}</td>"
+    return f"<td>{value:,.0f}</td>" if 10_000 <= abs(value) < _LARGE else f"<td>{value:,.4g}</td>"  # noqa: PLR2004 - digits of %g

@@ -246,13 +246,18 @@ def threshold_for_precision(
         above, correct = int(kept.sum()), int(testing[1][kept].sum())
     if passed is None:
         return Threshold(
-            None, f"no score has a precision of {precision:.0%} with {confidence:.0%} confidence"
+            None, f"no score has a precision of {_percent(precision)} with {_percent(confidence)} confidence"
         )
     return Threshold(
         passed,
-        f"{correct} of {above} labelled scores there are matches, in the half that did not choose it: at "
-        f"least {precision:.0%} with {confidence:.0%} confidence",
+        f"{correct:,} of {above:,} labelled scores are matches, in the half that did not choose it: at "
+        f"least {_percent(precision)} with {_percent(confidence)} confidence",
     )
+
+
+def _percent(share: float) -> str:
+    """A share as it was given: 99.5 % is not 100 %."""
+    return f"{share * 100:.4g} %"
 
 
 def _share(name: str, value: Any) -> None:

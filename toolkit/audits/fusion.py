@@ -131,7 +131,14 @@ class FusionComparison:
         chosen = self.differences[self.differences["measure"] == "ndcg"]
         named = chosen.assign(name=chosen["fusion"] + " against " + chosen["leg"])
         title, label = "What fusing adds", f"difference of nDCG@{self.k}, with the 95 % interval over queries"
-        return draw_differences(named, title, label, empty="Nothing is judged", ax=ax, theme=theme)
+        return draw_differences(
+            named,
+            title,
+            label,
+            empty="Nothing is judged: give judgements to see what fusing adds",
+            ax=ax,
+            theme=theme,
+        )
 
 
 def compare_fusion(

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 
 from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import typed_frame
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import counted, percent
 from toolkit.arguments import whole
 from toolkit.audits.neighbourhoods import NEAR, Neighbourhoods, neighbourhoods
 from toolkit.audits.vector_rows import (
@@ -191,7 +191,7 @@ class VectorAudit:
         if serious.empty:
             return f"Nothing wrong was found in {rows}{basis}."
         kinds = list(dict.fromkeys(serious["finding"]))
-        named = ", ".join(kinds[:3]) + (f" and {len(kinds) - 3} more" if len(kinds) > 3 else "")  # noqa: PLR2004
+        named = "; ".join(kinds[:3]) + (f"; {len(kinds) - 3} more" if len(kinds) > 3 else "")  # noqa: PLR2004
         return f"{counted(len(kinds), 'kind')} of defect in {rows}{basis}: {named}."
 
     def __repr__(self) -> str:
@@ -369,7 +369,7 @@ def _neighbours(
     for finding, chosen, detail in (
         ("near duplicate", nearest.near_duplicates, ""),
         ("outlier", nearest.outliers, ""),
-        ("hub", nearest.hubs, f"one is a neighbour of {nearest.hub_share:.0%} of the vectors"),
+        ("hub", nearest.hubs, f"one is a neighbour of {percent(nearest.hub_share)} of the vectors"),
     ):
         if len(chosen):
             yield finding, len(chosen), ids[positions[chosen[:_LISTED]]].tolist(), detail

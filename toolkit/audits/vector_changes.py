@@ -24,6 +24,11 @@ from toolkit.tables.text import clean
 _DOING: Final = "comparing vectors"
 _SAMPLE: Final = 100_000
 _CHANGES: Final = ("appeared", "vanished", "text and vector", "vector only", "text only")
+_NAMED: Final = {
+    "text and vector": "with another text and vector",
+    "vector only": "with another vector for the same text",
+    "text only": "with another text for the same vector",
+}
 _CHUNK: Final = "#"  # by convention between the id of a document and the number of its chunk
 _CHANCE, _UNLIKELY = 0.5, 0.05  # of an area under the curve; of a p-value
 _LEAST: Final = 20  # vectors of a namespace that are compared as a distribution
@@ -55,7 +60,7 @@ class VectorChanges:
     --------
     >>> before = pd.DataFrame({"id": ["a"], "vector": [[1.0, 0.0]], "data": ["x"]})
     >>> compare_vectors(before, before.assign(data="y")).verdict.partition(";")[0]
-    '1 of 1 vector changed: 1 text only'
+    '1 of 1 vector changed: 1 with another text for the same vector'
     """
 
     frame: pd.DataFrame
@@ -75,7 +80,9 @@ class VectorChanges:
         if self.frame.empty:
             return f"Nothing changed in {counted(self.rows, 'vector')}."
         number = self.frame["change"].value_counts()
-        listed = ", ".join(f"{number[name]:,} {name}" for name in _CHANGES if name in number.index)
+        listed = ", ".join(
+            f"{number[name]:,} {_NAMED.get(name, name)}" for name in _CHANGES if name in number.index
+        )
         moved = self.drift[(self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)]
         places = ", ".join(name or "the default namespace" for name in moved["namespace"][:3])
         drifted = f"; new vectors differ from old ones in {places}" if len(moved) else ""
@@ -108,7 +115,9 @@ class VectorChanges:
         moved = self.frame.dropna(subset="distance")
         moved = moved.assign(score=moved["distance"], pair=moved["namespace"].replace("", "(default)"))
         label = "cosine distance between old and new vector"
-        return draw_similarities(moved, "How far vectors moved", label, what="vectors", ax=ax, theme=theme)
+        empty = f"None of {counted(self.rows, 'vector')} moved"
+        title = "How far vectors moved"
+        return draw_similarities(moved, title, label, what="vectors", empty=empty, ax=ax, theme=theme)
 
 
 def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0) -> VectorChanges:

@@ -22,6 +22,7 @@ from toolkit.client.responses import (
     small,
 )
 from toolkit.client.transport import Transport
+from toolkit.errors import ProtocolError
 from toolkit.filters.query import VectorQuery
 from toolkit.settings.service import Service
 
@@ -256,8 +257,15 @@ def index_request(
     doing: str, operation: str, namespace: str, body: Any = None, *, method: str = "POST", **options: Any
 ) -> Request:
     """A request of an operation with a JSON body, None for no body; `options` as `Request`."""
-    # slashes unquoted, as the public packages send them
-    path = f"/{operation}/{quote(namespace)}" if namespace else f"/{operation}"
+    try:  # slashes unquoted, as the public packages send them
+        path = f"/{operation}/{quote(namespace)}" if namespace else f"/{operation}"
+    except UnicodeEncodeError:
+        raise ProtocolError(
+            doing,
+            got="a name with a lone surrogate, or of bytes that are not UTF-8",
+            expected="a namespace that an address can name",
+            next_step="Name the other namespaces, which can be read.",
+        ) from None
     return Request(
         doing=doing,
         method=method,

@@ -40,6 +40,8 @@ _HIGH: Final = 2.1  # inches of height from which texts fit without a large chan
 _TEXTS: Final = 0.85  # inches of height of lower Axes used by labels and heading
 _MARK: Final = 0.7  # inches of a mark on a truncated bar
 _SHARE_OF_NAMES: Final = 0.4  # of the width, that names of rows may take
+_SHARE_OF_WIDE: Final = 0.5  # the same where Axes are wide
+_ROOMY: Final = 6.0  # inches from which Axes are wide
 
 
 def inches(ax: Axes) -> float:
@@ -164,7 +166,7 @@ def count_axis(ax: Axes, label: str, theme: Theme) -> None:
 def number_axis(ax: Axes, axis: Axis) -> None:
     """An axis of numbers such as scores: as many ticks as fit."""
     space = inches(ax) / _TICK_WIDTH if axis is ax.xaxis else space_high(ax) / 0.3
-    axis.set_major_locator(MaxNLocator(nbins=max(1, min(6, int(space)))))
+    axis.set_major_locator(MaxNLocator(nbins=max(1, min(6, int(space))), steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
 
 
@@ -194,7 +196,8 @@ def name_rows(
     """Name the rows on the vertical axis without their common prefix, which is returned for the heading."""
     names, prefix = without_prefix(names)
     behind = [f" {note}" for note in notes] or [""] * len(names)
-    space = int(inches(ax) * _SHARE_OF_NAMES / COLUMN) - max(map(len, behind), default=0)
+    share = _SHARE_OF_WIDE if inches(ax) > _ROOMY else _SHARE_OF_NAMES
+    space = int(inches(ax) * share / COLUMN) - max(map(len, behind), default=0)
     texts = [
         f"{name}{note}"
         for name, note in zip(drawable_names(names, longest=max(8, min(40, space))), behind, strict=True)

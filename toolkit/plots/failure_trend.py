@@ -140,7 +140,8 @@ def draw_trend(
     draw = {"ranked": _cells, "facets": _facets, "stacked": _stack, "titled": _titled}[layout]
     prefix, beside, above = draw(trend, ax, theme, left, width)
     axis.time_axis(ax, left[0], left[-1] + width, taken=beside)
-    axis.label_axis(ax.xaxis, _time_label(trend), theme)
+    changed = layout == "stacked" and len(trend.changes) > 0
+    axis.label_axis(ax.xaxis, _time_label(trend, changed=changed), theme)
     _named_times(trend, ax, theme, left, width, layout)
     axis.heading(ax, title, theme, prefix=prefix, above=above)
     return ax
@@ -316,7 +317,7 @@ def _sentence(trend: FailureTrend) -> str:
     return f"1 failure, within {span(trend.step)} from {time_text(start)}{undated}"
 
 
-def _time_label(trend: FailureTrend) -> str:
+def _time_label(trend: FailureTrend, *, changed: bool) -> str:
     first, last = trend.starts[0], trend.starts[-1] + trend.step - timedelta(milliseconds=1)
     days = f"{last:%d %b %Y}"
     if first.date() != last.date():
@@ -325,6 +326,8 @@ def _time_label(trend: FailureTrend) -> str:
     notes = [f"time of failure (UTC), {days}; a bar is {width_of_bar}"]
     if trend.fell_back:
         notes.append(f"{trend.fell_back:,} of {trend.total:,} placed at creation")
+    if changed:
+        notes.append("\N{MULTIPLICATION SIGN}: how many times as high the rate became there")
     if trend.undated:
         notes.append(f"{counted(trend.undated, 'failure')} without a usable time left out")
     return "\n".join(notes)

@@ -119,6 +119,7 @@ def draw_similarities(
     label: str,
     *,
     what: str = "pairs",
+    empty: str | None = None,
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
@@ -128,7 +129,7 @@ def draw_similarities(
     with drawing(ax, colours) as axes:
         axis.heading(axes, title, colours)
         if not scores.total:
-            return say(axes, f"No {what}", colours)
+            return say(axes, empty or f"No {what}", colours)
         axis.number_axis(axes, axes.xaxis)
         axis.label_axis(axes.xaxis, label, colours)
         axes.set_xlim(scores.edges[0], scores.edges[-1])

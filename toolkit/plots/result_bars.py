@@ -24,7 +24,6 @@ from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, say, theme_n
 from toolkit.plots.success_rates import draw_summary
 from toolkit.redaction import Redactor
 from toolkit.redrive.results import RedriveResult
-from toolkit.signatures.signed_rows import SIGNATURE
 
 _CONDITIONS: Final = 6
 _LINES: Final = 1.9  # of a row and its name
@@ -156,10 +155,8 @@ def _named(conditions: list[dict[str, object]]) -> tuple[list[str], str]:
     hosts = ["/".join([*address.split("/")[:3], ""]) for address in addresses]
     _, prefix = without_prefix([*addresses, *hosts])
     clean = Redactor().text
-    # by its own name, the id of a group would be masked as the signature of a message is
-    names = {SIGNATURE: "group"}
     short = [
-        {names.get(name, name): str(value).removeprefix(prefix) for name, value in condition.items()}
+        {name: str(value).removeprefix(prefix) for name, value in condition.items()}
         for condition in conditions
     ]
     return [clean(describe(condition)) for condition in short], clean(prefix)

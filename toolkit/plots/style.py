@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ft2font import LoadFlags
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -35,9 +36,11 @@ FONT: Final = "DejaVu Sans"  # comes with matplotlib, so that texts measure the 
 HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
 """In addition to colour: one a series, in order."""
 
+_FAR: Final = 1.0  # between the sums of red, green and blue of two backgrounds, one light and one dark
 _AXES: Final = """\
 ax : matplotlib.axes.Axes, optional
-    Where to draw. Default: a new figure of pyplot's.
+    Where to draw. Default: a new figure of pyplot's. A light figure becomes dark with a dark theme, and a
+    dark one light with a light theme, as texts stand beside the Axes.
 theme : {"light", "dark"}
 
 Returns
@@ -115,6 +118,7 @@ def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
     """
     if ax is not None:
         prepare(instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure"), theme)
+        _show_texts(ax, theme)
         yield ax
         _set_right(ax)
         return
@@ -131,6 +135,13 @@ def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
     except BaseException:
         plt.close(figure)
         raise
+
+
+def _show_texts(ax: Axes, theme: Theme) -> None:
+    """Give a figure the theme's background where the texts around these Axes could not be read on its own."""
+    *own, alpha = to_rgba(ax.figure.get_facecolor())
+    if alpha and abs(sum(own) - sum(to_rgb(theme.paper))) > _FAR:
+        ax.figure.set_facecolor(theme.paper)
 
 
 def prepare(ax: Axes, theme: Theme) -> Axes:
