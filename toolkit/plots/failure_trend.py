@@ -140,7 +140,7 @@ def draw_trend(
     draw = {"ranked": _cells, "facets": _facets, "stacked": _stack, "titled": _titled}[layout]
     prefix, beside, above = draw(trend, ax, theme, left, width)
     axis.time_axis(ax, left[0], left[-1] + width, taken=beside)
-    changed = layout == "stacked" and len(trend.changes) > 0
+    changed = layout == "stacked" and len(trend.changes) > 0 and axis.inches(ax) > _NARROW
     axis.label_axis(ax.xaxis, _time_label(trend, changed=changed), theme)
     _named_times(trend, ax, theme, left, width, layout)
     axis.heading(ax, title, theme, prefix=prefix, above=above)
