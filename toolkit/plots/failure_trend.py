@@ -356,7 +356,7 @@ def plot_failure_groups(
         With the columns that `group_failures` needs.
     groups : FailureGroups or GroupRules, optional
         By whose rules failures are grouped and named. Default: by what they say alone.
-    freq, top, layout, now
+    freq, top, layout, now : optional
         As in `plot_failure_trend`.
     {axes}
         With a sentence instead of bars where there is no failure with a time, or only one.
