@@ -76,6 +76,18 @@ def test_attributes_that_name_the_same_rows_are_one_condition() -> None:
     assert {"owner": "pay team", "region": "eu"} in [dict(sorted(one.items())) for one in named]
 
 
+def test_all_conditions_of_the_same_rows_are_alternatives() -> None:
+    """Each of up to three attributes, also where many likelier conditions describe other rows."""
+    calm = _calm(4_000).assign(**dict.fromkeys("abcd", "usual"))
+    rose = pd.DataFrame({"step": ["pay"] * 900, "region": ["eu"] * 900, **dict.fromkeys("abcd", "new")})
+    found = explain_change(pd.concat([calm, rose]), calm).frame
+    conditions = [found["condition"][0], *found["alternatives"][0]]
+    assert found["condition"][0] == {"a": "new"}
+    assert len(conditions) == 4 + (6 + 4 * 2) + (4 + 6 * 2 + 4)
+    assert all("new" in condition.values() and len(condition) <= 3 for condition in conditions)
+    assert {"a": "new", "step": "pay", "region": "eu"} in conditions
+
+
 @pytest.mark.parametrize("after", [0, 1, 5])
 @pytest.mark.parametrize("before", [0, 1, 5])
 def test_few_rows_stand_for_nothing(after: int, before: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import toolkit as tk
 from tests.accuracy.histories import history, names_the_root
-from toolkit.analysis import find_incidents
+from toolkit.analysis import find_incidents, incident_search
 from toolkit.errors import InputError
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
@@ -174,3 +174,16 @@ def test_wrong_times_are_refused(arguments):
     """Times that are no pair in order are an InputError that names the argument."""
     with pytest.raises(InputError):
         tk.explain_spike(_hourly(5, workflow_url="x"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("usual", "mean", "observed"), [(0, 1.0, 2), (3, 1.0, 3), (2, 4.0, 9), (40, 2.5, 14)]
+)
+def test_the_chance_of_bursts_is_that_of_a_simulation(usual: int, mean: float, observed: int) -> None:
+    """Of so many failures in a tenth of the time in which some bursts of geometric sizes came."""
+    rng = np.random.default_rng(4)
+    bursts = rng.poisson(rng.gamma(usual + 1, 1 / 10, 200_000))
+    sizes = bursts + rng.negative_binomial(np.maximum(bursts, 1), 1 / mean) * (bursts > 0)
+    chance = float((sizes >= observed).mean())
+    assert chance > 0.001
+    assert incident_search._surprise(observed, usual, 10.0, mean) == pytest.approx(-np.log(chance), abs=0.1)

@@ -26,9 +26,12 @@ _VALUES: Final = 20  # of an attribute, the most frequent first
 _INCIDENTS: Final = 12
 _ROUNDS: Final = 24  # as ends of incidents are found by themselves
 _CLEAR: Final = 2.0  # times the least surprise: a condition that need not stand out of the others
-_REJECTED: Final = 6  # windows in which nothing stands out, before the search ends
-_TAIL: Final = 6.0  # times the mean beyond one: of geometric sizes, 19 of 20 failures are in smaller bursts
-_FEWEST: Final = 3.0  # failures in excess, a burst counted once
+_LIKELY: Final = 0.6  # of the least surprise: a window that is looked at
+_REJECTED: Final = 12  # windows in which nothing stands out, before the search ends
+_RARE: Final = 100  # of as many bursts the largest is left out
+_FEWEST: Final = 3.0  # mean bursts in excess
+_FEWEST_BURSTS: Final = 5.0  # in excess, where their number alone is surprising
+_CHOSEN: Final = 1.0  # natural units: the condition was chosen for its rise, and two numbers are looked at
 _RETRIED: Final = 20 * 60 * 1_000_000_000  # ns between failures of one burst, at most
 _QUICK: Final = 0.1  # of the mean time between alike failures: one burst
 _USUAL: Final = 10  # episodes: a rise that comes as often is how these failures come
@@ -97,6 +100,7 @@ class IncidentSearch:
         self._fine = TimeBins.covering(self.start, self.end, _FINE_BINS)
         self._alike = _alike(failures)
         self._left = np.ones(len(failures), dtype=bool)
+        self._burst = self._bursts()
         self._spread = 1.0
 
     @property
@@ -133,16 +137,17 @@ class IncidentSearch:
         columns = self.failures.columns_of(rows, observed, usual / exposure)
         gains = {name: _largest_gain(column.codes, observed, usual) for name, column in columns.items()}
         strongest = sorted(columns, key=lambda name: -gains[name])[:_EXPLAINING]
-        kept = [name for name in columns if name in strongest or name in (WORKFLOW, SIGNATURE)]
-        frame = pd.DataFrame({name: columns[name] for name in kept}, index=range(int(rows.sum())))
-        return explain_rows(frame, observed, usual, exposure)
+        searched = [name for name in columns if name in strongest or name in (WORKFLOW, SIGNATURE)]
+        frame = pd.DataFrame(columns, index=range(int(rows.sum())))
+        spread = 2 * self._sizes(outside)[1] - 1  # of counts of bursts with geometric sizes
+        return explain_rows(frame, observed, usual, exposure, searched=searched, spread=spread)
 
     def _next(self, counts: _Ints, spreads: _Floats, rejected: list[Span]) -> Incident | None:
         """The incident of the clearest window; windows in which nothing stands out join those rejected."""
         total = self._total()
         least = rising_windows.least_surprise(len(counts), counts.shape[1])
         wave = rising_windows.wave_of(total)
-        rises = rising_windows.strongest(counts, total, wave, spreads, least)
+        rises = rising_windows.strongest(counts, total, wave, spreads, _LIKELY * least)
         windows = [(rise.start, rise.stop) for rise in rises]
         all_rose = rising_windows.unlike_any(total, wave, 2 * least)
         if all_rose is not None:
@@ -258,34 +263,38 @@ class IncidentSearch:
         )
 
     def _beyond_bursts(self, window: Span, first: pd.Series, least: float) -> bool:
-        """Whether a condition rose beyond chance where failures that are tried again count once.
+        """Whether a condition rose beyond chance, in failures or in bursts of them."""
+        within, exposure = self._within([window]), self._exposure([window])
+        mean, tail = self._sizes(self._left & ~within)
+        met = self._left & within & self.failures.meets(first["condition"])
+        failures, bursts = int(met.sum()), np.unique(self._burst[met]).size
+        usual = float(first["expected"]) * exposure / mean
+        surprise = _surprise(failures, usual, exposure, tail)
+        if bursts - usual / exposure >= _FEWEST_BURSTS:
+            surprise = max(surprise, _surprise(bursts, usual, exposure, 1.0))
+        return surprise >= least + _CHOSEN and failures - float(first["expected"]) >= _FEWEST * mean
 
-        Of a burst larger than nearly all others, each part of that size counts.
-        """
+    def _sizes(self, rows: _Bools) -> tuple[float, float]:
+        """The mean size of bursts, and that of geometric sizes with as heavy a tail; without the largest."""
+        counts = np.bincount(self._burst[rows], minlength=1)
+        counts = np.sort(counts[counts > 0])
+        counts = counts[: counts.size - counts.size // _RARE].astype(np.float64)
+        if not counts.size:
+            return 1.0, 1.0
+        mean = float(counts.mean())
+        return mean, max(mean, (float((counts**2).sum() / counts.sum()) + 1) / 2)
+
+    def _bursts(self) -> _Ints:
+        """The number of the burst of alike failures that each of those left is part of."""
         rows = np.flatnonzero(self._left)
-        bursts = self._bursts(rows)
-        inside = self._within([window])[rows]
-        sizes = np.bincount(bursts[~inside]) if not inside.all() else np.ones(1, np.int64)
-        mean = float(sizes[sizes > 0].mean())
-        large = 1 + _TAIL * (mean - 1)
-        met = inside & self.failures.meets(first["condition"])[rows]
-        counted = np.bincount(bursts[met])
-        observed = float(np.maximum(1.0, counted[counted > 0] / large).sum())
-        expected = float(first["expected"]) / mean
-        exposure = self._exposure([window])
-        gain = rising_windows.gain(
-            np.array([observed]), np.array([observed + expected * exposure]), 1 / (1 + exposure)
-        )
-        return float(gain[0]) >= least and observed - expected >= _FEWEST
-
-    def _bursts(self, rows: _Ints) -> _Ints:
-        """The number of the burst of alike failures that each is part of."""
         order = np.lexsort((rows, self._alike[rows]))
         alike, when = self._alike[rows][order], self.failures.when[rows][order]
         same, gap = np.diff(alike) == 0, np.diff(when)
-        usual = (self.end - self.start) / np.bincount(alike)[alike[1:]]
-        bursts = np.empty(len(rows), np.int64)
-        bursts[order] = np.cumsum(np.append(0, ~(same & (gap < np.minimum(_RETRIED, usual * _QUICK)))))
+        usual = (self.end - self.start) / np.bincount(alike, minlength=1)[alike[1:]]
+        bursts = np.full(len(self._left), -1, dtype=np.int64)
+        bursts[rows[order]] = np.cumsum(
+            np.append(0, ~(same & (gap < np.minimum(_RETRIED, usual * _QUICK))))[: len(rows)]
+        )
         return bursts
 
     def _explained_at(self, spans: list[Span]) -> Explanation:
@@ -351,6 +360,30 @@ class IncidentSearch:
         kept = taken[np.linspace(0, len(taken) - 1, stay).astype(np.int64)] if stay else taken[:0]
         self._left[taken] = False
         self._left[kept] = True
+        self._burst = self._bursts()
+
+
+def _surprise(observed: int, usual: float, exposure: float, mean: float) -> float:
+    """Minus the logarithm of the chance of so many failures, in bursts of geometric sizes with this mean.
+
+    `usual` bursts came in a time that is `exposure` times as long, from which follow how many come now.
+    """
+    ratio = (usual + observed + 1) / ((observed + 1) * (1 + exposure))
+    if observed <= 0 or ratio >= 1:
+        return 0.0
+    number = np.arange(1, observed + 1)  # of bursts
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(number))])
+    each = np.log((usual + number) / (number * (1 + exposure)))  # of the negative binomial distribution
+    bursts = np.cumsum(each) - (usual + 1) * np.log1p(1 / exposure)
+    enough = np.where(number == observed, 0.0, -np.inf)  # chance that so many bursts hold all
+    if mean > 1:
+        ended = number - 1
+        goes_on = observed - number
+        chances = factorials[observed - 1] - factorials[ended] - factorials[goes_on]
+        chances += goes_on * np.log1p(-1 / mean) - ended * np.log(mean)
+        enough = np.logaddexp.accumulate(chances)
+    more = bursts[-1] + np.log(ratio) - np.log1p(-ratio)
+    return max(0.0, -float(np.logaddexp.reduce(np.append(bursts + enough, more))))
 
 
 def _alike(failures: FailureAttributes) -> _Ints:

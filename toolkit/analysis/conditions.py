@@ -1,0 +1,257 @@
+"""Conditions by how well a rise inside of them explains counts; those of the same rows as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+_Floats = npt.NDArray[np.float64]
+_Codes = npt.NDArray[np.int64]
+_Scored = tuple[float, tuple[str, ...], tuple[int, ...]]
+
+_DEPTH: Final = 3  # attributes of a condition
+_VALUES: Final = 400  # values of an attribute that are looked at, the largest in excess first
+_KEPT: Final = 300  # conditions that are compared with each other
+_CLASSES: Final = 30  # of conditions that describe the same rows, that are compared
+_DENSE: Final = 8  # combinations of values for each leaf: up to as many, all are counted
+_SAME: Final = 0.95  # overlap of the rows of two conditions from which on they describe the same
+_COUNTED: Final = 20  # events of a cell from which on its ratio is taken for the dispersion
+_CELLS: Final = 8
+_LOWER: Final = 0.85  # of the cells, those that rose least
+_MEDIAN, _LOWER_MEAN = (
+    0.4549,
+    0.52,
+)  # of the chi-squared distribution with one degree of freedom, and of that part
+_LEAST: Final = 3.0  # events in excess
+
+
+@dataclass(frozen=True)
+class RankedCondition:
+    """A condition, and its events."""
+
+    named: dict[str, Any]
+    observed: float
+    expected: float
+    score: float  # by which conditions are compared
+    evidence: float  # that it rose at all, where counts may be bursts
+
+
+class Change:
+    """Leaves with the events of each, after and before, and attributes as codes of values."""
+
+    def __init__(self, leaves: pd.DataFrame, observed: _Floats, usual: _Floats, exposure: float) -> None:
+        self._observed, self._usual, self._exposure = observed, usual, exposure
+        self._codes: dict[str, _Codes] = {}
+        self._values: dict[str, npt.NDArray[Any]] = {}
+        for name in leaves.columns:
+            self._codes[name], self._values[name] = _largest(leaves[name], observed, usual / exposure)
+        self._spread = self._bursts = 1.0
+
+    def classes(self, searched: Sequence[str], spread: float | None) -> list[list[RankedCondition]]:
+        """Conditions that describe the same rows together, the likeliest first, and in each the plainest."""
+        codes = {name: self._codes[name] for name in searched}
+        events = self._observed, self._usual
+        self._spread = self._bursts = _dispersion(codes, *events) if spread is None else spread
+        found = _best(codes, self._values, events, self._spread, self._exposure)
+        if not found:
+            return []
+        if spread is None:
+            rest = ~_holds(codes, *found[0][1:])
+            if self._spread > 1:  # what rose looks like bursts: measured again without it
+                calm = {name: code[rest] for name, code in codes.items()}
+                self._spread = min(self._spread, _dispersion(calm, *(part[rest] for part in events)))
+                found = _best(codes, self._values, events, self._spread, self._exposure)
+            self._bursts = max(self._spread, _bursts(*(part[rest] for part in events)))
+        classes: list[list[RankedCondition]] = []
+        there = self._observed > 0
+        held = np.array([_holds(codes, *condition[1:])[there] for condition in found], dtype=np.float64)
+        weights = self._observed[there]
+        left = np.arange(len(found))
+        while left.size and len(classes) < _CLASSES:
+            both = held[left] @ (held[left[0]] * weights)
+            either = held[left] @ weights + both[0] - both
+            classes.append(self._same(*found[left[0]][1:]))
+            different = both < _SAME * either
+            different[0] = False
+            left = left[different]
+        return sorted(classes, key=likelihood, reverse=True)
+
+    def _same(self, names: tuple[str, ...], key: tuple[int, ...]) -> list[RankedCondition]:
+        """All conditions on up to three attributes that describe the rows of one, the plainest first.
+
+        Each of their values is that of nearly all of these rows.
+        """
+        rows = _holds(self._codes, names, key)
+        weights = self._observed[rows]
+        shared = {}
+        for name, codes in self._codes.items():
+            counts = np.bincount(codes[rows] + 1, weights, 1)[1:]
+            if counts.size and counts.max() >= _SAME * weights.sum():
+                shared[name] = int(counts.argmax())
+        found = []
+        for depth in range(1, _DEPTH + 1):
+            for others in combinations(shared, depth):
+                held = _holds(self._codes, others, tuple(shared[name] for name in others))
+                both, either = self._observed[held & rows].sum(), self._observed[held | rows].sum()
+                if both >= _SAME * either:
+                    found.append(self._condition(others, tuple(shared[name] for name in others), held))
+        return sorted(found, key=lambda condition: -condition.score)
+
+    def _condition(
+        self, names: tuple[str, ...], key: tuple[int, ...], held: npt.NDArray[np.bool_]
+    ) -> RankedCondition:
+        observed, usual = float(self._observed[held].sum()), float(self._usual[held].sum())
+        sums = float(self._observed.sum()), float(self._usual.sum())
+        gain = float(_gain(np.array([observed]), np.array([usual]), *sums)[0])
+        cost = _cost(names, self._values, len(self._codes))
+        named = {name: str(self._values[name][code]) for name, code in zip(names, key, strict=True)}
+        expected = usual / self._exposure
+        return RankedCondition(
+            named, observed, expected, gain / self._spread - cost, gain / self._bursts - cost
+        )
+
+
+def likelihood(conditions: list[RankedCondition]) -> float:
+    """Of rows that several conditions describe: each of them may be what rose."""
+    return float(np.logaddexp.reduce([condition.score for condition in conditions]))
+
+
+def _best(
+    codes: dict[str, _Codes],
+    values: dict[str, npt.NDArray[Any]],
+    events: tuple[_Floats, _Floats],
+    spread: float,
+    exposure: float,
+) -> list[_Scored]:
+    """Conditions of one to three attributes with their scores, the best first."""
+    sums = (float(events[0].sum()), float(events[1].sum()))
+    found: list[_Scored] = []
+    for depth in range(1, min(_DEPTH, len(codes)) + 1):
+        for names in combinations(codes, depth):
+            least = found[-1][0] if len(found) == _KEPT else -np.inf
+            found += _of_attributes(names, codes, values, events, sums, spread, exposure, least)
+            found = sorted(found, key=lambda item: -item[0])[:_KEPT]
+    return found
+
+
+def _holds(codes: dict[str, _Codes], names: tuple[str, ...], key: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """The leaves that a condition holds."""
+    held: npt.NDArray[np.bool_] = np.logical_and.reduce(
+        [codes[name] == code for name, code in zip(names, key, strict=True)]
+    )
+    return held
+
+
+def _largest(column: pd.Series, observed: _Floats, expected: _Floats) -> tuple[_Codes, npt.NDArray[Any]]:
+    """Codes of an attribute's values; -1 for those beyond the largest in excess."""
+    codes, values = pd.factorize(column)
+    excess = np.bincount(codes, observed, len(values)) - np.bincount(codes, expected, len(values))
+    order = np.argsort(-excess)[:_VALUES]
+    renumbered = np.full(len(values), -1, dtype=np.int64)
+    renumbered[order] = np.arange(len(order))
+    return renumbered[codes], np.asarray(values, dtype=object)[order]
+
+
+def _of_attributes(
+    names: tuple[str, ...],
+    codes: dict[str, _Codes],
+    values: dict[str, npt.NDArray[Any]],
+    events: tuple[_Floats, _Floats],
+    sums: tuple[float, float],
+    spread: float,
+    exposure: float,
+    least: float,
+) -> Iterator[_Scored]:
+    """Scores of all conditions on these attributes that rose, and score more than the least."""
+    known = np.logical_and.reduce([codes[name] >= 0 for name in names])
+    sizes = [len(values[name]) for name in names]
+    groups, observed, usual = _counted(
+        [codes[name][known] for name in names], sizes, events[0][known], events[1][known]
+    )
+    rose = observed - usual / exposure >= _LEAST
+    groups, observed, usual = groups[rose], observed[rose], usual[rose]
+    cost = _cost(names, values, len(codes))
+    scores = _gain(observed, usual, *sums) / spread - cost
+    order = np.argsort(-scores)[:_KEPT]
+    for position in order[scores[order] > max(least, -cost)]:  # at minus the cost, no more than the rest
+        key = np.unravel_index(int(groups[position]), sizes)
+        yield float(scores[position]), names, tuple(map(int, key))
+
+
+def _counted(
+    codes: list[_Codes], sizes: list[int], observed: _Floats, usual: _Floats
+) -> tuple[_Codes, _Floats, _Floats]:
+    """The combinations of codes that occur, as numbers, with the events of each."""
+    number = np.ravel_multi_index(codes, sizes)
+    total = math.prod(sizes)
+    if total > _DENSE * number.size:
+        groups, number = np.unique(number, return_inverse=True)
+        total = groups.size
+    else:
+        groups = np.arange(total)
+    one, two = (np.bincount(number, events, total) for events in (observed, usual))
+    there = (one > 0) | (two > 0)
+    return groups[there], one[there].astype(np.float64), two[there].astype(np.float64)
+
+
+def _cost(names: tuple[str, ...], values: dict[str, npt.NDArray[Any]], attributes: int) -> float:
+    """What it takes to state a condition, in natural units: which attributes, and which of their values."""
+    return float(
+        np.log(math.comb(attributes, len(names))) + sum(np.log(max(2, len(values[name]))) for name in names)
+    )
+
+
+def _gain(observed: _Floats, usual: _Floats, all_observed: float, all_usual: float) -> _Floats:
+    """Log-likelihood of two rates, inside and outside, over that of one; zero where the inside rose less.
+
+    Of counts after and before, so that few events before are known to be few.
+    """
+    other_observed, other_usual = all_observed - observed, all_usual - usual
+    gain = _split(observed, usual) + _split(other_observed, other_usual)
+    gain -= _split(np.array([all_observed]), np.array([all_usual]))
+    return np.where(observed * other_usual > other_observed * usual, gain, 0.0)
+
+
+def _split(one: _Floats, two: _Floats) -> _Floats:
+    """Log-likelihood of how events are split in two, at its maximum."""
+    both = np.maximum(one + two, 1e-300)
+    return sum(  # type: ignore[return-value]
+        np.where(part > 0, part * np.log(np.maximum(part, 1e-300) / both), 0.0) for part in (one, two)
+    )
+
+
+def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> float:
+    """Variance over mean of counts, 1 for single events and more where they come in bursts.
+
+    The median over the values of single attributes and of pairs of them, so that what rose hardly counts.
+    """
+    ratios: list[_Floats] = []
+    for depth in (1, 2):
+        for names in combinations(codes, depth):
+            several = [codes[name] + 1 for name in names]
+            sizes = [int(code.max(initial=0)) + 1 for code in several]
+            _, one, two = _counted(several, sizes, observed, usual)
+            known = one + two >= _COUNTED
+            share = float(np.median(one[known] / (one + two)[known])) if known.any() else 0.0
+            if 0 < share < 1:
+                both = (one + two)[known]
+                ratios.append((one[known] - share * both) ** 2 / (both * share * (1 - share)))
+    if sum(map(len, ratios)) < _CELLS:
+        return _bursts(observed, usual)
+    ordered = np.sort(np.concatenate(ratios))
+    lower = ordered[: max(1, int(ordered.size * _LOWER))]
+    return float(max(1.0, np.median(ordered) / _MEDIAN, lower.mean() / _LOWER_MEAN))
+
+
+def _bursts(observed: _Floats, usual: _Floats) -> float:
+    """The size of bursts, from leaves that occur on one side only: most of those hold a single burst."""
+    sides = ((observed, usual), (usual, observed))
+    sizes = [events[(events > 0) & (other == 0)] for events, other in sides]
+    return min((float((size**2).sum() / size.sum()) for size in sizes if size.size >= _CELLS), default=1.0)
