@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import random
+import re
 import sys
 import tempfile
 import time
@@ -263,8 +264,8 @@ def _report(failures: pd.DataFrame) -> dict[str, Any]:
 
 def _condition(text: str) -> dict[str, str]:
     """A condition as a page states it, with the names of columns."""
-    pairs = (part.split(" = ", 1) for part in text.split(" and "))
-    named = dict(pairs)
+    # a title of an error may hold the word itself
+    named = dict(part.split(" = ", 1) for part in re.split(r" and (?=[\w ]+ = )", text))
     renamed = {"error": "signature", "caller ip": "caller_ip", "workflow url": "workflow_url",
                "flow control key": "flow_control_key", "response status": "response_status"}  # fmt: skip
     return {renamed.get(name, name): value for name, value in named.items()}
