@@ -75,7 +75,7 @@ def load(address: str) -> pd.DataFrame:
 
 def load_without_pysimdjson(address: str) -> pd.DataFrame:
     """The same as on a Python that pysimdjson has no wheel for."""
-    with patch.object(floats, "readers", (floats.arrow_block, floats.msgspec_block)):
+    with patch.multiple(floats, read_block=floats.arrow_block, _BLOCK=1 << 20):
         return load(address)
 
 

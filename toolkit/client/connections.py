@@ -62,6 +62,14 @@ class Connections:
         """Whether the deadline of this thread's exchange has passed."""
         return bool(self._monotonic() >= self._current.until)
 
+    def receive(self, response: http.client.HTTPResponse) -> None:
+        """Register the response of this thread's exchange."""
+        self._current.response = response
+
+    def peek(self) -> bytes:
+        """The first bytes of the body of this thread's response, which are still to be read."""
+        return bytes(self._current.response.peek(1))
+
     def keep(self, sock: socket.socket) -> None:
         """Register an open socket."""
         with self._lock:
@@ -95,6 +103,7 @@ def _limited_connection(connections: Connections, kind: Any) -> Any:
 
         def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
             super().__init__(_Source(sock, connections), *args, **options)  # type: ignore[arg-type]
+            connections.receive(self)
 
     class Connection(kind):  # type: ignore[misc]
         response_class = LimitedResponse

@@ -306,13 +306,16 @@ class Transport:
         if length is not None and length > self.policy.most_bytes:
             raise self._too_large(request)
         plain = length is not None and not encoding
+        head = self._peek(request) if plain and watch is not None else bytearray()
+        if watch is not None and head and watch(head):
+            watch = None
         try:
             if watch is not None or not plain:
                 for chunk in decoded(self._chunks(request, received), encoding):
                     body += chunk
                     if len(body) > self.policy.most_bytes:
                         raise self._too_large(request)
-                    if watch is not None and watch(body):
+                    if watch is not None and len(body) > len(head) and watch(body):
                         watch = None
                         if plain:
                             break
@@ -322,7 +325,15 @@ class Transport:
             got = f"a response encoded as {str(error)[:40]!r}"
             raise self._error(ProtocolError, request, got, ACCEPTED) from None
         # without a callback, the body is read at once: the bytes are not copied chunk by chunk
-        return bytes(body) + b"".join(self._chunks(request, received, None))
+        rest = b"".join(self._chunks(request, received, None))
+        return bytes(body) + rest if body else rest
+
+    def _peek(self, request: Request) -> bytearray:
+        """The first bytes of a body: mostly they are enough, and then the whole is read without a copy."""
+        try:
+            return bytearray(self._connections.peek())
+        except (HTTPException, OSError) as error:
+            raise self._unreached(request, error) from None
 
     def _chunks(
         self, request: Request, received: urllib3.BaseHTTPResponse, most: int | None = _CHUNK

@@ -1,21 +1,18 @@
 """Arrays of numbers from their JSON text to float32.
 
-Blocks of many vectors are read by pysimdjson, whose buffers numpy reads without a copy. Where that is not
-installed, Arrow and msgspec read them in turn. What these refuse (NaN, 1e400, null, text) is read vector by
-vector by Python's reader, which says what is wrong. All round alike: text to double, double to float32.
-Measured: ``docs/decisions/0008-decoding-vectors.md``.
+Blocks of many vectors are read by pysimdjson, whose buffers numpy reads without a copy, or by Arrow where
+that is not installed. What these refuse (NaN, 1e400, null, text) is read vector by vector by Python's
+reader, which says what is wrong. All round alike: text to double, double to float32. Measured:
+``docs/decisions/0008-decoding-vectors.md``.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import struct
 from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -31,10 +28,10 @@ except ImportError:  # it has no wheel for every interpreter
 BEYOND_FLOAT32: Final = 2.0**128 - 2.0**103
 """The least number that is rounded to infinity as float32."""
 _FLOAT64_MAX: Final = float(np.finfo(np.float64).max)
-_BLOCK: Final = 1 << 19  # bytes of text: what the parser writes of them stays in the processor's cache
+_BLOCK: Final = 1 << 20 if Parser is None else 1 << 19
+"""Bytes of text: what pysimdjson writes of them stays in the processor's cache; Arrow's calls cost more."""
 _MOST_DIGITS: Final = 400
 _DIGITS: Final = 10
-_FLOATS: Final = msgspec.json.Decoder(tuple[float, ...])
 
 Singles = npt.NDArray[np.float32]
 Text = bytes | memoryview
@@ -62,17 +59,6 @@ def simdjson_block(texts: Sequence[Text], numbers: Singles) -> None:
         raise ValueError(str(error)) from None
     with np.errstate(over="ignore"):
         numbers[:] = doubles.reshape(numbers.shape)
-
-
-def msgspec_block(texts: Sequence[Text], numbers: Singles) -> None:
-    """The same with msgspec."""
-    pack = struct.Struct(f"{numbers.shape[1]}f").pack
-    try:
-        # to float32 at once: numpy is slower with Python floats, and a column of doubles with its pages
-        packed = [pack(*_FLOATS.decode(text)) for text in texts]
-    except (msgspec.DecodeError, struct.error) as error:
-        raise ValueError(str(error)) from None
-    numbers.data.cast("B")[:] = b"".join(packed)
 
 
 def arrow_block(texts: Sequence[Text], numbers: Singles) -> None:
@@ -109,16 +95,13 @@ def _is_misspelt(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int32]) -> bo
     return bool((wrong_zero | no_digit).any() or (text[exponents - 1] == dot).any())
 
 
-# msgspec is quicker, but no other thread runs meanwhile: what Arrow reads is read beside it
-readers: tuple[Callable[[Sequence[Text], Singles], None], ...] = (
-    (arrow_block, msgspec_block) if Parser is None else (simdjson_block,)
-)
+read_block: Callable[[Sequence[Text], Singles], None] = arrow_block if Parser is None else simdjson_block
 
 
 def read_numbers(vectors: Sequence[Text | None], dimension: int) -> Singles:
     """The numbers of vectors, a row each; those of a block that cannot be read as one are NaN."""
     numbers = np.full((len(vectors), dimension), np.nan, np.float32)
-    for (start, block), read_block in zip(_blocks(vectors), cycle(readers), strict=False):
+    for start, block in _blocks(vectors):
         part = numbers[start : start + len(block)]
         try:
             read_block(block, part)
