@@ -176,3 +176,17 @@ def test_many_alternatives_are_counted_in_the_notebook():
     assert '<th scope="col" style="text-align:left">condition</th>' in table
     assert "holds 100 % of the change" in repr(explanation)
     assert "(expected 0)" in " ".join(text.get_text() for text in explanation.plot().texts)
+
+
+def test_what_all_rows_share_is_no_alternative():
+    """In a rise that is nearly all there is, what is as usual holds the same rows and explains nothing."""
+    formats = ["json"] * 390 + ["text"] * 10
+    before = pd.DataFrame({"step": ["pay", "ship"] * 200, "format": formats, "region": ["eu", "us"] * 200})
+    after = pd.concat([before.head(40), before.head(1).assign(step="refund").loc[[0] * 2_000]])
+    row = explain_change(after, before, exposure=10).frame.iloc[0]
+    assert row["condition"] == {"step": "refund"}
+    assert {"format": "json"} not in row["alternatives"]
+    # those that need all their attributes come first
+    counts = [{"step": "refund"}.items() < other.items() for other in row["alternatives"]]
+    assert counts == sorted(counts)
+    assert {"step": "refund", "format": "json"} in row["alternatives"]

@@ -22,6 +22,7 @@ _KEPT: Final = 300  # conditions that are compared with each other
 _CLASSES: Final = 30  # of conditions that describe the same rows, that are compared
 _DENSE: Final = 8  # combinations of values for each leaf: up to as many, all are counted
 _SAME: Final = 0.95  # overlap of the rows of two conditions from which on they describe the same
+_AS_WELL: Final = 0.9  # of the gain of the best of them: conditions that explain the rise as well
 _COUNTED: Final = 20  # events of a cell from which on its ratio is taken for the dispersion
 _CELLS: Final = 8
 _LOWER: Final = 0.85  # of the cells, those that rose least
@@ -84,7 +85,7 @@ class Change:
         return sorted(classes, key=likelihood, reverse=True)
 
     def _same(self, names: tuple[str, ...], key: tuple[int, ...]) -> list[RankedCondition]:
-        """All conditions on up to three attributes that describe the rows of one, the plainest first.
+        """All conditions on up to three attributes that describe the rows of one as well, the plainest first.
 
         Each of their values is that of nearly all of these rows.
         """
@@ -102,7 +103,15 @@ class Change:
                 both, either = self._observed[held & rows].sum(), self._observed[held | rows].sum()
                 if both >= _SAME * either:
                     found.append(self._condition(others, tuple(shared[name] for name in others), held))
+        # rows that are nearly all there are, as in a large rise, share what was as usual before it, too
+        gains = [condition.score + self._cost_of(condition) for condition in found]
+        found = [
+            condition for condition, gain in zip(found, gains, strict=True) if gain >= _AS_WELL * max(gains)
+        ]
         return sorted(found, key=lambda condition: -condition.score)
+
+    def _cost_of(self, condition: RankedCondition) -> float:
+        return _cost(tuple(condition.named), self._values, len(self._codes))
 
     def _condition(
         self, names: tuple[str, ...], key: tuple[int, ...], held: npt.NDArray[np.bool_]
@@ -116,6 +125,20 @@ class Change:
         return RankedCondition(
             named, observed, expected, gain / self._spread - cost, gain / self._bursts - cost
         )
+
+
+def plainest(conditions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of some conditions of the same rows that need all their attributes: with fewer, none is there.
+
+    >>> plainest([{"a": 1}, {"a": 1, "b": 2}, {"b": 2, "c": 3}])
+    [{'a': 1}, {'b': 2, 'c': 3}]
+    """
+    named = [frozenset(condition.items()) for condition in conditions]
+    return [
+        condition
+        for condition, items in zip(conditions, named, strict=True)
+        if not any(other < items for other in named)
+    ]
 
 
 def likelihood(conditions: list[RankedCondition]) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.analysis.conditions import Change, RankedCondition, likelihood
+from toolkit.analysis.conditions import Change, RankedCondition, likelihood, plainest
 from toolkit.analysis.results import Plotted, result_table, share_text
 from toolkit.analysis.selection import NONE, opened, typed_frame
 from toolkit.analysis.sources import AnyFrame
@@ -42,7 +42,7 @@ class Explanation(Plotted):
         `observed` and `expected` (float64, events after, and before in as long a time),
         `excess` (float64, their difference), `share` (float64, of the change), `lift` (float64, observed
         over expected), `confidence` (float64, 0 to 1), `alternatives` (list of dict: conditions that describe
-        the same rows).
+        the same rows and explain them as well, in front those that need all their attributes).
     observed, expected : float
         All events.
     stands_out : bool
@@ -258,6 +258,13 @@ def _leaves(rows: pd.DataFrame, observed: _Floats, usual: _Floats) -> tuple[pd.D
     return leaves, seen, before
 
 
+def _alternatives(first: RankedCondition, others: list[RankedCondition]) -> list[dict[str, Any]]:
+    """Other conditions of the same rows, those in front that need all their attributes."""
+    named = [other.named for other in others]
+    plain = plainest([first.named, *named])
+    return sorted(named, key=lambda condition: condition not in plain)
+
+
 def _ranked(classes: list[list[RankedCondition]], change: float) -> tuple[pd.DataFrame, bool]:
     """One row for conditions that describe the same rows, the plainest of them in front."""
     stands_out = bool(classes) and classes[0][0].evidence >= _EVIDENCE
@@ -273,7 +280,7 @@ def _ranked(classes: list[list[RankedCondition]], change: float) -> tuple[pd.Dat
             "share": (first.observed - first.expected) / change if change > 0 else np.nan,
             "lift": first.observed / first.expected if first.expected else np.inf,
             "confidence": round(float(weights[number] / weights.sum()), 12),
-            "alternatives": [other.named for other in others],
+            "alternatives": _alternatives(first, others),
         }
         for number, (first, *others) in enumerate(ranked)
     ]

@@ -64,7 +64,8 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
         `episodes` (list of pairs of such times),
         `observed`, `expected`, `excess` (float64, failures), `share` (float64, of all failures), `lift`
         (float64, observed over expected), `confidence` (float64, 0 to 1: that the condition is this one and
-        no other), `alternatives` (list of dict: conditions that describe the same failures).
+        no other), `alternatives` (list of dict: conditions that describe the same failures and
+        explain them as well, in front those that need all their attributes).
 
     Raises
     ------

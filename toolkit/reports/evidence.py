@@ -27,6 +27,7 @@ from toolkit.analysis import (
 )
 from toolkit.analysis.change_points import dispersion
 from toolkit.analysis.comparing import compare_signed
+from toolkit.analysis.conditions import plainest
 from toolkit.analysis.explaining import describe
 from toolkit.analysis.incidents import incidents_with_rows
 from toolkit.analysis.selection import opened, receipt_of, select_timed, with_minute
@@ -278,7 +279,11 @@ def _stories(
             kind=row["kind"],
             what=str(titles.get(group, "")) or describe(condition),
             condition=_in_words(condition, titles),
-            alternatives=[_in_words(dlq_id, titles) for dlq_id in row["alternatives"]],
+            alternatives=[
+                _in_words(other, titles)
+                for other in plainest([condition, *row["alternatives"]])
+                if other != condition
+            ],
             shared=shared,
             workflows=list(row["workflows"]),
             start=row["from_at"],
