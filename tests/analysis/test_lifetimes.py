@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.analysis import count_expiring, expiring, retries_used
+from toolkit.analysis import count_expiring, expiring, expiry_bins, retries_used
 from toolkit.errors import InputError
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
@@ -61,3 +61,9 @@ def test_a_history_that_holds_no_times_is_refused():
     for column in ("gone_after", "gone_before"):
         with pytest.raises(InputError, match=column):
             tk.retry_outcomes(before.assign(**{column: '{"A": ["b"]}'}))
+
+
+def test_expiries_without_their_column_are_an_error():
+    """Failures themselves, say: what is missing is named."""
+    with pytest.raises(InputError, match="hours_left"):
+        expiry_bins(pd.DataFrame({"dlq_id": ["a"]}), NOW)

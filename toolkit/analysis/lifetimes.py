@@ -69,6 +69,11 @@ def failure_delays(failures: AnyFrame) -> FailureDelays:
     2.5 minutes more, the third after half an hour, the fourth after 6 hours, the fifth after a day.
     `failed_at` has whole seconds and `created_at` milliseconds, so that a message that failed at once can
     seem to have failed before it was created: it counts as 0 seconds.
+
+    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
+    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
+    >>> failure_delays(frame).median
+    20.0
     """
     columns = ["created_at", "failed_at"]
     table = collect(select(failures, columns, doing="counting failures by the time until they failed"))
@@ -107,6 +112,10 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
     A frame of callbacks has the retries that were made (`retried`) and allowed (`max_retries`). An
     entry of the DLQ has only the latter: it is there because they were used up, or because its endpoint
     said that another attempt is of no use.
+
+    >>> used = retries_used(pd.DataFrame({"retried": [1, 2, 2], "max_retries": [3, 3, 2]}))
+    >>> used.retries.tolist(), used.used_up.tolist(), used.others.tolist()
+    ([0, 1, 2], [0, 0, 1], [0, 1, 1])
     """
     doing = "counting retries"
     allowed_only = "retried" not in opened(frame, doing=doing, name="frame").names
@@ -306,12 +315,18 @@ class ExpiryBins:
         return int(self.counts.sum())
 
 
-def expiry_bins(expiries: pd.DataFrame, now: datetime) -> ExpiryBins:
+def expiry_bins(expiries: AnyFrame, now: datetime) -> ExpiryBins:
     """Count the failures that expire in each span of time from `now` on, of what `expiring` returned for it.
 
     There are at most 48 bins of a width from 15 minutes to a week (more bins where that is not enough).
+
+    >>> now = pd.Timestamp("2026-01-08 09:00", tz="UTC")
+    >>> bins = expiry_bins(pd.DataFrame({"hours_left": [1.0, 3.5, -2.0, None]}), now)
+    >>> bins.total, bins.due, bins.unknown
+    (2, 1, 1)
     """
-    hours = expiries["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
+    rows = select(expiries, ["hours_left"], doing="counting failures by their expiry", name="expiries")
+    hours = rows.table()["hours_left"].cast(pa.float64()).to_numpy()
     coming = hours[hours >= 0]
     longest = timedelta(hours=float(coming.max())) if len(coming) else timedelta(0)
     step = next((step for step in _STEPS if longest < _MOST_BINS * step), _STEPS[-1])

@@ -343,7 +343,14 @@ def count_by_hour(failures: AnyFrame, *, tz: str = "UTC") -> pd.DataFrame:
 
 
 def failure_calendar(failures: AnyFrame, *, tz: str = "UTC") -> FailureCalendar:
-    """Count failures by weekday and hour, with the parameters of `count_by_hour`."""
+    """Count failures by weekday and hour, with the parameters of `count_by_hour`.
+
+    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
+    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
+    >>> calendar = failure_calendar(frame)
+    >>> calendar.counts.shape, calendar.counts[3, [10, 12]].tolist()
+    ((7, 24), [1, 1])
+    """
     doing = "counting failures by weekday and hour"
     try:
         zone = ZoneInfo(text("tz", tz, empty=False))

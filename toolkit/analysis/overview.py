@@ -47,7 +47,14 @@ class FailureOverview:
 
 
 def failure_overview(failures: AnyFrame) -> FailureOverview:
-    """Headline numbers of a frame with `workflow_url`, `workflow_run_id`, `failed_at` and `created_at`."""
+    """Headline numbers of a frame with `workflow_url`, `workflow_run_id`, `failed_at` and `created_at`.
+
+    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
+    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
+    >>> overview = failure_overview(frame.assign(workflow_url=["u", "v"], workflow_run_id=["1", "2"]))
+    >>> overview.count, overview.workflows
+    (2, 2)
+    """
     doing = "summing up failures"
     rows = select_timed(failures, ["workflow_url", "workflow_run_id"], doing=doing)
     row = rows.count(first=("when_", "min"), last=("when_", "max"), fell_back=("fell_back_", "sum"))
@@ -87,6 +94,13 @@ def recent_failures(
 
     Whether the frame holds all of the earlier span is for the caller to know: entries that have expired or
     been deleted are not in it.
+
+    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
+    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
+    >>> now = pd.Timestamp("2026-01-01 13:00", tz="UTC")
+    >>> recent = recent_failures(frame.assign(workflow_url="u"), now, span=timedelta(hours=2))
+    >>> recent.failures, recent.failures_before
+    (1, 1)
     """
     rows = select_timed(failures, ["workflow_url"], doing="comparing with the time before")
     counted = rows.then(partial(_with_spans, now.astimezone(UTC), span)).count(
@@ -175,6 +189,12 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     """Compare a frame of failures with an earlier one.
 
     Where one of the two loads was not complete, an id can look new or missing without being so.
+
+    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
+    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
+    >>> now = frame.assign(dlq_id=["a", "b"], workflow_url="u")
+    >>> new_and_gone(now, now.head(1))
+    NewAndGone(new=('b',), gone=(), new_workflows=())
     """
     doing = "comparing failures"
     later = collect_timed(failures, ["dlq_id", "workflow_url"], doing=doing)

@@ -77,6 +77,10 @@ def score_bins(hits: AnyFrame, *, by: str | None = "query", bins: int = 20, top:
     There are at most 1,000 `bins`, of equal width between the lowest and the highest score. Where all scores
     are equal there is one bin, half a unit to either side; where they differ by less than bins can
     separate, one bin as well. Groups beyond the first `top`, in their own order, are one group.
+
+    >>> hits = pd.DataFrame({"query": [0, 0, 1], "score": [0.9, 0.5, 0.7]})
+    >>> score_bins(hits, bins=2).counts.tolist()
+    [[1, 1], [0, 1]]
     """
     doing = "counting hits by score"
     bins, top = whole("bins", bins, most=_MOST_BINS), whole("top", top)
@@ -155,7 +159,12 @@ class ScoreCurve:
 
 
 def score_curves(hits: AnyFrame, *, by: str = "query", top: int = 8) -> tuple[list[ScoreCurve], int]:
-    """The scores by rank of the first `top` groups, and how many groups were left out."""
+    """The scores by rank of the first `top` groups, and how many groups were left out.
+
+    >>> hits = pd.DataFrame({"query": [0, 0], "rank": [1, 2], "score": [0.9, 0.5]})
+    >>> score_curves(hits)[0][0].scores.tolist()
+    [0.9, 0.5]
+    """
     doing = "ordering scores by rank"
     top = whole("top", top)
     rows = select(hits, ["rank", "score"], doing=doing, name="hits", chosen={"by": by})
@@ -241,6 +250,10 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
     """Count vectors by their Euclidean length, in at most 1,000 bins between the shortest and the longest.
 
     Lengths that differ by less than a millionth share one bin: they are equal but for rounding.
+
+    >>> bins = norm_bins(pd.DataFrame({"vector": [[3.0, 4.0], [0.0, 1.0]]}), bins=2)
+    >>> bins.edges.tolist(), bins.counts.tolist()
+    ([1.0, 3.0, 5.0], [1, 1])
     """
     doing = "measuring the lengths of vectors"
     bins = whole("bins", bins, most=_MOST_BINS)
