@@ -35,7 +35,7 @@ def test_labels_promise_a_precision_and_too_few_do_not():
     (row,) = found.frame.to_dict("records")
     fresh = labelled(20_000, seed=9)
     assert fresh["match"][fresh["score"] >= row["threshold"]].mean() >= 0.8
-    assert "at least 80% with 95% confidence" in found.verdict
+    assert "at least 80 % with 95 % confidence" in found.verdict
     precision = found.curve["precision"]
     assert precision.is_monotonic_increasing
     near = (found.curve["score"] - 0.75).abs().argmin()
