@@ -197,7 +197,7 @@ def caught_up(rows: NamespaceRows, similarity: str) -> ApproximateSearch:
     search = ApproximateSearch(above=100)
     for _ in range(-(-len(rows) // STEP)):
         search.nearest(rows, np.ones(rows.matrix.shape[1]), 1, similarity)
-    assert search._is_complete(rows)
+    assert search.is_complete(rows)
     return search
 
 
@@ -234,9 +234,9 @@ def test_until_the_graph_is_complete_results_are_exact() -> None:
     search = ApproximateSearch(above=100)
     for query in clustered(2, 16, seed=3).astype(np.float64):
         assert search.nearest(rows, query, 10, "COSINE") == nearest(rows, query, 10, "COSINE")
-        assert not search._is_complete(rows)
+        assert not search.is_complete(rows)
     search.nearest(rows, np.ones(16), 10, "COSINE")
-    assert search._is_complete(rows)
+    assert search.is_complete(rows)
 
 
 def test_removed_rows_are_not_found_and_new_ones_are() -> None:
@@ -301,7 +301,7 @@ def test_the_registry_hands_it_on(tmp_path: Path) -> None:
         for chosen in (None, parse("n < 20")):
             (hits,) = index.query([IndexQuery(vectors[3].astype(np.float64), 3, NOTHING, chosen)])
             assert hits[0].row.id == "v3"
-        assert index._namespaces[""].search.__self__._is_complete(index._namespaces[""].rows)
+        assert index._namespaces[""].search.__self__.is_complete(index._namespaces[""].rows)
         index.reset()
         assert index.query([IndexQuery(vectors[3].astype(np.float64), 3, NOTHING, None)]) == [[]]
     registry.close()

@@ -170,11 +170,15 @@ class ApproximateSearch:
         wanted = max(self._expansion, top_k) if poor else max(_CANDIDATES, _SPARE * top_k)
         if passing is None and len(rows) > max(self._above, wanted) and _usable(rows, query):
             self._catch_up(rows, similarity)
-            if (rows.versions <= self._latest).all():
+            if self.is_complete(rows):
                 candidates = self._candidates(rows, query, wanted, similarity)
                 if len(candidates) >= top_k:
                     passing = candidates
         return nearest(rows, query, top_k, similarity, passing)
+
+    def is_complete(self, rows: NamespaceRows) -> bool:
+        """Whether the graph has all of these rows; until then, searches are exact."""
+        return bool((rows.versions <= self._latest).all())
 
     def _clear(self) -> None:
         self._graph: Any = None
