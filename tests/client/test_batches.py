@@ -100,6 +100,7 @@ def test_an_error_says_how_far_it_came_and_the_same_call_goes_on(server):
     assert json.loads(server.requests[0].body) == json.loads(server.requests[2].body)
 
 
+@pytest.mark.usefixtures("no_backoff")
 @pytest.mark.parametrize("body", [b"[]", b"{}", b"no", b"[1, 2]", b'[{"messageId": "a"}, {}]'])
 def test_a_response_of_another_shape_is_no_success(server, body):
     """Fewer results than messages, or others, are an error after retries; it is unknown what was accepted."""

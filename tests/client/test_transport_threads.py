@@ -121,6 +121,28 @@ def test_a_watcher_sees_the_head_before_the_rest_has_arrived():
     assert shown == [body[:20]]
 
 
+def test_a_watcher_waits_for_no_byte_of_an_empty_body():
+    """The connection stays open, and says nothing more: the response is complete nevertheless."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = threading.Event()
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(HEAD % 0)
+                done.wait(30)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        policy = RetryPolicy(tries=1, deadline=5.0)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with Transport(url, redactor=Redactor(key=b"test"), policy=policy) as door:
+            assert door.send(GET, watch=lambda _: None).body == b""
+        done.set()
+        thread.join()
+
+
 def test_a_watcher_starts_again_with_the_next_try(server):
     """After a truncated response the watcher is shown the new one from its start, whatever it saw before."""
     server.raw(HEAD % 100 + b"the first")

@@ -306,7 +306,8 @@ class Transport:
         if length is not None and length > self.policy.most_bytes:
             raise self._too_large(request)
         plain = length is not None and not encoding
-        head = self._peek(request) if plain and watch is not None else bytearray()
+        # of no bytes, none would ever come
+        head = self._peek(request) if plain and length and watch is not None else bytearray()
         if watch is not None and head and watch(head):
             watch = None
         try:
@@ -331,9 +332,12 @@ class Transport:
     def _peek(self, request: Request) -> bytearray:
         """The first bytes of a body: mostly they are enough, and then the whole is read without a copy."""
         try:
-            return bytearray(self._connections.peek())
+            head = bytearray(self._connections.peek())
+            if self._connections.overdue:
+                raise TimeoutError
         except (HTTPException, OSError) as error:
             raise self._unreached(request, error) from None
+        return head
 
     def _chunks(
         self, request: Request, received: urllib3.BaseHTTPResponse, most: int | None = _CHUNK
