@@ -37,7 +37,7 @@ POISON = ("poison-a", "poison-b")
 OUTSIDE = "outside"
 PARALLELISM = 20
 CANARIES = 20  # of which more than 7 in 10 hardly ever fail in a group that is mended for every second order
-SECONDS = 0.3  # of a delivery once the plan runs, so that kills strike while as many are under way as may be
+SECONDS = 0.3  # of a delivery once the plan runs, so that kills strike while many are in progress
 _CLIENTS = get_context("forkserver")  # of a process that has imported everything: kills hit the run
 
 
@@ -228,7 +228,7 @@ class Soak:
         found = {name: count for name, count in wrong.items() if count}
         kills = ", ".join(f"{count} of the {name}" for name, count in sorted(self.kills.items()))
         many = sum(count >= PARALLELISM // 2 for count in self.under_way)
-        say(f"at {many} of the kills, {PARALLELISM // 2} entries or more were under way")
+        say(f"at {many} of the kills, {PARALLELISM // 2} entries or more were in progress")
         say(f"seed {self.given.seed}: {self.kills.total()} kills ({kills}); wrong: {found or 'nothing'}")
         return 1 if found else 0
 

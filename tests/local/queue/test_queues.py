@@ -86,7 +86,7 @@ def test_a_message_that_is_retried_keeps_its_place(service: Service, server: Ser
 
 @pytest.mark.parametrize("parallelism", [2, 5])
 def test_parallelism_is_used_and_never_exceeded(service: Service, server: Server, parallelism: int) -> None:
-    """Counted at the destination, also while messages under way are canceled."""
+    """Counted at the destination, also while messages in progress are canceled."""
     gate = Gate(server)
     service.http.post("/v2/queues", json={"queueName": "wide", "parallelism": parallelism})
     messages = [enqueue(service, "wide", f"{server.url}/{number}") for number in range(20)]

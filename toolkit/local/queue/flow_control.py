@@ -131,7 +131,7 @@ class FlowControl:
         return now_ms + max(1, round(limit.period_ms / self._factor))
 
     def counted(self, key: str, now_ms: int) -> tuple[int, list[int]]:
-        """How many deliveries of a key are under way, and until when those of its rate count."""
+        """How many deliveries of a key are in progress, and until when those of its rate count."""
         return self._running.get(key, 0), [until for until in self._counting.get(key, ()) if until > now_ms]
 
     def last_limits(self, key: str) -> FlowLimits | None:
@@ -232,7 +232,7 @@ async def _one(queue: Queue, request: Request, _: Query) -> Response:
 
 @_operation("POST", "/v2/flowControl/{flow_key}/pause", "pauseFlowControlKey")
 async def _pause(queue: Queue, request: Request, _: Query) -> Response:
-    """Start no more deliveries of a key; those under way end."""
+    """Start no more deliveries of a key; those in progress end."""
     return await _configured(queue, request, paused=True)
 
 

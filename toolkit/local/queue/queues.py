@@ -47,7 +47,7 @@ def heads(tx: QueueWrite, claimed: Mapping[int, str]) -> tuple[list[sqlite3.Row]
     """The due messages at the heads of the queues, and when others will be due.
 
     A message keeps its place until it is delivered or has failed: those behind it wait for its retries.
-    `claimed` are the deliveries under way, by the numbers of their messages: the names of their queues.
+    `claimed` are the deliveries in progress, by the numbers of their messages: the names of their queues.
     """
     rows, later = list[sqlite3.Row](), list[int]()
     running = Counter(claimed.values())
@@ -124,7 +124,7 @@ async def _delete(queue: Queue, request: Request, _: Query) -> Response:
 
 @_operation("POST", "/v2/queues/{queue_name}/pause", "pauseQueue", errors=(404,))
 async def _pause(queue: Queue, request: Request, _: Query) -> Response:
-    """Start no more deliveries of a named queue; those under way end."""
+    """Start no more deliveries of a named queue; those in progress end."""
     await queue.write(_set_paused, request.path_params["queue_name"], paused=True)
     return Response()
 

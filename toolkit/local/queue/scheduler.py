@@ -87,7 +87,7 @@ class Queue:
 class Scheduler:
     """Delivers messages, each at least once under the same id: they are claimed in memory only.
 
-    `flow` decides which flow-control keys may deliver; at most `concurrency` deliveries are under way.
+    `flow` decides which flow-control keys may deliver; at most `concurrency` deliveries are in progress.
     """
 
     def __init__(self, store: Store, sender: Sender, *, concurrency: int) -> None:
@@ -101,7 +101,7 @@ class Scheduler:
 
     @property
     def running(self) -> int:
-        """How many deliveries are under way."""
+        """How many deliveries are in progress."""
         return len(self._claimed)
 
     def wake(self) -> None:
