@@ -149,7 +149,7 @@ def sync(rows: str, address: str, folder: str) -> None:
     """Sync into a new snapshot, and print the seconds of work and the peak of this process."""
     import toolkit as tk  # noqa: PLC0415
 
-    changes = tk.syncfailures(tk.connect(queue_url=address, queue_token=TOKEN), folder, progress=False)
+    changes = tk.sync_failures(tk.connect(queue_url=address, queue_token=TOKEN), folder, progress=False)
     if changes.counts["added"] != int(rows):
         raise SystemExit(f"not all were added: {changes}")
     print(time.process_time(), peak())
