@@ -14,7 +14,7 @@ OUT ?= out
 # Tests that share a page stay together, in their order.
 PARALLEL := -n 2 --dist loadgroup
 
-.PHONY: help demo test test-quick test-newer test-lowest lint format lab serve bench soak fuzz accuracy wheels docs pictures browser install clean
+.PHONY: help demo test test-quick test-newer test-lowest lint format lab serve bench soak fuzz accuracy wheels docs pictures browser install install-newer clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -30,9 +30,13 @@ test: install browser ## run all tests, the browser's included
 test-quick: install ## run the tests that need neither a browser nor much time
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not browser and not slow"
 
-test-newer:
+install-newer:
 ifneq ($(NEWER),)
 	@$(MAKE) install PYTHON=$(NEWER) VENV=$(VENV)-newer
+endif
+
+test-newer: install-newer
+ifneq ($(NEWER),)
 	@$(VENV)-newer/bin/python -m pytest $(PARALLEL) -m "not browser and not slow" -p no:cacheprovider
 endif
 

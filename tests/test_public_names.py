@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import inspect
 import re
 import subprocess
@@ -266,3 +267,31 @@ def test_messages_name_only_what_is_public():
                 }
     assert seen > 100
     assert wrong == set()
+
+
+ROOT = Path(__file__).parents[1]
+ROOTS = ("toolkit", "toolkit_demo")
+SCRIPTS = [  # no test runs these
+    path
+    for folder in ("tests/benchmarks", "tests/soak", "tests/accuracy", "tests/fuzz", "docs/pictures", "data")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_script_uses_of_the_toolkit_exists(path: Path) -> None:
+    """Names of `toolkit` in the scripts that run only by hand, such as benchmarks."""
+    tree = ast.parse(path.read_text("utf-8"))
+    missing = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tk":
+            missing += [] if hasattr(tk, node.attr) else [f"tk.{node.attr}"]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ROOTS:
+            module = importlib.import_module(node.module or "")
+            for alias in node.names:
+                if not hasattr(module, alias.name):
+                    try:
+                        importlib.import_module(f"{node.module}.{alias.name}")
+                    except ModuleNotFoundError:
+                        missing.append(f"{node.module}.{alias.name}")
+    assert not missing
