@@ -183,16 +183,28 @@ def test_every_dated_row_is_in_exactly_one_bin(rows, freq, top):
 
 
 def test_the_baseline_is_the_median_of_the_same_hour_before():
-    """Of earlier weeks where there are two, else of earlier days; a burst last week does not move it."""
+    """Of earlier weeks where there are three, else of earlier days; a burst last week does not move it."""
     hours = np.arange(24 * 22)
     counts = np.where(hours % 24 == 12, 10, 1)
     counts[24 * 15 + 12] = 500
     rows = [START + timedelta(hours=int(hour), minutes=5) for hour in np.repeat(hours, counts)]
     trend = failure_trend(pd.DataFrame({"failed_at": rows, "created_at": rows}), freq="1h")
-    assert np.isnan(trend.baseline[:48]).all()
+    assert np.isnan(trend.baseline[:72]).all()
     assert trend.baseline[24 * 16 + 12] == 10
     assert trend.baseline[24 * 21 + 11 : 24 * 21 + 14].tolist() == [1, 10, 1]
     assert np.isnan(failure_trend(frame(failed(0), failed(500)), freq="7min").baseline).all()
+
+
+def test_a_burst_on_every_other_day_is_not_usual():
+    """The baseline is a count that was seen, never one between a burst and a quiet day."""
+    rows = [
+        START + timedelta(days=day, hours=13, minutes=minute)
+        for day in range(6)
+        for minute in range(50 if day % 2 else 5)
+    ]
+    trend = failure_trend(pd.DataFrame({"failed_at": rows, "created_at": rows}), freq="1D")
+    assert trend.counts.sum(axis=0).tolist() == [5, 50, 5, 50, 5, 50]
+    assert trend.baseline[3:].tolist() == [5, 5, 5]
 
 
 def test_changes_of_level_have_times_and_levels():

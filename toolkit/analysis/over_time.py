@@ -37,7 +37,7 @@ from toolkit.times import parse_duration, parse_time
 Markers: TypeAlias = Mapping[str, Any] | Iterable[Any]
 """Names and their times, or pairs of a time and a name."""
 
-_FEWEST: Final = 2  # earlier bins of the same hour that make a baseline
+_FEWEST: Final = 3  # earlier bins of the same hour that make a baseline
 _MOST: Final = 8  # the latest of them that count
 _MARKERS: Final = 200
 _MINUTE: Final = 60_000  # milliseconds, like every time below
@@ -376,7 +376,8 @@ def failure_calendar(failures: AnyFrame, *, tz: str = "UTC") -> FailureCalendar:
 def usual_counts(counts: NDArray[np.int64], step: timedelta) -> NDArray[np.float64]:
     """What each bin usually holds: the median of the same hour of earlier weeks, or else of earlier days.
 
-    NaN where fewer than two are known, and where bins are no whole part of a day or week.
+    Of an even number, the lower of the two in the middle: a burst in half of them is not usual.
+    NaN where fewer than three are known, and where bins are no whole part of a day or week.
     """
     usual = np.full(len(counts), np.nan)
     for cycle in (
@@ -387,7 +388,8 @@ def usual_counts(counts: NDArray[np.int64], step: timedelta) -> NDArray[np.float
             continue
         width = cycle // step
         for number in range(_FEWEST * width, len(counts)):
-            usual[number] = np.median(counts[number % width : number : width][-_MOST:])
+            earlier = np.sort(counts[number % width : number : width][-_MOST:])
+            usual[number] = earlier[(len(earlier) - 1) // 2]
     return usual
 
 

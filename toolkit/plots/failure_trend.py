@@ -157,7 +157,7 @@ def _stack(
     top = readable_top(base)
     ax.set_ylim(0, top * 1.05)
     axis.count_axis(ax, _unit(trend), theme)
-    _usual(trend, ax, theme, left, width)
+    label = f"{_unit(trend)}{_usual(trend, ax, theme, left, width)}"
     prefix, beside, above = "", 0.0, 0.0
     if len(trend.groups) > 1:
         names, prefix = without_prefix(trend.groups)
@@ -170,9 +170,8 @@ def _stack(
         beside, above = axis.legend(ax, ax.patches, texts, theme)
     if top < base.max():
         above += axis.cut(ax, theme, top, (left + width / 2).tolist(), base.tolist())
-        axis.label_axis(
-            ax.yaxis, f"{_unit(trend)}\n(cut at {round(top):,}: see \N{BLACK UP-POINTING TRIANGLE})", theme
-        )
+        label += f"\n(cut at {round(top):,}: see \N{BLACK UP-POINTING TRIANGLE})"
+    axis.label_axis(ax.yaxis, label, theme)
     return prefix, beside, above
 
 
@@ -185,12 +184,13 @@ def _unit(trend: FailureTrend) -> str:
     return "failures" if trend.runs is None else "failures per 100 runs"
 
 
-def _usual(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> None:
-    """What is usual at each hour, as a line over the bars."""
-    if trend.runs is None and np.isfinite(trend.baseline).any():
-        edges, usual = np.append(left, left[-1] + width), np.append(trend.baseline, trend.baseline[-1])
-        ax.plot(edges, usual, drawstyle="steps-post", color=theme.ink, linewidth=0.9)
-        axis.label_axis(ax.yaxis, "failures (line: usual)", theme)
+def _usual(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> str:
+    """Draw what is usual at each hour as a line over the bars; what the axis says of it."""
+    if trend.runs is not None or not np.isfinite(trend.baseline).any():
+        return ""
+    edges, usual = np.append(left, left[-1] + width), np.append(trend.baseline, trend.baseline[-1])
+    ax.plot(edges, usual, drawstyle="steps-post", color=theme.ink, linewidth=0.9)
+    return " (line: usual)"
 
 
 def _named_times(
