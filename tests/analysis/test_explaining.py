@@ -161,6 +161,17 @@ def test_more_than_the_whole_change_says_why():
     assert "step = pay holds 138 % of the change, as others fell" in said
 
 
+def test_a_notebook_shows_the_first_conditions():
+    """The table says how many there are; the frame has all."""
+    before = pd.DataFrame({"step": list("abcdefgh") * 40, "region": ["eu", "us"] * 160})
+    after = pd.concat([before, *(before[before["step"] == step] for step in "aaaaaaaabbcdef")])
+    explanation = explain_change(after, before)
+    assert len(explanation.frame) > 5
+    table = explanation._repr_html_()
+    assert f"of the change. The first 5 of {len(explanation.frame)} conditions:" in table
+    assert table.count("<tr>") == 6  # with its head
+
+
 def test_many_alternatives_are_counted_in_the_notebook():
     """The table names two conditions that hold the same events and counts the others; none expected is ∞."""
     names = [f"a{number}" for number in range(5)]

@@ -99,6 +99,7 @@ def test_a_window_is_explained_beside_a_baseline():
     assert (found.observed, found.expected) == (102, 2)  # 48 in 48 hours
     assert found.frame["condition"].iloc[0] == {"workflow_url": "pay"}
     assert found.window == window
+    assert repr(found).startswith("2026-03-05 00:00 to 2026-03-05 02:00 UTC: 102 observed, 2 expected: ")
     assert tk.explain_spike(frame, window).expected == pytest.approx(238 / 237.0 * 2, rel=0.02)
 
 

@@ -24,6 +24,7 @@ _Table = tuple[pd.DataFrame, _Floats]
 
 _ATTRIBUTES: Final = 14
 _RANKED: Final = 10
+_SHOWN: Final = 5  # of them, in a notebook
 _NAMED: Final = 2  # conditions that describe the same, in the table of a notebook
 _NUMBERS: Final = ("observed", "expected", "excess", "share", "lift", "confidence")
 _EVIDENCE: Final = 3.0  # natural units of log-likelihood beyond the cost of stating a condition
@@ -65,6 +66,8 @@ class Explanation(Plotted):
 
     def __repr__(self) -> str:
         change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
+        if self.window is not None:
+            change = f"{self.window[0]:%Y-%m-%d %H:%M} to {self.window[1]:%Y-%m-%d %H:%M} UTC: {change}"
         if not self.stands_out:
             return f"{change}: nothing stands out"
         first = self.frame.iloc[0]
@@ -92,9 +95,10 @@ class Explanation(Plotted):
                 "∞" if np.isinf(row["lift"]) else row["lift"],
                 share_text(row["share"]), f"{row['confidence']:.2f}", clean(_some(row["alternatives"])),
             )
-            for row in self.frame.to_dict("records")
+            for row in self.frame.head(_SHOWN).to_dict("records")
         ]  # fmt: skip
-        return result_table(said, head, rows)
+        more = f" The first {_SHOWN} of {len(self.frame)} conditions:" if len(self.frame) > _SHOWN else ""
+        return result_table(f"{said}.{more}", head, rows)
 
 
 def describe(condition: dict[str, Any]) -> str:
