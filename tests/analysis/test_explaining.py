@@ -163,8 +163,10 @@ def test_more_than_the_whole_change_says_why():
 
 def test_a_notebook_shows_the_first_conditions():
     """The table says how many there are; the frame has all."""
-    before = pd.DataFrame({"step": list("abcdefgh") * 40, "region": ["eu", "us"] * 160})
-    after = pd.concat([before, *(before[before["step"] == step] for step in "aaaaaaaabbcdef")])
+    tiers = ["x", "y", "z", "w"] * 80
+    before = pd.DataFrame({"step": list("abcdefgh") * 40, "region": ["eu", "us"] * 160, "tier": tiers})
+    rise = {"step": "a" * 60 + "b" * 30, "region": ["eu"] * 70 + ["us"] * 20, "tier": "x" * 80 + "y" * 10}
+    after = pd.concat([before, pd.DataFrame({name: list(values) for name, values in rise.items()})])
     explanation = explain_change(after, before)
     assert len(explanation.frame) > 5
     table = explanation._repr_html_()

@@ -91,7 +91,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         return f"<td>{escape_html(value)}</td>"
     if isinstance(value, str):
-        wide = ";min-width:10em" if len(value) > _SENTENCE and " " in value else ""
+        wide = ";min-width:10em;overflow-wrap:anywhere" if len(value) > _SENTENCE and " " in value else ""
         return f'<td style="text-align:left{wide}">{escape_html(visible(value))}</td>'
     if value is None or pd.isna(value):
         return "<td></td>"
