@@ -161,6 +161,27 @@ def test_a_press_takes_the_values_it_was_made_on(notebook):
     notebook.page.evaluate("window.stopBeingLate()")
 
 
+def test_values_stay_where_the_pointer_is(notebook):
+    """A list that is ordered anew between aiming and clicking: the click takes what it was aimed at."""
+    notebook.do("by_mouse.clear()")
+    values = control(notebook, "Label", MOUSE).locator(".tk-ticks label:visible")
+    aimed = values.filter(has_text="legacy")
+    expect(aimed).to_have_count(1)
+    aimed.hover()
+    before = values.all_inner_texts()
+    notebook.do("by_mouse.value = tk.FailureFilter(response_status=[429])")
+    expect(values.nth(0)).not_to_have_text(before[0])  # counts follow
+    names = [text.split("(")[0] for text in values.all_inner_texts()]
+    assert names == [text.split("(")[0] for text in before]
+    notebook.page.mouse.down()
+    notebook.page.mouse.up()
+    notebook.until("by_mouse.value.label == ('legacy',)")
+    notebook.panel(MOUSE).get_by_label("From", exact=True).hover()
+    notebook.panel(MOUSE).get_by_label("From", exact=True).focus()
+    expect(values.nth(0)).to_have_text(re.compile("^legacy"))  # what is chosen is first
+    notebook.do("by_mouse.clear()")
+
+
 def test_enter_selects_the_first_match(notebook):
     """A few letters and Enter choose the name that is marked; the letters themselves only by their button."""
     notebook.do("by_mouse.clear()")

@@ -1,5 +1,6 @@
 // Several values out of many: a search field, and a checkbox for each visible value. Enter selects the first match; a
-// button adds the text as it is typed.
+// button adds the text as it is typed. While the pointer or the focus is on the values, they keep their places, so that
+// a click takes the value it was aimed at; counts follow, other values appear afterwards.
 const PAUSE = 100; // milliseconds
 
 const line = (counts, colour) => { // a small trend line
@@ -21,6 +22,8 @@ export default {
     field.append(head, ...(model.get("searches") ? [input] : []), rows, literal);
     const kernel = messenger(model, el, field);
     let pause = 0;
+    let visible = [];
+    const held = { pointer: false, focus: false };
 
     const search = () => {
       clearTimeout(pause);
@@ -39,12 +42,22 @@ export default {
       rows.append(label);
       return label;
     };
+    const inPlace = (latest) => {
+      const byValue = new Map(latest.map((row) => [row.value, row]));
+      return visible.map((row) => byValue.get(row.value) ?? { ...row, count: "", on: false });
+    };
+    const hold = (how, on) => {
+      const before = held[how];
+      held[how] = on;
+      if (before && !on) draw();
+    };
     const draw = () => {
       head.textContent = model.get("label");
       rows.setAttribute("aria-label", `${model.get("label")}: values`);
       input.placeholder = model.get("hint");
       if (!kernel.confirmed()) return;
-      const found = model.get("rows");
+      const found = held.pointer || held.focus ? inPlace(model.get("rows")) : model.get("rows");
+      visible = found;
       const labels = [...rows.children];
       while (labels.length < found.length) labels.push(added());
       const sought = Boolean(input.value.trim());
@@ -74,7 +87,12 @@ export default {
       input.focus();
     };
 
+    rows.addEventListener("pointermove", () => hold("pointer", true));
+    rows.addEventListener("pointerleave", () => hold("pointer", false));
+    rows.addEventListener("focusin", () => hold("focus", true));
+    rows.addEventListener("focusout", (event) => hold("focus", rows.contains(event.relatedTarget)));
     input.addEventListener("input", () => {
+      hold("pointer", false); // what is searched for is shown, wherever the pointer rests
       clearTimeout(pause);
       pause = setTimeout(search, PAUSE);
     });
