@@ -155,6 +155,21 @@ def test_a_delivery_is_a_row_with_its_attempts():
     assert ax.texts[0].get_text() == "init → pay  5 s, 1 retry"
 
 
+@pytest.mark.parametrize("said", [("RETRY",), ("ERROR",), ("ACTIVE", "ERROR"), ("ACTIVE", "ERROR", "RETRY")])
+def test_an_attempt_that_was_repeated_counts_once_however_a_service_logs_it(said: tuple[str, ...]):
+    """By RETRY, by ERROR or by both; an attempt after which nothing came is none of them."""
+    rows = [
+        (0, "CREATED"),
+        *((1, state) for state in said),
+        *((5, state) for state in said if state != "RETRY"),
+    ]
+    events = pd.DataFrame([*rows, (5, "FAILED")], columns=["time", "state"])
+    events["time"] = START + pd.to_timedelta(events["time"], unit="s")
+    # newest first, as the log lists them
+    run = run_deliveries(events.assign(message_id="m", workflow_run_id="w")[::-1])
+    assert (run.tried, run.frame["retries"].tolist()) == ([(0, 1.0)], [1])
+
+
 def test_of_several_runs_one_has_to_be_named():
     """The error names those that there are; without events there is a sentence."""
     for wanted in (None, "nobody"):

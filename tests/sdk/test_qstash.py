@@ -215,11 +215,11 @@ def test_the_log_tells_what_happened(
     mine = {"message_id": sent.message_id}
     wait_for(lambda: qstash.log.list(filter={**mine, "state": LogState.DELIVERED}).logs)
     logs = qstash.log.list(filter=mine).logs
-    assert [log.state.value for log in logs] == ["DELIVERED", "RETRY", "CREATED"]
-    assert logs[1].error == "oops"
-    assert len(qstash.log.list(filter={"label": "logged"}, count=1000).logs) == 3
+    assert [log.state.value for log in logs] == ["DELIVERED", "ACTIVE", "RETRY", "ERROR", "ACTIVE", "CREATED"]
+    assert (logs[2].error, logs[3].error, logs[3].response_status) == ("oops", "oops", 500)
+    assert len(qstash.log.list(filter={"label": "logged"}, count=1000).logs) == 6
     assert qstash.log.list(filter={**mine, "from_time": logs[0].time + 1}).logs == []
-    assert len(qstash.log.list(filter={"message_ids": [sent.message_id]}).logs) == 3
+    assert len(qstash.log.list(filter={"message_ids": [sent.message_id]}).logs) == 6
     capsys.readouterr()  # this version of the package prints listings
 
 

@@ -20,7 +20,7 @@ _ENDS: Final = {
     "CANCELED": "cancelled",
     "CANCELLED": "cancelled",
 }
-_TRIED: Final = ("RETRY", "ERROR")
+_ATTEMPTS: Final = ("ACTIVE", "ERROR", "DELIVERED", "FAILED")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -66,7 +66,7 @@ def run_deliveries(
         ended = mine["state"].map(_ENDS)
         last = ended.last_valid_index()
         end = (latest - begin).total_seconds() if last is None else seconds[last]
-        again = seconds[mine["state"].isin(_TRIED)].tolist()
+        again = _repeated(seconds, mine["state"])
         tried += [(position, second) for second in again]
         outcome = "pending" if last is None else ended[last]
         name = named.get(message, message)
@@ -81,6 +81,13 @@ def run_deliveries(
         frame=frame,
         tried=tried,
     )
+
+
+def _repeated(seconds: pd.Series, states: pd.Series) -> list[float]:
+    """When attempts failed that were repeated: RETRY says so, without it an earlier ERROR than the last event."""
+    retries: list[float] = seconds[states == "RETRY"].tolist()
+    latest = seconds[states.isin(_ATTEMPTS)].max()
+    return retries or seconds[(states == "ERROR") & (seconds < latest)].tolist()
 
 
 def _names(steps: AnyFrame | None) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -18,7 +19,7 @@ def wait_long(service: Service, server: Server, number: int, **headers: str) -> 
 
 
 def test_messages_are_canceled_by_what_they_are(service: Service, server: Server) -> None:
-    """By ids in the query or the body, by URL, label, key, caller and date; without anything, all of them."""
+    """By ids, URL, its host or path, label, key, caller and date; at most `count`; without anything, all."""
     began = service.clock.now_ms()
     sent = [wait_long(service, server, n, Label=f"l{n % 2}", Flow_Control_Key=f"k{n % 3}") for n in range(12)]
 
@@ -36,8 +37,13 @@ def test_messages_are_canceled_by_what_they_are(service: Service, server: Server
     assert cancel(fromDate=began + 12_000, callerIp="127.0.0.1") == 1
     assert cancel(toDate=began + 6_000) == 1
     assert service.http.get(f"/v2/messages/{sent[7]}").status_code == 200
-    assert cancel() == 4
-    assert service.events(sent[7]) == ["CREATED", "CANCELED"]
+    assert cancel(path="/5,/7", host="LOCALHOST") == cancel(host="127.0.0.2") == 0
+    assert cancel(path="/9", host="127.0.0.1") == 1
+    assert cancel(host=urlsplit(server.url).netloc, count=2) == 2
+    assert service.events(sent[7]) == ["CREATED", "CANCEL_REQUESTED", "CANCELED"]
+    assert service.events(sent[8]) == ["CREATED"]  # the oldest are canceled first
+    assert cancel(count=5) == 1
+    assert cancel() == 0
     service.clock.advance(seconds=2 * 86_400)
     service.http.get("/v2/keys")
     assert server.requests == []
@@ -83,7 +89,9 @@ def test_runs_are_canceled_by_what_they_are(service: Service, server: Server) ->
     assert cancel({"workflowUrl": f"{server.url}/flow/4"}) == 1
     assert cancel(label="l5", flowControlKey="k", callerIp="127.0.0.1") == 1
     assert cancel(fromDate=created["workflowRunCreatedAt"]) == 1
-    assert cancel(workflowUrl=f"{server.url}/flow/") == 3
+    assert cancel(workflowUrl=f"{server.url}/flow/", count=2) == 2
+    assert (state("wfr_7"), state("wfr_8")) == ("RUN_CANCELED", "RUN_STARTED")
+    assert cancel(workflowUrl=f"{server.url}/flow/") == 1
     assert cancel() == 0
     assert service.http.delete("/v2/workflows/runs/wfr_4").status_code == 404
     service.clock.advance(seconds=2 * 86_400)

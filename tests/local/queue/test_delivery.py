@@ -187,7 +187,7 @@ def test_a_message_can_be_canceled(service: Service, server: Server) -> None:
     service.clock.advance(seconds=7200)
     time.sleep(0.05)
     assert server.requests == []
-    assert service.events(message) == ["CREATED", "CANCELED"]
+    assert service.events(message) == ["CREATED", "CANCEL_REQUESTED", "CANCELED"]
 
 
 def test_redirects_are_not_followed(service: Service, server: Server) -> None:

@@ -26,7 +26,7 @@ def test_events_are_found_by_every_filter(service: Service, server: Server) -> N
         events = service.http.get(f"/v2/{path}", params=wanted).json()["events"]
         return {("first" if e["messageId"] == first else "second", e["state"]) for e in events}
 
-    both = {("first", "CREATED"), ("first", "DELIVERED"), ("second", "CREATED"), ("second", "DELIVERED")}
+    both = {(name, state) for name in ("first", "second") for state in ("CREATED", "ACTIVE", "DELIVERED")}
     blue, red_only = {event for event in both if event[0] == "first"}, {e for e in both if e[0] == "second"}
     assert listed() == listed("events") == listed(callerIp="127.0.0.1") == listed(label="red") == both
     assert listed(messageId=first) == listed(label="blue") == listed(flowControlKey="k") == blue

@@ -146,7 +146,7 @@ def test_a_deleted_queue_takes_its_messages_along(service: Service, server: Serv
     service.http.post("/v2/queues", json={"queueName": "gone", "paused": True})
     message = enqueue(service, "gone", f"{server.url}/a")
     assert service.http.delete("/v2/queues/gone").status_code == 200
-    assert service.events(message) == ["CREATED", "CANCELED"]
+    assert service.events(message) == ["CREATED", "CANCEL_REQUESTED", "CANCELED"]
     assert service.http.get("/v2/queues/gone").status_code == 404
     assert service.http.delete("/v2/queues/gone").status_code == 404
     enqueue(service, "gone", f"{server.url}/b")

@@ -43,7 +43,13 @@ def test_the_default_schedule_is_the_documented_one(service: Service, server: Se
     assert [request.headers["Retried"] for request in server.requests] == ["0", "1", "2", "3", "4", "5"]
     assert len({request.headers["Service-Message-Id"] for request in server.requests}) == 1
     assert entry["maxRetries"] == 5
-    assert service.events(message) == ["CREATED", *["RETRY"] * 5, "FAILED"]
+    assert service.events(message) == [
+        "CREATED",
+        *["ACTIVE", "ERROR", "RETRY"] * 5,
+        "ACTIVE",
+        "ERROR",
+        "FAILED",
+    ]
 
 
 def test_three_retries_by_default(service: Service, server: Server) -> None:
@@ -61,7 +67,7 @@ def test_a_success_on_a_retry_ends_it(service: Service, server: Server) -> None:
     server.always(b"{}", 204)
     message = service.publish(f"{server.url}/")["messageId"]
     service.run_out(lambda: "DELIVERED" in service.events(message), step=60)
-    assert service.events(message) == ["CREATED", "RETRY", "RETRY", "DELIVERED"]
+    assert service.events(message) == ["CREATED", *["ACTIVE", "ERROR", "RETRY"] * 2, "ACTIVE", "DELIVERED"]
     assert service.dlq() == []
 
 
@@ -118,7 +124,7 @@ def test_489_with_the_header_is_not_retried(service: Service, server: Server) ->
     (entry,) = service.wait(service.dlq)
     assert entry["responseStatus"] == 489
     assert len(server.requests) == 1
-    assert service.events(message) == ["CREATED", "FAILED"]
+    assert service.events(message) == ["CREATED", "ACTIVE", "ERROR", "FAILED"]
     failing(server, 489)
     other = service.publish(f"{server.url}/")["messageId"]
     service.wait(lambda: "RETRY" in service.events(other))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from toolkit.errors import LocalServiceError
-from toolkit.local.queue.messages import message_json
+from toolkit.local.queue.messages import message_json, url_hosts, url_path
 
 VERSION: Final = 3
 """Version of these tables, stored in the database; a file of another version is an error."""
@@ -211,5 +211,6 @@ def _open(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     connection.row_factory = sqlite3.Row
-    connection.create_function("message_json", 1, message_json, deterministic=True)
+    for function in (message_json, url_hosts, url_path):
+        connection.create_function(function.__name__, 1, function, deterministic=True)
     return connection

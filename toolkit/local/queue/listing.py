@@ -44,6 +44,9 @@ def any_label(labels: str) -> str:
 
 CallerIp: TypeAlias = Annotated[Texts, sql("caller_ip IN ({})")]
 FlowKey: TypeAlias = Annotated[Texts, sql("flow_key IN ({})")]
+MostCanceled: TypeAlias = Annotated[
+    int, Meta(ge=1, le=999_999_999, description="Most to cancel, the oldest first (all).")
+]
 
 
 class Span(Query):

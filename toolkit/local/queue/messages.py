@@ -9,6 +9,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -144,6 +145,17 @@ def decode_message(stored: bytes) -> Message:
 def message_json(stored: bytes) -> str:
     """A stored message as JSON, without its body, for conditions in SQL."""
     return msgspec.json.encode(msgspec.structs.replace(decode_message(stored), body=b"")).decode()
+
+
+def url_hosts(url: str) -> str:
+    """The host of a URL, with its port and without, as a JSON array."""
+    parts = urlsplit(url)
+    return json.dumps([parts.netloc, parts.hostname])
+
+
+def url_path(url: str) -> str:
+    """The path of a URL."""
+    return urlsplit(url).path or "/"
 
 
 def new_id(kind: str) -> str:

@@ -46,6 +46,16 @@ _NON_RETRYABLE_HEADERS: Final = (
 )  # fmt: skip
 
 
+def record_start(tx: QueueWrite, message: Message, retried: int, *, counts_until: int | None) -> bool:
+    """Record that an attempt starts, and until when it counts against a rate; False: it was canceled."""
+    if tx.first("SELECT 1 FROM messages WHERE id = ?", message.id) is None:
+        return False
+    if counts_until is not None:
+        tx.execute("INSERT INTO rates VALUES (?, ?)", message.settings.flow_key, counts_until)
+    record(tx, message, "ACTIVE", retried=retried)
+    return True
+
+
 def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     """Record an attempt and everything that follows from it."""
     message, response = attempt.message, attempt.response
@@ -59,6 +69,7 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     if not response.ok:
         details["error"] = details["responseBody"] = response.body[:1000].decode(errors="replace")
         details["responseHeader"] = header_lists(response.headers)
+        record(tx, message, "ERROR", **details)
     if not response.ok and attempt.retried < message.max_retries and not _is_final(response):
         due_at = tx.now_ms + round(retry_delay(attempt, tx.now_ms) / tx.factor)
         retried = attempt.retried + 1

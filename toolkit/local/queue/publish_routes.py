@@ -30,6 +30,7 @@ from toolkit.local.queue import dlq, url_groups
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.listing import (
     FlowKey,
+    MostCanceled,
     Span,
     TextOrTexts,
     any_label,
@@ -47,7 +48,7 @@ from toolkit.local.queue.messages import (
     new_id,
 )
 from toolkit.local.queue.publishing import PREFIXES, PUBLISH_HEADERS, Publish, read_publish
-from toolkit.local.queue.steps import PublishedMessage, accept, record
+from toolkit.local.queue.steps import REQUESTED, PublishedMessage, accept, record
 
 if TYPE_CHECKING:
     from toolkit.local.queue.scheduler import Queue
@@ -81,9 +82,12 @@ class MessagesQuery(Span):
 
     from_date: Annotated[Timestamp, sql(f"{_field('created_at')} >= {{}}")] | None = None
     to_date: Annotated[Timestamp, sql(f"{_field('created_at')} <= {{}}")] | None = None
+    count: MostCanceled | None = None
     message_ids: Annotated[Texts, sql("id IN ({})")] = ()
     flow_control_key: FlowKey = ()
     url: Annotated[Texts, sql(f"{_field('settings.url')} IN ({{}})")] = ()
+    host: Annotated[Texts, sql(any_label(f"url_hosts({_field('settings.url')})"), "Of the URL.")] = ()
+    path: Annotated[Texts, sql(f"url_path({_field('settings.url')}) IN ({{}})", "Of the URL.")] = ()
     label: Annotated[Texts, sql(any_label("message_json(spec), '$.settings.labels'"))] = ()
     caller_ip: Annotated[Texts, sql(f"{_field('caller_ip')} IN ({{}})")] = ()
     topic_name: Annotated[Texts, sql(f"{_field('origin.topic')} IN ({{}})")] = ()
@@ -263,11 +267,12 @@ async def _batch_item(item: BatchItem, queue: Queue) -> Addressed:
     body_required=False,
 )
 async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> Response:
-    """Cancel the messages that are named or meet the filters, or all of them."""
+    """Cancel the messages that are named or meet the filters, or all of them; with `count` the oldest."""
     wanted, values = where(*conditions(await with_ids(request, query, MessageIds)))
+    most = -1 if query.count is None else query.count
 
     def work(tx: QueueWrite) -> int:
-        rows = tx.rows(f"SELECT id FROM messages WHERE {wanted}", *values)  # noqa: S608 - SQL of this package, values bound
+        rows = tx.rows(f"SELECT id FROM messages WHERE {wanted} ORDER BY seq LIMIT ?", *values, most)  # noqa: S608 - SQL of this package, values bound
         for row in rows:
             cancel(tx, row["id"])
         return len(rows)
@@ -301,7 +306,8 @@ def cancel(tx: QueueWrite, message_id: str) -> None:
     if row is None:
         raise _no_message(message_id)
     message = decode_message(row["spec"])
-    record(tx, message, "CANCELED")
+    for state in REQUESTED:
+        record(tx, message, state)
     if message.kind == "failure_callback" and message.about:
         dlq.set_state(tx, message.about, "CALLBACK_CANCELED")
 

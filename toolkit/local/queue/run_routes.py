@@ -20,6 +20,7 @@ from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.listing import (
     FlowKey,
     ListQuery,
+    MostCanceled,
     Span,
     TextOrTexts,
     any_label,
@@ -43,6 +44,7 @@ RunLabels: TypeAlias = Annotated[Texts, sql(any_label("labels"))]
 class RunsQuery(Span):
     """The runs to cancel."""
 
+    count: MostCanceled | None = None
     workflow_run_ids: Annotated[Texts, sql("id IN ({})")] = ()
     workflow_url: Annotated[Texts, sql("")] = ()
     caller_ip: Texts = ()
@@ -92,6 +94,11 @@ class EventLogQuery(ListQuery):
     topic_name: Annotated[Texts, sql(json_field("topicName"))] = ()
     queue_name: Annotated[Texts, sql(json_field("queueName"))] = ()
     schedule_id: Annotated[Texts, sql(json_field("scheduleId"))] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # public pages spell it otherwise than the public package
+        self.state = tuple("CANCELED" if state == "CANCELLED" else state for state in self.state)
 
 
 class RunSelection(msgspec.Struct, rename="camel"):
@@ -172,11 +179,12 @@ def run_operations(queue: Queue) -> list[Operation]:
     body_required=False,
 )
 async def _cancel(queue: Queue, request: Request, query: RunsQuery) -> Response:
-    """Cancel the runs that are named or meet the filters, or all of them."""
+    """Cancel the runs that are named or meet the filters, or all of them; with `count` the oldest."""
     query = await with_ids(request, query, RunSelection)
     exact, urls = query.workflow_url_exact_match == "true", query.workflow_url
     named = ("url IN ({})", urls) if exact else starts_with("url", urls)
-    return JSONResponse({"cancelled": await queue.write(runs.cancel_all, [*conditions(query), named])})
+    wanted = [*conditions(query), named]
+    return JSONResponse({"cancelled": await queue.write(runs.cancel_all, wanted, query.count)})
 
 
 @_operation("GET", "/v2/workflows/runs/{run_id}", "run", list[HistoryStep], errors=(404,))

@@ -22,7 +22,7 @@ from toolkit.local.queue import dlq, steps
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.listing import Condition, where
 from toolkit.local.queue.messages import Message, Settings, decode_message, new_id
-from toolkit.local.queue.steps import EventState, again, enqueue, record
+from toolkit.local.queue.steps import REQUESTED, EventState, again, enqueue, record
 
 
 class RunEntry(TypedDict, total=False):
@@ -67,23 +67,23 @@ def end(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes = b"") -> No
         raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
     if row["state"] == "RUN_STARTED":
         # the delivery that ended it has no response yet, and has reached its purpose
-        _drop_messages(tx, run_id, "CANCELED" if cancel else "DELIVERED")
+        _drop_messages(tx, run_id, *(REQUESTED if cancel else ("DELIVERED",)))
         state = "RUN_CANCELED" if cancel else "RUN_SUCCESS"
         tx.execute("UPDATE runs SET state = ?, completed_at = ? WHERE id = ?", state, tx.now_ms, run_id)
         _report_to_invoker(tx, run_id, result, canceled=cancel)
     elif cancel and dlq.cancel_callback(tx, row["dlq_id"]):
-        _drop_messages(tx, run_id, "CANCELED")
+        _drop_messages(tx, run_id, *REQUESTED)
     else:
         raise ApiError(
             404, f"run {run_id[:80]!r} has ended already; got {row['state']}; expected RUN_STARTED"
         )
 
 
-def cancel_all(tx: QueueWrite, conditions: Iterable[Condition]) -> int:
-    """Cancel the runs that are running and meet the conditions; returns how many."""
+def cancel_all(tx: QueueWrite, conditions: Iterable[Condition], count: int | None = None) -> int:
+    """Cancel the runs that are running and meet the conditions, at most `count`; returns how many."""
     wanted, values = where(*conditions)
-    running_here = "state = 'RUN_STARTED' AND first IS NOT NULL"
-    rows = tx.rows(f"SELECT id FROM runs WHERE {running_here} AND {wanted}", *values)  # noqa: S608 - SQL of this package, values bound
+    running_here = f"SELECT id FROM runs WHERE state = 'RUN_STARTED' AND first IS NOT NULL AND {wanted}"  # noqa: S608 - SQL of this package, values bound
+    rows = tx.rows(f"{running_here} ORDER BY seq LIMIT ?", *values, -1 if count is None else count)
     for row in rows:
         end(tx, row["id"], cancel=True)
     return len(rows)
@@ -103,9 +103,10 @@ def _report_to_invoker(
         enqueue(tx, steps.as_step(tx, msgspec.structs.replace(again(tx, invoker), body=body)))
 
 
-def _drop_messages(tx: QueueWrite, run_id: str, state: EventState) -> None:
+def _drop_messages(tx: QueueWrite, run_id: str, *states: EventState) -> None:
     for row in tx.rows("SELECT spec FROM messages WHERE run_id = ?", run_id):
-        record(tx, decode_message(row["spec"]), state)
+        for state in states:
+            record(tx, decode_message(row["spec"]), state)
     tx.execute("DELETE FROM messages WHERE run_id = ?", run_id)
     tx.execute("DELETE FROM notifications WHERE run_id = ?", run_id)
 

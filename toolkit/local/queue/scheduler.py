@@ -17,7 +17,7 @@ from toolkit.local.queue import queues, schedules, steps, waiting
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.flow_control import FlowControl, counting, stored_settings
 from toolkit.local.queue.messages import Attempt, Message, Sent, decode_message
-from toolkit.local.queue.outcomes import record_outcome
+from toolkit.local.queue.outcomes import record_outcome, record_start
 from toolkit.local.queue.publishing import PREFIXES
 from toolkit.local.queue.sender import Destinations, Sender, made_up_response, outgoing
 from toolkit.local.queue.state import Store
@@ -26,8 +26,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 CONCURRENCY: Final = 32
 _EXPIRY_EVERY_MS: Final = 60_000
-
-_COUNT: Final = "INSERT INTO rates VALUES (?, ?)"
 
 _log = logging.getLogger(__name__)
 
@@ -192,9 +190,11 @@ class Scheduler:
                 await store.write(waiting.time_out, message)
                 return
             limit = self.flow.limits_of(message)
-            if limit and limit.rate:  # stored before it is sent, so that a restart does not forget it
-                until = self.flow.counts_until(limit, store.clock.now_ms())
-                await store.write(QueueWrite.execute, _COUNT, message.settings.flow_key, until)
+            rated = limit is not None and limit.rate
+            until = self.flow.counts_until(limit, store.clock.now_ms()) if limit and rated else None
+            # stored before it is sent, so that a restart does not forget it
+            if not await store.write(record_start, message, retried, counts_until=until):
+                return
             history = []
             if message.step is not None:
                 history = await store.read(steps.steps, message.run_id, until=message.step)

@@ -258,7 +258,12 @@ def start_run(tx: QueueWrite, first: Message) -> Message:
 MAX_QUEUES: Final = 1000
 DEDUPLICATION_MS: Final = 10 * 60 * 1000
 
-EventState: TypeAlias = Literal["CREATED", "RETRY", "DELIVERED", "FAILED", "CANCELED"]
+EventState: TypeAlias = Literal[
+    "CREATED", "ACTIVE", "ERROR", "RETRY", "DELIVERED", "FAILED", "CANCEL_REQUESTED", "CANCELED"
+]
+
+REQUESTED: Final[tuple[EventState, ...]] = ("CANCEL_REQUESTED", "CANCELED")
+"""The events of a message that is canceled by a request."""
 
 
 class PublishedMessage(TypedDict):
