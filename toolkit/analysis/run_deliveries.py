@@ -84,7 +84,7 @@ def run_deliveries(
 
 
 def _repeated(seconds: pd.Series, states: pd.Series) -> list[float]:
-    """When attempts failed that were repeated: RETRY says so, without it an earlier ERROR than the last event."""
+    """When attempts failed that were repeated: RETRY says so, else an ERROR before others."""
     retries: list[float] = seconds[states == "RETRY"].tolist()
     latest = seconds[states.isin(_ATTEMPTS)].max()
     return retries or seconds[(states == "ERROR") & (seconds < latest)].tolist()

@@ -33,8 +33,8 @@ TOKEN_PARAMETERS: Final = ("queue_token", "qstash_token")
 
 NAME_PATTERN: Final = r"^[^\x00]*$"
 NAMESPACE_PATTERN: Final = r"^(?!([^\x00]*/)?\.\.?(/|$))[^\x00]*$"
-NAMES: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
-"""Names of URL groups, named queues, schedules and events."""
+NAMES: Final = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9_.-]{1,256}")
+"""Names of URL groups, named queues, schedules and events; clients resolve '.' and '..' in a path away."""
 
 CURSOR_PATTERN: Final = r"^[0-9]{0,18}$"
 PATTERNS: Final = {
@@ -246,7 +246,9 @@ def checked_name(text: str, what: str) -> str:
     """The text, when it is a name; `what` says of what."""
     if not NAMES.fullmatch(text):
         raise invalid(
-            f"{what} is not usable", repr(text[:80]), "letters, digits, '-', '_' and '.', at most 256"
+            f"{what} is not usable",
+            repr(text[:80]),
+            "letters, digits, '-', '_' and '.', at most 256, and more than '.' or '..'",
         )
     return text
 

@@ -61,8 +61,13 @@ class Operation:
 
     def route(self) -> Route:
         """Its route, which refuses query parameters that the operation does not have."""
+        end = self.path.rpartition("}")[2].encode()
 
         async def endpoint(request: Request) -> Response:
+            raw: bytes = request.scope["raw_path"]
+            # a slash within a name must not lead to what another path names: a%2Fpause is not a/pause
+            if b"%2f" in raw.lower() and not (":path}" in self.path and raw.endswith(end)):
+                raise ApiError(404, "path is not here; got an encoded slash; expected names without any")
             query = None if self.query is None else read_query(request, self.query)
             return await self.endpoint(request, query)
 
@@ -189,7 +194,7 @@ _PATH_PARAMETERS: Final = {
     "message_id": "Of a message that still has to be delivered.",
     "run_id": "Of a workflow run.",
     "schedule": "Id of a schedule; to make one, the URL or the URL group to which it publishes.",
-    "flow_key": "A key of flow control.",
+    "flow_key": "A key of flow control; its slashes may be plain or percent-encoded.",
     "queue_name": "Name of a queue: letters, digits, '-', '_' and '.'.",
     "url_group": "Name of a URL group: letters, digits, '-', '_' and '.'.",
     "event_id": "Name of an event: letters, digits, '-', '_' and '.'.",

@@ -406,6 +406,39 @@ def test_canceling_a_failed_run_cancels_its_failure_function(service: Service, s
     assert app.failures == []
 
 
+def test_the_failure_function_of_an_entry_is_canceled(service: Service, server: Server) -> None:
+    """Only while it is in progress; the entry stays, and it can be called again."""
+    app = Application(service, server, [lambda *_: 1])
+    app.broken = {0}
+    app.begin("{}", Failure_Callback_Delay="1h")
+    service.wait(lambda: service.dlq("workflows/dlq", failureFunctionState="CALLBACK_INPROGRESS"))
+    path = f"/v2/workflows/dlq/callback/{service.dlq('workflows/dlq')[0]['dlqId']}"
+    assert service.http.delete(path).status_code == 200
+    assert service.dlq("workflows/dlq")[0]["failureFunctionState"] == "CALLBACK_CANCELED"
+    assert "got CALLBACK_CANCELED" in service.http.delete(path).json()["error"]
+    service.clock.advance(seconds=7200)
+    assert app.failures == []
+    assert service.http.post(path).status_code == 200
+    service.clock.advance(seconds=7200)
+    service.wait(lambda: app.failures)
+    assert service.http.delete("/v2/workflows/dlq/callback/unknown").status_code == 404
+
+
+def test_the_log_leaves_outputs_out_on_request(service: Service, server: Server) -> None:
+    """With trimBody, everything else of the steps is as without."""
+    app = Application(service, server, [lambda *_: 1, lambda *_: "done"])
+    run_id = app.begin("{}")
+    service.wait(lambda: run_of(service, run_id)["workflowState"] == "RUN_SUCCESS")
+
+    def steps(trim: str) -> list[dict[str, Any]]:
+        (run,) = service.http.get("/v2/workflows/logs", params={"trimBody": trim}).json()["runs"]
+        return [step for group in run["steps"] for step in group["steps"]]
+
+    whole = steps("false")
+    assert len([step.pop("out") for step in whole[1:]]) == 2
+    assert steps("true") == whole
+
+
 def test_trigger_starts_a_run(service: Service, server: Server) -> None:
     """The endpoint gets the payload as if it had started the run itself."""
     app = Application(service, server, [lambda payload, _: payload], prefix="Service")

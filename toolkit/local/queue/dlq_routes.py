@@ -21,7 +21,7 @@ from toolkit.local.queue.dlq import DlqQuery, MessageDlqQuery
 from toolkit.local.queue.listing import Position, TextOrTexts, conditions, with_ids
 from toolkit.local.queue.messages import DlqEntry, Message, Settings, decode_message
 from toolkit.local.queue.outcomes import report_failure_again
-from toolkit.local.queue.publish_routes import header_pairs
+from toolkit.local.queue.publish_routes import cancel, header_pairs
 from toolkit.local.queue.publishing import PUBLISH_HEADERS, read_publish
 from toolkit.local.queue.runs import start_again
 from toolkit.local.queue.scheduler import Queue
@@ -106,6 +106,13 @@ class DeadLetters:
             one("GET", entry, f"{kind}DlqEntry", "One entry.", self._one, DlqEntry),
             one("DELETE", entry, f"{kind}DlqEntryDelete", "Remove one entry.", delete_one),
         ]
+        if self._workflow:
+            route, cancel_one = (
+                f"{path}/callback/{{dlq_id}}",
+                self._act(_cancel_callback, lambda _: Response()),
+            )
+            summary = "Cancel the failure function of an entry, which is in progress."
+            operations.append(one("DELETE", route, "cancelFailureFunction", summary, cancel_one))
         for part, name, summary, action in _RUN_ACTIONS if self._workflow else _MESSAGE_ACTIONS:
             route, act = f"{path}/{part}", self._act(action, JSONResponse)
             each = self._each(action, lambda entries: {done: entries})
@@ -202,6 +209,17 @@ def _start_again(
 
 def _call_failure_function(tx: QueueWrite, row: sqlite3.Row, queue: Queue, _: Settings) -> dict[str, Any]:
     return report_failure_again(tx, _message(row, queue), row)
+
+
+def _cancel_callback(tx: QueueWrite, row: sqlite3.Row, _: Queue, __: Settings) -> dict[str, Any]:
+    message = tx.first("SELECT id FROM messages WHERE about = ?", row["id"])
+    if message is None:
+        got = row["state"] or "no failure function"
+        raise ApiError(
+            400, f"nothing is in progress for {row['id']!r}; got {got}; expected CALLBACK_INPROGRESS"
+        )
+    cancel(tx, message["id"])
+    return {}
 
 
 def _retry(tx: QueueWrite, row: sqlite3.Row, queue: Queue, _: Settings) -> dict[str, Any]:

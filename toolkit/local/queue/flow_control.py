@@ -219,7 +219,7 @@ async def _list(queue: Queue, _: Request, __: Query) -> Response:
     return JSONResponse(await queue.store.read(_shown, queue))
 
 
-@_operation("GET", "/v2/flowControl/{flow_key}", "flowControlKey", FlowControlKey, errors=(404,))
+@_operation("GET", "/v2/flowControl/{flow_key:path}", "flowControlKey", FlowControlKey, errors=(404,))
 async def _one(queue: Queue, request: Request, _: Query) -> Response:
     """A key."""
     key = request.path_params["flow_key"]
@@ -230,19 +230,19 @@ async def _one(queue: Queue, request: Request, _: Query) -> Response:
     return JSONResponse(keys[0])
 
 
-@_operation("POST", "/v2/flowControl/{flow_key}/pause", "pauseFlowControlKey")
+@_operation("POST", "/v2/flowControl/{flow_key:path}/pause", "pauseFlowControlKey", errors=(412,))
 async def _pause(queue: Queue, request: Request, _: Query) -> Response:
     """Start no more deliveries of a key; those in progress end."""
     return await _configured(queue, request, paused=True)
 
 
-@_operation("POST", "/v2/flowControl/{flow_key}/resume", "resumeFlowControlKey")
+@_operation("POST", "/v2/flowControl/{flow_key:path}/resume", "resumeFlowControlKey", errors=(412,))
 async def _resume(queue: Queue, request: Request, _: Query) -> Response:
     """Deliver the messages of a key again."""
     return await _configured(queue, request, paused=False)
 
 
-@_operation("POST", "/v2/flowControl/{flow_key}/pin", "pinFlowControlKey", query=PinQuery)
+@_operation("POST", "/v2/flowControl/{flow_key:path}/pin", "pinFlowControlKey", errors=(412,), query=PinQuery)
 async def _pin(queue: Queue, request: Request, query: PinQuery) -> Response:
     """Replace limits of a key, also those of messages to come."""
     if query.parallelism is None and query.rate is None:
@@ -259,7 +259,9 @@ async def _pin(queue: Queue, request: Request, query: PinQuery) -> Response:
     return await _configured(queue, request, **pinned)
 
 
-@_operation("POST", "/v2/flowControl/{flow_key}/unpin", "unpinFlowControlKey", query=UnpinQuery)
+@_operation(
+    "POST", "/v2/flowControl/{flow_key:path}/unpin", "unpinFlowControlKey", errors=(412,), query=UnpinQuery
+)
 async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
     """Let messages give the limits of a key again."""
     if query.parallelism == query.rate == "false":
@@ -268,10 +270,10 @@ async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
     return await _configured(queue, request, **dict.fromkeys(names))
 
 
-@_operation("POST", "/v2/flowControl/{flow_key}/resetRate", "resetRate")
+@_operation("POST", "/v2/flowControl/{flow_key:path}/resetRate", "resetRate")
 async def _reset_rate(queue: Queue, request: Request, _: Query) -> Response:
     """Begin a new period of a key's rate."""
-    key = request.path_params["flow_key"]
+    key = _checked_key(request)
     await queue.store.write(QueueWrite.execute, "DELETE FROM rates WHERE flow_key = ?", key)
     queue.scheduler.flow.reset_rate(key)
     queue.scheduler.wake()
@@ -286,13 +288,18 @@ async def _global(queue: Queue, _: Request, __: Query) -> Response:
 
 
 async def _configured(queue: Queue, request: Request, **changed: bool | int | None) -> Response:
-    key = request.path_params["flow_key"]
-    if len(key) > _LONGEST_KEY:
-        raise invalid("flow-control key is too long", f"{len(key)} characters", f"at most {_LONGEST_KEY}")
+    key = _checked_key(request)
     settings = await queue.store.write(_store, key, changed)
     queue.scheduler.flow.configure(key, settings)
     queue.scheduler.wake()
     return Response()
+
+
+def _checked_key(request: Request) -> str:
+    key: str = request.path_params["flow_key"]
+    if not 1 <= len(key) <= _LONGEST_KEY:
+        raise invalid("flow-control key is not usable", f"{len(key)} characters", f"1 to {_LONGEST_KEY}")
+    return key
 
 
 def _store(tx: QueueWrite, key: str, changed: dict[str, bool | int | None]) -> KeySettings:

@@ -146,14 +146,15 @@ async def _publish(queue: Queue, request: Request, _: None) -> Response:
 @_publishing("POST", "/v2/enqueue/{queue_name}/{destination:path}", "enqueue", Published)
 async def _enqueue(queue: Queue, request: Request, _: None) -> Response:
     """Publish a message to a named queue, which is made when it is new."""
-    name = checked_name(request.path_params["queue_name"], "name of the queue")
-    destination = destination_of(request, f"/v2/enqueue/{name}/")
+    written = request.scope["raw_path"].decode("latin-1").split("/", 4)[3]
+    name = checked_name(unquote(written), "name of the queue")
+    destination = destination_of(request, f"/v2/enqueue/{written}/")
     body = await read_body(request, queue.max_message)
     publish = await _addressed(queue, destination, header_pairs(request), body, Origin(queue=name))
     return JSONResponse((await _accept(queue, [publish], caller(request)))[0])
 
 
-@_operation("POST", "/v2/batch", "batch", list[Published], body=list[BatchItem], errors=(404,))
+@_operation("POST", "/v2/batch", "batch", list[Published], body=list[BatchItem], errors=(404, 412))
 async def _batch(queue: Queue, request: Request, _: Query) -> Response:
     """Publish all messages of an array, or none."""
     items = await read_json(request)

@@ -38,6 +38,7 @@ from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.steps import PublishedMessage
 from toolkit.local.queue.waiting import Notified, Waiter, WaitRequest
 
+Flag: TypeAlias = Literal["true", "false"]
 RunLabels: TypeAlias = Annotated[Texts, sql(any_label("labels"))]
 
 
@@ -50,15 +51,13 @@ class RunsQuery(Span):
     caller_ip: Texts = ()
     flow_control_key: FlowKey = ()
     label: RunLabels = ()
-    workflow_url_exact_match: Annotated[
-        Literal["true", "false"], Meta(description="Whether it is no prefix (false).")
-    ] = "false"
+    workflow_url_exact_match: Annotated[Flag, Meta(description="Whether it is no prefix (false).")] = "false"
 
 
 class EndQuery(Query):
     """How a run ends."""
 
-    cancel: Annotated[Literal["true", "false"], Meta(description="Whether it is canceled (true).")] = "true"
+    cancel: Annotated[Flag, Meta(description="Whether it is canceled (true).")] = "true"
 
 
 class RunLogQuery(ListQuery):
@@ -73,6 +72,7 @@ class RunLogQuery(ListQuery):
     caller_ip: Texts = ()
     flow_control_key: FlowKey = ()
     message_id: Annotated[Texts, sql("id IN (SELECT run_id FROM steps WHERE message_id IN ({}))")] = ()
+    trim_body: Annotated[Flag, Meta(description="Whether outputs of steps are left out (false).")] = "false"
     # runs are listed in any case: the public workflow client sends this
     group_by: Annotated[Texts, sql("", "Accepted and ignored: entries are not grouped.")] = ()
 
@@ -259,7 +259,15 @@ async def _notify_run(queue: Queue, request: Request, _: Query) -> Response:
 @_operation("GET", "/v2/workflows/events", "run-events", RunPage, query=RunLogQuery)
 async def _run_log(queue: Queue, _: Request, query: RunLogQuery) -> Response:
     """A page of runs, newest first."""
-    return JSONResponse(await queue.store.read(_listed, queue, "runs", "created_at", query, runs.shown))
+    shown = _trimmed if query.trim_body == "true" else runs.shown
+    return JSONResponse(await queue.store.read(_listed, queue, "runs", "created_at", query, shown))
+
+
+def _trimmed(tx: QueueWrite, row: sqlite3.Row) -> Any:
+    run = runs.shown(tx, row)
+    for step in (step for group in run.get("steps", ()) for step in group["steps"]):
+        step.pop("out", None)
+    return run
 
 
 @_operation("GET", "/v2/logs", "message-logs", LogPage, query=EventLogQuery)
