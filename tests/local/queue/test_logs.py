@@ -80,6 +80,8 @@ def test_runs_are_found_by_every_filter(service: Service, server: Server) -> Non
     assert listed(state="RUN_CANCELED") == ["wfr_0"]
     assert listed(workflowCreatedAt=now) == listed(fromDate=now, toDate=now) == ["wfr_2"]
     assert listed(callerIp="10.0.0.1") == []
+    (run,) = service.http.get("/v2/workflows/logs", params={"workflowRunId": "wfr_1"}).json()["runs"]
+    assert run["flowControlKey"] == "k1"
 
 
 @pytest.mark.parametrize("path", ["logs", "workflows/logs", "workflows/dlq", "dlq"])

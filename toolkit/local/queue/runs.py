@@ -199,6 +199,7 @@ def shown(tx: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
     optional = {
         "invoker": workflow and {"workflowRunId": workflow.run_id, "workflowUrl": workflow.url},
         "label": labels[0] if labels else None,
+        "flowControlKey": row["flow_key"],
         "workflowRunCompletedAt": row["completed_at"],
         "dlqId": row["dlq_id"],
     }
