@@ -304,6 +304,52 @@ def test_more_names_that_say_secret(name):
 @pytest.mark.parametrize(
     "name",
     [
+        *(
+            "pass/word",
+            "pass:word",
+            "user[password]",
+            "  api key ",
+            "OTPCode",
+            "PINCode",
+            "conn_str",
+            "dbConnStr",
+        ),
+        *("pw", "db_pw", "creds", "cloudCreds", "cred", "connectionStrings", "connectionstring1"),
+        *(
+            "\uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44",
+            "S\uff45cret",
+            "pa\u017f\u017fword",
+            "p\xe4ssword",
+        ),
+        *("pass\u200bword", "s\xadecret", "\u202esecret", "se\u0301cret", "\ufeffAPI_KEY", "to\u2060ken"),
+    ],
+)
+def test_names_in_any_spelling(name):
+    """Words joined by any sign, abbreviated, with accents, in full-width letters, with invisible ones between."""
+    assert is_secret_name(name)
+    metadata = {
+        "deep": [{name: {"user": "canary", "list": ["canary", 4711]}}],
+        "env": {"name": name, "value": 4711},
+    }
+    shown = json.dumps(REDACT.value(metadata))
+    assert "canary" not in shown
+    assert "4711" not in shown
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "power",
+            "spwn",
+            "credit",
+            "accredited",
+            "sacred",
+            "discredit",
+            "conn_strategy",
+            "connected",
+            "string",
+        ),
         *("author", "authors", "co-author", "author_name", "authored", "authority", ":authority", "keyboard"),
         *("keywords", "monkey", "footprint", "max_tokens", "total_tokens", "prompt_tokens", "token_count"),
         *("tokenizer", "path", "pattern", "shipping", "spinner", "inside", "X-Ticket-Id", "random_seed"),

@@ -7,6 +7,7 @@ is not searched again.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -15,8 +16,8 @@ from typing import Final, NamedTuple
 _SECRET_WORDS: Final = re.compile(
     r"auth(?!or(?!i[sz](?!ed)))|token|secret|passw|passcode|passphrase|pwd|credential|cookie|session|signature|key|jwt"
     r"|csrf|xsrf"
-    r"|bearer|private|hmac|otp(?![a-z])|sessid|mnemonic|connection-?string|verifier|ticket$|saml|assertion$"
-    r"|(?:^|-)(?:sig|sid|pin|pass|pat|mfa|2fa|otp|totp|seed|sas|dsn)(?:-|$)"
+    r"|bearer|private|hmac|otp(?![a-z])|sessid|mnemonic|connection-?string|conn-?str(?:-|$)|verifier|ticket$|saml"
+    r"|assertion$|(?:^|-)(?:sig|sid|pin|pass|pat|mfa|2fa|otp|totp|seed|sas|dsn|pw|creds?)(?:-|$)"
 )
 # Names that hold a secret word without holding a secret.
 _PLAIN_NAMES: Final = re.compile(
@@ -29,14 +30,16 @@ _PLAIN_NAMES: Final = re.compile(
 _CLEAR_NAMES: Final = re.compile(
     r"passw|passcode|passphrase|pwd|secret|credential|cookie|authorization|mnemonic|connection-?string|sessi?o?n?-?id"
     r"|(?:api|access|account|shared|private|signing|encryption|master|subscription)-?key|[a-z]-?token$|^token="
-    r"|(?:^|-)(?:pass|otp|totp|jwt|jsessionid|phpsessid|connect-sid)(?:-|$)|(?:^|-)bearer$"
+    r"|(?:^|-)(?:pass|pw|creds?|otp|totp|jwt|jsessionid|phpsessid|connect-sid)(?:-|$)|(?:^|-)bearer$"
 )
-_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_BETWEEN: Final = re.compile(r"[^\w=]|_")  # words of a name
 
 WORDS: Final = (
-    *("auth", "token", "secret", "passw", "passcode", "passphrase", "pwd", "credential", "cookie", "session"),
+    *("auth", "token", "secret", "passw", "passcode", "passphrase", "pw", "cred", "cookie", "session"),
     *("signature", "key", "jwt", "otp", "csrf", "xsrf", "bearer", "private", "hmac", "sessid", "mnemonic"),
     *(
+        "conn",
         "string",
         "verifier",
         "ticket",
@@ -249,7 +252,7 @@ _ESCAPES: Final = (
     r"|&#0{0,4}[0-9]{1,3}(?:[^0-9]|$)|&#x0{0,4}[0-7]?[0-9a-f](?:[^0-9a-f]|$)"
     r"|&[a-z]{2,31};|%[0-7][0-9a-f]"
 )
-_SHORT: Final = "sig|sid|pin|pat|mfa|2fa|seed|sas|dsn"
+_SHORT: Final = "sig|sid|pin|pat|mfa|2fa|seed|sas|dsn|pw|creds?"
 _REST: Final = r"[\w.\-]*"
 _WORDS_OF_NAMES: Final = (
     r"token|secret|pass|pwd|credential|cookie|session|signature|jwt|csrf|xsrf|bearer|private|hmac|otp|sessid|mnemonic"
@@ -325,7 +328,7 @@ def normalise_header(name: str) -> str:
 def is_secret_name(name: str) -> bool:
     """Whether a header or field of this name is expected to hold a secret, also after a forwarding prefix.
 
-    >>> is_secret_name("Upstash-Forward-X-Api-Key"), is_secret_name("userPin"), is_secret_name("Content-Type")
+    >>> is_secret_name("Upstash-Forward-X-Api-Key"), is_secret_name("OTPCode"), is_secret_name("Content-Type")
     (True, True, False)
     """
     plain = _folded(name)
@@ -411,4 +414,8 @@ def speaks_of_secrets(lowered: str) -> bool:
 
 
 def _folded(name: str) -> str:
-    return normalise_header(_CAMEL.sub("-", name)).replace(".", "-").replace(" ", "-")
+    """A name as its words in lower case, a hyphen between two; letters without accents and in plain forms."""
+    if not name.isascii():
+        letters = unicodedata.normalize("NFKD", name)
+        name = "".join(sign for sign in letters if unicodedata.category(sign) not in {"Mn", "Cf"})
+    return _BETWEEN.sub("-", _CAMEL.sub("-", name.strip())).lower()

@@ -128,19 +128,29 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("size", [(3, 2), (9, 3.6)])
+@pytest.mark.parametrize("size", [(3, 2), (4, 9), (9, 3.6)])
 def test_long_labels_of_any_script_leave_the_axes_their_size(plot, size):
-    """Seven long names in letters that are wide, missing or stacked: laid out without a warning."""
+    """Seven long names in letters that are wide, missing or stacked: laid out without a warning.
+
+    From 4 inches on, a third of the area is left, and no title is over a legend.
+    """
     for text in LONG.values():
         names = [f"{text}{number}" if number % 2 else f"{number}{text}" for number in range(7)]
         ax = plot.draw(40, texts=names, ax=axes(*size))
         ax.figure.draw_without_rendering()  # constrained layout warns where nothing is left for the Axes
         assert ax.get_position().width > 0.3
         assert ax.get_position().height > 0.25
+        assert size[0] < 4 or ax.get_position().width * ax.get_position().height > 1 / 3
         right, legend = size[0] * ax.figure.dpi, ax.get_legend()
+        assert not (legend and _over(legend.get_window_extent(), ax._left_title.get_window_extent()))
         for label in (*ax.get_yticklabels(), *ax.texts, *(legend.get_texts() if legend else ())):
             box = label.get_window_extent()
             assert -20 < box.x0 <= box.x1 < right + 20, label.get_text()
+
+
+def _over(box, other):
+    """Whether one box covers part of another."""
+    return min(box.x1, other.x1) > max(box.x0, other.x0) and min(box.y1, other.y1) > max(box.y0, other.y0) + 1
 
 
 def test_what_is_written_out_is_whole():

@@ -143,3 +143,24 @@ def test_every_day_of_four_years_and_the_last_ones():
     assert http_dates(pa.array(texts)).to_pylist() == days
     odd = ["Thu, 31 Jun 2026 00:00:00 GMT", "Sat, 29 Feb 2025 00:00:00 GMT", "Thu, 00 Jan 2026 00:00:00 GMT"]
     assert http_dates(pa.array(odd)).to_pylist() == [None, None, None]
+
+
+def test_names_of_any_spelling_are_found_in_many_values():
+    """In full-width letters, with accents or signs between, as they are or as escapes, before any number."""
+    names = [
+        "\uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44",
+        "p\xe4ssword",
+        "conn_str",
+        "db_pw",
+        "creds",
+        "s\xadecret",
+    ]
+    values = [
+        json.dumps({"of": {name: 4711}, "n": number}, ensure_ascii=escaped, separators=(",", ":")).encode()
+        for number in range(40)
+        for name in names
+        for escaped in (False, True)
+    ]
+    masker = ColumnMasker(Redactor(key=b"key"))
+    found = masker.objects({"field": pa.array(values)}, rows=len(values)).to_pylist()
+    assert not [text for text in found if "4711" in text]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import gc
 import sys
 import warnings
+from pathlib import PurePosixPath
 
 import openpyxl
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import toolkit as tk
@@ -107,7 +110,10 @@ FORMULAS = [
         "\t=1",
         "\r=1",
         "\n=1",
-        *(f"{sign}1" for sign in "\uff1d\uff0b\uff0d\uff20"),  # the full-width forms
+        *(
+            f"{sign}1" for sign in "\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b"
+        ),  # full-width and small forms
+        *(f"{unseen}=1" for unseen in "\u00ad\u034f\u061c\u202e\u2066\ufe0f\u0301\u180e"),
         "  =1",
         "\u200b=1",
         "\ufeff=1",
@@ -136,10 +142,56 @@ def test_no_text_of_a_csv_file_is_a_formula(tmp_path):
     found = pd.read_csv(tmp_path / "a.csv", keep_default_na=False)
     assert list(found.columns) == ["'=name", "n", "x"]
     assert [text[0] for text in found["'=name"]] == ["'"] * len(FORMULAS)
-    assert found["'=name"].str.lstrip("'").tolist() == [text.replace("\r", "\n") for text in FORMULAS]
+    read = [text.replace("'", "") for text in found["'=name"]]
+    assert read == [text.replace("\r", "\n").replace("'", "") for text in FORMULAS]
     assert (found["n"].tolist(), found["x"][0]) == (list(range(len(FORMULAS))), -1.5)
     tk.to_csv(pd.DataFrame({"a": PLAIN}), tmp_path / "b.csv")
     assert pd.read_csv(tmp_path / "b.csv", keep_default_na=False)["a"].tolist() == PLAIN
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_no_cell_is_a_formula_whichever_separator_is_expected(tmp_path, separator):
+    """Where a quote within a row begins nothing, a cell begins after each separator and each line end."""
+    texts = [
+        f"a{sign}{between}=1+1{sign}b"
+        for sign in (";", "\t", "|", "\n", "\r\n", '";')
+        for between in ("", " ", "\u200b", '"', "\t", ";")
+    ]
+    frame = pd.DataFrame({"a": "x", texts[0]: texts, "lists": [[text] for text in texts]})
+    tk.to_csv(frame, tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open(encoding="utf-8-sig", newline="") as file:
+        found = [cell for row in csv.reader(file, delimiter=separator) for cell in row]
+    assert len(found) > len(texts)
+    assert not [cell for cell in found if cell.lstrip(' "\u200b').startswith("=")]
+    back = pd.read_csv(tmp_path / "a.csv")
+    assert back.shape == frame.shape
+    assert [text.replace("'", "") for text in back.iloc[:, 1]] == [text.replace("\r", "") for text in texts]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.array(["=1"], dtype="string[python]"),
+        pd.array(["=1"], dtype="string[pyarrow]"),
+        pd.array(["=1"], dtype=pd.ArrowDtype(pa.string())),
+        pd.array(["=1"], dtype=pd.ArrowDtype(pa.large_string())),
+        pd.array(["=1"], dtype=pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))),
+        pd.Categorical(["=1"]),
+        pd.arrays.SparseArray(["=1"]),
+        pd.Series(["=1"], dtype=object),
+        pd.Series([PurePosixPath("=1")], dtype=object),
+        pd.Series([ValueError("=1")], dtype=object),
+    ],
+    ids=lambda column: f"{column.dtype} {type(column[0]).__name__}",
+)
+def test_no_kind_of_column_holds_a_formula(tmp_path, column):
+    """Of texts by whichever type, and of objects that are written as texts; of names in levels as well."""
+    frame = pd.DataFrame({"a": column, "b": [-1]})
+    frame.columns = pd.MultiIndex.from_tuples([("=a", "=b"), ("c", "d")])
+    tk.to_csv(frame, tmp_path / "a.csv")
+    found = pd.read_csv(tmp_path / "a.csv")
+    assert found.to_numpy().tolist() == [["'=1", -1]]
+    assert found.columns.tolist() == ["('=a', '=b')", "('c', 'd')"]
 
 
 def test_a_csv_file_of_failures_reads_back(tmp_path):

@@ -108,7 +108,8 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme)
         shadow=False, fancybox=False, mode=None, alignment="left",
     )  # fmt: skip
     as_written(drawn.get_texts())
-    return (taken, 0.0) if beside else (0.0, -(-len(names) // columns) * _LINE + 0.06)
+    # measured, as letters with marks make a row higher
+    return (taken, 0.0) if beside else (0.0, drawn.get_window_extent().height / ax.figure.dpi + 0.06)
 
 
 def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: Sequence[float]) -> float:

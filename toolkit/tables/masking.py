@@ -31,8 +31,8 @@ from toolkit.tables.text import labels_json, masked_json
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
 _SUSPICIOUS_JSON: Final = re.compile(SUSPICIOUS.replace("|^/", '|^"/'))
-# also what may be masked because of a name around it, whatever follows the name
-_LIKELY_JSON: Final = f'{LIKELY}|"[/?]|(?i:{"|".join(WORDS)})'
+# also what may be masked because of a name around it, whatever follows the name, and however it is spelled
+_LIKELY_JSON: Final = rf'{LIKELY}|"[/?]|(?i:{"|".join(WORDS)})|(?:[^\x00-\x7f]|\\u)[^"]*"\s*:'
 # JSON that is written unchanged: plain text, and numbers that Python writes with the same digits
 _PLAIN_JSON: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
 _REMEMBERED: Final = 10_000  # masks of each kind that are cached for the next batch of a load

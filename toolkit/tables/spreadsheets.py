@@ -8,6 +8,8 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
+from datetime import timedelta
+from numbers import Number
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -29,7 +31,15 @@ _FIRST: Final = pd.Timestamp("1900-03-01")  # before it, Excel counts a day that
 _LAST: Final = pd.Timestamp("9999-12-31 23:59:59")
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - full-width forms, too
-_LIKE_FORMULA: Final = re.compile(f"[\t\r\n]|[\\s\u200b-\u200f\u2060\ufeff]*[{re.escape(''.join(_FORMULA))}]")
+_SIGN: Final = "[=+\\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b]"
+_UNSEEN: Final = (
+    "\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0"
+)
+# a program that expects another separator ends a cell at it, or at a line's end, in spite of the quotes
+_BEGINS_FORMULA: Final = re.compile(
+    rf"\A(?=[\s{_UNSEEN}]*+{_SIGN}|[\t\n])|(?<=[;|\t\n])(?=(?:[^\S\t\n]|[\"{_UNSEEN}])*+{_SIGN})"
+)
 
 
 def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text") -> pd.DataFrame:
@@ -182,8 +192,10 @@ def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 
     Notes
     -----
-    Texts and names of columns that begin with ``=``, ``+``, ``-``, ``@``, their full-width forms, a tab or a
-    line end, also after spaces and invisible characters, get a ``'`` in front, which keeps them texts.
+    Texts and names of columns that begin with ``=``, ``+``, ``-``, ``@``, their full-width and small forms, a
+    tab or a line end, also after spaces and invisible characters, get a ``'`` in front, which keeps them
+    texts. So do these signs behind a semicolon, a ``|``, a tab or a line end within a text, where a program
+    that expects another separator begins a cell.
     Numbers and times are written as pandas writes them, vectors as JSON text, control characters as
     ``\x07``. The file is UTF-8 with a byte order mark, by which Excel recognises it.
 
@@ -201,9 +213,9 @@ def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     flat, target = _flat_and_path(frame, path)
     for index in range(flat.shape[1]):
         column = flat.iloc[:, index]
-        if isinstance(column.dtype, pd.StringDtype | pd.CategoricalDtype) or column.dtype == object:
-            flat.isetitem(index, [_text_only(value) for value in column.astype(object)])
-    flat.columns = pd.Index([_text_only(name) for name in flat.columns], dtype=object)
+        if getattr(column.dtype, "kind", "O") not in "biufcmM":  # all that is neither a number nor a time
+            flat.isetitem(index, [_text_only(value) for value in column])
+    flat.columns = pd.Index([_text_only(str(name)) for name in flat.columns], dtype=object)
     # quoted throughout, as a lone carriage return within a text would end its row
     options: dict[str, Any] = {"encoding": "utf-8-sig", "quoting": csv.QUOTE_NONNUMERIC}
     write_file(target, lambda file: flat.to_csv(file, index=False, mode="wb", **options))
@@ -216,11 +228,12 @@ def _flat_and_path(frame: object, path: object) -> tuple[pd.DataFrame, Path]:
 
 
 def _text_only(value: Any) -> Any:
-    """The value; of a text, one that no spreadsheet reads as a formula."""
-    if not isinstance(value, str):
+    """The value; of what is written as text, one that no spreadsheet reads as a formula."""
+    if isinstance(value, Number | timedelta):
         return value
-    text = _written(value)
-    return f"'{text}" if _LIKE_FORMULA.match(text) else text
+    text = _written(value) if isinstance(value, str) else str(value)
+    safe = _BEGINS_FORMULA.sub("'", text)
+    return safe if isinstance(value, str) or safe != text else value
 
 
 def _fill(book: Any, flat: pd.DataFrame, new_cell: Any) -> None:
