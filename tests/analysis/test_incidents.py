@@ -119,6 +119,25 @@ def test_a_small_step_of_one_workflow_is_found():
     assert abs(found["from_at"].iloc[0] - pd.Timestamp("2026-03-10", tz="UTC")) < pd.Timedelta("3h")
 
 
+def test_a_rise_that_no_condition_explains_at_other_times_is_no_error():
+    """Failures of some days, looked at months later: the times of a condition together may be explained by none."""
+    some, count = np.random.default_rng(0), 600
+    failed = pd.Timestamp("2026-03-14", tz="UTC") + pd.to_timedelta(some.uniform(0, 5, count), unit="D")
+    frame = pd.DataFrame(
+        {
+            "workflow_url": [f"https://a.example/{number}" for number in some.integers(0, 14, count)],
+            "failed_at": failed,
+            "created_at": failed - pd.to_timedelta(some.exponential(9000, count), unit="s"),
+            "response_status": some.choice([404, 429, 500, 502], count),
+            "max_retries": some.integers(0, 6, count),
+            "failure_function_state": [f"S{number}" for number in range(count)],
+            "response_body": [f"text {number % 10} {number}" for number in range(count)],
+        }
+    ).assign(workflow_run_id="w", labels=None)
+    found = find_incidents(frame, now=datetime(2026, 11, 23, tzinfo=UTC))
+    assert {"incident", "condition"} & set(found.columns)
+
+
 def test_labels_are_found_one_by_one():
     """A label that rose is named, however many others stand beside it."""
     labels = [json.dumps(["a"] + ["b"] * (number % 2)) for number in range(240)]

@@ -219,7 +219,7 @@ class IncidentSearch:
         if len(spans) >= _USUAL:
             return None
         wider = self._explained_at(spans) if spans else explanation
-        top = wider.frame.iloc[0]
+        top = first if wider.frame.empty else wider.frame.iloc[0]
         if spans and wider.stands_out and self._same(spans, first["condition"], top["condition"]):
             explanation, first = wider, top
         else:  # at other times something else rose
