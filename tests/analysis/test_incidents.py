@@ -120,7 +120,7 @@ def test_a_small_step_of_one_workflow_is_found():
 
 
 def test_a_rise_that_no_condition_explains_at_other_times_is_no_error():
-    """Failures of some days, looked at months later: the times of a condition together may be explained by none."""
+    """Failures of some days, looked at months later, whose times together no condition explains."""
     some, count = np.random.default_rng(0), 600
     failed = pd.Timestamp("2026-03-14", tz="UTC") + pd.to_timedelta(some.uniform(0, 5, count), unit="D")
     frame = pd.DataFrame(
