@@ -129,6 +129,9 @@ def test_keys_of_flow_control_have_any_name(
     assert ask("POST", f"{path}/pause")[0] == 200
     status, shown = ask("GET", path)
     assert status == 200
+    assert ask("GET", f"/v2/flowControl/{quote(name)}/pin")[0] in (404, 405)
+    assert ask("GET", "/v2/flowControl/k/pin")[0] == 405
+    assert ask("GET", f"{path}?odd=1")[0] == 400
     assert ask("GET", "/v2/flowControl")[1] == f"[{shown}]"
     assert ask("POST", f"{path}/resume")[0] == 200
     assert ask("GET", path)[0] == 404

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from toolkit.local.api import ApiError, invalid
-from toolkit.local.operations import Declared, Operation, Query
+from toolkit.local.operations import Declared, Operation, Query, read_query
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.messages import FlowLimits, Message, decode_message
 from toolkit.times import DAY_MS
@@ -24,6 +25,7 @@ MAX_LIMIT: Final = 999_999_999
 MAX_KEYS: Final = 1000
 """Most keys that are paused or pinned."""
 _LONGEST_KEY: Final = 1024
+_ACTIONS: Final = (b"pause", b"resume", b"pin", b"unpin", b"resetRate")
 
 
 class KeySettings(msgspec.Struct, frozen=True):
@@ -219,9 +221,14 @@ async def _list(queue: Queue, _: Request, __: Query) -> Response:
     return JSONResponse(await queue.store.read(_shown, queue))
 
 
-@_operation("GET", "/v2/flowControl/{flow_key:path}", "flowControlKey", FlowControlKey, errors=(404,))
-async def _one(queue: Queue, request: Request, _: Query) -> Response:
+@_operation(
+    "GET", "/v2/flowControl/{flow_key:path}", "flowControlKey", FlowControlKey, query=None, errors=(404,)
+)
+async def _one(queue: Queue, request: Request, _: None) -> Response:
     """A key."""
+    if request.scope["raw_path"].removeprefix(b"/v2/flowControl/").partition(b"/")[2] in _ACTIONS:
+        raise HTTPException(405)  # the paths of the operations below have no GET
+    read_query(request, Query)
     key = request.path_params["flow_key"]
     keys = await queue.store.read(_shown, queue, key)
     if not keys:
