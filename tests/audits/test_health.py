@@ -48,6 +48,20 @@ def test_vectors_of_random_directions_are_outliers(shape: str, rows: int):
     assert set(ids) == {str(rows - 3), str(rows - 2), str(rows - 1)}
 
 
+def test_texts_under_one_vector_are_counted_by_vector():
+    """How many vectors, and in how many rows the most frequent one is; its ids are named first."""
+    frame = to_frame(healthy_rows(100, seed=5))
+    vectors = frame["vector"].tolist()
+    for number in (40, 41, 42):
+        vectors[number] = vectors[3]
+    vectors[10] = vectors[9]
+    finding = tk.audit_vectors(frame.assign(vector=vectors)).frame.set_index("finding")
+    finding = finding.loc["same vector, other text"]
+    assert finding["detail"] == "2 vectors in 6 rows, one of them in 4"
+    expected = frame["id"].iloc[[3, 40, 41, 42, 9, 10]].tolist()
+    assert (finding["count"], list(finding["ids"])) == (6, expected)
+
+
 def test_a_copy_is_no_company_for_an_outlier():
     """Two equal vectors far from all others are two duplicates, and an outlier once."""
     matrix = healthy_matrix("nested topics", 500, 128, seed=1, outliers=2)

@@ -56,6 +56,26 @@ def test_groups_that_are_apart_stay_apart(method):
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_the_share_of_neighbours_that_a_map_keeps_is_counted(method):
+    """A high trustworthiness may hide that most neighbours are others: the verdict says how many are kept."""
+    matrix, _ = grouped()
+    projection = tk.project_vectors(matrix, method)
+    points = projection.frame[["x", "y"]].to_numpy()
+    unit = matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+    near = np.argsort(-(unit @ unit.T - 3 * np.eye(len(unit))), axis=1)[:, :10]
+    apart = ((points[:, None] - points) ** 2).sum(axis=2) + 1e9 * np.eye(len(unit))
+    on_map = np.argsort(apart, axis=1)[:, :10]
+    share = np.mean([len(set(one) & set(other)) / 10 for one, other in zip(near, on_map, strict=True)])
+    assert projection.neighbours_kept == pytest.approx(share, abs=0.002)
+    said = f"{round(100 * projection.neighbours_kept)} % of neighbours on the map are neighbours in the index"
+    assert said in projection.verdict
+    flat = tk.project_vectors(np.random.default_rng(0).normal(size=(50, 2)))
+    assert tk.project_vectors(np.ones((20, 3))).neighbours_kept == 1
+    assert 0.3 < flat.neighbours_kept <= 1
+    assert tk.project_vectors(np.eye(4)).neighbours_kept is None
+
+
+@pytest.mark.parametrize("method", ["pca", "tsne"])
 def test_the_same_seed_gives_the_same_map(frame, method):
     """Coordinates and sample are repeatable; another seed draws others."""
     one, two, other = (tk.project_vectors(frame, method, sample=150, seed=seed) for seed in (1, 1, 2))

@@ -41,6 +41,8 @@ def test_each_kind_of_change_is_named():
     assert moved[before[topic[0]]["id"]] == 0
     assert np.isnan(moved["new"])
     assert "texts with their old vector" in changes.verdict
+    assert set(changes.moved["change"]) == {"vector only", "text and vector"}
+    assert changes.plot().get_yticklabels()[0].get_text() == "(default) (9)"
     assert changes.explanation.stands_out
     assert changes.explanation.frame["condition"][0] == {"topic": "3"}
 

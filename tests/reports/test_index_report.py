@@ -104,7 +104,42 @@ def test_every_code_runs_and_gives_the_numbers_shown(sample_service):
     assert [row[1] for row in shown["health"][0].rows] == frames["health.frame"]["finding"].tolist()
     assert [row[2] for row in shown["drift"][0].rows] == frames["changes.counts"]["rows"].tolist() == [3]
     loading = parts(report, ReportCode)[-1].code.replace("tk.connect()", "service")
-    exec(loading.replace('namespace="all"', 'namespace="all", limit=5, progress=False'), {"service": service})  # noqa: S102
+    again = known | {"service": service}
+    exec(loading.replace("['runbooks']", "['runbooks'], progress=False"), again)  # noqa: S102
+    assert again["vectors"]["id"].tolist() == vectors["id"].tolist()
+
+
+def test_numbers_of_the_head_are_true_of_dimensions_too():
+    """Dead dimensions are no rows: kinds of defect are told by how bad they are."""
+    matrix = np.random.default_rng(0).normal(size=(400, 16)).astype("float32")
+    matrix[:, 3] = 0
+    matrix[5] = np.nan
+    report = tk.index_report(matrix, **OPTIONS)
+    head = {number["name"]: number["note"] for number in report.numbers}
+    assert head["kinds of defect"] == "1 error, 1 warning"
+    assert parts(report, ReportTable)[0].columns[3].name == "count"
+
+
+def test_code_loads_what_the_report_is_of(sample_service, tmp_path):
+    """A path by its path, a load by its namespaces, and what has no source is said to be passed."""
+
+    def loading(*given, **options):
+        return parts(tk.index_report(*given, sample=10, **options, **OPTIONS), ReportCode)[-1].code
+
+    path = str(tmp_path / "index")
+    tk.export_vectors(sample_service, path, namespace="runbooks", progress=False)
+    vectors = tk.load_vectors(sample_service, namespace="runbooks", progress=False)
+    assert f"vectors = {path!r}\nprevious  # as it was passed" in loading(path, previous=vectors)
+    assert f"service = tk.connect()\nvectors = {path!r}" in loading(sample_service, path)
+    assert "load_vectors(service, namespace=['runbooks'])" in loading(sample_service, vectors)
+    assert "vectors  # as it was passed" in loading(sample_service, vectors.head(300))
+
+
+def test_markdown_tells_what_a_figure_shows(report):
+    """In words instead of a picture: how many values, their range and their median."""
+    markdown = report.to_markdown()
+    assert re.search(r"nearest neighbours \(\d+\): [\d.]+ to [\d.]+, median [\d.]+", markdown)
+    assert "396 points, by namespace" in markdown
 
 
 def test_every_figure_has_its_numbers_and_its_code(report):

@@ -357,7 +357,12 @@ def _duplicates(usable: pd.DataFrame, of_rows: Any, rows: pd.DataFrame) -> Itera
     equal = usable.duplicated("vector", keep=False) & ~mixed
     groups = usable["vector"][equal].nunique()
     yield from of_rows("duplicate", mask(equal), f"{counted(groups, 'vector')} in {int(equal.sum()):,} rows")
-    yield from of_rows("same vector, other text", mask(mixed))
+    sizes = usable["vector"][mixed].value_counts()
+    if len(sizes):
+        alike = usable[mixed].assign(size=lambda part: part["vector"].map(sizes))
+        alike = alike.sort_values(["size", "vector"], ascending=[False, True], kind="stable")
+        detail = f"{counted(len(sizes), 'vector')} in {len(alike):,} rows, one of them in {sizes.max():,}"
+        yield "same vector, other text", len(alike), alike["id"].head(_LISTED).tolist(), detail
     vectors = usable[usable["text"] != 0].groupby("text")["vector"].transform("nunique")
     yield from of_rows("same text, other vector", mask(vectors > 1))
 

@@ -33,8 +33,6 @@ _TRUSTED_ROWS: Final = 2_000  # trustworthiness takes memory for the square of t
 _NEIGHBOURS: Final = 10
 _FEWEST: Final = 5  # rows below which there are no neighbourhoods to keep
 _EQUAL: Final = 1e-6  # spread below which all vectors have one direction
-_GOOD: Final = 0.9
-_FAIR: Final = 0.75
 _TEXTS: Final = ("namespace", "id", "data", "metadata")
 _NOT_CARRIED: Final = (*_TEXTS, "x", "y", "vector", "sparse_indices", "sparse_values")
 
@@ -54,7 +52,10 @@ class VectorProjection:
     trustworthiness : float or None
         How far neighbours on the map are neighbours in the index, 0 to 1: 1 where all are, about 0.5 by
         chance. Of at most 2,000 of the rows, by cosine and 10 neighbours. None for fewer than 5 rows, and
-        where scikit-learn is not installed.
+        where scikit-learn is not installed. It forgives neighbours that are not far away: see the next.
+    neighbours_kept : float or None
+        The share of the 10 nearest vectors on the map that are among the 10 nearest in the index, 0 to 1, of
+        the same rows. None for fewer than 5 rows.
     explained : float or None
         The share of the variance that the two axes keep, 0 to 1; None where they are not linear.
     rows : int
@@ -74,6 +75,7 @@ class VectorProjection:
     frame: pd.DataFrame
     method: Method
     trustworthiness: float | None
+    neighbours_kept: float | None
     explained: float | None
     rows: int
     left_out: int
@@ -94,17 +96,13 @@ class VectorProjection:
         if self.explained is not None:
             parts.append(f"the two axes keep {percent(self.explained)} of the variance")
         if self.trustworthiness is not None:
-            value = self.trustworthiness
-            meaning = (
-                "neighbours on the map are neighbours in the index"
-                if value >= _GOOD
-                else "most neighbours on the map are neighbours in the index"
-                if value >= _FAIR
-                else "neighbours on the map are often none in the index"
-            )
-            parts.append(f"trustworthiness {value:.2f}, so {meaning}")
+            parts.append(f"trustworthiness {self.trustworthiness:.2f}")
         elif len(self.frame) >= _FEWEST:
             parts.append("trustworthiness is not known without scikit-learn")
+        if self.neighbours_kept is not None:
+            parts.append(
+                f"{percent(self.neighbours_kept)} of neighbours on the map are neighbours in the index"
+            )
         return f"{self.basis}, by {_NAMED[self.method]}" + (f": {'; '.join(parts)}." if parts else ".")
 
     def values(self, name: str) -> pd.Series[Any]:
@@ -266,7 +264,7 @@ def project_vectors(
     return VectorProjection(
         frame.reset_index(drop=True),
         method,
-        _trustworthiness(unit, points, seed),
+        *_kept(unit, points, seed),
         explained if method == "pca" and len(unit) > 1 else None,
         usable,
         left_out,
@@ -448,19 +446,30 @@ def _start(components: Matrix) -> Matrix:
     return start
 
 
-def _trustworthiness(unit: Matrix, points: npt.NDArray[np.float64], seed: int) -> float | None:
+def _kept(unit: Matrix, points: npt.NDArray[np.float64], seed: int) -> tuple[float | None, float | None]:
+    """Trustworthiness, and the share of neighbours on the map that are neighbours in the index."""
     if len(unit) < _FEWEST:
-        return None
-    try:
-        measure = import_module("sklearn.manifold").trustworthiness
-    except ImportError:
-        return None
+        return None, None
     rows = np.arange(len(unit))
     if len(unit) > _TRUSTED_ROWS:
         rows = np.sort(np.random.default_rng([seed, 2]).choice(len(unit), _TRUSTED_ROWS, replace=False))
     neighbours = max(1, min(_NEIGHBOURS, (len(rows) - 1) // 2))
+    unit, points = unit[rows], points[rows]
+    apart = ((points[:, None] - points) ** 2).sum(axis=2)
+    cosines = unit @ unit.T
+    np.fill_diagonal(apart, np.inf)
+    np.fill_diagonal(cosines, -np.inf)
+    on_map = np.argpartition(apart, neighbours - 1, axis=1)[:, :neighbours]
+    least = np.partition(cosines, -neighbours, axis=1)[
+        :, -neighbours, None
+    ]  # as good as these is one of them
+    share = float((np.take_along_axis(cosines, on_map, axis=1) >= least - _EQUAL).mean())
+    try:
+        measure = import_module("sklearn.manifold").trustworthiness
+    except ImportError:
+        return None, share
     with _one_thread():
-        return float(measure(unit[rows], points[rows], n_neighbors=neighbours, metric="cosine"))
+        return float(measure(unit, points, n_neighbors=neighbours, metric="cosine")), share
 
 
 def _one_thread() -> AbstractContextManager[Any]:

@@ -75,6 +75,11 @@ class VectorChanges:
         return counts.astype({"rows": "Int64"})
 
     @property
+    def moved(self) -> pd.DataFrame:
+        """The rows of `frame` with another vector, where it is known how far it is from the old one."""
+        return self.frame[self.frame["distance"].notna() & (self.frame["change"] != "text only")]
+
+    @property
     def verdict(self) -> str:
         """One sentence."""
         if self.frame.empty:
@@ -112,7 +117,7 @@ class VectorChanges:
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw how far vectors moved, by namespace."""
-        moved = self.frame.dropna(subset="distance")
+        moved = self.moved
         moved = moved.assign(score=moved["distance"], pair=moved["namespace"].replace("", "(default)"))
         label = "cosine distance between old and new vector"
         empty = f"None of {counted(self.rows, 'vector')} moved"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -180,7 +181,10 @@ def index_report(
     )
     steps = _steps(audits)
     loaded = receipt_of(source)
-    codes = _codes(service is not None, options, labels is not None, precision, scale, seed)
+    given = {"previous": previous, "labels": labels, "queries": queries}
+    lines = [_loading(service is not None, vectors if vectors is not None else index, source)]
+    lines += [_as_passed(name, value) for name, value in given.items() if value is not None]
+    codes = _codes(lines, options, labels is not None, precision, scale, seed)
     sections = [
         _first(steps),
         _about(info, health),
@@ -243,8 +247,9 @@ def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
     usable = int(audits.health.facts["usable"].sum())
     serious = audits.health.frame[audits.health.frame["severity"] != "info"]
     yield {"name": "vectors", "value": rows, "change": None, "note": f"{usable:,} with a usable vector"}
-    kinds = f"in {counted(int(serious['count'].sum()), 'row')}, some in several"
-    yield {"name": "kinds of defect", "value": serious["finding"].nunique(), "change": None, "note": kinds}
+    kinds = serious.drop_duplicates("finding")["severity"].value_counts()
+    note = ", ".join(counted(int(kinds.get(name, 0)), name) for name in ("error", "warning"))
+    yield {"name": "kinds of defect", "value": serious["finding"].nunique(), "change": None, "note": note}
     if isinstance(audits.recall, RecallAudit) and audits.recall.frame["share"].notna().any():
         overall = audits.recall.overall
         note = f"of the {audits.recall.k} nearest; {percent(overall.low)} to {percent(overall.high)}"
@@ -268,7 +273,7 @@ def _first(steps: list[Any]) -> Section:
         parts=(
             table(
                 "Steps, the most urgent first",
-                _columns("what to do", "why", "namespace", "#rows", "ids"),
+                _columns("what to do", "why", "namespace", "#count", "ids"),
                 steps,
             ),
         ),
@@ -333,7 +338,8 @@ def _map(projection: VectorProjection | str, codes: Mapping[str, str], mask: _Ma
     ends.columns = pd.Index(["least x", "largest x", "least y", "largest y"])
     figure = ReportFigure(
         title="Map of the vectors",
-        description=projection.verdict,
+        description=f"{counted(len(names), 'point')}, by namespace: "
+        + "; ".join(f"{mask(name) or '(default)'} {count:,}" for name, count in counts.items()),
         height=_FIGURE + 4 * _ROW,
         draw=lambda ax, theme: shown.plot(color=color, ax=ax, theme=_name(theme)),
     )
@@ -369,7 +375,7 @@ def _recall(recall: RecallAudit | str, codes: Mapping[str, str], mask: _Mask) ->
     ]
     if len(missed):
         headings = _columns("namespace", "query", "#share", "#score gap", "missed")
-        parts.append(table("The worst queries, and what they missed", headings, _rows(missed), folded=True))
+        parts.append(table("The worst queries, and what they missed", headings, _rows(missed)))
     return Section(name="recall", title=title, sentence=recall.verdict, parts=tuple(parts))
 
 
@@ -401,8 +407,11 @@ def _drift(drift: VectorChanges | str, codes: Mapping[str, str], mask: _Mask) ->
         parts.append(table("Vectors that changed", counts, _rows(drift.counts)))
     if len(drift.drift):
         parts.append(table("New vectors beside old ones: 0.5 is no difference", measures, _rows(drift.drift)))
-    if drift.frame["distance"].notna().any():
-        parts += _figure("How far vectors moved", drift, "frame", "namespace", codes["drift"], mask)
+    moved = replace(drift, frame=drift.moved)
+    if len(moved.frame):
+        parts += _figure("How far vectors moved", moved, "frame", "namespace", codes["drift"], mask)
+    elif parts:
+        parts.append(ReportCode(code=codes["drift"]))
     return Section(name="drift", title=title, sentence=drift.verdict, parts=tuple(parts))
 
 
@@ -412,10 +421,14 @@ def _figure(title: str, result: Any, field: str, column: str, code: str, mask: _
     number = "score" if "score" in values.columns else "distance"
     groups = values.dropna(subset=number).groupby(column)[number]
     numbers = groups.describe()[["count", "min", "25%", "50%", "75%", "max"]].reset_index()
+    described = (
+        f"{mask(name) or '(default)'} ({count:,.0f}): {least:.3g} to {most:.3g}, median {median:.3g}"
+        for name, count, least, _, median, _, most in numbers.itertuples(index=False)
+    )
     shown = replace(result, **{field: values.assign(**{column: values[column].map(mask)})})
     yield ReportFigure(
         title=title,
-        description=f"{counted(len(values), 'value')} in {counted(len(numbers), 'group')}",
+        description=f"{title}. {'; '.join(described)}",
         height=_FIGURE + _ROW * len(numbers),
         draw=lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
     )
@@ -446,8 +459,25 @@ def _name(theme: Theme) -> Any:
     return next(name for name, candidate in THEMES.items() if candidate is theme)
 
 
+def _as_passed(name: str, value: Any) -> str:
+    """A line that makes an argument again where it was a path, and otherwise says what it was."""
+    is_path = isinstance(value, str | os.PathLike)
+    return f"{name} = {os.fspath(value)!r}" if is_path else f"{name}  # as it was passed"
+
+
+def _loading(has_service: bool, passed: Any, source: VectorSource) -> str:  # noqa: FBT001 - not an option
+    """Lines that load the vectors of the report, where that is known of them."""
+    if not has_service:
+        return _as_passed("vectors", passed)
+    line = _as_passed("vectors", source)
+    loaded = receipt_of(source) if isinstance(source, pd.DataFrame) else None
+    if loaded is not None and loaded.complete and loaded.rows == len(source) and not loaded.scope["prefix"]:
+        line = f"vectors = tk.load_vectors(service, namespace={loaded.scope['namespaces']!r})"
+    return f"service = tk.connect()\n{line}"
+
+
 def _codes(
-    has_service: bool,  # noqa: FBT001 - not an option
+    lines: list[str],
     options: Mapping[str, Any],
     labelled: bool,  # noqa: FBT001
     precision: float,
@@ -457,14 +487,9 @@ def _codes(
     """Python that computes each part again."""
     given = [f"{name}={'queries' if name == 'queries' else repr(value)}" for name, value in options.items()]
     labels = "labels, " if labelled else ""
-    load = (
-        'service = tk.connect()\nvectors = tk.load_vectors(service, namespace="all")'
-        if has_service
-        else "vectors  # as they were passed"
-    )
     similarity = "" if scale is None else f"similarity={scale!r}, "
     return {
-        "load": f"import toolkit as tk\n\n{load}",
+        "load": "\n".join(["import toolkit as tk\n", *lines]),
         "health": "health = tk.audit_vectors(vectors)\nhealth.plot()\nhealth.frame",
         "map": f"map = tk.project_vectors(vectors, sample={_POINTS}, seed={seed!r})\n",
         "recall": f"recall = tk.audit_recall(service, vectors, {', '.join(given)})\nrecall.plot()\nrecall.by",
