@@ -183,6 +183,19 @@ def test_markers_changes_and_the_usual_are_drawn():
     assert plot_failure_trend(frame(*rows), freq="3h", layout="facets", markers=markers, ax=axes(10)).lines
 
 
+def test_times_that_are_close_to_each_other_are_all_named():
+    """Names side by side on one side of their lines, in their order; what is far away has its own."""
+    rows = [failed(60 * hour) for hour in range(24 * 7)]
+    hours = {"third": 43, "first": 40, "second": 41, "alone": 90, "late": 130, "later": 132}
+    markers = {name: START + timedelta(hours=hour) for name, hour in hours.items()}
+    ax = plot_failure_trend(frame(*rows), freq="3h", markers=markers, ax=axes(10))
+    assert [text.get_text() for text in ax.texts] == ["first\nsecond\nthird", "alone", "late\nlater"]
+    many = {f"release {number}": START + timedelta(hours=40 + number / 9) for number in range(7)}
+    ax = plot_failure_trend(frame(*rows), freq="3h", markers=many, ax=axes(10))
+    assert [text.get_text() for text in ax.texts] == ["release 0\nrelease 1\nrelease 2\n… 4 more"]
+    assert len([line for line in ax.lines if line.get_linestyle() == "-"]) >= 7
+
+
 def test_bars_are_rates_where_runs_are_known():
     """Failures per 100 runs; hours without runs have no bar."""
     runs = frame(*({"created_at": START + timedelta(minutes=minute)} for minute in range(40)))

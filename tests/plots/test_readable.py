@@ -8,12 +8,14 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
 import toolkit as tk
 from toolkit.analysis import score_bins
-from toolkit.plots.style import THEMES
+from toolkit.plots.axis import name_above
+from toolkit.plots.style import THEMES, drawing
 
 PREFIX = "https://shop.example.com/flows/"
 NAMES = ["orders/fulfil", "orders/confirm", "legacy/sync", "reports/render"]
@@ -200,3 +202,20 @@ def test_half_of_immediate_failures_are_within_a_second():
     times = pd.date_range("2026-03-01", periods=9, freq="h", tz="UTC")
     frame = pd.DataFrame({"created_at": times, "failed_at": times + pd.Timedelta(milliseconds=200)})
     assert "half within 1 s" in tk.plot_time_to_failure(frame, ax=axes()).get_xlabel()
+
+
+@pytest.mark.parametrize("wide", [3.0, 6.4, 10.0])
+def test_names_above_rows_use_the_width_there_is(wide):
+    """A long name ends where the Axes end, less a character or two; one that fits is whole."""
+    figure = Figure(figsize=(wide, 3), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    with drawing(figure.add_subplot(), THEMES["light"]) as ax:
+        names = ["payment declined " * 20, "W" * 300, "short"]
+        name_above(ax, [0, 1, 2], names, THEMES["light"], notes=["1,234"] * 3)
+        ax.set_ylim(3, -1)
+    canvas.draw()
+    ends = [text.get_window_extent().x1 for text in ax.texts]
+    right = ax.get_window_extent().x1
+    assert all(right - 0.3 * figure.dpi < end <= right for end in ends[:2])
+    assert ax.texts[2].get_text() == "short  1,234"
+    assert all(text.get_text().endswith("  1,234") for text in ax.texts)

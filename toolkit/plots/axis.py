@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from toolkit.analysis.wording import short_number
@@ -33,6 +34,7 @@ _TICK_STEPS: Final = (
     *(timedelta(days=days) for days in (1, 2, 4, 7, 14, 28, 91, 182, 364, 1820)),
 )
 _TICK_WIDTH: Final = 0.75  # inches of a tick label and the gap beside it
+_SHORTEST: Final = 8  # columns that a name has at least
 _LINE: Final = 0.17  # inches, of a line of 9 points and the gap above it
 _WIDE: Final = 4.6  # inches from which a legend fits beside the Axes
 _LOW: Final = 1.9  # inches of height below which a heading is one short line
@@ -215,11 +217,32 @@ def name_above(
     """Name rows above their bars, in the whole width; notes behind the names stay whole."""
     ax.set_yticks([])
     for position, name, note in zip(positions, names, notes or [""] * len(names), strict=True):
-        longest = max(8, inches(ax) / COLUMN - len(note) - 2)
-        ax.text(
-            0, position, f"{drawable(name, longest=longest)}  {note}".rstrip(), va="bottom", color=theme.ink,
-            transform=ax.get_yaxis_transform(), fontsize=9, parse_math=False,
-        )  # fmt: skip
+        look = {"va": "bottom", "color": theme.ink, "fontsize": 9, "parse_math": False, "clip_on": False}
+        ax.add_artist(_Name(position, name, note, transform=ax.get_yaxis_transform(), **look))
+
+
+class _Name(Text):
+    """A name, and a note, in the width of its Axes, which is known when they are drawn."""
+
+    def __init__(self, position: float, name: str, note: str, **look: Any) -> None:
+        self.name, self.note = name, note
+        super().__init__(0, position, self._within(math.inf), **look)
+        self.set_in_layout(False)
+
+    def _within(self, columns: float) -> str:
+        return f"{drawable(self.name, longest=columns)}  {self.note}".rstrip()
+
+    def draw(self, renderer: Any, *args: Any, **kwargs: Any) -> None:
+        low, high = _SHORTEST, max(_SHORTEST, math.ceil(width(drawable(self.name, longest=math.inf))))
+        while low < high:  # the most columns that fit
+            middle = (low + high + 1) // 2
+            self.set_text(self._within(middle))
+            if self.get_window_extent(renderer).x1 <= cast("Axes", self.axes).get_window_extent(renderer).x1:
+                low = middle
+            else:
+                high = middle - 1
+        self.set_text(self._within(low))
+        super().draw(renderer, *args, **kwargs)
 
 
 def name_tops(

@@ -35,7 +35,9 @@ from toolkit.plots.style import (
     without_prefix,
 )
 
-_LABEL: Final = 0.25  # inches between the names of two times
+_APART: Final = 0.25  # inches between the names of two times
+_LINE: Final = 0.16  # inches of one of several names side by side
+_NAMES: Final = 4  # of times side by side
 _NARROW: Final = 4.6  # inches up to which a legend is above the Axes
 
 Floats = np.ndarray[Any, np.dtype[Any]]
@@ -209,22 +211,37 @@ def _named_times(
         else:
             lines.append((position, times, ":"))
     low, high = ax.get_xlim()
-    apart = (high - low) / max(axis.inches(ax), 0.1) * _LABEL
-    labelled: list[float] = []
-    for position, name, style in lines:
-        if not low <= position <= high:
-            continue
+    lines = sorted(line for line in lines if low <= line[0] <= high)
+    for position, _, style in lines:
         ax.axvline(position, color=theme.ink, linewidth=1.0, linestyle=style)
-        if any(abs(position - other) < apart for other in labelled):
-            continue
-        labelled.append(position)
-        right = position > (low + high) / 2
+    middle = (low + high) / 2
+    inch = (high - low) / max(axis.inches(ax), 0.1)
+    for group in _together([(position, name) for position, name, _ in lines], middle, inch):
+        names = [drawable(name, longest=24) for _, name in group]
+        if len(names) > _NAMES:
+            names[_NAMES - 1 :] = [f"… {len(names) - _NAMES + 1} more"]
+        right = group[-1][0] > middle
         ax.annotate(
-            drawable(name, longest=24), xy=(position, 1.0), xycoords=ax.get_xaxis_transform(),
+            "\n".join(names), xy=(group[0 if right else -1][0], 1.0), xycoords=ax.get_xaxis_transform(),
             xytext=(-2 if right else 2, -2), textcoords="offset points", rotation=90, va="top",
             ha="right" if right else "left", color=theme.ink, fontsize=8, parse_math=False,
             bbox={"facecolor": theme.paper, "edgecolor": "none", "pad": 1.0},
         )  # fmt: skip
+
+
+def _together(lines: list[tuple[float, str]], middle: float, inch: float) -> list[list[tuple[float, str]]]:
+    """Times in groups whose names would overlap: names are drawn towards the middle of the Axes."""
+    groups: list[list[tuple[float, str]]] = []
+    for line in lines:
+        group = [line]
+        while groups:
+            before = groups[-1]
+            between = len(before) * (before[-1][0] <= middle) + len(group) * (group[-1][0] > middle)
+            if group[0][0] - before[-1][0] >= inch * max(_APART, _LINE * between):
+                break
+            group = groups.pop() + group
+        groups.append(group)
+    return groups
 
 
 def _facets(
