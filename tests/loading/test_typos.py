@@ -12,6 +12,7 @@ import toolkit as tk
 from toolkit.cli import main
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.query import VectorQuery
+from toolkit_demo.local_service import LocalService
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,26 @@ def test_an_unknown_namespace_names_the_nearest(sample_service):
         tk.fetch_vectors(sample_service, ["a"], namespace="runbook")
     with pytest.warns(UnexpectedResultWarning, match=says):
         assert tk.query_text(sample_service, "x", namespace="runbook").empty
+
+
+def test_an_empty_default_namespace_names_those_that_are_not():
+    """Queries without a namespace, of an index that has vectors elsewhere; a panel begins there."""
+    with LocalService(indexes=["only:dense:2:COSINE"]) as running:
+        service = tk.connect(vector_url=f"{running.url}/vector/only", vector_token=running.token, environ={})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert tk.query(service, vector=[1, 0]).empty  # nothing anywhere is no mistake
+        tk.upsert_vectors(service, [{"id": "a", "vector": [1.0, 0.0]}], namespace="guides", progress=False)
+        tk.upsert_vectors(service, [{"id": "b", "vector": [1.0, 0.0]}], namespace="pages", progress=False)
+        says = "The default namespace has no vectors. Name one that has: 'guides', 'pages'."
+        with pytest.warns(UnexpectedResultWarning, match=says):
+            assert tk.query(service, vector=[1, 0]).empty
+        panel = tk.SimilarityQueryWidget(service, value=VectorQuery(vector=[1, 0]))
+        assert panel.run().empty
+        assert says in panel.message
+        frame = tk.load_vectors(service, namespace="all", progress=False)
+        begun = tk.SimilarityQueryWidget(service, frame=frame)
+        assert begun.options.namespace.value == "guides"
 
 
 def test_a_query_that_finds_nothing_names_the_nearest_field(sample_service):

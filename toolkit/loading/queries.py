@@ -28,6 +28,7 @@ from toolkit.tables.metadata_column import metadata_values, unknown_fields
 from toolkit.tables.vectors import decode_hits, decode_vectors
 
 _SAMPLE = 100  # vectors whose metadata shows which fields there are
+_NAMED = 5  # namespaces
 
 
 def query(
@@ -287,10 +288,14 @@ def run_queries(service: Service, queries: list[VectorQuery]) -> tuple[pd.DataFr
 
 def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
     """Say which namespaces the index does not have, else which fields; two requests, only without hits."""
-    namespaces = dict.fromkeys(item.namespace for item in queries if item.namespace)
+    namespaces = dict.fromkeys(item.namespace for item in queries)
     try:
-        info = read_info(transport) if namespaces else None
-        messages = [message for name in namespaces if info for message in unknown_namespace(name, info)]
+        info = read_info(transport)
+        messages = [message for name in namespaces for message in unknown_namespace(name, info)]
+        others = sorted(name for name, count in info.namespaces.items() if name and count)
+        if "" in namespaces and others and not info.namespaces.get(""):
+            listed = ", ".join(repr(name[:80]) for name in others[:_NAMED]) + ", …" * (len(others) > _NAMED)
+            messages.append(f"The default namespace has no vectors. Name one that has: {listed}.")
         filtered = next((item for item in queries if item.filter), None)
         if messages or filtered is None:
             return messages

@@ -223,7 +223,7 @@ def _named_times(
         right = group[-1][0] > middle
         ax.annotate(
             "\n".join(names), xy=(group[0 if right else -1][0], 1.0), xycoords=ax.get_xaxis_transform(),
-            xytext=(-2 if right else 2, -2), textcoords="offset points", rotation=90, va="top",
+            xytext=(-2 if right else 2, -2), textcoords="offset points", rotation=90, va="top", ma="right",
             ha="right" if right else "left", color=theme.ink, fontsize=8, parse_math=False,
             bbox={"facecolor": theme.paper, "edgecolor": "none", "pad": 1.0},
         )  # fmt: skip

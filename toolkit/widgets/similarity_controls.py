@@ -355,9 +355,9 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         return (self.filter.mistake is not None and shown != used) or self.top_k.problem is not None
 
     def begin_in(self, names: Sequence[str]) -> None:
-        """Offer these namespaces of a frame, and begin in it where there is one."""
+        """Offer these namespaces of a frame, and begin in the first where none is the default one."""
         offered = self._offer(names)
-        self.namespace.value = offered[0] if len(names) == 1 and offered else ""
+        self.namespace.value = offered[0] if "" not in names and offered else ""
 
     def _offer(self, names: Iterable[str]) -> list[str]:
         """Offer these namespaces, without masked ones and secrets; returns those offered."""
