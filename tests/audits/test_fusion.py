@@ -209,6 +209,17 @@ def test_hostile_cases_have_an_answer(stored, services):
             result.plot(theme=theme).figure.canvas.draw()
 
 
+def test_judgements_of_ids_that_are_not_there_are_said(stored):
+    """Ids of another index, and texts that no service stores: a result, and what is wrong with it."""
+    _, queries = legs(0.2, 40)
+    judged = pd.DataFrame({"query": [0, 1]}).assign(id=pd.Series(["elsewhere", "\ud800"], dtype=object))
+    found = tk.compare_fusion(stored, queries[:2], judged)
+    says = "no relevant id is found by either leg: check that judgements name ids of this index"
+    assert says in found.verdict
+    known = tk.compare_fusion(stored, queries[:2], judged.assign(id=["d0", "elsewhere"]))
+    assert says not in known.verdict
+
+
 @pytest.mark.parametrize(
     ("queries", "judgements", "says"),
     [

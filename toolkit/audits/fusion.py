@@ -23,6 +23,7 @@ from toolkit.loading.queries import run_queries
 from toolkit.plots.result_bars import draw_differences
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
+from toolkit.tables.text import clean
 
 _DOING: Final = "comparing fusions"
 _AT_ONCE: Final = 20  # queries a request: each returns up to `depth` hits
@@ -84,6 +85,11 @@ class FusionComparison:
             sentence = f"{shared}; nothing is judged, so that nothing says which is better"
         else:
             sentence = f"{'; '.join(self._judged(name) for name in ('RRF', 'DBSF'))}; {shared}"
+            relevant = self.frame[self.frame["relevance"] > 0]
+            if relevant[["dense_rank", "sparse_rank"]].isna().all(axis=None):
+                sentence += (
+                    "; no relevant id is found by either leg: check that judgements name ids of this index"
+                )
         return f"{sentence[0].upper()}{sentence[1:]}. {self._reconciled()}"
 
     def _judged(self, fusion: str) -> str:
@@ -302,7 +308,7 @@ def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, f
         if not isinstance(key, str) or not 0 <= relevance <= 100:  # noqa: PLR2004 - gains are 2 to its power
             value_shown = key if not isinstance(key, str) else value
             raise wrong(f"judgements, row {row}", value_shown, "an id, and a relevance from 0 to 100")
-        result[int(number)][key] = relevance
+        result[int(number)][clean(key)] = relevance
     return result
 
 
