@@ -13,6 +13,7 @@ from matplotlib.axis import Axis
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.transforms import Bbox
 
 from toolkit.analysis.wording import short_number
 from toolkit.plots.style import (
@@ -227,12 +228,18 @@ class _Name(Text):
     def __init__(self, position: float, name: str, note: str, **look: Any) -> None:
         self.name, self.note = name, note
         super().__init__(0, position, self._within(math.inf), **look)
-        self.set_in_layout(False)
 
     def _within(self, columns: float) -> str:
         return f"{drawable(self.name, longest=columns)}  {self.note}".rstrip()
 
+    def get_tightbbox(self, renderer: Any = None) -> Bbox:
+        """No wider than the Axes, whose width a layout finds, but as high as it is."""
+        box = self.get_window_extent(renderer)
+        right = cast("Axes", self.axes).get_window_extent(renderer).x1
+        return Bbox.from_extents(box.x0, box.y0, min(box.x1, right), box.y1)
+
     def draw(self, renderer: Any, *args: Any, **kwargs: Any) -> None:
+        """Draw as much of the name as there is room for."""
         low, high = _SHORTEST, max(_SHORTEST, math.ceil(width(drawable(self.name, longest=math.inf))))
         while low < high:  # the most columns that fit
             middle = (low + high + 1) // 2
