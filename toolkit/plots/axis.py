@@ -219,15 +219,16 @@ def name_above(
     ax.set_yticks([])
     for position, name, note in zip(positions, names, notes or [""] * len(names), strict=True):
         look = {"va": "bottom", "color": theme.ink, "fontsize": 9, "parse_math": False, "clip_on": False}
-        ax.add_artist(_Name(position, name, note, transform=ax.get_yaxis_transform(), **look))
+        longest = max(_SHORTEST, inches(ax) / COLUMN - len(note) - 2)  # until it is drawn
+        ax.add_artist(_Name(position, name, note, longest, transform=ax.get_yaxis_transform(), **look))
 
 
 class _Name(Text):
     """A name, and a note, in the width of its Axes, which is known when they are drawn."""
 
-    def __init__(self, position: float, name: str, note: str, **look: Any) -> None:
+    def __init__(self, position: float, name: str, note: str, longest: float, **look: Any) -> None:
         self.name, self.note = name, note
-        super().__init__(0, position, self._within(math.inf), **look)
+        super().__init__(0, position, self._within(longest), **look)
 
     def _within(self, columns: float) -> str:
         return f"{drawable(self.name, longest=columns)}  {self.note}".rstrip()

@@ -470,8 +470,9 @@ def _loading(has_service: bool, passed: Any, source: VectorSource) -> str:  # no
     if not has_service:
         return _as_passed("vectors", passed)
     line = _as_passed("vectors", source)
-    loaded = receipt_of(source) if isinstance(source, pd.DataFrame) else None
-    if loaded is not None and loaded.complete and loaded.rows == len(source) and not loaded.scope["prefix"]:
+    rows = len(source) if isinstance(source, pd.DataFrame) else None
+    loaded = None if rows is None else receipt_of(source)
+    if loaded is not None and loaded.complete and loaded.rows == rows and not loaded.scope["prefix"]:
         line = f"vectors = tk.load_vectors(service, namespace={loaded.scope['namespaces']!r})"
     return f"service = tk.connect()\n{line}"
 
