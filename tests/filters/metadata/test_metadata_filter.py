@@ -328,7 +328,7 @@ def test_depth_is_bounded_for_trees_made_by_hand() -> None:
     ids=["letters", "any", "classes", "long class run", "many any", "large class"],
 )
 def test_glob_takes_a_few_steps_a_letter(pattern: str, text: str) -> None:
-    """Beside a loop over the text, also with patterns that make other matchers go through it again and again."""
+    """Beside a loop over the text; others go through it again and again with such patterns."""
     compiled = GlobPattern(pattern)
 
     def seconds(call: Callable[[], object]) -> float:
