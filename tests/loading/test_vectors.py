@@ -167,8 +167,8 @@ def test_every_option_of_a_query_goes_over_the_wire(server):
     assert json.loads(server.requests[0].body) == {"vector": [0.5], "sparseVector": sparse, **common}
     server.json(result([]))
     tk.query_text(service, "lost", query_mode="SPARSE", top_k=3)
-    assert server.requests[-1].path == "/query-data"
-    assert json.loads(server.requests[-1].body) == {
+    (asked,) = (request for request in server.requests if request.path == "/query-data")
+    assert json.loads(asked.body) == {
         "data": "lost", "topK": 3, "queryMode": "SPARSE",
         "includeMetadata": False, "includeVectors": False, "includeData": False,
     }  # fmt: skip
