@@ -96,35 +96,38 @@ class Change:
             counts = np.bincount(codes[rows] + 1, weights, 1)[1:]
             if counts.size and counts.max() >= _SAME * weights.sum():
                 shared[name] = int(counts.argmax())
-        found = []
-        for depth in range(1, _DEPTH + 1):
-            for others in combinations(shared, depth):
-                held = _holds(self._codes, others, tuple(shared[name] for name in others))
-                both, either = self._observed[held & rows].sum(), self._observed[held | rows].sum()
-                if both >= _SAME * either:
-                    found.append(self._condition(others, tuple(shared[name] for name in others), held))
-        # rows that are nearly all there are, as in a large rise, share what was as usual before it, too
-        gains = [condition.score + self._cost_of(condition) for condition in found]
-        found = [
-            condition for condition, gain in zip(found, gains, strict=True) if gain >= _AS_WELL * max(gains)
+        holds = np.array([self._codes[name] == code for name, code in shared.items()] + [rows])
+        # few leaves differ in which of these values they have: those alike are counted as one
+        packed = np.ascontiguousarray(np.packbits(holds, axis=0).T)
+        kinds = packed.view(f"V{packed.shape[1]}").ravel()
+        _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
+        events = np.column_stack([np.bincount(kind, each) for each in (self._observed, self._usual)])
+        *values, inside = holds[:, first]
+        chosen = [
+            others for depth in range(1, _DEPTH + 1) for others in combinations(range(len(shared)), depth)
         ]
+        held = np.array([np.logical_and.reduce([values[number] for number in others]) for others in chosen])
+        observed, usual = (held @ events).T
+        both = held[:, inside] @ events[inside, 0]
+        gains = _gain(observed, usual, float(self._observed.sum()), float(self._usual.sum()))
+        same = both >= _SAME * (weights.sum() + observed - both)
+        # rows that are nearly all there are, as in a large rise, share what was as usual before it, too
+        as_well = np.flatnonzero(same & (gains >= _AS_WELL * gains[same].max()))
+        found = []
+        attributes = list(shared)
+        for number in as_well.tolist():
+            others = tuple(attributes[index] for index in chosen[number])
+            cost, gain = _cost(others, self._values, len(self._codes)), float(gains[number])
+            found.append(
+                RankedCondition(
+                    {name: str(self._values[name][shared[name]]) for name in others},
+                    float(observed[number]),
+                    float(usual[number]) / self._exposure,
+                    gain / self._spread - cost,
+                    gain / self._bursts - cost,
+                )
+            )
         return sorted(found, key=lambda condition: -condition.score)
-
-    def _cost_of(self, condition: RankedCondition) -> float:
-        return _cost(tuple(condition.named), self._values, len(self._codes))
-
-    def _condition(
-        self, names: tuple[str, ...], key: tuple[int, ...], held: npt.NDArray[np.bool_]
-    ) -> RankedCondition:
-        observed, usual = float(self._observed[held].sum()), float(self._usual[held].sum())
-        sums = float(self._observed.sum()), float(self._usual.sum())
-        gain = float(_gain(np.array([observed]), np.array([usual]), *sums)[0])
-        cost = _cost(names, self._values, len(self._codes))
-        named = {name: str(self._values[name][code]) for name, code in zip(names, key, strict=True)}
-        expected = usual / self._exposure
-        return RankedCondition(
-            named, observed, expected, gain / self._spread - cost, gain / self._bursts - cost
-        )
 
 
 def plainest(conditions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
