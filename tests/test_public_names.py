@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
+import toolkit.analysis
 from toolkit.tables import schemas
 
 PLOTS_PAGE = Path(__file__).parents[1] / "docs" / "plots.md"
@@ -202,6 +203,15 @@ def test_every_public_name_has_an_example_and_names_its_errors(name):
     assert re.search(r"^Examples\n-+\n(?:.*\n)*?>>> ", text, re.MULTILINE)
     if re.search(r"^Parameters$", text, re.MULTILINE):
         assert re.search(r"^Raises\n-+\n\w", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", toolkit.analysis.__all__)
+def test_every_analysis_says_what_it_takes_returns_and_raises(name):
+    function = getattr(toolkit.analysis, name)
+    if inspect.isfunction(function):
+        text = inspect.getdoc(function)
+        for heading in ("Parameters", "Returns", "Raises", "Examples"):
+            assert re.search(rf"^{heading}\n-+\n", text, re.MULTILINE), heading
 
 
 def _defined_in_the_package():

@@ -127,3 +127,13 @@ def test_ranks_that_are_not_whole_are_refused(column, value):
     hits = pd.DataFrame({"query": [0, 0], "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     with pytest.raises(InputError, match="not whole numbers"):
         score_moves(hits, hits.astype({column: float}).assign(**{column: [1.0, value]}))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "Int64", "str", "datetime64[ns]", "category"])
+def test_curves_are_grouped_by_a_column_of_any_type(dtype):
+    """Pandas itself refuses to group by float16."""
+    marks = pd.Series([2, 1, 2]).astype(dtype)
+    made = pd.DataFrame({"mark": marks, "rank": [1, 1, 2], "score": [0.9, 0.7, 0.5]})
+    curves, left_out = score_curves(made, by="mark")
+    assert [curve.scores.tolist() for curve in curves] == [[0.9, 0.5], [0.7]]
+    assert left_out == 0

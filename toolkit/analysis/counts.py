@@ -343,8 +343,26 @@ def count_matrix(
 ) -> CountMatrix:
     """Count rows by two columns of single values; the rarest beyond `top_rows` and `top_columns` are merged.
 
-    A missing value counts as a value.
+    Parameters
+    ----------
+    frame : frame
+    rows, columns : str
+        Columns of single values. A missing value counts as a value.
+    top_rows, top_columns : int
+        How many values to keep of each, at least 1; the rarer ones are merged.
 
+    Returns
+    -------
+    CountMatrix
+        Names of rows and columns, and the counts, of the shape (rows, columns).
+
+    Raises
+    ------
+    InputError
+        When a column is missing or holds lists, maps or bytes, or a number is no whole one.
+
+    Examples
+    --------
     >>> frame = pd.DataFrame({"workflow_url": ["a", "a", "b"], "response_status": [500, 404, 500]})
     >>> count_matrix(frame, "workflow_url", "response_status").to_frame()
        500  404

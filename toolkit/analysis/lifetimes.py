@@ -70,6 +70,23 @@ def failure_delays(failures: AnyFrame) -> FailureDelays:
     `failed_at` has whole seconds and `created_at` milliseconds, so that a message that failed at once can
     seem to have failed before it was created: it counts as 0 seconds.
 
+    Parameters
+    ----------
+    failures : frame
+        With the columns `created_at` and `failed_at`.
+
+    Returns
+    -------
+    FailureDelays
+        Counts by time in seconds, the median in seconds, and how many rows lack one of the two times.
+
+    Raises
+    ------
+    InputError
+        When a column is missing or holds no times.
+
+    Examples
+    --------
     >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
     >>> failure_delays(frame).median
@@ -113,6 +130,23 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
     entry of the DLQ has only the latter: it is there because they were used up, or because its endpoint
     said that another attempt is of no use.
 
+    Parameters
+    ----------
+    frame : frame
+        Failures, with the column `max_retries`, or callbacks, with `retried` as well.
+
+    Returns
+    -------
+    RetriesUsed
+        For each number of retries, how many rows used them up and how many did not.
+
+    Raises
+    ------
+    InputError
+        When `max_retries` is missing.
+
+    Examples
+    --------
     >>> used = retries_used(pd.DataFrame({"retried": [1, 2, 2], "max_retries": [3, 3, 2]}))
     >>> used.retries.tolist(), used.used_up.tolist(), used.others.tolist()
     ([0, 1, 2], [0, 0, 1], [0, 1, 1])
@@ -318,8 +352,25 @@ class ExpiryBins:
 def expiry_bins(expiries: AnyFrame, now: datetime) -> ExpiryBins:
     """Count the failures that expire in each span of time from `now` on, of what `expiring` returned for it.
 
-    There are at most 48 bins of a width from 15 minutes to a week (more bins where that is not enough).
+    Parameters
+    ----------
+    expiries : frame
+        What `expiring` returned, with the column `hours_left` (float64).
+    now : datetime
+        When the first bin starts, with a time zone.
 
+    Returns
+    -------
+    ExpiryBins
+        At most 48 bins of a width from 15 minutes to a week (more bins where that is not enough).
+
+    Raises
+    ------
+    InputError
+        When the column `hours_left` is missing or holds no numbers.
+
+    Examples
+    --------
     >>> now = pd.Timestamp("2026-01-08 09:00", tz="UTC")
     >>> bins = expiry_bins(pd.DataFrame({"hours_left": [1.0, 3.5, -2.0, None]}), now)
     >>> bins.total, bins.due, bins.unknown

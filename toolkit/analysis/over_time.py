@@ -183,12 +183,37 @@ def failure_trend(
     markers: Markers | None = None,
     runs: AnyFrame | None = None,
 ) -> FailureTrend:
-    """Count failures per time bin, with the parameters of `count_over_time`.
+    """Count failures per time bin.
 
-    `markers` are times with names, such as deployments: a mapping from name to time, or pairs of a time and a
-    name. `runs` is the run log (`load_runs`): with it, the trend knows how many runs started in each bin. The
-    trend's `baseline`, `changes` and `frame` are computed when they are first read.
+    Parameters
+    ----------
+    failures : frame
+        With the columns `failed_at` and `created_at`, which stands in where `failed_at` is missing.
+    by : str, optional
+        A column of single values: one row of counts for each.
+    freq : str or timedelta, optional
+        The width of a bin, such as ``"1h"``; by default one that suits the range of time.
+    top : int
+        How many values of `by` to keep; the rarer ones are merged.
+    now : datetime, optional
+        When the last bin ends; by default with the last failure.
+    markers : mapping or sequence of pairs, optional
+        Times with names, such as deployments: a mapping from name to time, or pairs of a time and a name.
+    runs : frame, optional
+        The run log (`load_runs`): with it, the trend knows how many runs started in each bin.
 
+    Returns
+    -------
+    FailureTrend
+        Counts of the shape (groups, bins). `baseline`, `changes` and `frame` are computed when first read.
+
+    Raises
+    ------
+    InputError
+        When a column is missing or no column of single values, or an argument cannot be read.
+
+    Examples
+    --------
     >>> hours = pd.to_datetime(["2026-01-01 00:10", "2026-01-01 00:20", None], utc=True)
     >>> frame = pd.DataFrame({"failed_at": hours, "created_at": pd.Timestamp("2026-01-01 02:00", tz="UTC")})
     >>> trend = failure_trend(frame, freq="1h")
@@ -345,6 +370,25 @@ def count_by_hour(failures: AnyFrame, *, tz: str = "UTC") -> pd.DataFrame:
 def failure_calendar(failures: AnyFrame, *, tz: str = "UTC") -> FailureCalendar:
     """Count failures by weekday and hour, with the parameters of `count_by_hour`.
 
+    Parameters
+    ----------
+    failures : frame
+        With the columns `failed_at` and `created_at`, which stands in where `failed_at` is missing.
+    tz : str
+        The time zone of weekdays and hours, by its IANA name.
+
+    Returns
+    -------
+    FailureCalendar
+        Counts of the shape (7, 24), from Monday and from midnight.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or the time zone is unknown.
+
+    Examples
+    --------
     >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
     >>> calendar = failure_calendar(frame)

@@ -47,8 +47,25 @@ class FailureOverview:
 
 
 def failure_overview(failures: AnyFrame) -> FailureOverview:
-    """Headline numbers of a frame with `workflow_url`, `workflow_run_id`, `failed_at` and `created_at`.
+    """The headline numbers of a frame of failures.
 
+    Parameters
+    ----------
+    failures : frame
+        With the columns `workflow_url`, `workflow_run_id`, `failed_at` and `created_at`.
+
+    Returns
+    -------
+    FailureOverview
+        How many failures, workflows and runs, the first and last time, and the worst workflow.
+
+    Raises
+    ------
+    InputError
+        When a column is missing.
+
+    Examples
+    --------
     >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
     >>> overview = failure_overview(frame.assign(workflow_url=["u", "v"], workflow_run_id=["1", "2"]))
@@ -95,6 +112,27 @@ def recent_failures(
     Whether the frame holds all of the earlier span is for the caller to know: entries that have expired or
     been deleted are not in it.
 
+    Parameters
+    ----------
+    failures : frame
+        With the columns `workflow_url`, `failed_at` and `created_at`.
+    now : datetime
+        When the later span ends, with a time zone.
+    span : timedelta
+        How long each of the two is.
+
+    Returns
+    -------
+    RecentFailures
+        Counts of both spans, and `by_workflow`, a frame of a row a workflow.
+
+    Raises
+    ------
+    InputError
+        When a column is missing.
+
+    Examples
+    --------
     >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
     >>> now = pd.Timestamp("2026-01-01 13:00", tz="UTC")
@@ -190,6 +228,24 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
 
     Where one of the two loads was not complete, an id can look new or missing without being so.
 
+    Parameters
+    ----------
+    failures, previous : frame
+        The later and the earlier failures, with the columns `dlq_id` and `workflow_url`; the later ones with
+        `failed_at` and `created_at`, too.
+
+    Returns
+    -------
+    NewAndGone
+        Ids of new failures, the latest first, ids that are gone, and workflows that had not failed before.
+
+    Raises
+    ------
+    InputError
+        When a column is missing.
+
+    Examples
+    --------
     >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
     >>> now = frame.assign(dlq_id=["a", "b"], workflow_url="u")

@@ -42,10 +42,25 @@ class ScoreBins:
 def score_summary(hits: AnyFrame) -> pd.DataFrame:
     """The scores of each query in a few numbers, for hits with the columns `query` and `score`.
 
-    One row a query, in order: `query` (Int64), `hits` (Int64), `best`, `median`, `worst`, `gap` (float64;
-    `gap` is between the best and the second score, missing with a single hit). Scores that are missing or not
-    finite are left out of all but `hits`.
+    Parameters
+    ----------
+    hits : frame
+        What `query` returned, with the columns `query` and `score`.
 
+    Returns
+    -------
+    pandas.DataFrame
+        A row a query, in order: `query` (Int64), `hits` (Int64), `best`, `median`, `worst`, `gap` (float64;
+        between the best and the second score, missing with a single hit). Scores that are missing or not
+        finite are left out of all but `hits`.
+
+    Raises
+    ------
+    InputError
+        When a column is missing.
+
+    Examples
+    --------
     >>> score_summary(pd.DataFrame({"query": [0, 0, 0], "score": [0.9, 0.7, 0.6]})).round(2)
        query  hits  best  median  worst  gap
     0      0     3   0.9     0.7    0.6  0.2
@@ -74,10 +89,32 @@ def score_summary(hits: AnyFrame) -> pd.DataFrame:
 def score_bins(hits: AnyFrame, *, by: str | None = "query", bins: int = 20, top: int = 8) -> ScoreBins:
     """Count hits per score bin, of all hits together or for each group on the same edges.
 
-    There are at most 1,000 `bins`, of equal width between the lowest and the highest score. Where all scores
-    are equal there is one bin, half a unit to either side; where they differ by less than bins can
-    separate, one bin as well. Groups beyond the first `top`, in their own order, are one group.
+    Where all scores are equal there is one bin, half a unit to either side; where they differ by less than
+    bins can separate, one bin as well.
 
+    Parameters
+    ----------
+    hits : frame
+        What `query` returned, with the column `score`.
+    by : str or None
+        A column of single values whose groups are counted apart; None counts all hits together.
+    bins : int
+        How many bins, from 1 to 1,000, of equal width between the lowest and the highest score.
+    top : int
+        How many groups to keep, in their own order; the others are one group.
+
+    Returns
+    -------
+    ScoreBins
+        Counts of the shape (groups, bins), the edges that they share, and each group's scores in order.
+
+    Raises
+    ------
+    InputError
+        When a column is missing or no column of single values, or a number is out of range.
+
+    Examples
+    --------
     >>> hits = pd.DataFrame({"query": [0, 0, 1], "score": [0.9, 0.5, 0.7]})
     >>> score_bins(hits, bins=2).counts.tolist()
     [[1, 1], [0, 1]]
@@ -161,6 +198,29 @@ class ScoreCurve:
 def score_curves(hits: AnyFrame, *, by: str = "query", top: int = 8) -> tuple[list[ScoreCurve], int]:
     """The scores by rank of the first `top` groups, and how many groups were left out.
 
+    Parameters
+    ----------
+    hits : frame
+        What `query` returned, with the columns `rank` and `score`.
+    by : str
+        A column of single values: one curve for each.
+    top : int
+        How many curves to return.
+
+    Returns
+    -------
+    list of ScoreCurve
+        Ranks and scores of each group, in the order of ranks.
+    int
+        How many groups were left out.
+
+    Raises
+    ------
+    InputError
+        When a column is missing or no column of single values, or `top` is no whole number.
+
+    Examples
+    --------
     >>> hits = pd.DataFrame({"query": [0, 0], "rank": [1, 2], "score": [0.9, 0.5]})
     >>> score_curves(hits)[0][0].scores.tolist()
     [0.9, 0.5]
@@ -170,11 +230,13 @@ def score_curves(hits: AnyFrame, *, by: str = "query", top: int = 8) -> tuple[li
     rows = select(hits, ["rank", "score"], doing=doing, name="hits", chosen={"by": by})
     columns = list(dict.fromkeys([by, "rank", "score"]))
     check_scalar(rows, columns, doing=doing)
-    frame = collect(rows).to_pandas()
+    table = collect(rows)
+    frame = table.to_pandas()
     frame["score"] = pd.to_numeric(frame["score"]).astype("float64")
     frame = frame[np.isfinite(frame["score"]) & frame["rank"].notna()]
     texts = query_texts(hits) if by == "query" else {}
-    groups = list(frame.groupby(by, sort=False, dropna=False))
+    keys = pd.Series(table[by].to_pylist(), dtype="object")  # pandas groups by no numbers of 16 bits
+    groups = list(frame.groupby(keys, sort=False, dropna=False))
     curves = []
     for value, group in groups[:top]:
         ordered = group.sort_values("rank", kind="stable")
@@ -191,10 +253,25 @@ def score_curves(hits: AnyFrame, *, by: str = "query", top: int = 8) -> tuple[li
 def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
     """Rank changes between two sets of results of the same queries.
 
-    One row a query and id of either: `query` (Int64), `id` (str), `rank_before`, `rank_after` (Int64, missing
-    where it is not among the hits), `score_before`, `score_after` (float64), `moved` (Int64: ranks up;
-    missing where it is in only one of them), ordered by query, then the better of the two ranks.
+    Parameters
+    ----------
+    before, after : frame
+        What `query` returned for the same queries, with the columns `query`, `id`, `rank` and `score`.
 
+    Returns
+    -------
+    pandas.DataFrame
+        A row a query and id of either, by query, then the better of the two ranks: `query` (Int64), `id`
+        (str), `rank_before`, `rank_after` (Int64, missing where it is not among the hits), `score_before`,
+        `score_after` (float64), `moved` (Int64: ranks up; missing where it is in only one of them).
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or ranks or queries are no whole numbers.
+
+    Examples
+    --------
     >>> before = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     >>> after = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["b", "c"], "score": [0.7, 0.6]})
     >>> score_moves(before, after)[["id", "moved"]].to_dict("list")
@@ -251,6 +328,25 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
 
     Lengths that differ by less than a millionth share one bin: they are equal but for rounding.
 
+    Parameters
+    ----------
+    vectors : frame
+        With the column `vector`, of lists of numbers.
+    bins : int
+        How many bins, from 1 to 1,000.
+
+    Returns
+    -------
+    NormBins
+        Counts and edges, how many vectors have the length zero, and how many rows have no finite length.
+
+    Raises
+    ------
+    InputError
+        When the column is missing or holds no lists of numbers, or `bins` is out of range.
+
+    Examples
+    --------
     >>> bins = norm_bins(pd.DataFrame({"vector": [[3.0, 4.0], [0.0, 1.0]]}), bins=2)
     >>> bins.edges.tolist(), bins.counts.tolist()
     ([1.0, 3.0, 5.0], [1, 1])

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from toolkit.arguments import wrong
+
 Kind = Literal["json", "html", "trace", "text", "empty", "binary"]
 
 LONGEST_READ: Final = 200_000  # characters of a body that are looked at
@@ -61,6 +63,23 @@ def error_text(body: str | None) -> ErrorText:
     error of Python, and of JavaScript and Java the line above the first frame, or the last ``Caused by``.
     Else the first line that is not empty.
 
+    Parameters
+    ----------
+    body : str or None
+        The body of a response, decoded.
+
+    Returns
+    -------
+    ErrorText
+        The kind of the body (``json``, ``html``, ``trace``, ``text`` or ``empty``) and the line.
+
+    Raises
+    ------
+    InputError
+        When it is no text.
+
+    Examples
+    --------
     >>> error_text('{"error": {"message": "no such user 17"}}')
     ErrorText(kind='json', text='no such user 17')
     >>> error_text("<html><title>502 Bad Gateway</title><h1>502</h1></html>").text
@@ -68,6 +87,8 @@ def error_text(body: str | None) -> ErrorText:
     >>> error_text("TypeError: x is undefined\n    at run (app.js:3:1)").text
     'TypeError: x is undefined'
     """
+    if not isinstance(body, str | None):
+        raise wrong("body", body, "a text or None")
     text = (body or "")[:LONGEST_READ].strip().lstrip("\ufeff")
     if not text:
         return ErrorText("empty", "empty body")
@@ -95,9 +116,28 @@ def binary_line(encoded: str) -> str:
 def mask_text(text: str) -> str:
     """The line without its particulars, so that equal failures are equal: their pattern.
 
+    Parameters
+    ----------
+    text : str
+        A line, such as the one that `error_text` finds.
+
+    Returns
+    -------
+    str
+        The line with numbers, quoted texts, ids and times replaced by names in angle brackets.
+
+    Raises
+    ------
+    InputError
+        When it is no text.
+
+    Examples
+    --------
     >>> mask_text("user 17 not found in 'eu' after 0.25 s at 2026-01-01T10:00:00Z")
     'user <n> not found in <str> after <n> s at <time>'
     """
+    if not isinstance(text, str):
+        raise wrong("text", text, "a text")
     for pattern, sign in _MASKS:
         text = pattern.sub(sign, text)
     return _SPACE.sub(" ", text).strip()
