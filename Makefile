@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 # The tests run on Python 3.11, the oldest supported; without one, on the machine's python3.
 PYTHON ?= $(shell for found in python3.11 python3; do "$$found" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$found"; break; }; done)
-# A second Python, where there is one, for the quick tests.
+# A second Python, where there is one, for the tests of reading, of every public call and of the examples.
 NEWER ?= $(shell for found in python3.13 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.13*/bin/python3.13; do "$$found" -c '' 2>/dev/null && { echo "$$found"; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,7 +25,7 @@ demo: install ## run the main job on the embedded service; results land in out/
 test: install browser ## run all tests, the browser's included
 	@$(BIN)/python -m pytest $(PARALLEL)
 	@$(MAKE) test-newer
-	@echo "tested: all tests on $$($(BIN)/python --version)$(if $(NEWER),; the quick ones on $$($(VENV)-newer/bin/python --version),; no Python 3.13 here)"
+	@echo "tested: all tests on $$($(BIN)/python --version)$(if $(NEWER),; reading, public calls and examples on $$($(VENV)-newer/bin/python --version),; no Python 3.13 here)"
 
 test-quick: install ## run the tests that need neither a browser nor much time
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not browser and not slow"
@@ -35,15 +35,17 @@ ifneq ($(NEWER),)
 	@$(MAKE) install PYTHON=$(NEWER) VENV=$(VENV)-newer
 endif
 
-test-newer: install-newer
-ifneq ($(NEWER),)
-	@$(VENV)-newer/bin/python -m pytest $(PARALLEL) -m "not browser and not slow" -p no:cacheprovider
-endif
-
-# What the reading tests need beside the core; the others need more, and what they test does not read.
+# The tests of reading: what they need beside the core is little, so that the lowest versions can run them, too.
 READING := tests/client tests/filters tests/loading tests/tables \
   tests/plots/test_what_is_drawn.py tests/snapshots/test_reading.py \
   tests/widgets/test_failure_browser.py tests/widgets/test_metadata_filter_widget.py
+
+test-newer: install-newer
+ifneq ($(NEWER),)
+	@$(VENV)-newer/bin/python -m pytest $(PARALLEL) -m "not browser and not slow" -p no:cacheprovider \
+	  $(READING) tests/test_public_calls.py toolkit
+endif
+
 LOWEST := $(VENV)-lowest
 
 # Deprecations between others' packages are theirs; pandas' tests of column types are those of the pandas pinned.
