@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,37 +17,37 @@ from toolkit.arguments import choice, instance, text, whole
 from toolkit.audits.calibration import Calibration, calibrate_threshold
 from toolkit.audits.exact_search import SIMILARITIES
 from toolkit.audits.health import VectorAudit, audit_vectors
-from toolkit.audits.projection import VectorProjection, project_vectors
+from toolkit.audits.projection import VectorProjection
 from toolkit.audits.recall_audit import RecallAudit, audit_recall
 from toolkit.audits.vector_changes import VectorChanges, compare_vectors
 from toolkit.audits.vector_rows import VectorSource, VectorTables
-from toolkit.client.vectors import IndexInfo, index_info
-from toolkit.errors import InputError
+from toolkit.client.vectors import index_info
 from toolkit.loading.vectors import load_vectors
-from toolkit.plots.style import THEMES, Theme
 from toolkit.redaction import Redactor
 from toolkit.reports.findings import Cleaner
+from toolkit.reports.index_sections import (
+    LISTED,
+    MAP_POINTS,
+    drift_section,
+    first_section,
+    health_section,
+    index_section,
+    map_section,
+    projected,
+    recall_section,
+    scores_section,
+)
 from toolkit.reports.page import Report
 from toolkit.reports.sections import (
     Notice,
-    Part,
     ReportCode,
-    ReportColumn,
-    ReportFigure,
     Section,
-    table,
 )
 from toolkit.settings.service import Service
 
 _DOING: Final = "making an index report"
 _SCHEMA: Final = "index-report/2"
 _GOOD: Final = 0.95  # recall from which on search can be trusted, as its audit says
-_LISTED: Final = 5
-_POINTS: Final = 800  # of the map: each is drawn four times, in two widths and two themes
-_FIGURE: Final = 2.6  # inches of height of a figure with one row
-_ROW: Final = 0.4
-
-_Mask = Callable[[Any], Any]
 
 
 class IndexReport(Report):
@@ -170,7 +170,7 @@ def index_report(
     mixed = f"The scores of a {info.kind.lower()} index have no common scale." if info and not dense else ""
     audits = _Audits(
         health=health,
-        map=_projected(source, seed),
+        map=projected(source, seed),
         recall=audit_recall(service, source, **options)
         if service is not None and dense
         else mixed or "Recall was not measured: that takes a service to query.",
@@ -186,13 +186,13 @@ def index_report(
     lines += [_as_passed(name, value) for name, value in given.items() if value is not None]
     codes = _codes(lines, options, labels is not None, precision, scale, seed)
     sections = [
-        _first(steps),
-        _about(info, health),
-        _health(health, codes, clean.value),
-        _map(audits.map, codes, clean.value),
-        _recall(audits.recall, codes, clean.value),
-        _scores(audits.scores, codes, clean.value),
-        _drift(audits.drift, codes, clean.value),
+        first_section(steps),
+        index_section(info, health),
+        health_section(health, codes, clean.value),
+        map_section(audits.map, codes, clean.value),
+        recall_section(audits.recall, codes, clean.value),
+        scores_section(audits.scores, codes, clean.value),
+        drift_section(audits.drift, codes, clean.value),
         Section(name="code", title="The code", parts=(ReportCode(code=codes["load"], folded=False),)),
     ]  # fmt: skip
     notices = []
@@ -222,12 +222,12 @@ def _steps(audits: _Audits) -> list[tuple[str, str, str | None, int | None, str]
             stale = audits.drift.frame[audits.drift.frame["change"] == "text only"]
             for namespace, part in stale.groupby("namespace"):
                 why = "Their texts changed and their vectors did not: new words do not find them."
-                ids = ", ".join(part["id"].head(_LISTED))
+                ids = ", ".join(part["id"].head(LISTED))
                 steps.append(("Embed these texts again.", why, str(namespace), len(part), ids))
         for row in findings[findings["severity"] == severity].to_dict("records"):
             why = f"{row['finding']}: {row['effect']}"
             steps.append(
-                (row["advice"], why, row["namespace"], int(row["count"]), ", ".join(row["ids"][:_LISTED]))
+                (row["advice"], why, row["namespace"], int(row["count"]), ", ".join(row["ids"][:LISTED]))
             )
     return steps
 
@@ -264,201 +264,6 @@ def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
         yield {"name": "vectors changed", "value": len(audits.drift.frame), "change": None, "note": changed}
 
 
-def _first(steps: list[Any]) -> Section:
-    if not steps:
-        return Section(name="first", title="What to do first", sentence="Nothing: no defect was found.")
-    return Section(
-        name="first",
-        title="What to do first",
-        parts=(
-            table(
-                "Steps, the most urgent first",
-                _columns("what to do", "why", "namespace", "#count", "ids"),
-                steps,
-            ),
-        ),
-    )
-
-
-def _about(info: IndexInfo | None, health: VectorAudit) -> Section:
-    sentence = "The vectors as they were loaded; the service was not asked."
-    if info is not None:
-        dimensions = (
-            f"{info.dimension:,} dimensions, {info.similarity}" if info.dimension else "no dense vectors"
-        )
-        model = info.model or "none, so it is queried by vectors alone"
-        sentence = f"A {info.kind.lower()} index of {dimensions}; embedding model: {model}."
-    columns = _columns(
-        "namespace", "#rows", "#usable", "#dimension", "#compared", "#effective rank", "#random pair",
-        "#nearest pair",
-    )  # fmt: skip
-    caption = "Namespaces; the last two are median cosines"
-    return Section(
-        name="index", title="What the index is", sentence=sentence,
-        parts=(table(caption, columns, _rows(health.facts)),),
-    )  # fmt: skip
-
-
-def _health(health: VectorAudit, codes: Mapping[str, str], mask: _Mask) -> Section:
-    columns = _columns(
-        "namespace", "finding", "severity", "#count", "ids", "detail", "effect on search", "advice"
-    )
-    shown = health.frame.assign(ids=[", ".join(ids[:_LISTED]) for ids in health.frame["ids"]])
-    parts: list[Part] = [table("Findings, the worst first", columns, _rows(shown))] if len(shown) else []
-    if len(health.similarities):
-        parts += _figure(
-            "Cosines of random pairs and of nearest neighbours",
-            health,
-            "similarities",
-            "pair",
-            codes["health"],
-            mask,
-        )
-    return Section(name="health", title="Health", sentence=health.verdict, parts=tuple(parts))
-
-
-def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
-    try:
-        return project_vectors(source, sample=_POINTS, seed=seed)
-    except InputError as error:  # several dimensions, or sparse vectors only
-        return f"There is no map: {error.got}."
-
-
-def _map(projection: VectorProjection | str, codes: Mapping[str, str], mask: _Mask) -> Section:
-    if isinstance(projection, str) or projection.frame.empty:
-        sentence = projection if isinstance(projection, str) else projection.verdict
-        return Section(name="map", title="Map", sentence=sentence)
-    names = projection.frame["namespace"]
-    shown = replace(projection, frame=projection.frame.assign(namespace=names.map(mask)))
-    color = "namespace" if len(names.unique()) > 1 else None
-    columns = _columns("namespace", "#vectors", "#least x", "#largest x", "#least y", "#largest y")
-    groups = projection.frame.groupby("namespace")
-    counts = groups.size().rename("vectors")
-    ends = groups[["x", "y"]].agg(["min", "max"])
-    ends.columns = pd.Index(["least x", "largest x", "least y", "largest y"])
-    figure = ReportFigure(
-        title="Map of the vectors",
-        description=f"{counted(len(names), 'point')}, by namespace: "
-        + "; ".join(f"{mask(name) or '(default)'} {count:,}" for name, count in counts.items()),
-        height=_FIGURE + 4 * _ROW,
-        draw=lambda ax, theme: shown.plot(color=color, ax=ax, theme=_name(theme)),
-    )
-    rows = _rows(pd.concat([counts, ends], axis=1).reset_index())
-    numbers = table("Map of the vectors: the numbers", columns, rows, folded=True)
-    code = ReportCode(code=codes["map"] + (f'map.plot(color="{color}")' if color else "map.plot()"))
-    return Section(name="map", title="Map", sentence=projection.verdict, parts=(figure, numbers, code))
-
-
-def _recall(recall: RecallAudit | str, codes: Mapping[str, str], mask: _Mask) -> Section:
-    title = "Recall"
-    if isinstance(recall, str):
-        return Section(name="recall", title=title, sentence=recall)
-    columns = _columns(
-        "namespace", "filter", "#selectivity", "#queries", "#share", "#low", "#high", "#score gap"
-    )
-    worst = recall.frame[recall.frame["share"] < 1].head(_LISTED)
-    missed = worst[["namespace", "query", "share", "score_gap"]].assign(
-        missed=[", ".join(keys[:_LISTED]) for keys in worst["missed"]]
-    )
-    shown = replace(
-        recall, by=recall.by.assign(**{name: recall.by[name].map(mask) for name in ("namespace", "filter")})
-    )
-    parts: list[Part] = [
-        ReportFigure(
-            title=f"Recall@{recall.k}",
-            description=f"The share of the {recall.k} nearest neighbours that is returned, with its interval",
-            height=_FIGURE + _ROW * len(recall.by),
-            draw=lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
-        ),
-        table("Neighbours returned, with the 95 % interval over queries", columns, _rows(recall.by)),
-        ReportCode(code=codes["recall"]),
-    ]
-    if len(missed):
-        headings = _columns("namespace", "query", "#share", "#score gap", "missed")
-        parts.append(table("The worst queries, and what they missed", headings, _rows(missed)))
-    return Section(name="recall", title=title, sentence=recall.verdict, parts=tuple(parts))
-
-
-def _scores(scores: Calibration | str, codes: Mapping[str, str], mask: _Mask) -> Section:
-    title = "What scores mean here"
-    if isinstance(scores, str):
-        return Section(name="scores", title=title, sentence=scores)
-    columns = _columns(
-        "namespace", "similarity", "#threshold", "why", "#random median", "#random high", "#random share",
-        "#duplicate share", "#labels",
-    )  # fmt: skip
-    parts: list[Part] = []
-    if len(scores.frame):
-        parts = [
-            table("Scores of random pairs, and thresholds", columns, _rows(scores.frame)),
-            *_figure("Scores of pairs", scores, "pairs", "pair", codes["scores"], mask),
-        ]
-    return Section(name="scores", title=title, sentence=scores.verdict, parts=tuple(parts))
-
-
-def _drift(drift: VectorChanges | str, codes: Mapping[str, str], mask: _Mask) -> Section:
-    title = "What changed"
-    if isinstance(drift, str):
-        return Section(name="drift", title=title, sentence=drift)
-    counts = _columns("namespace", "change", "#rows")
-    measures = _columns("namespace", "#AUC", "#low", "#high", "#energy", "#p")
-    parts: list[Part] = []
-    if len(drift.frame):
-        parts.append(table("Vectors that changed", counts, _rows(drift.counts)))
-    if len(drift.drift):
-        parts.append(table("New vectors beside old ones: 0.5 is no difference", measures, _rows(drift.drift)))
-    moved = replace(drift, frame=drift.moved)
-    if len(moved.frame):
-        parts += _figure("How far vectors moved", moved, "frame", "namespace", codes["drift"], mask)
-    elif parts:
-        parts.append(ReportCode(code=codes["drift"]))
-    return Section(name="drift", title=title, sentence=drift.verdict, parts=tuple(parts))
-
-
-def _figure(title: str, result: Any, field: str, column: str, code: str, mask: _Mask) -> Iterator[Part]:
-    """A figure of scores of pairs, its numbers, and its code; names in it are masked as texts are."""
-    values: pd.DataFrame = getattr(result, field)
-    number = "score" if "score" in values.columns else "distance"
-    groups = values.dropna(subset=number).groupby(column)[number]
-    numbers = groups.describe()[["count", "min", "25%", "50%", "75%", "max"]].reset_index()
-    described = (
-        f"{mask(name) or '(default)'} ({count:,.0f}): {least:.3g} to {most:.3g}, median {median:.3g}"
-        for name, count, least, _, median, _, most in numbers.itertuples(index=False)
-    )
-    shown = replace(result, **{field: values.assign(**{column: values[column].map(mask)})})
-    yield ReportFigure(
-        title=title,
-        description=f"{title}. {'; '.join(described)}",
-        height=_FIGURE + _ROW * len(numbers),
-        draw=lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
-    )
-    columns = _columns(
-        column, "#values", "#lowest", "#a quarter below", "#median", "#a quarter above", "#highest"
-    )
-    rows = numbers.astype({"count": "int64"})
-    yield table(f"{title}: the numbers", columns, _rows(rows), folded=True)
-    yield ReportCode(code=code)
-
-
-def _columns(*names: str) -> tuple[ReportColumn, ...]:
-    """Columns of texts, and of numbers where the name begins with ``#``."""
-    return tuple(
-        ReportColumn(name=name.removeprefix("#"), kind="number", missing="")
-        if name.startswith("#")
-        else ReportColumn(name=name, missing="(default)" if name == "namespace" else "")
-        for name in names
-    )
-
-
-def _rows(frame: pd.DataFrame) -> list[list[Any]]:
-    rows: list[list[Any]] = frame.astype(object).to_numpy().tolist()
-    return [[None if not isinstance(item, tuple) and pd.isna(item) else item for item in row] for row in rows]
-
-
-def _name(theme: Theme) -> Any:
-    return next(name for name, candidate in THEMES.items() if candidate is theme)
-
-
 def _as_passed(name: str, value: Any) -> str:
     """A line that makes an argument again where it was a path, and otherwise says what it was."""
     is_path = isinstance(value, str | os.PathLike)
@@ -492,7 +297,7 @@ def _codes(
     return {
         "load": "\n".join(["import toolkit as tk\n", *lines]),
         "health": "health = tk.audit_vectors(vectors)\nhealth.plot()\nhealth.frame",
-        "map": f"map = tk.project_vectors(vectors, sample={_POINTS}, seed={seed!r})\n",
+        "map": f"map = tk.project_vectors(vectors, sample={MAP_POINTS}, seed={seed!r})\n",
         "recall": f"recall = tk.audit_recall(service, vectors, {', '.join(given)})\nrecall.plot()\nrecall.by",
         "scores": f"scores = tk.calibrate_threshold(vectors, {labels}precision={precision!r}, {similarity}"
         f"seed={seed!r})\nscores.plot()\nscores.frame",
