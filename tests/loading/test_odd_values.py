@@ -325,3 +325,17 @@ def test_members_that_are_not_known_are_no_rows_twice(server):
         frame = tk.load_failures(server.service(), progress=False)
         assert frame["dlq_id"].tolist() == ["dlq_1"]
         assert tk.receipt(frame).retries == 0
+
+
+@pytest.mark.parametrize("dtype", ["datetime64[us]", "datetime64[ms, UTC]", "timestamp[us][pyarrow]"])
+def test_times_without_a_zone_are_compared_in_utc(dtype):
+    """Frames that others made, or that a spreadsheet wrote, often have none."""
+    times = pd.Series(pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:00"])).astype(
+        "datetime64[ms]" if "UTC" in dtype else dtype
+    )
+    times = times.dt.tz_localize("UTC") if "UTC" in dtype else times
+    wanted = tk.FailureFilter(since="2026-01-01T11:00:00Z")
+    assert match_failures(pd.DataFrame({"created_at": times, "failed_at": times}), wanted).tolist() == [
+        False,
+        True,
+    ]

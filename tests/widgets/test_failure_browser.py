@@ -356,6 +356,13 @@ def test_unusual_ids_and_times_of_a_frame_are_shown(failures):
         assert "UTC" in browser.detail.value
 
 
+def test_a_sparse_column_is_shown(failures):
+    """A sparse column stays sparse when it is mapped, and Arrow reads none."""
+    labels = pd.Series([1.5, None]).astype("Sparse[float]")
+    browser = FailureBrowser(failures.head(2).drop(columns="labels").assign(label=labels))
+    assert "1.5" in str(browser.page(0, 2))
+
+
 @pytest.mark.parametrize("value", [pd.Interval(0, 1), b"\xff", "\ud800", [1, "a"], 1j], ids=repr)
 def test_a_frame_with_unusual_values_in_any_column_is_shown(failures, value):
     """Values that Arrow has no type for, and bytes that are not UTF-8: seen as text, searched and sorted."""

@@ -73,6 +73,8 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
         return np.array([*(names_error(line, value) for line in lines), False])[codes]
     column = _column(frame, field.columns[0])
     if field.kind == "time":
+        if pd.api.types.is_datetime64_any_dtype(column.dtype) and column.dt.tz is None:
+            column = column.dt.tz_localize("UTC")  # times without a zone are in UTC
         return np.asarray(_COMPARED[field.compare](column, pd.Timestamp(value)), dtype=bool)
     if field.kind == "status":
         return column.isin(value).to_numpy(bool)
