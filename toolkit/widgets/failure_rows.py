@@ -364,7 +364,8 @@ def _texts(column: pd.Series) -> pa.Array:
     try:
         texts = pa.array(column, from_pandas=True).cast(pa.large_string())
     except UNFIT:
-        values = pd.Series(np.asarray(column, dtype=object))  # a sparse column stays one when it is mapped
+        # of objects: a sparse column stays one when it is mapped
+        values = pd.Series(np.asarray(column, dtype=object), dtype=object)
         values = values.map(lambda value: visible(str(value)), na_action="ignore")
         texts = pa.array(values, pa.large_string(), from_pandas=True)
     return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
