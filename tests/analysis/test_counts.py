@@ -107,6 +107,9 @@ def test_new_and_missing_ids():
     )
     found = new_and_gone(later, earlier)
     assert (found.new, found.gone, found.new_workflows) == (("y", "x", "z"), ("d0",), ("b",))
+    unknown = later.assign(dlq_id=pd.Series(["x", None, "z", *later["dlq_id"][3:]], dtype="str"))
+    assert None not in new_and_gone(unknown, earlier).new
+    assert None not in new_and_gone(earlier, unknown).gone
 
 
 def test_a_failure_in_the_second_of_its_creation_has_lifetime_zero():

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -327,3 +328,17 @@ def test_the_sample_history_is_a_few_groups(sample_service):
     assert {"currency", "Java heap space"} <= {
         word for word in ("currency", "Java heap space") if found["title"].head(5).str.contains(word).any()
     }
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 2, 3], pd.date_range("2026-01-01", periods=3), ["own", None, "names"]]
+)
+def test_a_column_of_the_same_name_is_no_signature(values):
+    """A frame of a user may have a column `signature` that holds something else."""
+    frame = failures("boom", "boom", "other")
+    named = frame.assign(signature=values)
+    groups = tk.group_failures(frame).frame
+    pd.testing.assert_frame_equal(tk.group_failures(named).frame, groups)
+    pd.testing.assert_frame_equal(tk.group_failures(pa.table(named)).frame, groups)
+    now = START + timedelta(hours=4)
+    assert tk.failure_report(named, now=now).verdict == tk.failure_report(frame, now=now).verdict

@@ -226,7 +226,8 @@ class NewAndGone:
 def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     """Compare a frame of failures with an earlier one.
 
-    Where one of the two loads was not complete, an id can look new or missing without being so.
+    Where one of the two loads was not complete, an id can look new or missing without being so. Rows without
+    an id are neither new nor gone.
 
     Parameters
     ----------
@@ -255,13 +256,13 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     doing = "comparing failures"
     later = collect_timed(failures, ["dlq_id", "workflow_url"], doing=doing)
     earlier = collect(select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous"))
-    known, ids = set(earlier["dlq_id"].to_pylist()), later["dlq_id"].to_pylist()
+    known, ids = {None, *earlier["dlq_id"].to_pylist()}, later["dlq_id"].to_pylist()
     ages = [-when.timestamp() if when else 0.0 for when in later["when_"].to_pylist()]
     new = sorted((age, dlq_id) for age, dlq_id in zip(ages, ids, strict=True) if dlq_id not in known)
     workflows = set(later["workflow_url"].to_pylist()) - set(earlier["workflow_url"].to_pylist()) - {None}
     return NewAndGone(
         new=tuple(dlq_id for _, dlq_id in new),
-        gone=tuple(sorted(known - set(ids))),
+        gone=tuple(sorted(known - {None, *ids})),
         new_workflows=tuple(sorted(workflows)),
     )
 

@@ -91,12 +91,12 @@ def _cell(value: Any) -> str:
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         return f"<td>{escape_html(value)}</td>"
     if isinstance(value, str):
-        wide = ";min-width:10em;overflow-wrap:anywhere" if len(value) > _SENTENCE and " " in value else ""
+        wide = ";min-width:14em;overflow-wrap:anywhere" if len(value) > _SENTENCE and " " in value else ""
         return f'<td style="text-align:left{wide}">{escape_html(visible(value))}</td>'
     if value is None or pd.isna(value):
         return "<td></td>"
     if isinstance(value, pd.Timestamp):
-        return f'<td style="white-space:nowrap">{value:%Y-%m-%d %H:%M}</td>'
+        return f'<td><span style="white-space:nowrap">{value:%Y-%m-%d}</span> {value:%H:%M}</td>'
     if isinstance(value, int):
         return f"<td>{value:,}</td>"
     return f"<td>{value:,.0f}</td>" if 10_000 <= abs(value) < _LARGE else f"<td>{value:,.4g}</td>"  # noqa: PLR2004 - digits of %g

@@ -156,9 +156,7 @@ def gather(
     sample = sample_failures(failures, most=MOST, columns=_READ)
     rules = None if known is None else known.rules
     groups = group_failures(failures if total > len(sample) else sample, rules=rules)
-    if SIGNATURE not in sample or not are_signed(
-        pa.chunked_array([pa.array(sample[SIGNATURE], pa.string())])
-    ):
+    if SIGNATURE not in sample or not are_signed(pa.table(sample[[SIGNATURE]])[SIGNATURE]):
         sample = groups.assign(sample)
     trend = _trend(failures, previous, groups.frame, None if known is None else known.frame, now)
     earlier = sample["failed_at"].fillna(sample["created_at"]) < pd.Timestamp(trend.since)

@@ -80,7 +80,9 @@ def can_be_signed(schema: pa.Schema) -> bool:
 
 
 def are_signed(ids: pa.ChunkedArray) -> bool:
-    """Whether each is a signature of today's rules."""
+    """Whether each is a signature of today's rules: a column of that name can hold anything."""
+    if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)):
+        return False
     return bool(pc.all(pc.fill_null(pc.starts_with(ids, _CURRENT), False), min_count=0).as_py())
 
 
