@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from toolkit.arguments import texts, wrong
+from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Transport
 from toolkit.client.vectors import fetch_bytes, list_page, query_bytes, read_info
 from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
@@ -271,8 +272,11 @@ def run_queries(service: Service, queries: list[VectorQuery]) -> tuple[pd.DataFr
     """The hits of some queries; where there are none, which namespace or metadata field is not there."""
     with Transport.to(service, "vector") as transport:
         responses = query_bytes(transport, with_vectors(transport, queries))
-        empty = not any(response.strip(b" []\n") for response in responses)
-        mistakes = _mistakes(transport, queries) if empty else []
+    mistakes: list[str] = []
+    if not any(response.strip(b" []\n") for response in responses):
+        # one try: nobody waits for a hint about a query that has ended well
+        with Transport.to(service, "vector", policy=RetryPolicy(tries=1)) as transport:
+            mistakes = _mistakes(transport, queries)
     table = decode_hits(
         responses,
         vectors=any(item.include_vectors for item in queries),
