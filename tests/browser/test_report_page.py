@@ -6,6 +6,8 @@ import json
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import toolkit as tk
@@ -112,12 +114,38 @@ def test_the_policy_holds(chromium, page_file):
     context.close()
 
 
-def test_nothing_serious_for_readers_of_all_kinds(chromium, page_file):
+@pytest.fixture(scope="module")
+def index_file(tmp_path_factory):
+    """A saved report on an index, with every section that needs no service, and hostile texts in it."""
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(400, 16)) + np.repeat(3 * random.normal(size=(4, 16)), 100, axis=0)
+    vectors[7] = 0
+    vectors[9] = vectors[8]
+    frame = pd.DataFrame(
+        {
+            "namespace": np.repeat(["", PAYLOAD, "guides", "x" * 300], 100),
+            "id": [f"{number}-{PAYLOAD}" for number in range(400)],
+            "vector": list(vectors),
+            "data": [f"{PAYLOAD} {number % 390}" for number in range(400)],
+            "metadata": [json.dumps({PAYLOAD: number} if number % 9 else {}) for number in range(400)],
+        }
+    )
+    before = frame.iloc[5:].assign(data=lambda old: old["data"].where(old.index % 7 > 0, "old"))
+    scores = random.uniform(0.5, 1, 800)
+    labels = pd.DataFrame(
+        {"namespace": "guides", "score": scores, "match": random.random(800) < 2 * scores - 1}
+    )
+    report = tk.index_report(frame, previous=before, labels=labels, title=PAYLOAD, now=NOW)
+    return report.save(tmp_path_factory.mktemp("index") / "report.html")
+
+
+@pytest.mark.parametrize("report", ["page_file", "index_file"])
+def test_nothing_serious_for_readers_of_all_kinds(chromium, report, request):
     """axe-core finds no serious violation, in light and dark, with every part opened."""
     for scheme in ("light", "dark"):
         context = chromium.new_context(color_scheme=scheme, bypass_csp=True)
         page = context.new_page()
-        page.goto(page_file.as_uri())
+        page.goto(request.getfixturevalue(report).as_uri())
         page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
         page.evaluate(AXE)
         found = page.evaluate("axe.run().then(result => result.violations)")

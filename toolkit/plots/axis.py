@@ -201,15 +201,24 @@ def name_rows(
     names, prefix = without_prefix(names)
     behind = [f" {note}" for note in notes] or [""] * len(names)
     share = _SHARE_OF_WIDE if inches(ax) > _ROOMY else _SHARE_OF_NAMES
-    space = int(inches(ax) * share / COLUMN) - max(map(len, behind), default=0)
+    widest = max(map(len, behind), default=0)
+    longest = max(8, min(40, int(inches(ax) * share / COLUMN) - widest))
+    lines = int(space_high(ax) / _LINE / max(1, len(names)))
     texts = [
-        f"{name}{note}"
-        for name, note in zip(drawable_names(names, longest=max(8, min(40, space))), behind, strict=True)
+        _broken(f"{drawable(name, longest=math.inf)}{note}", longest + widest, lines) or f"{shortened}{note}"
+        for name, note, shortened in zip(names, behind, drawable_names(names, longest=longest), strict=True)
     ]
     ax.set_yticks(list(positions), texts)
     as_written(ax.get_yticklabels())
     ax.tick_params(axis="y", length=0)
     return prefix
+
+
+def _broken(name: str, space: int, lines: int) -> str | None:
+    """A name on so many lines, broken between its words; None where it does not fit."""
+    parts = wrapped(name, space)
+    fits = len(parts) <= lines and max(map(width, name.split()), default=0) <= space
+    return "\n".join(parts) if fits else None
 
 
 def name_above(
