@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import toolkit as tk
 from toolkit.analysis import score_bins
-from toolkit.plots.axis import name_above
+from toolkit.plots.axis import name_above, name_rows
 from toolkit.plots.style import THEMES, drawing
 
 PREFIX = "https://shop.example.com/flows/"
@@ -219,3 +219,19 @@ def test_names_above_rows_use_the_width_there_is(wide):
     assert all(right - 0.3 * figure.dpi < end <= right for end in ends[:2])
     assert ax.texts[2].get_text() == "short  1,234"
     assert all(text.get_text().endswith("  1,234") for text in ax.texts)
+
+
+@pytest.mark.parametrize(
+    ("high", "names", "texts"),
+    [
+        (3.0, ["nearest neighbours", "random pairs"], ["nearest\nneighbours\n(1,000)", "random pairs\n(7)"]),
+        (0.6, ["nearest neighbours", "random pairs"], ["nea…urs (1,000)", "ran…irs (7)"]),
+        (3.0, ["a" * 60, "random pairs"], [f"{'a' * 3}…{'a' * 3} (1,000)", "random pairs\n(7)"]),
+    ],
+    ids=["high rows", "low rows", "a long word"],
+)
+def test_names_of_rows_are_broken_between_words_where_there_is_height(high, names, texts):
+    """In narrow Axes a name that is cut in its middle says little."""
+    ax = Figure(figsize=(3.2, high)).add_axes((0.0, 0.0, 1.0, 1.0))
+    name_rows(ax, [0, 1], names, notes=["(1,000)", "(7)"])
+    assert [label.get_text() for label in ax.get_yticklabels()] == texts
