@@ -26,7 +26,7 @@ demo: install ## run the main job on the embedded service; results land in out/
 test: install browser ## run all tests, the browser's included
 	@$(BIN)/python -m pytest $(PARALLEL)
 	@$(MAKE) test-newer
-	@echo "tested: all tests on $$($(BIN)/python --version)$(if $(NEWER),; reading, public calls and examples on $$($(VENV)-newer/bin/python --version),; no Python 3.13 here)"
+	@echo "tested: all tests on $$($(BIN)/python --version)$(if $(NEWER),; the tests of reading and public calls on $$($(VENV)-newer/bin/python --version),; no Python 3.13 here)"
 
 test-quick: install ## run the tests that need neither a browser nor much time
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not browser and not slow"
