@@ -96,7 +96,8 @@ def _cell(value: Any) -> str:
     if value is None or pd.isna(value):
         return "<td></td>"
     if isinstance(value, pd.Timestamp):
-        return f'<td><span style="white-space:nowrap">{value:%Y-%m-%d}</span> {value:%H:%M}</td>'
+        day = f'<span style="white-space:nowrap">{value:%Y-%m-%d}</span>'
+        return f'<td style="text-align:left">{day} {value:%H:%M}</td>'
     if isinstance(value, int):
         return f"<td>{value:,}</td>"
     return f"<td>{value:,.0f}</td>" if 10_000 <= abs(value) < _LARGE else f"<td>{value:,.4g}</td>"  # noqa: PLR2004 - digits of %g
