@@ -9,7 +9,6 @@ PYTHON ?= $(shell for found in python3.11 python3; do "$$found" -c 'import sys; 
 # A second Python, where there is one, for the tests of reading, of every public call and of the examples.
 NEWER ?= $(shell for found in python3.13 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.13*/bin/python3.13; do "$$found" -c '' 2>/dev/null && { echo "$$found"; break; }; done)
 VENV := .venv
-EXTRA := dev
 BIN := $(VENV)/bin
 OUT ?= out
 # Tests that share a page stay together, in their order.
@@ -33,7 +32,7 @@ test-quick: install ## run the tests that need neither a browser nor much time
 
 install-newer:
 ifneq ($(NEWER),)
-	@$(MAKE) install PYTHON=$(NEWER) VENV=$(VENV)-newer EXTRA=test
+	@$(MAKE) install PYTHON=$(NEWER) VENV=$(VENV)-newer
 endif
 
 # The tests of reading: what they need beside the core is little, so that the lowest versions can run them, too.
@@ -119,7 +118,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed, and was not found"; exit 1; }
 	@echo "installing into $(VENV) with $$($(PYTHON) --version): a minute or two the first time"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRA)]'
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 clean: ## remove everything that was made
