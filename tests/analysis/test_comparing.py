@@ -15,8 +15,9 @@ import pytest
 
 import toolkit as tk
 from toolkit.analysis import grouping, retry_outcomes
-from toolkit.analysis.comparing import compare_signed
+from toolkit.analysis.comparing import compare_grouped
 from toolkit.analysis.outcomes import OUTCOMES
+from toolkit.analysis.seen_before import similar_grouped
 from toolkit.errors import InputError
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import FAILURES, RUNS
@@ -166,25 +167,20 @@ def test_callbacks_say_how_retried_messages_ended() -> None:
     assert found.frame["outcome"].tolist() == ["retried and succeeded", "retried and failed again"]
 
 
-def test_signatures_that_rows_have_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans of one frame with signatures are compared as without them, and few rows of a kind are read."""
+def test_groups_that_rows_have_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans of one frame whose rows have their group are compared as without, and no text is read again."""
     before = failures(*(row for n in range(40) for row in of_one_body(f"no order {n} left", range(0, 90, 3))))
     after = failures(
         *of_one_body("no order 7 left", range(100, 105)), *of_one_body("disk full", range(101, 160))
     )
     expected = tk.compare_failures(before, after).frame
+    similar = tk.similar_failures(after, before).frame
     groups = tk.group_failures(pd.concat([before, after]))
     signed = [groups.assign(frame) for frame in (before, after)]
-    read, read_rows = [], grouping.read_rows
-
-    def counting(failures: Any, *arguments: Any) -> Any:
-        read.append(failures.num_rows)
-        return read_rows(failures, *arguments)
-
-    monkeypatch.setattr(grouping, "read_rows", counting)
-    found = compare_signed(*signed, exposure=1.0)
+    monkeypatch.setattr(grouping, "read_rows", None)
+    found = compare_grouped(*signed, groups, exposure=1.0)
     pd.testing.assert_frame_equal(found.frame, expected)
-    assert sum(read) == grouping.LATEST_ROWS + 59
+    pd.testing.assert_frame_equal(similar_grouped(*signed[::-1], groups, k=5).frame, similar)
 
 
 def test_a_snapshot_at_two_times(server: Any, tmp_path: Path) -> None:

@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.change_points import dispersion
 from toolkit.analysis.group_rules import GroupRules
-from toolkit.analysis.grouping import grouped, grouped_by_signature, grouped_columns, read_rules
+from toolkit.analysis.grouping import (
+    FailureGroups,
+    grouped,
+    grouped_by_signature,
+    grouped_columns,
+    read_rules,
+)
 from toolkit.analysis.outcomes import (
     CANCELED,
     DELETED,
@@ -207,40 +213,41 @@ def compare_failures(
             given = GroupRules(given.text, learned)
         outcomes = retry_outcomes(parts[0], runs=runs, retried=retried, retention=retention)
     outcome = outcomes.frame["outcome"].to_numpy()
-    return _compared(parts, earlier, given, outcome=outcome, exposure=float(exposure), notes=notes)
-
-
-def compare_signed(before: pd.DataFrame, after: pd.DataFrame, *, exposure: float) -> FailureComparison:
-    """`compare_failures` of two spans of one frame that has signatures of today's rules."""
-    rules = GroupRules()
-    parts = [
-        comparable(frame, name, rules, signed=True) for frame, name in ((before, "before"), (after, "after"))
-    ]
-    outcome = retry_outcomes(before).frame["outcome"].to_numpy()
-    return _compared(parts, None, rules, outcome=outcome, exposure=exposure, notes=[])
-
-
-def _compared(
-    parts: list[pa.Table], earlier: pa.Table | None, rules: GroupRules, *, outcome: Any, exposure: float,
-    notes: list[str],
-) -> FailureComparison:  # fmt: skip
-    """The comparison of two tables; by their signatures, where all have them, as they are of one source."""
     earlier = parts[0].slice(0, 0) if earlier is None else earlier
-    whole = pa.concat_tables([earlier, *parts])
+    groups, ids = _grouped(pa.concat_tables([earlier, *parts]), given)
+    frame = _counted(earlier, parts, np.array(ids, dtype=object), outcome, float(exposure))
+    return _compared(frame, groups, notes)
+
+
+def compare_grouped(
+    before: pd.DataFrame, after: pd.DataFrame, groups: FailureGroups, *, exposure: float
+) -> FailureComparison:
+    """`compare_failures` of two spans of one frame, each row with its group as `groups` assigned it."""
+    parts = [comparable(frame, name, groups.rules) for frame, name in ((before, "before"), (after, "after"))]
+    ids = pd.concat([before[SIGNATURE], after[SIGNATURE]]).tolist()
+    outcome = retry_outcomes(before).frame["outcome"].to_numpy()
+    frame = _counted(parts[0].slice(0, 0), parts, np.array(ids, dtype=object), outcome, exposure)
+    return _compared(frame, groups, [])
+
+
+def _grouped(whole: pa.Table, rules: GroupRules) -> tuple[FailureGroups, list[str]]:
+    """The groups of a table, by its signatures where all rows have them, as they are of one source."""
     signed = SIGNATURE in whole.column_names and are_signed(whole[SIGNATURE])
-    groups, ids = grouped_by_signature(whole, rules) if signed else grouped(whole, rules)
-    frame = _counted(earlier, parts, np.array(ids, dtype=object), outcome, exposure)
+    return grouped_by_signature(whole, rules) if signed else grouped(whole, rules)
+
+
+def _compared(counted: pd.DataFrame, groups: FailureGroups, notes: list[str]) -> FailureComparison:
     titles = groups.frame.set_index("group")["title"]
-    frame = frame.assign(title=frame["group"].map(titles))
+    frame = counted.assign(title=counted["group"].map(titles))
     order = frame.assign(
         place=frame["change"].map(CHANGES.index), less=-(frame["after"] - frame["before"]).abs()
     ).sort_values(["place", "less", "group"], ignore_index=True)
     return FailureComparison(order[list(_TYPES)].astype(_TYPES), tuple(notes), groups.rules)
 
 
-def comparable(failures: Any, name: str, rules: GroupRules, *, signed: bool = False) -> pa.Table:
+def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
     """What is compared of a frame, of one schema whatever it is made of; rows without an id get one."""
-    columns = [*grouped_columns(rules), "workflow_run_id", *[SIGNATURE] * signed]
+    columns = [*grouped_columns(rules), "workflow_run_id"]
     table = collect_timed(failures, columns, doing="comparing failures", name=name)
     columns += ["failed_at", "created_at"]
     numbers = {"response_status": pa.float64()}

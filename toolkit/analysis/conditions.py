@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from typing import Any, Final
 
@@ -102,11 +103,10 @@ class Change:
         kinds = packed.view(f"V{packed.shape[1]}").ravel()
         _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
         events = np.column_stack([np.bincount(kind, each) for each in (self._observed, self._usual)])
-        *values, inside = holds[:, first]
-        chosen = [
-            others for depth in range(1, _DEPTH + 1) for others in combinations(range(len(shared)), depth)
-        ]
-        held = np.array([np.logical_and.reduce([values[number] for number in others]) for others in chosen])
+        inside = holds[-1, first]
+        chosen = _up_to_depth(len(shared))
+        values = np.vstack([holds[:-1, first], np.ones_like([inside])])
+        held = np.logical_and.reduce([values[positions] for positions in chosen.T])
         observed, usual = (held @ events).T
         both = held[:, inside] @ events[inside, 0]
         gains = _gain(observed, usual, float(self._observed.sum()), float(self._usual.sum()))
@@ -116,7 +116,7 @@ class Change:
         found = []
         attributes = list(shared)
         for number in as_well.tolist():
-            others = tuple(attributes[index] for index in chosen[number])
+            others = tuple(attributes[index] for index in chosen[number] if index < len(shared))
             cost, gain = _cost(others, self._values, len(self._codes)), float(gains[number])
             found.append(
                 RankedCondition(
@@ -128,6 +128,17 @@ class Change:
                 )
             )
         return sorted(found, key=lambda condition: -condition.score)
+
+
+@lru_cache
+def _up_to_depth(count: int) -> _Codes:
+    """Combinations of one to three of so many positions, a row each, padded with the one after the last."""
+    rows = [
+        others + (count,) * (_DEPTH - depth)
+        for depth in range(1, _DEPTH + 1)
+        for others in combinations(range(count), depth)
+    ]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), _DEPTH)
 
 
 def plainest(conditions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from toolkit.analysis.comparing import comparable
 from toolkit.analysis.group_rules import GroupRules
-from toolkit.analysis.grouping import grouped, read_rules
-from toolkit.analysis.outcomes import OUTCOMES, retry_outcomes
+from toolkit.analysis.grouping import FailureGroups, grouped, read_rules
+from toolkit.analysis.outcomes import OUTCOMES, RetryOutcomes, retry_outcomes
 from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.sources import AnyFrame
@@ -27,6 +27,7 @@ from toolkit.arguments import whole, wrong
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import LONGEST, read_document
 from toolkit.signatures.placeholders import with_placeholders
+from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.signatures.trace_frames import StackTrace
 from toolkit.signatures.traces import stack_trace
 
@@ -298,11 +299,26 @@ def similar_failures(
     """
     k, given = whole("k", k), read_rules(rules)
     new, old = comparable(failures, "failures", given), comparable(history, "history", given)
-    outcomes = retry_outcomes(history, runs=runs, retried=retried, retention=retention).frame["outcome"]
+    outcomes = retry_outcomes(history, runs=runs, retried=retried, retention=retention)
     groups, ids = grouped(pa.concat_tables([new, old]), given)
+    return _similar(new, old, ids, groups, outcomes, k)
+
+
+def similar_grouped(
+    failures: pd.DataFrame, history: pd.DataFrame, groups: FailureGroups, *, k: int
+) -> SimilarFailures:
+    """`similar_failures` of rows that have their group, as `groups` assigned it."""
+    new, old = comparable(failures, "failures", groups.rules), comparable(history, "history", groups.rules)
+    ids = pd.concat([failures[SIGNATURE], history[SIGNATURE]]).tolist()
+    return _similar(new, old, ids, groups, retry_outcomes(history), k)
+
+
+def _similar(
+    new: pa.Table, old: pa.Table, ids: list[str], groups: FailureGroups, outcomes: RetryOutcomes, k: int
+) -> SimilarFailures:
     titles = groups.frame.set_index("group")["title"]
     rows = _rows(new, ids[: new.num_rows])
-    two = _rows(old, ids[new.num_rows :]).assign(outcome=outcomes.to_numpy())
+    two = _rows(old, ids[new.num_rows :]).assign(outcome=outcomes.frame["outcome"].to_numpy())
     two = two[~two["id"].isin(rows["id"])]
     queries, known = _largest(rows), _largest(two)
     facts = two.groupby("group").agg(count=("id", "size"), last_at=("at", "max"))

@@ -26,10 +26,11 @@ from toolkit.analysis import (
     similar_failures,
 )
 from toolkit.analysis.change_points import dispersion
-from toolkit.analysis.comparing import compare_signed
+from toolkit.analysis.comparing import compare_grouped
 from toolkit.analysis.conditions import plainest
 from toolkit.analysis.explaining import describe
 from toolkit.analysis.incidents import incidents_with_rows
+from toolkit.analysis.seen_before import similar_grouped
 from toolkit.analysis.selection import opened, receipt_of, select_timed, with_minute
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
@@ -170,7 +171,7 @@ def gather(
         evidence["outcomes"] = retry_outcomes(old, sample, retention=retention, now=now)
         before = old
     elif trend.usual and len(recent) and len(before):
-        evidence["comparison"] = compare_signed(before, recent, exposure=trend.exposure)
+        evidence["comparison"] = compare_grouped(before, recent, groups, exposure=trend.exposure)
     if "comparison" in evidence:
         frame = evidence["comparison"].frame
         sure = 1 - (1 - _CONFIDENT) / max(len(frame), 1)  # as so many are looked at
@@ -180,7 +181,10 @@ def gather(
         evidence["outcomes"] = retry_outcomes(sample, retention=retention)
     if trend.new and len(before):
         rows = sample[sample[SIGNATURE].isin(trend.new[:_LIKENED])]
-        evidence["similar"] = similar_failures(rows, before, k=1) if len(rows) else None
+        if len(rows) and previous is None:
+            evidence["similar"] = similar_grouped(rows, before, groups, k=1)
+        elif len(rows):
+            evidence["similar"] = similar_failures(rows, before, k=1)
     return Evidence(
         total=total,
         sample=sample,
