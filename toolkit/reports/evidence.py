@@ -29,6 +29,7 @@ from toolkit.analysis.change_points import dispersion
 from toolkit.analysis.comparing import compare_grouped
 from toolkit.analysis.conditions import plainest
 from toolkit.analysis.explaining import describe
+from toolkit.analysis.grouping import grouped
 from toolkit.analysis.incidents import incidents_with_rows
 from toolkit.analysis.seen_before import similar_grouped
 from toolkit.analysis.selection import opened, receipt_of, select_timed, with_minute
@@ -156,9 +157,15 @@ def gather(
     known = None if previous is None else group_failures(previous)
     sample = sample_failures(failures, most=MOST, columns=_READ)
     rules = None if known is None else known.rules
-    groups = group_failures(failures if total > len(sample) else sample, rules=rules)
-    if SIGNATURE not in sample or not are_signed(pa.table(sample[[SIGNATURE]])[SIGNATURE]):
-        sample = groups.assign(sample)
+    signed = SIGNATURE in sample and are_signed(pa.table(sample[[SIGNATURE]])[SIGNATURE])
+    if total > len(sample):
+        groups = group_failures(failures, rules=rules)
+        sample = sample if signed else groups.assign(sample)
+    elif signed:
+        groups = group_failures(sample, rules=rules)
+    else:
+        groups, ids = grouped(sample, rules)
+        sample = sample.assign(signature=pd.Series(ids, index=sample.index, dtype="str"))
     trend = _trend(failures, previous, groups.frame, None if known is None else known.frame, now)
     earlier = sample["failed_at"].fillna(sample["created_at"]) < pd.Timestamp(trend.since)
     recent, before = sample[~earlier], sample[earlier]
