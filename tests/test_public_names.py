@@ -170,6 +170,8 @@ def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="load_failurse") as caught:
         tk.load_failurse  # noqa: B018 - the access is the test
     assert str(caught.value).endswith("Did you mean 'load_failure'?")
+    with pytest.raises(AttributeError, match=r"It is toolkit\.analysis\.find_incidents$"):
+        tk.find_incidents  # noqa: B018 - as above
 
 
 def test_importing_pulls_in_neither_plots_nor_widgets():

@@ -21,7 +21,7 @@ from toolkit.receipt import Receipt, receipt  # now, as the module and the funct
 from toolkit.tables import vector_dtype as _registered  # pandas knows the type by its import
 from toolkit.version import __version__
 
-__all__, __getattr__, __dir__ = lazy_names(__name__)
+__all__, __getattr__, __dir__ = lazy_names(__name__, beneath="toolkit.analysis")
 
 if "IPython" in sys.modules:
     import_module("toolkit.tables.frames").show_in_notebooks()

@@ -33,6 +33,7 @@ def test_expiry_by_hand():
     assert found["basis"].fillna("-").tolist() == ["failed_at", "created_at", "failed_at", "-"]
     assert str(found["expires_at"].dtype) == "datetime64[ms, UTC]"
     summary = count_expiring(rows, "7d", NOW)
+    assert summary.equals(count_expiring(rows, now=NOW))
     assert dict(zip(summary["when"], summary["count"], strict=True)) == {
         "already due": 1, "within 6 hours": 1, "within 24 hours": 0,
         "within 3 days": 0, "later": 1, "unknown": 1,

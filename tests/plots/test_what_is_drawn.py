@@ -91,7 +91,8 @@ def test_rows_that_cannot_be_drawn_are_reported():
     assert "1 row without a number" in tk.plot_retries_used(found, ax=axes()).get_xlabel()
     expiry = tk.plot_expiry(found, "7d", now=datetime(2026, 1, 8, 4, tzinfo=UTC), ax=axes())
     assert "1 without a usable time" in expiry.get_xlabel()
-    due = tk.plot_expiry(found, "7d", now=datetime(2026, 1, 9, tzinfo=UTC), ax=axes())
+    assert expiry.get_title("left") == "Failures by time of expiry, kept 7 d"
+    due = tk.plot_expiry(found, now=datetime(2026, 1, 9, tzinfo=UTC), ax=axes())
     assert due.texts[0].get_text() == "Nothing left to expire (2 due already, 1 without a usable time)"
 
 

@@ -172,7 +172,9 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
     )
 
 
-def expiring(failures: AnyFrame, retention: str | timedelta, now: datetime | None = None) -> pd.DataFrame:
+def expiring(
+    failures: AnyFrame, retention: str | timedelta = "7d", now: datetime | None = None
+) -> pd.DataFrame:
     """When each failure expires: `retention` after `failed_at`, or after `created_at` in rows without it.
 
     The service does not say which time it counts from. From `created_at` an entry can expire up to 31 hours
@@ -184,7 +186,7 @@ def expiring(failures: AnyFrame, retention: str | timedelta, now: datetime | Non
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
         left the queue (`gone_before`) are passed over.
     retention : str or timedelta
-        How long the queue keeps an entry: "3d", "7d", … by plan.
+        How long the queue keeps an entry, by plan: "3d", "7d", "90d".
     now : datetime, optional
         Start of the first hour; without a time zone, UTC. Default: now.
 
@@ -264,7 +266,7 @@ def _expiries(table: pa.Table, retention: str | timedelta, now: datetime | None)
 
 def count_expiring(
     failures: AnyFrame,
-    retention: str | timedelta,
+    retention: str | timedelta = "7d",
     now: datetime | None = None,
     *,
     by: str | None = None,
@@ -276,7 +278,7 @@ def count_expiring(
     failures : frame
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at` and `by`.
     retention : str or timedelta
-        How long the queue keeps an entry: "3d", "7d", … by plan.
+        How long the queue keeps an entry, by plan: "3d", "7d", "90d".
     now : datetime, optional
         As in `expiring`.
     by : str, optional

@@ -24,7 +24,7 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, short_number, span, time_text
 from toolkit.plots import axis
 from toolkit.plots.style import HATCHES, Theme, ThemeName, documented, drawing, say, theme_named
-from toolkit.times import DAY_MS, milliseconds
+from toolkit.times import DAY_MS, milliseconds, parse_duration
 
 _SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}
 _MERGED: Final = 8
@@ -196,7 +196,7 @@ _WIDE = 5.0  # inches from which a label fits on one line
 @documented
 def plot_expiry(
     failures: AnyFrame,
-    retention: str | timedelta,
+    retention: str | timedelta = "7d",
     *,
     now: datetime | None = None,
     ax: Axes | None = None,
@@ -210,7 +210,7 @@ def plot_expiry(
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
         left the queue are passed over.
     retention : str or timedelta
-        How long the queue keeps an entry: ``"3d"``, ``"7d"``, … by plan.
+        How long the queue keeps an entry, by plan: ``"3d"``, ``"7d"``, ``"90d"``; the title says it.
     now : datetime, optional
         With a time zone. Default: the time of the call.
     {axes}
@@ -236,8 +236,9 @@ def plot_expiry(
     colours = theme_named(theme)
     now = when_counted(now)
     bins = expiry_bins(expiring(failures, retention, now), now)
+    kept = span(parse_duration(retention, name="retention"))
     with drawing(ax, colours) as axes:
-        return draw_expiry(bins, axes, colours, title="Failures by time of expiry")
+        return draw_expiry(bins, axes, colours, title=f"Failures by time of expiry, kept {kept}")
 
 
 def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
