@@ -243,6 +243,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "queries": queries,
             "k": 2,
             "filter": "n > 1",
+            "namespace": None,
             "sample": 3,
             "seed": 0,
         }
@@ -256,6 +257,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "precision": 0.9,
             "confidence": 0.95,
             "similarity": None,
+            "namespace": "" if source is w.service else None,
             "seed": 0,
         }
         for source, labels in (
@@ -406,6 +408,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "k": 2,
             "precision": 0.9,
             "similarity": None,
+            "namespace": None,
             "sample": 3,
             "seed": 0,
             "now": None,

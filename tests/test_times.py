@@ -64,6 +64,17 @@ def test_a_date_is_its_start_for_since_and_its_end_for_until(day: Any) -> None:
     assert chosen.until == DAY + timedelta(days=1) - timedelta(milliseconds=1)
 
 
+@pytest.mark.parametrize(("word", "day"), [("today", NOW), ("Yesterday", NOW - timedelta(days=1))])
+def test_words_for_days_are_dates(word: str, day: datetime) -> None:
+    """Today and yesterday are days in UTC; now is a time."""
+    start = day.replace(hour=0, minute=0, second=0, microsecond=0)
+    assert parse_time(word, now=NOW) == start
+    assert parse_time(word, now=NOW, end=True) == start + timedelta(days=1) - timedelta(milliseconds=1)
+    assert parse_time("now", now=NOW) == NOW
+    with pytest.raises(InputError, match="not a whole day"):
+        parse_time(word, now=NOW, exact=True)
+
+
 @pytest.mark.parametrize(
     "moment",
     [
@@ -125,7 +136,7 @@ def test_times_become_plain_utc_milliseconds(moment: datetime) -> None:
         (pd.NaT, "NaT"),
         (np.datetime64("NaT"), "datetime64"),
         (np.timedelta64("NaT"), "timedelta64"),
-        ("yesterday", "'yesterday'"),
+        ("tomorrow", "'tomorrow'"),
         ("", "an age such as"),
         ("d", "'d'"),
         ("-7d", "'-7d'"),

@@ -40,6 +40,7 @@ _UNIT: Final = {name: timedelta(**{unit: 1}) for unit, names in _UNITS.items() f
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]{1,7})[\s,]*", re.ASCII)
 _DIGITS: Final = re.compile(r"\d{1,30}", re.ASCII)
 _LONGEST_TEXT: Final = 80
+_DAYS_AGO: Final = {"today": 0, "yesterday": 1}
 
 DAY_MS: Final = 86_400_000
 """Milliseconds of a day."""
@@ -52,8 +53,8 @@ _WIRE_DURATION: Final = re.compile(
 _WIRE_SECONDS: Final = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 
 _TIME_EXPECTED: Final = (
-    "a date or time such as '2026-01-31' or '2026-01-31T12:00Z', an age such as '7d' or '24 hours', or Unix "
-    "milliseconds"
+    "a date or time such as '2026-01-31', '2026-01-31T12:00Z' or 'yesterday', an age such as '7d' or "
+    "'24 hours', or Unix milliseconds"
 )
 _DURATION_EXPECTED: Final = (
     "a duration such as '90min', '12h', '7d' or '1d12h', of at most 36,500 days, or a timedelta"
@@ -66,9 +67,10 @@ def parse_time(
     """A UTC timestamp in whole milliseconds from any of the forms that people write it in.
 
     These are a datetime, pandas Timestamp or numpy datetime64 (UTC without a time zone); ISO 8601 text; a
-    date, or its text: its first millisecond in UTC, or its last with `end`; an age (``"7d"``, ``"2 days
-    ago"``, a timedelta), counted back from `now`; or Unix milliseconds. With `exact`, ages and dates are
-    errors. `name` is the argument in errors; numbers that look like Unix seconds get a hint.
+    date, its text, ``"today"`` or ``"yesterday"``: its first millisecond in UTC, or its last with `end`; an
+    age (``"7d"``, ``"2 days ago"``, a timedelta, ``"now"``), counted back from `now`; or Unix milliseconds.
+    With `exact`, ages and dates are errors. `name` is the argument in errors; numbers that look like Unix
+    seconds get a hint.
 
     >>> parse_time("7d", now=datetime(2026, 1, 31, tzinfo=UTC)).isoformat()
     '2026-01-24T00:00:00+00:00'
@@ -77,13 +79,14 @@ def parse_time(
     """
     result = _plain(value)
     timestamp: datetime | date | None
+    present = datetime.now(UTC) if now is None else now
     if isinstance(result, str):
-        result, timestamp = _read_time(result.strip())
+        result, timestamp = _read_time(result.strip(), present)
     else:
         timestamp = result if isinstance(result, date) else None
     if isinstance(result, timedelta) and not exact and result >= timedelta(0):
         try:
-            timestamp = _utc(datetime.now(UTC) if now is None else now) - result
+            timestamp = _utc(present) - result
         except OverflowError:
             raise _not_a_time(name, value, "a time since 1970") from None
     elif isinstance(result, int):
@@ -211,8 +214,12 @@ def _plain(value: Any) -> Any:
         return None
 
 
-def _read_time(text: str) -> tuple[timedelta | int | None, datetime | date | None]:
+def _read_time(text: str, present: datetime) -> tuple[timedelta | int | None, datetime | date | None]:
     """An age or a number, or a date or datetime, or neither."""
+    if (days_ago := _DAYS_AGO.get(text.lower())) is not None:
+        return None, _utc(present).date() - timedelta(days=days_ago)
+    if text.lower() == "now":
+        return timedelta(0), None
     digits = _DIGITS.fullmatch(text)
     if digits and len(text) != len("20260131"):
         return int(text), None

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.errors import InputError
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit_demo.local_service import LocalService
 
 ROWS, DIMENSION = 3000, 48
@@ -92,6 +92,22 @@ def test_changes_in_between_are_said(services):
     assert "changed meanwhile" in audit.verdict
 
 
+def test_one_namespace_is_loaded_by_name(services):
+    """Recall, thresholds and the report of one namespace of a service; an unknown one is an error."""
+    service = services[0]["far"]
+    audit = tk.audit_recall(service, namespace="small", sample=10)
+    assert audit.by["namespace"].tolist() == ["small"]
+    assert tk.calibrate_threshold(service, namespace="small").frame["namespace"].tolist() == ["small"]
+    report = tk.index_report(service, namespace=["small"], sample=10)
+    assert "namespace=['small']" in report.sections[-1].parts[0].code
+    with pytest.warns(UnexpectedResultWarning, match="no namespace 'smal'. Did you mean 'small'"):
+        assert "not known" in tk.audit_recall(service, namespace="smal").verdict
+    vectors = tk.load_vectors(service, namespace="small", progress=False)
+    for call in (tk.calibrate_threshold, tk.index_report):
+        with pytest.raises(InputError, match=r"loaded earlier.*load_vectors"):
+            call(vectors, namespace="small")
+
+
 def test_equal_vectors_are_no_misses(services):
     """All rows are equally near: any of them is right."""
     service = services[0]["far"]
@@ -115,6 +131,8 @@ def test_what_cannot_be_audited_is_an_error(services):
         tk.audit_recall(service, vectors, queries=[[float("nan")] * DIMENSION])
     with pytest.raises(InputError, match="k"):
         tk.audit_recall(service, vectors, k=0)
+    with pytest.raises(InputError, match=r"loaded earlier.*load_vectors"):
+        tk.audit_recall(service, vectors, namespace="small")
     empty = tk.audit_recall(service, vectors.head(0))
     assert "not known" in empty.verdict
 

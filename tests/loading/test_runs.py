@@ -51,9 +51,7 @@ def test_filters_are_sent_on_every_page_and_are_in_the_receipt(server):
     server.json(log({"workflowRunId": "wfr_1"}, cursor="next"))
     server.json(log())
     wanted = {"state": "RUN_FAILED", "workflow_url": ["https://a.example/w"], "label": ["eu", "us"]}
-    runs = tk.load_runs(
-        server.service(), since="2026-01-01", workflow_run_id="wfr_1", progress=False, **wanted
-    )
+    runs = tk.load_runs(server.service(), "2026-01-01", workflow_run_id="wfr_1", progress=False, **wanted)
     for request in server.requests:
         assert [pair for pair in request.query if pair[0] not in ("count", "cursor")] == [
             ("fromDate", "1767225600000"),

@@ -17,10 +17,17 @@ from toolkit.analysis.retrieval import Threshold, threshold_for_precision
 from toolkit.analysis.selection import typed_frame
 from toolkit.arguments import choice, positive, whole, wrong
 from toolkit.audits.exact_search import SIMILARITIES, pair_scores
-from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables, read_rows
+from toolkit.audits.vector_rows import (
+    Matrix,
+    VectorSource,
+    VectorTables,
+    load_index,
+    of_vectors,
+    read_rows,
+)
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
-from toolkit.loading.vectors import load_vectors
+from toolkit.loading.vectors import Namespaces
 from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
@@ -105,6 +112,7 @@ def calibrate_threshold(
     precision: float = 0.9,
     confidence: float = 0.95,
     similarity: str | None = None,
+    namespace: Namespaces | None = None,
     seed: int = 0,
 ) -> Calibration:
     """Find out what a score means: what random pairs reach, and from where on hits are matches.
@@ -121,6 +129,8 @@ def calibrate_threshold(
         The promise: at least this share of hits from the threshold on are matches, with this confidence.
     similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}, optional
         How the index scores. Default: as the service says; ``"COSINE"`` for vectors.
+    namespace : str or sequence of str, optional
+        Of a service: the namespaces to load, as in `load_vectors`. Default: all.
     seed : int
         For random pairs and the split of labels.
 
@@ -164,7 +174,9 @@ def calibrate_threshold(
         if similarity is not None and similarity != info.similarity:
             raise wrong("similarity", similarity, f"{info.similarity!r}, as the index scores")
         similarity = info.similarity
-        vectors = load_vectors(vectors, namespace="all", include_metadata=False, progress=False)
+        vectors = load_index(vectors, namespace, include_metadata=False)
+    elif namespace is not None:
+        raise of_vectors(namespace)
     scale = similarity or "COSINE"
     judged = _labels(labels)
     index = read_rows(VectorTables(vectors, doing=_DOING), sample=_SAMPLE, seed=seed)

@@ -17,12 +17,12 @@ from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole, wrong
 from toolkit.audits.exact_search import SIMILARITIES, ExactSearch
-from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables
+from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables, load_index, of_vectors
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.queries import query
-from toolkit.loading.vectors import load_vectors
+from toolkit.loading.vectors import Namespaces
 from toolkit.plots.result_bars import draw_recall
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
@@ -122,6 +122,7 @@ def audit_recall(
     queries: npt.ArrayLike | pd.DataFrame | None = None,
     k: int = 10,
     filter: Filters = None,  # noqa: A002 - the service's own name
+    namespace: Namespaces | None = None,
     sample: int = 300,
     seed: int = 0,
 ) -> RecallAudit:
@@ -142,6 +143,8 @@ def audit_recall(
         How many neighbours to compare, at most 1,000.
     filter : str, MetadataFilter or a sequence of them, optional
         The queries are asked once with each filter. ``""`` is none.
+    namespace : str or sequence of str, optional
+        Without `vectors`: the namespaces to load, as in `load_vectors`. Default: all.
     sample : int
         How many stored vectors, or rows of `queries`, are asked at most, over all namespaces.
     seed : int
@@ -180,7 +183,9 @@ def audit_recall(
             expected="an index with dense vectors",
         )
     if vectors is None:
-        vectors = load_vectors(service, namespace="all", include_data=False, progress=False)
+        vectors = load_index(service, namespace, include_data=False)
+    elif namespace is not None:
+        raise of_vectors(namespace)
     tables = VectorTables(vectors, doing=_DOING)
     if "id" not in tables.columns:
         raise wrong("vectors", vectors, "vectors with their ids", "Use load_vectors, or a snapshot's path.")

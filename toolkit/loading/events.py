@@ -27,8 +27,8 @@ _EVENTS: Final = Log(
 
 def load_events(
     service: Service,
-    *,
     since: Time | None = None,
+    *,
     until: Time | None = None,
     state: str | Iterable[str] = (),
     message_id: str | Iterable[str] = (),

@@ -21,8 +21,8 @@ _RUNS: Final = Log("runs", "workflow runs", decode_runs, RUNS, key=("workflow_ru
 
 def load_runs(
     service: Service,
-    *,
     since: Time | None = None,
+    *,
     until: Time | None = None,
     state: str | Iterable[str] = (),
     workflow_url: str | Iterable[str] = (),

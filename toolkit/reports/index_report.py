@@ -20,9 +20,9 @@ from toolkit.audits.health import VectorAudit, audit_vectors
 from toolkit.audits.projection import VectorProjection
 from toolkit.audits.recall_audit import RecallAudit, audit_recall
 from toolkit.audits.vector_changes import VectorChanges, compare_vectors
-from toolkit.audits.vector_rows import VectorSource, VectorTables
+from toolkit.audits.vector_rows import VectorSource, VectorTables, load_index, of_vectors
 from toolkit.client.vectors import index_info
-from toolkit.loading.vectors import load_vectors
+from toolkit.loading.vectors import Namespaces
 from toolkit.redaction import Redactor
 from toolkit.reports.findings import Cleaner
 from toolkit.reports.index_sections import (
@@ -86,6 +86,7 @@ def index_report(
     k: int = 10,
     precision: float = 0.9,
     similarity: str | None = None,
+    namespace: Namespaces | None = None,
     sample: int = 300,
     seed: int = 0,
     now: datetime | None = None,
@@ -112,6 +113,8 @@ def index_report(
         The share of matches that a threshold promises, where there are labels.
     similarity : str, optional
         Of vectors without a service: ``"COSINE"``, ``"EUCLIDEAN"`` or ``"DOT_PRODUCT"``. Default: cosine.
+    namespace : str or sequence of str, optional
+        Of a service, without `vectors`: the namespaces to load, as in `load_vectors`. Default: all.
     sample : int
         How many queries recall is measured with.
     seed : int
@@ -156,7 +159,9 @@ def index_report(
     info = None if service is None else index_info(service)
     source: VectorSource = vectors if vectors is not None else index
     if service is not None and vectors is None:
-        source = load_vectors(service, namespace="all", progress=False)
+        source = load_index(service, namespace)
+    elif namespace is not None:
+        raise of_vectors(namespace)
     options: dict[str, Any] = {"k": k, "sample": sample, "seed": seed} | (
         {} if queries is None else {"queries": queries}
     )
