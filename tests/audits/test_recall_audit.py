@@ -100,8 +100,8 @@ def test_one_namespace_is_loaded_by_name(services):
     assert tk.calibrate_threshold(service, namespace="small").frame["namespace"].tolist() == ["small"]
     report = tk.index_report(service, namespace=["small"], sample=10)
     assert "namespace=['small']" in report.sections[-1].parts[0].code
-    with pytest.warns(UnexpectedResultWarning, match="no namespace 'smal'. Did you mean 'small'"):
-        assert "not known" in tk.audit_recall(service, namespace="smal").verdict
+    with pytest.warns(UnexpectedResultWarning, match="no namespace 'smalll'. Did you mean 'small'"):
+        assert "not known" in tk.audit_recall(service, namespace="smalll").verdict
     vectors = tk.load_vectors(service, namespace="small", progress=False)
     for call in (tk.calibrate_threshold, tk.index_report):
         with pytest.raises(InputError, match=r"loaded earlier.*load_vectors"):
