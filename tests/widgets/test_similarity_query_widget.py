@@ -118,7 +118,7 @@ def test_the_field_edited_last_is_used(panel, server):
     assert source.stored.text == ""
     write(source.row, "")
     assert panel.value is None
-    assert panel.to_code() == "None"
+    assert (panel.to_code(), panel._code.value) == ("None", "")
     for text in ("2", "3", "-1", "x"):
         write(source.row, text)
         assert source.row.problem

@@ -245,7 +245,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return self._redactor.code(self.to_code())
 
     def _show_code(self) -> None:
-        self._code.value = f'<code class="tk-code">{escape_html(self._short_code())}</code>'
+        code = f'<code class="tk-code">{escape_html(self._short_code())}</code>'
+        self._code.value = "" if self.value is None else code
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._short_code()})"
