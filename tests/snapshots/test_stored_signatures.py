@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import msgspec
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import toolkit as tk
 from toolkit.analysis.counts import stored_counts
+from toolkit.redaction import Redactor
+from toolkit.signatures import signed_rows, signing
+from toolkit.signatures.documents import read_document
+from toolkit.signatures.signed_rows import BodyReader, with_signatures
+from toolkit.signatures.signing import Learned
 from toolkit.snapshots.manifest import read_manifest, write_manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.tables.frames import to_frame
@@ -46,6 +52,26 @@ def test_signatures_stay_when_others_come(sync, store, clock, made):
     assert after["d5"] == before["d0"]
     assert after["d6"] not in set(before)
     assert changes.added["signature"].tolist() == after[["d5", "d6"]].tolist()
+
+
+def test_a_body_that_repeats_is_read_once(monkeypatch):
+    """However many batches of rows it is in; one that is too long to be remembered is read in each."""
+    read, long = [], "x" * (signed_rows._REMEMBERED + 1)
+
+    def counting(text):
+        read.append(text)
+        return read_document(text)
+
+    monkeypatch.setattr(signing, "read_document", counting)
+    bodies = [BODIES[1], BODIES[2], long]
+    table = pa.table(
+        {"response_status": [500] * 3, "response_body": bodies, "response_body_base64": [""] * 3}
+    )
+    reader, learned = BodyReader(Redactor()), Learned()
+    for _ in range(4):
+        signed, learned = with_signatures(table, learned, reader)
+        assert signed["signature"].to_pylist() == tk.analysis.error_signatures(bodies)
+    assert [read.count(body) for body in bodies] == [1 + 4, 1 + 4, 4 + 4]
 
 
 def test_rows_signed_by_other_rules_are_signed_again_by_the_next_sync(sync, store, made, monkeypatch):

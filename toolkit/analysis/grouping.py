@@ -33,7 +33,7 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, shorten
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
-from toolkit.signatures.signed_rows import SIGNATURE, SignedRows, cleaner, sign_rows
+from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, sign_rows
 from toolkit.signatures.signing import RULES_VERSION, Learned, signature_id
 from toolkit.tables.frames import checked_frame
 
@@ -289,13 +289,13 @@ def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()
     """Read failures, with columns that later rules may name; rules are not applied yet."""
     wanted = list(dict.fromkeys([*grouped_columns(rules), *columns]))
     table = collect_timed(failures, wanted, doing=_DOING)
-    clean, learned = cleaner(Redactor()), known_of(rules)
-    signed = sign_rows(table, learned, clean)
+    reader, learned = BodyReader(Redactor()), known_of(rules)
+    signed = sign_rows(table, learned, reader)
     ids = list(dict.fromkeys(document.id for document in signed.documents))
     numbers = {group: number for number, group in enumerate(ids)}
     of_document = np.array([numbers[document.id] for document in signed.documents], dtype=np.int64)
     alone = of_document[signed.codes]
-    return Rows(table, signed, learned, alone, alone, ids, {}, clean)
+    return Rows(table, signed, learned, alone, alone, ids, {}, reader.clean)
 
 
 def _ruled(rows: Rows, rules: GroupRules) -> Rows:

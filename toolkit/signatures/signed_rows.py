@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,13 +11,16 @@ from numpy.typing import NDArray
 
 from toolkit.redaction import Redactor
 from toolkit.signatures.documents import LONGEST, Document
-from toolkit.signatures.signing import RULES_VERSION, Learned, Signature, sign
+from toolkit.signatures.signing import RULES_VERSION, Learned, Signature, document_of, sign
+from toolkit.signatures.trace_frames import cached
 
 SIGNED_COLUMNS: Final = ("response_status", "response_body", "response_body_base64")
 SIGNATURE: Final = "signature"
 """The column of stored failures that holds the id of each one's kind."""
 
 _CURRENT: Final = f"s{RULES_VERSION}-"
+_REMEMBERED: Final = 4_000  # characters of a text
+_MOST_REMEMBERED: Final = 8_192  # texts
 _SAY_LITTLE: Final = frozenset({"empty", "html", "binary"})
 
 
@@ -32,12 +34,39 @@ class SignedRows(NamedTuple):
     bodies: NDArray[np.int64]  # the text of each row
 
 
-def sign_rows(table: pa.Table, learned: Learned, clean: Callable[[str], str]) -> SignedRows:
-    """The signatures of failures with the columns `SIGNED_COLUMNS`; `clean` masks texts."""
+class BodyReader:
+    """Masks bodies and reads them as documents; those that repeat are remembered, up to 4,000 characters."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._mask = cached(self.clean, longest=_REMEMBERED, most=_MOST_REMEMBERED)
+        self._read = cached(
+            lambda text: document_of(text, self.clean), longest=_REMEMBERED, most=_MOST_REMEMBERED
+        )
+
+    def clean(self, text: str) -> str:
+        """Text without secrets, nor the lone surrogates that JSON can spell."""
+        return self._redactor.text(text).encode("utf-8", "backslashreplace").decode()
+
+    def masked(self, body: str | None) -> str | None:
+        """A body without secrets; of a long one its ends, of which half is read."""
+        if body is None or not body.strip():
+            return None
+        if len(body) <= 2 * LONGEST:
+            return self._mask(body)
+        return f"{self.clean(body[:LONGEST])}\n{self.clean(body[-LONGEST:])}"
+
+    def document(self, text: str | None) -> Document:
+        """What a masked text says, with placeholders."""
+        return document_of(text) if text is None else self._read(text)
+
+
+def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRows:
+    """The signatures of failures with the columns `SIGNED_COLUMNS`."""
     statuses, bodies, encoded = (_distinct(table[name]) for name in SIGNED_COLUMNS)
-    masked = [_masked(body, clean) for body in bodies.values]
+    masked = [reader.masked(body) for body in bodies.values]
     positions = {text: position for position, text in enumerate(dict.fromkeys(masked))}
-    by_text = sign(positions, learned, clean)
+    by_text = sign(positions, learned, reader.document)
     of_body = np.array([positions[text] for text in masked], dtype=np.int64)[bodies.codes]
     # of each body: not UTF-8 where it is empty and there is base64
     empty = np.array([not body for body in bodies.values], dtype=bool)[bodies.codes]
@@ -53,12 +82,12 @@ def sign_rows(table: pa.Table, learned: Learned, clean: Callable[[str], str]) ->
     return SignedRows(list(positions), signatures, documents, np.argsort(order)[codes], of_body)
 
 
-def with_signatures(table: pa.Table, learned: Learned) -> tuple[pa.Table, Learned]:
+def with_signatures(table: pa.Table, learned: Learned, reader: BodyReader) -> tuple[pa.Table, Learned]:
     """The table with a signature of today's rules in each row, and what is known of kinds afterwards."""
     position = table.schema.get_field_index(SIGNATURE)
     if position >= 0 and are_signed(table[SIGNATURE]):
         return table, learned
-    rows = sign_rows(table, learned, cleaner(Redactor()))
+    rows = sign_rows(table, learned, reader)
     ids = pa.array([document.id for document in rows.documents], pa.string()).take(pa.array(rows.codes))
     if position < 0:
         table = table.append_column(SIGNATURE, ids)
@@ -86,11 +115,6 @@ def are_signed(ids: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.fill_null(pc.starts_with(ids, _CURRENT), False), min_count=0).as_py())
 
 
-def cleaner(redactor: Redactor) -> Callable[[str], str]:
-    """Text without secrets, nor the lone surrogates that JSON can spell."""
-    return lambda text: redactor.text(text).encode("utf-8", "backslashreplace").decode()
-
-
 class _Distinct(NamedTuple):
     """The distinct values of a column, and which of them is in each row."""
 
@@ -107,15 +131,6 @@ def _distinct(column: pa.ChunkedArray) -> _Distinct:
         known = [positions.setdefault(value, len(positions)) for value in encoded.dictionary.to_pylist()]
         codes.append(np.array(known, dtype=np.int64)[encoded.indices.to_numpy()])
     return _Distinct(list(positions), np.concatenate(codes))
-
-
-def _masked(body: str | None, clean: Callable[[str], str]) -> str | None:
-    """A body without secrets; of a long one its ends, of which half is read."""
-    if body is None or not body.strip():
-        return None
-    if len(body) <= 2 * LONGEST:
-        return clean(body)
-    return f"{clean(body[:LONGEST])}\n{clean(body[-LONGEST:])}"
 
 
 def _with_status(signature: Signature, status: object, *, binary: bool) -> Signature:

@@ -112,11 +112,13 @@ class Signature(NamedTuple):
 
 
 def sign(
-    texts: Iterable[str | None], learned: Learned | None = None, clean: Callable[[str], str] = str
+    texts: Iterable[str | None],
+    learned: Learned | None = None,
+    read: Callable[[str | None], Document] | None = None,
 ) -> dict[str | None, Signature]:
-    """The signature of each distinct text; `clean` masks what is read once JSON and HTML are decoded."""
-    learned = learned or Learned()
-    documents = {text: _canonical(read_document(text), clean) for text in set(texts)}
+    """The signature of each distinct text; `read` makes the document of each, by default `document_of`."""
+    learned, read = learned or Learned(), read or document_of
+    documents = {text: read(text) for text in set(texts)}
     messages = {message for document in documents.values() for message in document.messages}
     templates = learn(messages)
     if learned.templates:
@@ -130,7 +132,9 @@ def sign(
     return signatures
 
 
-def _canonical(document: Document, clean: Callable[[str], str]) -> Document:
+def document_of(text: str | None, clean: Callable[[str], str] = str) -> Document:
+    """A text with placeholders; `clean` masks what is read once JSON and HTML are decoded."""
+    document = read_document(text)
     facts = tuple(
         with_placeholders(fact) if _has_digit(fact) and not fact.isdigit() else fact
         for fact in map(clean, document.facts)

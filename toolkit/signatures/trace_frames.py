@@ -85,24 +85,26 @@ EXTENSION: Final = re.compile(r"\.(?:py|[mc]?[jt]sx?|rb|php|go|rs|cs|java|kt|min
 _SHORT: Final = 300  # characters of a name; longer ones would fill memory
 
 
-def _cached(function: Callable[[str], _T]) -> Callable[[str], _T]:
-    """The function with a cache: many traces consist of the same few frames."""
-    known = lru_cache(maxsize=1 << 14)(function)
+def cached(
+    function: Callable[[str], _T], *, longest: int = _SHORT, most: int = 1 << 14
+) -> Callable[[str], _T]:
+    """The function with a cache for short texts: many traces consist of the same few frames."""
+    known = lru_cache(maxsize=most)(function)
 
     @wraps(function)
     def call(text: str) -> _T:
-        return known(text) if len(text) <= _SHORT else function(text)
+        return known(text) if len(text) <= longest else function(text)
 
     return call
 
 
-@_cached
+@cached
 def plain_name(name: str) -> str:
     """A function's name without what compilers and runtimes add."""
     return _DOTS.sub("", _GENERATED.sub("", name)).strip()
 
 
-@_cached
+@cached
 def file_stem(path: str) -> str:
     """The file's name alone: no folders, no extension, no content hash of a bundler."""
     name = re.split(r"[/\\]", path.split("?", 1)[0])[-1]
@@ -113,18 +115,18 @@ def file_stem(path: str) -> str:
         name = shorter
 
 
-@_cached
+@cached
 def is_hashed(path: str) -> bool:
     """Whether a bundler wrote the file."""
     return bool(HASHED.search(EXTENSION.sub("", path)))
 
 
-@_cached
+@cached
 def _is_library_file(path: str) -> bool:
     return bool(_LIBRARY.search(path))
 
 
-@_cached
+@cached
 def _is_library_name(function: str) -> bool:
     return bool(_LIBRARY_NAMES.search(function))
 

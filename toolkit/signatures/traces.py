@@ -20,6 +20,7 @@ from toolkit.signatures.trace_frames import (
     MOST_FRAMES,
     Frame,
     StackTrace,
+    cached,
     file_stem,
     is_hashed,
     plain_name,
@@ -37,7 +38,12 @@ def stack_trace(text: str) -> StackTrace | None:
     StackTrace(language='python', errors=(('ZeroDivisionError', 'no division'),), frame='orders.total')
     """
     for words, sign, parse in _LANGUAGES:
-        if any(word in text for word in words) and sign.search(text):
+        for word in words:
+            if word in text:
+                break
+        else:  # none of its words: of another language, which is found much faster than by the pattern
+            continue
+        if sign.search(text):
             lines = text.splitlines()
             if len(lines) > MAX_LINES:
                 lines = lines[: MAX_LINES // 2] + lines[-MAX_LINES // 2 :]
@@ -117,21 +123,15 @@ def _javascript(lines: list[str]) -> StackTrace | None:
     above = ""
     fresh = True
     for line in (line.removesuffix(" {") for line in lines):
-        found = (
-            _JS_USUAL.match(line) or _JS_FRAME.match(line) or ("@" in line and _JS_GECKO.match(line)) or None
-        )
-        if found:
+        frame = _js_frame(line)
+        if frame is not None:
             if fresh:
                 error = _js_error(above)
                 if error:
                     errors.append(error)
                     frames = []
                 fresh = False
-            path, function = found[2] or "", found[1] or ""
-            packed = int(found[3] or 0) >= LONG_LINE or is_hashed(path)
-            frames.append(
-                Frame(function, path, minified=bool(packed and MINIFIED.match(plain_name(function))))
-            )
+            frames.append(frame)
             continue
         cause = _JS_CAUSE.match(line)
         if cause and errors:
@@ -141,6 +141,16 @@ def _javascript(lines: list[str]) -> StackTrace | None:
             if not _JS_ERROR.match(above.strip()) or _JS_ERROR.match(line.strip()):
                 above = line
     return trace_of("javascript", errors, frames) if frames or errors else None
+
+
+@cached
+def _js_frame(line: str) -> Frame | None:
+    found = _JS_USUAL.match(line) or _JS_FRAME.match(line) or ("@" in line and _JS_GECKO.match(line))
+    if not found:
+        return None
+    path, function = found[2] or "", found[1] or ""
+    packed = int(found[3] or 0) >= LONG_LINE or is_hashed(path)
+    return Frame(function, path, minified=bool(packed and MINIFIED.match(plain_name(function))))
 
 
 def _js_error(line: str) -> tuple[str, str] | None:
@@ -163,13 +173,12 @@ def _java(lines: list[str]) -> StackTrace | None:
     frames: list[Frame] = []
     head = ""
     for line in lines:
-        found = _JAVA_FRAME.match(line)
-        if found:
+        frame = _java_frame(line)
+        if frame is not None:
             if head:
                 _java_error(head, errors, frames)
                 head = ""
-            if not frames or frames[-1] is not None:
-                frames.append(Frame(found[1]))
+            frames.append(frame)
         elif line.startswith("Caused by: ") or (not errors and not head and _JAVA_HEAD.match(line)):
             if head:
                 _java_error(head, errors, frames)
@@ -179,6 +188,12 @@ def _java(lines: list[str]) -> StackTrace | None:
     if head:
         _java_error(head, errors, frames)
     return trace_of("java", errors, frames, with_file=False)
+
+
+@cached
+def _java_frame(line: str) -> Frame | None:
+    found = _JAVA_FRAME.match(line)
+    return Frame(found[1]) if found else None
 
 
 def _java_error(head: str, errors: list[tuple[str, str]], frames: list[Frame]) -> None:
@@ -329,7 +344,6 @@ def _native(lines: list[str]) -> StackTrace | None:
 
 
 _Parser = Callable[[list[str]], StackTrace | None]
-# A text with none of the words is of another language, which is found much faster than by the pattern.
 _LANGUAGES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], _Parser], ...]] = (
     (SIGN_WORDS, SIGNS, _native),
     (

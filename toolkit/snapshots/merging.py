@@ -20,7 +20,8 @@ from toolkit.errors import SnapshotError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch
 from toolkit.receipt import Receipt
-from toolkit.signatures.signed_rows import with_signatures
+from toolkit.redaction import Redactor
+from toolkit.signatures.signed_rows import BodyReader, with_signatures
 from toolkit.signatures.signing import Learned
 from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, Part, read_checked, stored_failures
 from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint
@@ -311,6 +312,7 @@ class _DayWriter:
         # files of an older version are all written again: a snapshot has one set of columns
         self.older = self.before is not None and self.before.is_older
         self.learned = self.transaction.learned
+        self.reader = BodyReader(Redactor())
 
     def commit(self, now: int) -> MergeResult:
         """Write what is to be written, and commit. `now` is in milliseconds since 1970."""
@@ -404,7 +406,7 @@ class _DayWriter:
         """Add rows to the last file of this day: one of those from the number `first` on."""
         if len(self.written) == first or self.written[-1].part.bytes >= PART_BYTES:
             self._new_part(day)
-        rows, self.learned = with_signatures(rows, self.learned)
+        rows, self.learned = with_signatures(rows, self.learned, self.reader)
         self.written[-1].part.write(rows)
         self.written[-1].entries.append(entries)
         self.written[-1].kinds.append(kinds.astype(np.uint8))

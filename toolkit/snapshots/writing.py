@@ -22,8 +22,9 @@ from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressOption
 from toolkit.loading.ranges import VectorParts
 from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
 from toolkit.receipt import Receipt
+from toolkit.redaction import Redactor
 from toolkit.settings.service import Service
-from toolkit.signatures.signed_rows import SIGNATURE, can_be_signed, with_signatures
+from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, can_be_signed, with_signatures
 from toolkit.signatures.signing import Learned
 from toolkit.snapshots.data_files import TABLES, DataFile, Part, extension_column
 from toolkit.snapshots.manifest import PendingFile, StoredCheckpoint
@@ -126,7 +127,7 @@ def _signed(table: pa.Table, known: Learned) -> tuple[pa.Table, Learned]:
     """Failures with the signature of each, for analyses of the snapshot; `read_snapshot` omits it."""
     if SIGNATURE in table.column_names or not can_be_signed(table.schema):
         return table, known
-    return with_signatures(table, known)
+    return with_signatures(table, known, BodyReader(Redactor()))
 
 
 def export_vectors(
