@@ -21,13 +21,11 @@ from toolkit.audits.vector_rows import (
     Matrix,
     VectorSource,
     VectorTables,
-    load_index,
-    of_vectors,
     read_rows,
 )
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
-from toolkit.loading.vectors import Namespaces
+from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service

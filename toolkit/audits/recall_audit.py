@@ -17,12 +17,12 @@ from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole, wrong
 from toolkit.audits.exact_search import SIMILARITIES, ExactSearch
-from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables, load_index, of_vectors
+from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.queries import query
-from toolkit.loading.vectors import Namespaces
+from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.plots.result_bars import draw_recall
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service

@@ -16,10 +16,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from toolkit.analysis.selection import scanned
-from toolkit.arguments import shown, wrong
+from toolkit.arguments import shown
 from toolkit.errors import InputError
-from toolkit.loading.vectors import Namespaces, load_vectors
-from toolkit.settings.service import Service
 from toolkit.tables.schemas import UNFIT
 from toolkit.tables.vectors import is_numbers
 
@@ -28,26 +26,6 @@ VectorSource: TypeAlias = pd.DataFrame | pa.Table | ds.Dataset | str | os.PathLi
 
 BATCH: Final = 8_192
 _NAMES: Final = ("namespace", "id", "vector", "data", "metadata")
-
-
-def load_index(
-    service: Service,
-    namespace: Namespaces | None,
-    *,
-    include_metadata: bool = True,
-    include_data: bool = True,
-) -> pd.DataFrame:
-    """The vectors of some namespaces of an index, or of all."""
-    namespaces = "all" if namespace is None else namespace
-    return load_vectors(
-        service, namespace=namespaces, include_metadata=include_metadata, include_data=include_data
-    )
-
-
-def of_vectors(namespace: object) -> InputError:
-    """The error for a namespace beside vectors, which are of their own."""
-    next_step = "Pass the vectors of it: load_vectors(service, namespace=...)."
-    return wrong("namespace", namespace, "none beside vectors that were loaded earlier", next_step)
 
 
 @dataclass(frozen=True, eq=False)

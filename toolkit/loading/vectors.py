@@ -132,6 +132,26 @@ def load_vectors(
     ).frame()
 
 
+def load_index(
+    service: Service,
+    namespace: Namespaces | None,
+    *,
+    include_metadata: bool = True,
+    include_data: bool = True,
+) -> pd.DataFrame:
+    """The vectors of some namespaces of an index, or of all."""
+    namespaces = "all" if namespace is None else namespace
+    return load_vectors(
+        service, namespace=namespaces, include_metadata=include_metadata, include_data=include_data
+    )
+
+
+def of_vectors(namespace: object) -> InputError:
+    """The error for a namespace beside vectors, which are of their own."""
+    next_step = "Pass the vectors of it: load_vectors(service, namespace=...)."
+    return arguments.wrong("namespace", namespace, "none beside vectors that were loaded earlier", next_step)
+
+
 def iter_vectors(
     service: Service,
     *,

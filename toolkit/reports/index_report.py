@@ -20,9 +20,9 @@ from toolkit.audits.health import VectorAudit, audit_vectors
 from toolkit.audits.projection import VectorProjection
 from toolkit.audits.recall_audit import RecallAudit, audit_recall
 from toolkit.audits.vector_changes import VectorChanges, compare_vectors
-from toolkit.audits.vector_rows import VectorSource, VectorTables, load_index, of_vectors
+from toolkit.audits.vector_rows import VectorSource, VectorTables
 from toolkit.client.vectors import index_info
-from toolkit.loading.vectors import Namespaces
+from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.redaction import Redactor
 from toolkit.reports.findings import Cleaner
 from toolkit.reports.index_sections import (
