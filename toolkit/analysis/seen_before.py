@@ -316,7 +316,7 @@ def similar_grouped(
 def _similar(
     new: pa.Table, old: pa.Table, ids: list[str], groups: FailureGroups, outcomes: RetryOutcomes, k: int
 ) -> SimilarFailures:
-    titles = groups.frame.set_index("group")["title"]
+    titles = dict(zip(groups.frame["group"], groups.frame["title"], strict=True))
     rows = _rows(new, ids[: new.num_rows])
     two = _rows(old, ids[new.num_rows :]).assign(outcome=outcomes.frame["outcome"].to_numpy())
     two = two[~two["id"].isin(rows["id"])]
@@ -341,10 +341,10 @@ def _similar(
             everything.append(
                 {
                     "group": group,
-                    "title": titles[group],
+                    "title": titles.get(group),
                     "rank": None if other is None else rank,
                     "similar": other,
-                    "similar_title": None if other is None else titles[other],
+                    "similar_title": titles.get(other),
                     "similarity": similarity,
                     "seen": seen,
                     "count": None if other is None else facts["count"][other],

@@ -17,12 +17,7 @@ from toolkit.analysis.retrieval import Threshold, threshold_for_precision
 from toolkit.analysis.selection import typed_frame
 from toolkit.arguments import choice, positive, whole, wrong
 from toolkit.audits.exact_search import SIMILARITIES, pair_scores
-from toolkit.audits.vector_rows import (
-    Matrix,
-    VectorSource,
-    VectorTables,
-    read_rows,
-)
+from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables, read_rows
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
