@@ -37,7 +37,7 @@ POISON = ("poison-a", "poison-b")
 OUTSIDE = "outside"
 PARALLELISM = 20
 CANARIES = 20  # of which more than 7 in 10 hardly ever fail in a group that is mended for every second order
-SECONDS = 0.3  # of a delivery once the plan runs, so that kills strike while many are in progress
+SECONDS = 0.6  # of a delivery once the plan runs, so that kills strike while many are in progress
 _CLIENTS = get_context("forkserver")  # of a process that has imported everything: kills hit the run
 
 
@@ -144,7 +144,7 @@ class Soak:
         while self.kills.total() < self.given.kills and time.monotonic() < self.until:
             with self._client() as client:
                 while client.is_alive() and self.kills.total() < self.given.kills:
-                    time.sleep(self.random.uniform(0.1, 1.2))
+                    time.sleep(self.random.uniform(0.1, 1.0))
                     victim = self.random.choice(("client", "client", "client", "service", "application"))
                     if not client.is_alive():
                         break
