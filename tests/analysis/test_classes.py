@@ -70,6 +70,24 @@ def test_frozen_responses_get_their_class() -> None:
     assert wrong <= 0.03 * len(rows)
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (504, "upstream request timed out after 30000 ms", "dependency down"),
+        (504, "upstream request timeout", "dependency down"),
+        (504, '{"message":"Endpoint request timed out"}', "dependency down"),
+        (504, "FUNCTION_INVOCATION_TIMEOUT", "resource exhaustion"),
+        (500, "Timed out fetching a new connection from the connection pool.", "resource exhaustion"),
+        (500, "certificate verify failed: certificate has expired", "configuration"),
+        (500, "Can't reach database server at `db:5432`", "dependency down"),
+        (500, "dial tcp 10.0.0.1:443: i/o timeout", "transient"),
+    ],
+)
+def test_common_messages_get_their_class(status: int, body: str, expected: str) -> None:
+    """A timeout that a gateway reports is that of the service behind it, and not of one request."""
+    assert one(status, body)[0] == expected
+
+
 def test_the_evidence_says_what_decided() -> None:
     """Statuses, codes and exception types, and words are told apart."""
     assert one(429, "") == ("throttled", "status 429", 0.8)

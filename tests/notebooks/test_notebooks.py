@@ -213,7 +213,7 @@ def test_the_incident_of_the_last_day_is_found(kitchen, sample: tk.Service) -> N
 def test_an_ill_index_is_examined(kitchen) -> None:
     """Without being told, the seventh finds each of the six ills, and says what to do first."""
     said = kitchen.execute(FOLDER / "07_index_health.ipynb").streams["stdout"]
-    recall = float(re.search(r"1\. Search: The index misses neighbours: it returns ([\d.]+) %", said)[1])
+    recall = float(re.search(r"1\. Search misses neighbours: it returns ([\d.]+) %", said)[1])
     assert 20 < recall < 90
     assert "2. Embed 18 edited texts again" in said
     rows = {name: int(count) for name, count in re.findall(r"\d\. ([a-z ,]+), (\d+) rows:", said)}

@@ -16,7 +16,7 @@ STATUSES: Final[dict[int, tuple[str, float]]] = {
     414: ("poison input", 0.6), 415: ("contract drift", 0.5), 422: ("poison input", 0.65),
     423: ("transient", 0.5), 425: ("transient", 0.5), 426: ("contract drift", 0.5),
     429: ("throttled", 0.8), 431: ("poison input", 0.5), 501: ("contract drift", 0.55),
-    502: ("dependency down", 0.55), 503: ("dependency down", 0.5), 504: ("dependency down", 0.5),
+    502: ("dependency down", 0.55), 503: ("dependency down", 0.5), 504: ("dependency down", 0.75),
     507: ("resource exhaustion", 0.7), 511: ("authentication", 0.5), 521: ("dependency down", 0.7),
     522: ("dependency down", 0.6), 523: ("dependency down", 0.7), 524: ("dependency down", 0.55),
     529: ("throttled", 0.7), 530: ("dependency down", 0.5),
@@ -170,7 +170,7 @@ WORDS: Final = (
         (?:request|read|connection|operation|query)s? (?:has )?timed? ?-?out
         (?:socket|call|statement|response|handshake)s? (?:has )?timed? ?-?out
         (?:please )?(?:try|retry) (?:again|your request|later)|deadline exceeded
-        timeout of \d+ ?ms exceeded|timeout (?:awaiting|while|waiting)|timed out after
+        timeout of \d+ ?ms exceeded|i/o timeout|timeout (?:awaiting|while|waiting)|timed out after
         canceling statement due to statement timeout
         """),
     ("throttled", 0.9, r"""
@@ -256,7 +256,7 @@ WORDS: Final = (
         insufficient (?:scope|permissions?|privileges?)
         (?:could not|couldn't|failed to) (?:authenticate|verify signature)|must be authenticated
         NOAUTH|WRONGPASS|pg_hba\.conf|invalid_(?:auth|credentials|api_?key|token)
-        (?:signature|certificate|token) (?:has )?expired|log ?in (?:is )?required
+        (?:signature|token) (?:has )?expired|log ?in (?:is )?required
         bad auth|(?:please )?(?:sign|log) in\b|requires authentication|invalid_(?:client|grant|token)
         not (?:allowed|permitted) to|signature (?:mismatch|verification)
         (?:role|policy|scope|privilege)s? (?:\S+ ){0,3}(?:required|missing|denied)
@@ -302,7 +302,8 @@ WORDS: Final = (
         unable to (?:acquire|create) (?:a |new )?(?:native )?(?:thread|connection from)
         exceeded (?:\w+ ){0,2}memory|maxmemory|insufficient (?:memory|storage|disk)
         exit(?:ed)?(?: with)?(?: code| status)? 137|can't start new thread|maximum execution time
-        function_invocation_timeout|timed out getting a connection|allowed memory
+        function_invocation_timeout|allowed memory
+        timed out (?:getting|fetching|acquiring) (?:a |an |the )?(?:new )?connection
         insufficient resources
         no (?:more|free) (?:\w+ )?(?:connections|memory|slots|handles|threads|disk)
         (?:cpu|memory|disk) (?:time )?(?:limit|quota|pressure|exhausted)
@@ -326,7 +327,8 @@ WORDS: Final = (
         (?:connection|connect) (?:attempt )?failed|not accepting connections
         (?:starting|shutting) (?:up|down)|read ?only (?:mode|replica)|scheduled maintenance
         503 service|backend (?:fetch|error|unavailable|failure)|target (?:is )?down|master is down
-        cluster (?:is )?(?:down|not available)|cannot reach|could not reach
+        cluster (?:is )?(?:down|not available)|(?:cannot|can't|could not|unable to) reach
+        upstream (?:\w+ )?(?:timed|time)[ -]?out
         """),
     ("bug", 0.85, r"""
         cannot read (?:property|properties) of|is not a function|is not defined\b|nil pointer dereference

@@ -63,7 +63,7 @@ class RecallAudit:
     --------
     >>> found = audit_recall(service, tk.load_vectors(service, namespace="runbooks"), sample=20)
     >>> found.verdict.partition(" of the")[0]
-    'The index may miss neighbours: it returns 100.0 % [88.4, 100.0]'
+    'Search may miss neighbours: it returns 100.0 % [88.4, 100.0]'
     """
 
     frame: pd.DataFrame
@@ -87,7 +87,7 @@ class RecallAudit:
         doubt = f"; {counted(self.changed, 'vector')} changed meanwhile" if self.changed else ""
         mean, low, high = (share * 100 for share in (overall.mean, overall.low, overall.high))
         return (
-            f"The index {judged}: it returns {mean:.1f} % [{low:.1f}, {high:.1f}] of "
+            f"Search {judged}: it returns {mean:.1f} % [{low:.1f}, {high:.1f}] of "
             f"the {self.k} nearest neighbours of {count:,} {queries}{doubt}."
         )
 
