@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,15 +23,21 @@ from toolkit_demo.local_service import LocalService
 _PREFIXES = ("TOOLKIT_", "QSTASH_", "UPSTASH_", "US_EAST_1_", "EU_CENTRAL_1_")
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for those of the tests; pytest lists all of its own whenever it makes another."""
+    return tmp_path_factory.mktemp("homes")
+
+
 @pytest.fixture(autouse=True)
-def clean_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def clean_environment(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No address or token from outside, a masking key of the test's own, and no figure of an earlier test."""
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")
     for name in list(os.environ):
         if name.startswith(_PREFIXES):
             monkeypatch.delenv(name)
-    home = tmp_path_factory.mktemp("config")
+    home = Path(tempfile.mkdtemp(dir=homes))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
     return home
 
