@@ -415,7 +415,8 @@ def test_a_report_ends_with_a_status_for_what_is_new_or_worse(command, served, t
     new = command(*report, "--fail-on", "new")
     assert new.returncode == 4, new.stderr
     change = json.loads((tmp_path / "out.json").read_text())["change"]
-    assert f"new since {change['since']}: {change['new_groups'][0]}" in new.stderr
+    group = change["new_groups"][0]
+    assert f"new since {change['since']}: {change['titles'][group]} ({group})" in new.stderr
     worse = command(*report, "--fail-on", "worse")
     assert worse.returncode == 5
     assert "worse since" in worse.stderr

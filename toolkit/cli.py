@@ -349,13 +349,17 @@ def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> int:
     for name in fail_on:
         if facts[name] is None:
             complain(f"--fail-on {name}: nothing earlier to compare with")
+
+    def named(groups: Sequence[str]) -> str:
+        return "; ".join(f"{change['titles'][group]} ({group})" for group in groups)
+
     if "new" in fail_on and facts["new"]:
-        complain(f"new since {change['since']}: {', '.join(facts['new'])}")
+        complain(visible(f"new since {change['since']}: {named(facts['new'])}"))
         return NEW
     if "worse" in fail_on and facts["worse"]:
         expected = "" if change["expected"] is None else f" instead of {change['expected']:,.0f}"
-        grown = f"; grown: {', '.join(change['grown_groups'])}" if change["grown_groups"] else ""
-        complain(f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}")
+        grown = f"; grown: {named(change['grown_groups'])}" if change["grown_groups"] else ""
+        complain(visible(f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}"))
         return WORSE
     return DONE
 

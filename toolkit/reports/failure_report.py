@@ -167,15 +167,18 @@ def _change(evidence: Evidence | None, clean: Cleaner) -> dict[str, Any]:
     """What is new, and whether it is worse, as JSON-able values; null where nothing earlier is known."""
     if evidence is None:
         return {"since": None, "failures": 0, "expected": None, "worse": None, "new_groups": None,
-                "grown_groups": []}  # fmt: skip
+                "grown_groups": [], "titles": {}}  # fmt: skip
     trend = evidence.trend
+    new = None if trend.new is None else trend.new[:_NEW]
+    titles = evidence.groups.set_index("group")["title"]
     return {
         "since": clean.value(trend.since),
         "failures": trend.recent,
         "expected": clean.value(trend.usual),
         "worse": trend.worse,
-        "new_groups": None if trend.new is None else trend.new[:_NEW],
+        "new_groups": new,
         "grown_groups": trend.grown,
+        "titles": {group: clean.text(titles.get(group, group)) for group in [*(new or ()), *trend.grown]},
     }
 
 
