@@ -157,6 +157,11 @@ def key(service: Service, name: str = "k") -> dict[str, Any]:
     return response.json()
 
 
+def listed(service: Service) -> list[dict[str, Any]]:
+    """All keys as they are shown."""
+    return service.http.get("/v2/flowControl").json()
+
+
 def change(service: Service, action: str, **parameters: Any) -> int:
     """Change the key; returns the status."""
     return service.http.post(f"/v2/flowControl/k/{action}", params=parameters).status_code
@@ -255,6 +260,22 @@ def test_a_rate_that_is_reset_begins_again(service: Service, server: Server) -> 
     assert change(service, "resetRate") == 200
     service.wait(lambda: settled(service, server) == 3)
     assert key(service)["rateCount"] == 1
+
+
+def test_a_reset_forgets_deliveries_that_have_begun(served: Callable[..., Any], server: Server) -> None:
+    """However close they are, before a restart and after it: what was due counts for the period that ends."""
+    server.always(b"{}")
+    keys = [f"k{number}" for number in range(40)]
+    with served() as service:
+        for name in keys:
+            service.publish(
+                f"{server.url}/{name}", Flow_Control_Key=name, Flow_Control_Value="rate=9, period=1h"
+            )
+            assert service.http.post(f"/v2/flowControl/{name}/resetRate").status_code == 200
+            assert {one["rateCount"] for one in listed(service)} <= {0}
+        service.wait(lambda: len(server.requests) == len(keys) and not listed(service))
+    with served() as service:
+        assert listed(service) == []
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ class FlowControl:
         self._limits: dict[str, FlowLimits] = {}
         self._running: defaultdict[str, int] = defaultdict(int)
         self._counting: defaultdict[str, deque[int]] = defaultdict(deque)  # until when, earliest first
+        self._resets: dict[str, int] = {}  # of the rates of keys with deliveries in progress
 
     def restore(self, counting: Iterable[tuple[str, int]], settings: dict[str, KeySettings]) -> None:
         """Count deliveries that were started before the restart, each until its time; earliest first."""
@@ -78,6 +79,12 @@ class FlowControl:
     def reset_rate(self, key: str) -> None:
         """Forget the deliveries that count against the rate of a key."""
         self._counting.pop(key, None)
+        if self._running.get(key):
+            self._resets[key] = self._resets.get(key, 0) + 1
+
+    def resets(self, message: Message) -> int:
+        """How often the rate of its key was reset: a delivery from before the last reset no longer counts."""
+        return self._resets.get(_key_of(message) or "", 0)
 
     def limits_of(self, message: Message) -> FlowLimits | None:
         """The limits under which a message is delivered."""
@@ -118,6 +125,7 @@ class FlowControl:
             self._running[key] -= 1
             if not self._running[key]:
                 del self._running[key]
+                self._resets.pop(key, None)
 
     def next_release(self, now_ms: int) -> int | None:
         """When the first of the keys at their rate may deliver again."""
@@ -281,8 +289,9 @@ async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
 async def _reset_rate(queue: Queue, request: Request, _: Query) -> Response:
     """Begin a new period of a key's rate."""
     key = _checked_key(request)
-    await queue.store.write(QueueWrite.execute, "DELETE FROM rates WHERE flow_key = ?", key)
+    await queue.scheduler.start_due()  # what is due by now belongs to the period that ends
     queue.scheduler.flow.reset_rate(key)
+    await queue.store.write(QueueWrite.execute, "DELETE FROM rates WHERE flow_key = ?", key)
     queue.scheduler.wake()
     return Response()
 

@@ -96,6 +96,8 @@ class Scheduler:
         self._queue_of: dict[int, str] = {}  # of the claimed messages; "" for those in no named queue
         self.flow = FlowControl(store.factor)
         self._changed = asyncio.Event()
+        self._starting = asyncio.Lock()
+        self._restored = False
 
     @property
     def running(self) -> int:
@@ -108,20 +110,16 @@ class Scheduler:
 
     async def run(self) -> None:
         """Deliver until canceled."""
-        expired_at, restored = 0, False
+        expired_at = 0
         try:
             while True:
                 self._changed.clear()
                 now = self._store.clock.now_ms()
                 try:
-                    if not restored:
-                        settings = await self._store.read(stored_settings)
-                        self.flow.restore(await self._store.read(counting), settings)
-                        restored = True
                     if now - expired_at >= _EXPIRY_EVERY_MS:
                         await self._store.expire()
                         expired_at = now
-                    next_due = await self._start_due(now)
+                    next_due = await self.start_due()
                 except Exception as error:  # noqa: BLE001 - such as a full disk: retry after a second
                     _log.error("looking for due messages failed: %s", type(error).__name__)
                     next_due = now + 1000
@@ -131,8 +129,16 @@ class Scheduler:
                 task.cancel()
             await asyncio.gather(*self._claimed.values(), return_exceptions=True)
 
-    async def _start_due(self, now: int) -> int:
+    async def start_due(self) -> int:
         """Start due deliveries, within the limits; returns when to check again at the latest."""
+        async with self._starting:
+            if not self._restored:
+                settings = await self._store.read(stored_settings)
+                self.flow.restore(await self._store.read(counting), settings)
+                self._restored = True
+            return await self._start_due(self._store.clock.now_ms())
+
+    async def _start_due(self, now: int) -> int:
         # also those that end during the read: their rows may be out of date
         claimed, blocked = dict(self._queue_of), self.flow.blocked(now)
         capacity = self.concurrency - len(claimed)
@@ -164,7 +170,8 @@ class Scheduler:
             if not self.flow.admit(message, now):
                 self.wake()  # check again without this key
                 continue
-            task = asyncio.create_task(self._deliver(row["seq"], message, row["retried"]))
+            delivery = self._deliver(row["seq"], message, row["retried"], resets=self.flow.resets(message))
+            task = asyncio.create_task(delivery)
             self._claimed[row["seq"]] = task
             self._queue_of[row["seq"]] = message.origin.queue
         times = [time for time in (*later, scheduled, self.flow.next_release(now)) if time is not None]
@@ -183,7 +190,7 @@ class Scheduler:
             for task in tasks:
                 task.cancel()
 
-    async def _deliver(self, seq: int, message: Message, retried: int) -> None:
+    async def _deliver(self, seq: int, message: Message, retried: int, *, resets: int) -> None:
         store, sent = self._store, Sent((), b"")
         try:
             if message.kind == "wait":
@@ -192,8 +199,13 @@ class Scheduler:
             limit = self.flow.limits_of(message)
             rated = limit is not None and limit.rate
             until = self.flow.counts_until(limit, store.clock.now_ms()) if limit and rated else None
+
+            def start(tx: QueueWrite) -> bool:
+                counts = self.flow.resets(message) == resets
+                return record_start(tx, message, retried, counts_until=until if counts else None)
+
             # stored before it is sent, so that a restart does not forget it
-            if not await store.write(record_start, message, retried, counts_until=until):
+            if not await store.write(start):
                 return
             history = []
             if message.step is not None:
