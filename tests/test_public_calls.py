@@ -276,6 +276,14 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "exposure": 2.0,
         },
     ],
+    "select_failures": lambda w: [
+        {
+            "failures": w.failures,
+            "condition": {"response_status": "500"},
+            "since": "2000-01-01",
+            "until": None,
+        },
+    ],
     "explain_spike": lambda w: [
         {"failures": w.failures, "window": None, "baseline": None, "now": None},
     ],

@@ -137,6 +137,7 @@ NAMES = [
     "scan_snapshot",
     "start_run",
     "summary",
+    "select_failures",
     "sync_failures",
     "to_csv",
     "to_excel",

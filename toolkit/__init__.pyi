@@ -27,6 +27,7 @@ from toolkit.analysis import group_failures as group_failures
 from toolkit.analysis import retry_outcomes as retry_outcomes
 from toolkit.analysis import run_rates as run_rates
 from toolkit.analysis import run_summary as run_summary
+from toolkit.analysis import select_failures as select_failures
 from toolkit.analysis import similar_failures as similar_failures
 from toolkit.analysis import summary as summary
 from toolkit.audits.calibration import Calibration as Calibration

@@ -5,6 +5,7 @@ from toolkit.analysis.classes import FailureClasses as FailureClasses
 from toolkit.analysis.classes import classify_failures as classify_failures
 from toolkit.analysis.comparing import FailureComparison as FailureComparison
 from toolkit.analysis.comparing import compare_failures as compare_failures
+from toolkit.analysis.condition_rows import select_failures as select_failures
 from toolkit.analysis.counts import CountMatrix as CountMatrix
 from toolkit.analysis.counts import count_by as count_by
 from toolkit.analysis.counts import count_errors as count_errors

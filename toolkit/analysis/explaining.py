@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from toolkit.analysis.condition_rows import select_failures
 from toolkit.analysis.conditions import Change, RankedCondition, likelihood, plainest
+from toolkit.analysis.failure_attributes import column_texts
 from toolkit.analysis.results import Plotted, result_table, share_text
-from toolkit.analysis.selection import NONE, opened, typed_frame
+from toolkit.analysis.selection import opened, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import nearest, wrong
 from toolkit.redaction import Redactor, escape_html, visible
@@ -63,6 +65,41 @@ class Explanation(Plotted):
     expected: float
     stands_out: bool
     window: tuple[datetime, datetime] | None = None
+
+    def select(self, failures: AnyFrame, *, rank: int = 1) -> pd.DataFrame:
+        """Select the rows of a frame that meet a condition, within the window if there is one.
+
+        Parameters
+        ----------
+        failures : frame
+            What was explained, or any frame with the same columns.
+        rank : int
+            Which condition of `frame`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            These rows with all columns; `classify_failures`, `FailureBrowser` and `plan_redrive` take them.
+            They can be a few less than were `observed` around the window of a spike, and more where a failure
+            has several labels, of which the explanation counts one.
+
+        Raises
+        ------
+        InputError
+            When there is no such condition, or the frame has no such attribute.
+
+        Examples
+        --------
+        >>> before = pd.DataFrame({"step": ["pay", "ship"] * 40})
+        >>> after = pd.DataFrame({"step": ["pay", "ship"] * 40 + ["pay"] * 200})
+        >>> len(explain_change(after, before).select(after))
+        240
+        """
+        ranks = self.frame["rank"].tolist()
+        if rank not in ranks:
+            raise wrong("rank", rank, f"one of the {len(ranks)} conditions")
+        since, until = self.window or (None, None)
+        return select_failures(failures, self.frame["condition"][ranks.index(rank)], since=since, until=until)
 
     def __repr__(self) -> str:
         change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
@@ -213,7 +250,7 @@ def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None,
     table = rows.choose([column for column in known if column in names or column == weight]).table()
     # whole numbers stay whole where some are missing: 500 before and 500.0 after would be two values
     read = {
-        column: _texts(table[column].to_pandas(integer_object_nulls=True))
+        column: column_texts(table[column].to_pandas(integer_object_nulls=True))
         for column in table.column_names
         if column != weight
     }
@@ -226,11 +263,6 @@ def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None,
         if not np.isfinite(numbers).all() or (numbers < 0).any():
             raise wrong("weight", weight, "a column of counts, none of them negative or missing")
     return pd.DataFrame(read, index=range(table.num_rows)), numbers
-
-
-def _texts(column: pd.Series) -> pd.Categorical:
-    values = column.astype(object).where(column.notna(), NONE)
-    return pd.Categorical(values.map(lambda value: value if isinstance(value, str) else str(value)))
 
 
 def _attributes(tables: list[_Table], attributes: Sequence[str] | None) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -26,13 +27,15 @@ _PLAIN: Final = (WORKFLOW, "flow_control_key", "caller_ip", "response_status")
 NAMED: Final = (*_PLAIN, SIGNATURE)
 """The attributes that are columns."""
 
-_JSON: Final = {
+JSON_FIELDS: Final = {
     "headers": "header",
     "response_headers": "response header",
     "body": "body",
     "response_body": "response body",
     "extra": "extra",
 }
+"""Columns of JSON objects, and how an attribute that is a field of theirs begins."""
+
 _READ: Final = 100_000  # rows; of more, JSON is not read
 _LONGEST: Final = 20_000  # characters of a JSON text
 _VALUES: Final = 40  # different values of a field of few values
@@ -47,7 +50,7 @@ class FailureAttributes:
     def __init__(self, frame: AnyFrame, *, doing: str) -> None:
         frame = scanned(frame, doing=doing)
         names = set(opened(frame, doing=doing).names)
-        present = [name for name in (*NAMED, "labels", LABEL, *_JSON) if name in names]
+        present = [name for name in (*NAMED, "labels", LABEL, *JSON_FIELDS) if name in names]
         table = collect_timed(frame, present, doing=doing)
         when = timestamps(table, "when_")
         dated = when.notna().to_numpy()
@@ -62,7 +65,7 @@ class FailureAttributes:
                 columns[name] = _category(table[name], redactor)
         if SIGNATURE not in names and names.issuperset(grouped_columns(GroupRules())):
             columns[SIGNATURE] = _categories(grouped(frame)[1])
-        for source, prefix in _JSON.items():
+        for source, prefix in JSON_FIELDS.items():
             if source in names:
                 columns |= dict(_fields(table[source], prefix, redactor))
         self.columns = _distinct({name: column.take(order) for name, column in columns.items()})
@@ -133,6 +136,55 @@ class FailureAttributes:
             if count >= least * rows.sum():
                 shared[LABEL] = label
         return shared
+
+
+def attribute_columns(name: str, names: Sequence[str]) -> list[str]:
+    """The columns among these names that an attribute is read from; none for what is no attribute."""
+    if name == LABEL:
+        return [column for column in ("labels", LABEL) if column in names]
+    if name in names:
+        return [name]
+    return [
+        column for column, prefix in JSON_FIELDS.items() if column in names and name.startswith(f"{prefix} ")
+    ]
+
+
+def meets(table: pa.Table, name: str, value: str) -> NDArray[np.bool_]:
+    """Which rows have a value of an attribute, whether stated masked and shortened or as it is."""
+    redactor = Redactor()
+    if name == LABEL and "labels" in table.column_names:
+        rows = _labels(table, redactor)
+        return np.array([value in own if own else value == NONE for own in rows], dtype=bool)
+    if name in table.column_names:
+        texts = column_texts(table[name].to_pandas(integer_object_nulls=True))
+        met = np.array([value in _spellings(text, redactor) for text in texts.categories], dtype=bool)
+        return np.asarray(met[texts.codes], dtype=bool)
+    (column,) = attribute_columns(name, table.column_names)
+    field = name.removeprefix(f"{JSON_FIELDS[column]} ")
+    known: dict[str | None, bool] = {}
+    for text in (texts := table[column].to_pylist()):
+        if text not in known:
+            decoded = _decoded(text)
+            own = (
+                [found for key, found in _scalars(decoded) if key == field]
+                if isinstance(decoded, dict)
+                else []
+            )
+            masked = {redactor.header(field, redactor.text(found))[:_CUT] for found in own[-1:]}
+            known[text] = value in {*own[-1:], *masked} if own else value == NONE
+    return np.array([known[text] for text in texts], dtype=bool)
+
+
+def column_texts(column: pd.Series) -> pd.Categorical:
+    """Any values as categories of texts, missing ones as ``(none)``."""
+    values = column.astype(object).where(column.notna(), NONE)
+    return pd.Categorical(values.map(lambda value: value if isinstance(value, str) else str(value)))
+
+
+def _spellings(text: str, redactor: Redactor) -> set[str]:
+    """How a value may be stated: as it is, masked and shortened, and a number without a fraction."""
+    number = re.fullmatch(r"(-?\d+)\.0", text)
+    return {text or NONE, _text(text, redactor), number[1] if number else text}
 
 
 def _category(column: pa.ChunkedArray, redactor: Redactor) -> pd.Categorical:

@@ -1,0 +1,119 @@
+"""From what explains a rise to its failures."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import toolkit as tk
+from toolkit.analysis import find_incidents
+from toolkit.errors import InputError
+from toolkit.tables.failures import FailureDecoder
+from toolkit.tables.frames import to_frame
+from toolkit_demo.history import wire_entries
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    """The sample history, as it ends at NOW, with the ids of its groups."""
+    entries = wire_entries(int(NOW.timestamp() * 1000))
+    failures = to_frame(FailureDecoder(None).decode(json.dumps(entries).encode()))
+    return tk.group_failures(failures).assign(failures)
+
+
+@pytest.fixture(scope="module")
+def incidents(sample):
+    """What is found in it."""
+    return find_incidents(sample, now=NOW)
+
+
+def test_the_condition_of_an_incident_selects_its_failures(sample, incidents):
+    """As many as were observed, by the condition and by each other condition of the same failures."""
+    asked = set()
+    for row in incidents.itertuples():
+        span = {"since": row.from_at, "until": row.until_at}
+        rows = tk.select_failures(sample, row.condition, **span)
+        # those of a larger incident at the same time are not counted again
+        assert len(rows) >= row.observed > 0
+        assert row.rank not in (1, 3, 4) or len(rows) == row.observed
+        assert list(rows.columns) == list(sample.columns)
+        assert rows.index.isin(sample.index).all()
+        for alternative in row.alternatives[:8]:
+            again = tk.select_failures(sample, alternative, **span)
+            assert 0.9 * len(rows) <= len(again) <= 1.1 * len(rows), alternative
+            asked |= {name.rpartition(" ")[0] or name for name in alternative}
+    assert asked >= {"workflow_url", "response_status", "signature", "header", "response header"}
+
+
+def test_a_spike_selects_within_its_window(sample):
+    """`Explanation.select` has what was observed but for the stragglers before and after the window."""
+    spike = tk.explain_spike(sample, now=NOW)
+    for row in spike.frame.itertuples():
+        if "label" in row.condition:  # counted where no other label of the failure rose more
+            assert len(spike.select(sample, rank=row.rank)) >= 0.98 * row.observed
+            continue
+        assert 0.98 * row.observed <= len(spike.select(sample, rank=row.rank)) <= row.observed
+    assert len(tk.select_failures(sample, spike.frame["condition"][0])) > spike.frame["observed"][0]
+
+
+def test_a_change_of_any_columns_selects_its_rows():
+    """Numbers, missing values and booleans, as `explain_change` states them."""
+    before = pd.DataFrame({"code": [200.0, 500.0, np.nan] * 40, "new": [True, False, False] * 40})
+    after = pd.concat([before, before[before["code"].isna()].head(1).loc[lambda rows: rows.index.repeat(90)]])
+    found = tk.explain_change(after, before)
+    assert len(found.select(after)) == found.frame["observed"][0] == 130
+    assert (
+        len(tk.select_failures(after, {"code": "500"}))
+        == len(tk.select_failures(after, {"code": "500.0"}))
+        == 40
+    )
+    assert len(tk.select_failures(after, {"new": "True"})) == 40
+
+
+def test_every_engine_selects_the_same(sample, tmp_path):
+    """A frame keeps its index and receipt; a snapshot, Arrow and DuckDB return a frame of the rows."""
+    tk.write_snapshot(sample, tmp_path / "kept")
+    table = pa.table(tk.scan_snapshot(tmp_path / "kept").to_table())
+    condition = {"workflow_url": sample["workflow_url"].mode()[0], "label": "priority"}
+    expected = tk.select_failures(sample, condition, since="2026-03-01", until="2026-03-08")
+    assert 0 < len(expected) < len(sample)
+    for source in (tmp_path / "kept", table, duckdb.from_arrow(table)):
+        rows = tk.select_failures(source, condition, since="2026-03-01", until="2026-03-08")
+        assert set(rows["dlq_id"]) == set(expected["dlq_id"])
+        assert set(rows.columns) >= {*table.column_names, "error"}
+
+
+def test_groups_and_labels(sample):
+    """A signature without its column is computed; a label is one of several; (none) is a missing value."""
+    plain = sample.drop(columns="signature")
+    group, count = next(iter(sample["signature"].value_counts().items()))
+    rows = tk.select_failures(plain, {"signature": group})
+    assert len(rows) == count
+    assert list(rows.columns) == list(plain.columns)
+    labelled = tk.count_labels(sample).set_index("label")["count"]
+    assert len(tk.select_failures(sample, {"label": "priority"})) == labelled["priority"]
+    without = tk.select_failures(sample, {"label": "(none)"})
+    assert without["labels"].isin(["[]", ""]).sum() + without["labels"].isna().sum() == len(without) > 0
+    keyless = tk.select_failures(sample, {"flow_control_key": "(none)"})
+    assert len(keyless) == sample["flow_control_key"].isna().sum()
+    assert len(tk.select_failures(sample, {})) == len(sample)
+
+
+def test_a_condition_that_cannot_be_met_says_why(sample):
+    """A mistyped attribute, no dict, an unknown rank, an age that cannot be read."""
+    with pytest.raises(InputError, match="Did you mean 'response_status'"):
+        tk.select_failures(sample, {"respons_status": "500"})
+    with pytest.raises(InputError, match="condition"):
+        tk.select_failures(sample, "429")
+    with pytest.raises(InputError, match="rank"):
+        tk.explain_spike(sample, now=NOW).select(sample, rank=99)
+    with pytest.raises(InputError, match="since"):
+        tk.select_failures(sample, {}, since="last week")
