@@ -111,7 +111,7 @@ def _checked(condition: object) -> dict[str, str]:
         _DOING,
         got=f"{shown(condition)} for condition",
         expected="a dict of attributes and their values, such as {'response_status': '429'}",
-        next_step="Explanation.frame and toolkit.analysis.find_incidents have conditions.",
+        next_step="The frame of an Explanation has conditions.",
     )
 
 
