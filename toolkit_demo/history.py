@@ -5,14 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from operator import itemgetter
 from random import Random
 from typing import Any, Final
 
 from toolkit_demo.causes import cause
-from toolkit_demo.stories import DAYS, HOUR, SEED, Occurrence, occurrences
+from toolkit_demo.stories import DAYS, HOUR, RETRY_DELAYS, SEED, Occurrence, occurrences
 
 APPLICATION: Final = "https://shop.example.com/flows"
 """Address of the application that the sample's workflows belong to."""
@@ -20,6 +21,10 @@ APPLICATION: Final = "https://shop.example.com/flows"
 SUCCEEDED: Final = 4000
 """Runs of the sample's run log that went well."""
 
+LOGGED: Final = 3 * 24 * HOUR
+"""How far the sample's log of events, and of the steps of runs, goes back, in milliseconds."""
+
+_STEPS: Final = ("load-order", "check-stock", "charge", "send-receipt")
 _OPTIONAL: Final = frozenset(
     {"callerIP", "flowControlKey", "responseHeader", "header", "maxRetries", "workflowCreatedAt", "messageId"}
 )
@@ -54,6 +59,7 @@ def wire_runs(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[di
             "labels": list(item.labels),
             "dlqId": f"dlq_{_code('dlq', item.number)}",
         }
+        | ({"steps": _run_steps(item)} if item.at < LOGGED else {})
         for item in listed
     ]
     random = Random(SEED)  # noqa: S311 - a sample that must be reproducible
@@ -69,8 +75,66 @@ def wire_runs(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[di
                 "workflowRunCompletedAt": min(now_ms, created + random.randrange(300, 45_000)),
                 "labels": ["shop"] if number % 3 else [],
             }
+            | ({"steps": _steps(f"good {number}", len(_STEPS))} if created >= now_ms - LOGGED else {})
         )
     return runs
+
+
+def wire_events(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
+    """The log of the messages that failed lately: each attempt with its response, oldest first.
+
+    >>> events = wire_events(1_750_000_000_000)
+    >>> sorted({event["state"] for event in events})
+    ['ACTIVE', 'CREATED', 'ERROR', 'FAILED', 'RETRY']
+    """
+    listed = occurrences() if found is None else found
+    events = [event for item in listed if item.at < LOGGED for event in _events(item, now_ms)]
+    return sorted((event for event in events if event["time"] >= now_ms - LOGGED), key=itemgetter("time"))
+
+
+def _events(item: Occurrence, now_ms: int) -> Iterator[dict[str, Any]]:
+    entry = _entry(item, now_ms)
+    if "messageId" not in entry:
+        return
+    names = ("messageId", "url", "method", "maxRetries", "createdAt", "callerIP", "workflowRunId", "labels",
+             "flowControlKey")  # fmt: skip
+    shared = {name: entry[name] for name in names if name in entry}
+    response: dict[str, Any] = {"error": cause(item.cause).body(item.number)[:200].decode(errors="replace")}
+    if "responseStatus" in entry:
+        response["responseStatus"] = entry["responseStatus"]
+    ended = now_ms - item.created
+    yield shared | {"state": "CREATED", "time": ended}
+    for retried, delay in enumerate((0, *RETRY_DELAYS[: item.retries])):
+        ended += delay
+        tried = shared | response | {"time": ended, "retried": retried}
+        began = max(ended - 40 - item.number % 900, shared["createdAt"])
+        yield shared | {"state": "ACTIVE", "time": began, "retried": retried}
+        yield tried | {"state": "ERROR"}
+        if retried < item.retries:
+            yield tried | {"state": "RETRY", "nextDeliveryTime": ended + RETRY_DELAYS[retried]}
+    yield tried | {"state": "FAILED", "dlqId": entry["dlqId"]}
+
+
+def _run_steps(item: Occurrence) -> list[dict[str, Any]]:
+    failed = None if "few_fields" in item.oddities else f"msg_{_code('msg', item.number)}"
+    return _steps(f"run {item.number}", item.number % len(_STEPS), failed)
+
+
+def _steps(what: str, done: int, failed: str | None = None) -> list[dict[str, Any]]:
+    """The steps of a run as the run log groups them: the first, so many more, and the message that failed."""
+    ids = [f"msg_{_code(f'{what} step', number)}" for number in range(done + 1)]
+    named = [("init", "Initial"), *((name, "Run") for name in _STEPS)]
+    found = [(message, "STEP_SUCCESS") for message in ids] + ([(failed, "STEP_FAILED")] if failed else [])
+    return [
+        {
+            "steps": [
+                {"stepId": number, "stepName": name, "stepType": kind, "concurrent": 1, "callType": "step",
+                 "state": state, "messageId": message}
+            ],
+            "type": "sequential",
+        }
+        for number, ((name, kind), (message, state)) in enumerate(zip(named, found, strict=False))
+    ]  # fmt: skip
 
 
 def _entry(item: Occurrence, now_ms: int) -> dict[str, Any]:

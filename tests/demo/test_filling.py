@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 import httpx
+import pandas as pd
 import pytest
 
 import toolkit as tk
 from toolkit.settings import Service
 from toolkit.settings.connecting import start_local
 from toolkit_demo.documents import NAMESPACES, documents
-from toolkit_demo.history import wire_entries, wire_runs
+from toolkit_demo.history import LOGGED, wire_entries, wire_runs
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,23 @@ def test_runs_are_listed_as_generated(service: Service) -> None:
     assert {run["workflowRunId"] for run in runs} == {run["workflowRunId"] for run in wire_runs(0)}
     states = Counter(run["workflowState"] for run in runs)
     assert states == {"RUN_FAILED": 5000, "RUN_SUCCESS": 4000}
+
+
+def test_events_and_steps_tell_of_the_last_days(service: Service) -> None:
+    """Each attempt of the messages that failed lately; the steps of their runs end in the failure."""
+    events = tk.load_events(service, progress=False)
+    assert set(events["state"]) == {"CREATED", "ACTIVE", "ERROR", "RETRY", "FAILED"}
+    age = pd.Timestamp.now("UTC") - events["time"]
+    assert age.max() < pd.Timedelta(milliseconds=LOGGED, minutes=10)
+    failed = events[events["state"] == "FAILED"]
+    assert failed["message_id"].is_unique
+    tries = events[events["state"] == "ERROR"].groupby("message_id").size()
+    whole = events[events["state"] == "CREATED"].set_index("message_id")["max_retries"]
+    assert (tries[whole.index] == whole + 1).all()
+    steps = tk.explode_steps(tk.load_runs(service, "1d", progress=False))
+    ended = steps[steps["status"] == "STEP_FAILED"]
+    assert set(ended["message_id"]) <= set(failed["message_id"])
+    assert ended["workflow_run_id"].is_unique
 
 
 def test_documents_are_in_their_namespaces_with_vectors(service: Service) -> None:

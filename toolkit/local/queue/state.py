@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from toolkit.local.api import RETENTION_MS
-from toolkit.local.queue import dlq, runs
+from toolkit.local.queue import dlq, runs, steps
 from toolkit.local.queue.database import Database, QueueWrite
 from toolkit.local.queue.listing import CursorSigner
 
@@ -112,6 +112,11 @@ class Store:
         """Fill in workflow runs, listed exactly as given; returns how many are new."""
         given = list(entries)
         return self.database.submit(lambda connection: runs.insert(connection, given)).result()
+
+    def insert_events(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Fill in events of messages, listed exactly as given."""
+        given = list(entries)
+        self.database.submit(lambda connection: steps.insert_events(connection, given)).result()
 
     async def expire(self) -> None:
         """Remove expired rows."""

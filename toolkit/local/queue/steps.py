@@ -8,6 +8,8 @@ itself: the last item tells an endpoint what to run, however the others proceed 
 from __future__ import annotations
 
 import json
+import sqlite3
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict
 
 import msgspec
@@ -367,6 +369,20 @@ def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> 
     }
     about = {"message_id": message.id, "run_id": message.run_id, "state": state, "url": settings.url}
     tx.insert("events", time=tx.now_ms, **about, entry=json.dumps(entry))
+
+
+def insert_events(connection: sqlite3.Connection, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Fill in events, shown exactly as given."""
+    connection.executemany(
+        "INSERT INTO events (time, message_id, run_id, state, url, entry) VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            (
+                *(entry.get(name) for name in ("time", "messageId", "workflowRunId", "state", "url")),
+                json.dumps(entry),
+            )
+            for entry in entries
+        ),
+    )
 
 
 def again(tx: QueueWrite, message: Message) -> Message:
