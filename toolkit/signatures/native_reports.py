@@ -23,9 +23,6 @@ _LEAK: Final = re.compile(r"^(?:Direct|Indirect) leak of ")
 _FRAME: Final = re.compile(r"^ *#(\d+) +0x[0-9a-f]+ +(?:in +)?(.*)$")
 _VALGRIND: Final = re.compile(r"^==\d+== {0,3}(\S.*)$")
 _VALGRIND_FRAME: Final = re.compile(r"^==\d+== {4,}(?:at|by) 0x[0-9A-Fa-f]+: (.+?)(?: \(([^()]*)\))?$")
-_BY_VALGRIND: Final = re.compile(
-    "Invalid|Conditional|Use of|Source and|Mismatched|Syscall|Process terminating|Argument"
-)
 _ADDRESS: Final = re.compile(
     r" (?:on|in|of|at|for|by|\(pc|attempting|parameters?|requested)\b.*| \(.*|: .*|[0-9]+$", re.DOTALL
 )

@@ -115,7 +115,6 @@ _KEPT_KEYS: Final = re.compile(
     r"|severity|result|op|operation|method|action|phase|step)=$"
 )
 _SPACE: Final = re.compile(r"\s+")
-_JSON_TEXT: Final = re.compile(r"(\"[\w.\-]+\": ?)\"[^\"]{0,300}\"")
 
 
 def with_placeholders(message: str) -> str:

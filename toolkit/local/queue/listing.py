@@ -42,7 +42,6 @@ def any_label(labels: str) -> str:
     return f"EXISTS (SELECT 1 FROM json_each({labels}) WHERE value IN ({{}}))"  # noqa: S608 - SQL of this package
 
 
-CallerIp: TypeAlias = Annotated[Texts, sql("caller_ip IN ({})")]
 FlowKey: TypeAlias = Annotated[Texts, sql("flow_key IN ({})")]
 MostCanceled: TypeAlias = Annotated[
     int, Meta(ge=1, le=999_999_999, description="Most to cancel, the oldest first (all).")
