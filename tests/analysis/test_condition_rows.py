@@ -13,7 +13,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.analysis import find_incidents
-from toolkit.errors import InputError
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit_demo.history import wire_entries
@@ -105,6 +105,23 @@ def test_groups_and_labels(sample):
     keyless = tk.select_failures(sample, {"flow_control_key": "(none)"})
     assert len(keyless) == sample["flow_control_key"].isna().sum()
     assert len(tk.select_failures(sample, {})) == len(sample)
+
+
+def test_a_value_that_no_row_has_is_a_warning(sample):
+    """It lists the known ones, masked; conditions that only do not meet are no mistake."""
+    for condition, known in (
+        ({"response_status": "4290"}, "Did you mean '429'"),
+        ({"labels": "priorty"}, "Did you mean 'priority'"),
+        ({"header User-Agent": "sample-publisher/9"}, "'sample-publisher/2.14'"),
+    ):
+        with pytest.warns(UnexpectedResultWarning, match=known):
+            assert tk.select_failures(sample, condition).empty
+    with pytest.warns(UnexpectedResultWarning, match="masked") as caught:
+        tk.select_failures(sample, {"header Authorization": "Bearer mine"})
+    assert "Bearer sample" not in str(caught[0].message)
+    assert tk.select_failures(sample, {"response_status": 429}, until=sample["created_at"].min()).empty
+    assert len(tk.select_failures(sample, {"labels": "priority"})) > 0
+    assert len(tk.select_failures(sample, {"flow_control_key": None})) > 0
 
 
 def test_a_condition_that_cannot_be_met_says_why(sample):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -10,12 +11,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.analysis.failure_attributes import JSON_FIELDS, LABEL, SIGNATURE, attribute_columns, meets
+from toolkit.analysis.failure_attributes import (
+    JSON_FIELDS,
+    LABEL,
+    SIGNATURE,
+    attribute_columns,
+    attribute_values,
+)
 from toolkit.analysis.grouping import grouped
-from toolkit.analysis.selection import opened, scanned, select_timed, timestamps
-from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.selection import NONE, opened, scanned, select_timed, timestamps
+from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.arguments import nearest, shown
-from toolkit.errors import InputError
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.tables.frames import to_frame
 from toolkit.times import Time, parse_time
 
@@ -53,6 +60,11 @@ def select_failures(
     InputError
         When the frame has no such attribute, a column is missing, or a time cannot be read.
 
+    Warns
+    -----
+    UnexpectedResultWarning
+        When no row has a value of the condition at all; it lists those that there are.
+
     See Also
     --------
     Explanation.select : the same for a ranked condition, in its time.
@@ -83,12 +95,31 @@ def select_failures(
     needed = dict.fromkeys(column for name in wanted for column in _read_for(name, rows.names))
     columns = list(needed or names[:1]) if isinstance(source, pd.DataFrame) else rows.names
     timed = span != [None, None]
-    rows = select_timed(rows, columns, doing=_DOING) if timed else rows.choose(columns)
+    read = select_timed(rows, columns, doing=_DOING) if timed else rows.choose(columns)
     if isinstance(source, pd.DataFrame):
-        met = rows.then(partial(_marked, wanted, span)).table()[_MET].to_numpy()
+        met = read.then(partial(_marked, wanted, span)).table()[_MET].to_numpy()
         chosen: pd.DataFrame = source.loc[met.astype(bool)]
-        return chosen
-    return to_frame(rows.then(partial(_selected, wanted, span)).table().select(names))
+    else:
+        chosen = to_frame(read.then(partial(_selected, wanted, span)).table().select(names))
+    if chosen.empty:
+        _warn_of_unknown(rows, wanted)
+    return chosen
+
+
+def _warn_of_unknown(rows: SelectedRows, condition: Mapping[str, str]) -> None:
+    """Say which value of a condition no row has at all, and which there are."""
+    for name, value in condition.items():
+        known: set[str] = set()
+        for table in rows.choose(_read_for(name, rows.names)).map():
+            values, codes = attribute_values(table, name)
+            found = [values[code] for code in np.unique(codes)]
+            if any(value in one.stated for one in found):
+                break
+            known = known.union(*(one.shown for one in found))
+        else:
+            if known:
+                said = f"None of the failures has {name} = {value!r}. {nearest(value, sorted(known))}"
+                warnings.warn(said, UnexpectedResultWarning, stacklevel=3)
 
 
 def _read_for(name: str, names: Sequence[str]) -> list[str]:
@@ -105,21 +136,27 @@ def _read_for(name: str, names: Sequence[str]) -> list[str]:
 
 
 def _checked(condition: object) -> dict[str, str]:
-    if isinstance(condition, Mapping) and all(isinstance(name, str) for name in condition):
-        return {name: value if isinstance(value, str) else str(value) for name, value in condition.items()}
-    raise InputError(
-        _DOING,
-        got=f"{shown(condition)} for condition",
-        expected="a dict of attributes and their values, such as {'response_status': '429'}",
-        next_step="The frame of an Explanation has conditions.",
-    )
+    if not isinstance(condition, Mapping) or not all(isinstance(name, str) for name in condition):
+        raise InputError(
+            _DOING,
+            got=f"{shown(condition)} for condition",
+            expected="a dict of attributes and their values, such as {'response_status': '429'}",
+            next_step="The frame of an Explanation has conditions.",
+        )
+    stated = {name: NONE if value is None else str(value) for name, value in condition.items()}
+    # one of the labels, unless it is the text of the whole column
+    return {
+        LABEL if name == "labels" and not value.startswith("[") else name: value
+        for name, value in stated.items()
+    }
 
 
 def _marked(condition: Mapping[str, str], span: Sequence[int | None], table: pa.Table) -> pa.Table:
     """Whether each row meets the condition in the time, as a table of one column."""
     met = np.ones(table.num_rows, dtype=bool)
     for name, value in condition.items():
-        met &= meets(table, name, value)
+        values, codes = attribute_values(table, name)
+        met &= np.array([value in one.stated for one in values], dtype=bool)[codes]
     since, until = span
     if since is not None or until is not None:
         when = timestamps(table, "when_")

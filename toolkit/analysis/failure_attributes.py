@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -149,42 +149,50 @@ def attribute_columns(name: str, names: Sequence[str]) -> list[str]:
     ]
 
 
-def meets(table: pa.Table, name: str, value: str) -> NDArray[np.bool_]:
-    """Which rows have a value of an attribute, whether stated masked and shortened or as it is."""
+class AttributeValue(NamedTuple):
+    """A value of an attribute: how a condition may state it, and how it may be shown."""
+
+    stated: frozenset[str]
+    shown: frozenset[str]
+
+
+def attribute_values(table: pa.Table, name: str) -> tuple[list[AttributeValue], NDArray[np.int64]]:
+    """The distinct values of an attribute, and which of them each row has."""
     redactor = Redactor()
     if name == LABEL and "labels" in table.column_names:
-        rows = _labels(table, redactor)
-        return np.array([value in own if own else value == NONE for own in rows], dtype=bool)
+        codes, labels = pd.factorize(_labels(table, redactor))
+        return [AttributeValue(*2 * (frozenset(own or [NONE]),)) for own in labels], codes.astype(np.int64)
     if name in table.column_names:
         texts = column_texts(table[name].to_pandas(integer_object_nulls=True))
-        met = np.array([value in _spellings(text, redactor) for text in texts.categories], dtype=bool)
-        return np.asarray(met[texts.codes], dtype=bool)
+        return [_value(text, redactor) for text in texts.categories], texts.codes.astype(np.int64)
     (column,) = attribute_columns(name, table.column_names)
+    objects = np.array(table[column].to_pylist(), dtype=object)
+    codes, distinct = pd.factorize(objects, use_na_sentinel=False)
     field = name.removeprefix(f"{JSON_FIELDS[column]} ")
-    known: dict[str | None, bool] = {}
-    for text in (texts := table[column].to_pylist()):
-        if text not in known:
-            decoded = _decoded(text)
-            own = (
-                [found for key, found in _scalars(decoded) if key == field]
-                if isinstance(decoded, dict)
-                else []
-            )
-            masked = {redactor.header(field, redactor.text(found))[:_CUT] for found in own[-1:]}
-            known[text] = value in {*own[-1:], *masked} if own else value == NONE
-    return np.array([known[text] for text in texts], dtype=bool)
+    return [_member(text, field, redactor) for text in distinct], codes.astype(np.int64)
+
+
+def _value(text: str, redactor: Redactor) -> AttributeValue:
+    """A value of a column: as it is, masked and shortened, and a number without a fraction."""
+    masked = frozenset({_text(text, redactor) or NONE})
+    number = re.fullmatch(r"(-?\d+)\.0", text)
+    return AttributeValue(masked | {text, number[1] if number else text}, masked)
+
+
+def _member(text: object, field: str, redactor: Redactor) -> AttributeValue:
+    """A field of a JSON object."""
+    decoded = _decoded(text) if isinstance(text, str) else None
+    own = [found for name, found in _scalars(decoded) if name == field] if isinstance(decoded, dict) else []
+    if not own:
+        return AttributeValue(*2 * (frozenset({NONE}),))
+    masked = frozenset({redactor.header(field, redactor.text(own[-1]))[:_CUT]})
+    return AttributeValue(masked | {own[-1]}, masked)
 
 
 def column_texts(column: pd.Series) -> pd.Categorical:
     """Any values as categories of texts, missing ones as ``(none)``."""
     values = column.astype(object).where(column.notna(), NONE)
     return pd.Categorical(values.map(lambda value: value if isinstance(value, str) else str(value)))
-
-
-def _spellings(text: str, redactor: Redactor) -> set[str]:
-    """How a value may be stated: as it is, masked and shortened, and a number without a fraction."""
-    number = re.fullmatch(r"(-?\d+)\.0", text)
-    return {text or NONE, _text(text, redactor), number[1] if number else text}
 
 
 def _category(column: pa.ChunkedArray, redactor: Redactor) -> pd.Categorical:
