@@ -111,7 +111,7 @@ def test_a_value_that_no_row_has_is_a_warning(sample):
     """It lists the known ones, masked; conditions that only do not meet are no mistake."""
     for condition, known in (
         ({"response_status": "4290"}, "Did you mean '429'"),
-        ({"labels": "priorty"}, "Did you mean 'priority'"),
+        ({"labels": "priorities"}, "Did you mean 'priority'"),
         ({"header User-Agent": "sample-publisher/9"}, "'sample-publisher/2.14'"),
     ):
         with pytest.warns(UnexpectedResultWarning, match=known):
