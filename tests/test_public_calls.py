@@ -55,6 +55,7 @@ WRONG: dict[str, Any] = {
     "nan": math.nan,
     "inf": math.inf,
     "10**30": 10**30,
+    "10**400": 10**400,
     "empty text": "",
     "text": "no such",
     "surrogate": "\ud800",

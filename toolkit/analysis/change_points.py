@@ -90,7 +90,7 @@ def change_points(
 def _checked(counts: Any) -> _Floats:
     try:
         values = np.asarray(counts, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise wrong("counts", counts, "numbers of events in bins of equal length") from None
     if values.ndim != 1 or not np.isfinite(values).all() or ((values < 0) | (values > _MOST)).any():
         raise wrong("counts", counts, "a sequence of counts, none negative, missing or above 2**53")

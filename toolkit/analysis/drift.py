@@ -109,7 +109,7 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
 def _matrix(name: str, value: Any) -> _Floats:
     try:
         matrix = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise wrong(name, value, "a matrix of numbers, a row a vector") from None
     if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():  # noqa: PLR2004
         raise wrong(
@@ -127,7 +127,7 @@ def _groups(groups: Any, sides: list[_Floats]) -> list[npt.NDArray[np.int64]]:
         return [np.arange(len(sides[0])), np.arange(len(sides[0]), len(sides[0]) + len(sides[1]))]
     try:
         first, second = (list(side) for side in groups)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise wrong("groups", groups, "a pair of sequences, for before and for after") from None
     if (len(first), len(second)) != (len(sides[0]), len(sides[1])):
         raise wrong("groups", groups, f"{len(sides[0])} names for before and {len(sides[1])} for after")

@@ -17,7 +17,7 @@ from toolkit.analysis.failure_attributes import column_texts
 from toolkit.analysis.results import Plotted, result_table, share_text
 from toolkit.analysis.selection import opened, typed_frame
 from toolkit.analysis.sources import AnyFrame
-from toolkit.arguments import nearest, wrong
+from toolkit.arguments import nearest, positive, wrong
 from toolkit.redaction import Redactor, escape_html, visible
 from toolkit.signatures.signed_rows import SIGNATURE
 
@@ -199,8 +199,7 @@ def explain_change(
     >>> explain_change(after, before)
     170 observed, 80 expected: step = pay holds 100 % of the change
     """
-    if not isinstance(exposure, int | float) or isinstance(exposure, bool) or not 0 < exposure < float("inf"):
-        raise wrong("exposure", exposure, "a positive number")
+    positive("exposure", exposure)
     tables = [
         _read(frame, attributes, weight, name) for frame, name in ((after, "after"), (before, "before"))
     ]
@@ -258,7 +257,7 @@ def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None,
     if weight is not None:
         try:
             numbers = table[weight].to_pandas().to_numpy(dtype=np.float64, na_value=np.nan)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise wrong("weight", weight, "a column of numbers") from None
         if not np.isfinite(numbers).all() or (numbers < 0).any():
             raise wrong("weight", weight, "a column of counts, none of them negative or missing")

@@ -268,7 +268,7 @@ def _share(name: str, value: Any) -> None:
 def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]:
     try:
         values = np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise wrong("scores", scores, "numbers") from None
     if values.ndim != 1 or not np.isfinite(values).all():
         raise wrong("scores", scores, "finite numbers in one dimension")

@@ -301,7 +301,7 @@ def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, f
         is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
         try:
             relevance = -1.0 if isinstance(value, bool | str) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             relevance = -1.0
         if not is_number or not 0 <= int(number) < len(queries):
             raise wrong(f"judgements, row {row}: query", name, "the number or text of one of the queries")

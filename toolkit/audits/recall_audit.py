@@ -269,7 +269,7 @@ def _given(queries: Any, dimension: int, sample: int, seed: int) -> _Queries:
     if not isinstance(queries, pd.DataFrame):
         try:
             queries = np.asarray(queries, dtype=np.float32)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise wrong(
                 "queries",
                 queries,

@@ -349,7 +349,7 @@ def _missing(value: Any) -> bool:
         return False
     try:
         return bool(value != value)  # noqa: PLR0124 - NaN
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return True
 
 
