@@ -630,20 +630,24 @@ HOSTILE = [
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_text_takes_time_in_proportion_to_its_length(piece):
-    """Twice the length takes no more than three times as long; the square of the length would be four times."""
+    """Twice the length takes no more than three times as long; the square of the length would be four times.
+
+    Other processes disturb single measurements: the least of up to ten of each length counts.
+    """
 
     def taken(size: int) -> float:
         text = f"x://token {piece * (size // len(piece))}"
-        times = []
-        for _ in range(3):
-            start = time.process_time()
-            REDACT.text(text)
-            REDACT.url(text)
-            times.append(time.process_time() - start)
-        return min(times)
+        start = time.process_time()
+        REDACT.text(text)
+        REDACT.url(text)
+        return time.process_time() - start
 
-    small = taken(20_000)
-    assert taken(40_000) < 3 * small + 0.02
+    short, long = taken(20_000), taken(40_000)
+    for _ in range(9):
+        if long < 3 * short + 0.02:
+            return
+        short, long = min(short, taken(20_000)), min(long, taken(40_000))
+    assert long < 3 * short + 0.02
 
 
 PIECES = st.sampled_from(

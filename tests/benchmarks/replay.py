@@ -37,7 +37,7 @@ class Listing:
 
     Attributes
     ----------
-    moments : sequence of int
+    timestamps : sequence of int
         ``createdAt`` of each entry in Unix milliseconds, falling.
     entries : sequence of bytes
         JSON of each.
