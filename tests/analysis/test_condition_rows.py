@@ -70,6 +70,9 @@ def test_a_change_of_any_columns_selects_its_rows():
     after = pd.concat([before, before[before["code"].isna()].head(1).loc[lambda rows: rows.index.repeat(90)]])
     found = tk.explain_change(after, before)
     assert len(found.select(after)) == found.frame["observed"][0] == 130
+    with pytest.warns(UnexpectedResultWarning) as caught:
+        assert found.select(after.assign(code=404)).empty
+    assert caught[0].filename == __file__
     assert (
         len(tk.select_failures(after, {"code": "500"}))
         == len(tk.select_failures(after, {"code": "500.0"}))
@@ -119,6 +122,7 @@ def test_a_value_that_no_row_has_is_a_warning(sample):
     with pytest.warns(UnexpectedResultWarning, match="masked") as caught:
         tk.select_failures(sample, {"header Authorization": "Bearer mine"})
     assert "Bearer sample" not in str(caught[0].message)
+    assert caught[0].filename == __file__
     assert tk.select_failures(sample, {"response_status": 429}, until=sample["created_at"].min()).empty
     assert len(tk.select_failures(sample, {"labels": "priority"})) > 0
     assert len(tk.select_failures(sample, {"flow_control_key": None})) > 0

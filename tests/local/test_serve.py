@@ -103,6 +103,30 @@ def test_it_ends_with_its_parent(started: Any) -> None:
     assert child.wait(timeout=10) == 0
 
 
+def test_a_killed_kernel_leaves_neither_its_service_nor_its_files(tmp_path: Path) -> None:
+    """The service that ``connect("local")`` started ends, and removes its temporary folder itself."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    code = (
+        "import time, toolkit as tk\n"
+        "service = tk.connect('local')\n"
+        "print(len(tk.load_failures(service, limit=3)), flush=True)\n"
+        "time.sleep(300)"
+    )
+    kernel = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(temporary)},
+    )
+    with kernel:
+        assert kernel.stdout is not None
+        assert kernel.stdout.readline() == "3\n"
+        assert len([*temporary.glob("toolkit-local-*/queue")]) == 1
+        kernel.kill()
+    wait_until(lambda: not [*temporary.glob("toolkit-*")])
+
+
 def test_tokens_come_from_the_environment_and_are_in_no_argument(started: Any) -> None:
     """A given token is used and not written down; given signing keys are listed."""
     keys = ("sig_" + "a" * 40, "sig_" + "b" * 40)

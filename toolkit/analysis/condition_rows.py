@@ -81,6 +81,13 @@ def select_failures(
     >>> bool(len(chosen) == incident["observed"])
     True
     """
+    return rows_meeting(failures, condition, since, until)
+
+
+def rows_meeting(
+    failures: AnyFrame, condition: Mapping[str, str], since: Time | None, until: Time | None
+) -> pd.DataFrame:
+    """What `select_failures` and `Explanation.select` return; a warning points at their caller."""
     wanted = _checked(condition)
     span = [
         None if time is None else round(parse_time(time, end=end, name=name).timestamp() * 1000)
@@ -119,7 +126,7 @@ def _warn_of_unknown(rows: SelectedRows, condition: Mapping[str, str]) -> None:
         else:
             if known:
                 said = f"None of the failures has {name} = {value!r}. {nearest(value, sorted(known))}"
-                warnings.warn(said, UnexpectedResultWarning, stacklevel=3)
+                warnings.warn(said, UnexpectedResultWarning, stacklevel=4)
 
 
 def _read_for(name: str, names: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.analysis.condition_rows import select_failures
+from toolkit.analysis.condition_rows import rows_meeting
 from toolkit.analysis.conditions import Change, RankedCondition, likelihood, plainest
 from toolkit.analysis.failure_attributes import column_texts
 from toolkit.analysis.results import Plotted, result_table, share_text
@@ -99,7 +99,7 @@ class Explanation(Plotted):
         if rank not in ranks:
             raise wrong("rank", rank, f"one of the {len(ranks)} conditions")
         since, until = self.window or (None, None)
-        return select_failures(failures, self.frame["condition"][ranks.index(rank)], since=since, until=until)
+        return rows_meeting(failures, self.frame["condition"][ranks.index(rank)], since, until)
 
     def __repr__(self) -> str:
         change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,9 +43,7 @@ def run(options: argparse.Namespace, *, fill: Fill, interception: Interception) 
     """Run the service until SIGTERM, SIGINT or the end of its standard input; `fill` is for ``--sample``."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    folder = options.data_dir or user_folder("data") / "local"
-    _make_folder(folder)
-    with _locked(folder):
+    with _folder(options) as folder, _locked(folder):
         token, token_file = read_token(options.token_file or folder / "token")
         listening = listen(options.port)
         store = Store(folder / "queue", retention_ms=options.retention, signing_keys=read_signing_keys())
@@ -156,7 +155,14 @@ class _ApiConnection(BoundedHttp):
         return error_body(status, message, path)
 
 
-def _make_folder(folder: Path) -> None:
+@contextmanager
+def _folder(options: argparse.Namespace) -> Iterator[Path]:
+    """The folder of its state; a temporary one is removed at the end."""
+    if options.temporary:
+        with tempfile.TemporaryDirectory(prefix="toolkit-local-", ignore_cleanup_errors=True) as temporary:
+            yield Path(temporary)
+        return
+    folder = options.data_dir or user_folder("data") / "local"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -166,6 +172,7 @@ def _make_folder(folder: Path) -> None:
             expected="a folder this user may write",
             next_step="Name another folder with --data-dir.",
         ) from None
+    yield folder
 
 
 @contextmanager

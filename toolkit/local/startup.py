@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, help=what, **options)
 
     add("--port", "port on 127.0.0.1 (0: a free one)", type=_number(int, 0, 65535), default=0)
-    add("--data-dir", "where its state is kept (the user's data folder)", type=Path, metavar="DIR")
+    state = parser.add_mutually_exclusive_group()
+    what = "where its state is kept (the user's data folder)"
+    state.add_argument("--data-dir", help=what, type=Path, metavar="DIR")
+    what = "keep its state in a temporary folder, removed when it ends"
+    state.add_argument("--temporary", help=what, action="store_true")
     what = f"file with the token, created when missing (DIR/token); {TOKEN_VARIABLE} has precedence"
     add("--token-file", what, type=Path, metavar="FILE")
     what = (

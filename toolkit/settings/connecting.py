@@ -22,7 +22,6 @@ import atexit
 import os
 import re
 import secrets
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -357,34 +356,27 @@ def start_local(*options: str) -> Service:
     """Start ``toolkit serve`` as a child process, by default with ``--sample``, and connect to it.
 
     The child has its token in its environment, ends with this process, gets no other token of it, and imports
-    nothing from the current folder. Its state is in a temporary folder.
+    nothing from the current folder. It keeps its state in a temporary folder and removes that when it ends.
     """
     token, keys = secrets.token_urlsafe(32), tuple(f"sig_{secrets.token_urlsafe(32)}" for _ in range(2))
-    folder = Path(tempfile.mkdtemp(prefix="toolkit-local-"))
-    log = folder / "serve.log"
-    child = start_module(
-        "toolkit",
-        "serve",
-        *(options or ("--sample",)),
-        *("--with-parent", "--port", "0", "--data-dir", str(folder)),
-        variables=python_variables()
-        | {
-            "TOOLKIT_SERVE_TOKEN": token,
-            "TOOLKIT_SERVE_CURRENT_SIGNING_KEY": keys[0],
-            "TOOLKIT_SERVE_NEXT_SIGNING_KEY": keys[1],
-        },
-        log=log,
-    )
+    variables = python_variables() | {
+        "TOOLKIT_SERVE_TOKEN": token,
+        "TOOLKIT_SERVE_CURRENT_SIGNING_KEY": keys[0],
+        "TOOLKIT_SERVE_NEXT_SIGNING_KEY": keys[1],
+    }
+    words = ("serve", *(options or ("--sample",)), "--with-parent", "--port", "0", "--temporary")
+    with tempfile.TemporaryDirectory(prefix="toolkit-log-") as folder:
+        log = Path(folder) / "serve.log"
+        child = start_module("toolkit", *words, variables=variables, log=log)
 
-    def close() -> None:
-        atexit.unregister(close)
-        end(child)
-        shutil.rmtree(folder, ignore_errors=True)
+        def close() -> None:
+            atexit.unregister(close)
+            end(child)
 
-    atexit.register(close)
-    try:
-        address = str(first_line(child, what="the embedded service", log=log)["queue_url"])
-    except BaseException:
-        close()
-        raise
+        atexit.register(close)
+        try:
+            address = str(first_line(child, what="the embedded service", log=log)["queue_url"])
+        except BaseException:
+            close()
+            raise
     return local_service(address, token, DEFAULT_INDEX, keys, close)
