@@ -139,6 +139,34 @@ def test_it_runs_from_top_to_bottom(path: Path, kitchen, sample: tk.Service, tmp
     kept = sorted(found.name for place in out.iterdir() for found in place.iterdir())
     wanted = ["failure-report.html", "failures", "labels", "vectors"]
     assert kept == (wanted if path.stem.startswith("05") else [])
+    if path.stem in FINDINGS:
+        FINDINGS[path.stem](executed.streams["stdout"], sample)
+
+
+def incident_of_the_last_day(said: str, sample: tk.Service) -> None:
+    """Without being told, the sixth names the workflow that began to fail, since when, and its entries."""
+    failures = tk.load_failures(sample, progress=False)
+    own = failures[failures["workflow_url"].str.endswith("payments/capture")]
+    when = own["failed_at"].fillna(own["created_at"])
+    recent = when[when >= when.max() - pd.Timedelta(days=1)]
+    assert "1 new" in said
+    assert re.search(r"observed, \d+ expected: workflow_url = \S+/payments/capture holds", said)
+    assert f"{len(recent):,} entries to resume, the first of {recent.min()}" in said
+
+
+def ills_of_the_index(said: str, _: tk.Service) -> None:
+    """Without being told, the seventh finds each of the six ills, and says what to do first."""
+    recall = float(re.search(r"1\. Search misses neighbours: it returns ([\d.]+) %", said)[1])
+    assert 20 < recall < 90
+    assert "2. Embed 18 edited texts again" in said
+    rows = {name: int(count) for name, count in re.findall(r"\d\. ([a-z ,]+), (\d+) rows:", said)}
+    assert rows["same vector, other text"] >= 12
+    assert rows["id almost equal"] == 30
+    assert rows["field of several types"] == 25
+    assert 15 <= rows["outlier"] <= 22
+
+
+FINDINGS = {"06_what_changed": incident_of_the_last_day, "07_index_health": ills_of_the_index}
 
 
 def sample_secrets(service: tk.Service) -> set[str]:
@@ -193,34 +221,6 @@ def test_it_needs_no_variable_and_cleans_up(kitchen, tmp_path: Path) -> None:
     assert "from local" in json.dumps(executed.notebook)
     assert "whole: 5,000 rows" in executed.streams["stdout"]
     assert list((tmp_path / "tmpdir").glob("toolkit-*")) == []
-
-
-@pytest.mark.slow
-def test_the_incident_of_the_last_day_is_found(kitchen, sample: tk.Service) -> None:
-    """Without being told, the sixth names the workflow that began to fail, since when, and its entries."""
-    executed = kitchen.execute(FOLDER / "06_what_changed.ipynb", sample)
-    failures = tk.load_failures(sample, progress=False)
-    own = failures[failures["workflow_url"].str.endswith("payments/capture")]
-    when = own["failed_at"].fillna(own["created_at"])
-    recent = when[when >= when.max() - pd.Timedelta(days=1)]
-    said = executed.streams["stdout"]
-    assert "1 new" in said
-    assert re.search(r"observed, \d+ expected: workflow_url = \S+/payments/capture holds", said)
-    assert f"{len(recent):,} entries to resume, the first of {recent.min()}" in said
-
-
-@pytest.mark.slow
-def test_an_ill_index_is_examined(kitchen) -> None:
-    """Without being told, the seventh finds each of the six ills, and says what to do first."""
-    said = kitchen.execute(FOLDER / "07_index_health.ipynb").streams["stdout"]
-    recall = float(re.search(r"1\. Search misses neighbours: it returns ([\d.]+) %", said)[1])
-    assert 20 < recall < 90
-    assert "2. Embed 18 edited texts again" in said
-    rows = {name: int(count) for name, count in re.findall(r"\d\. ([a-z ,]+), (\d+) rows:", said)}
-    assert rows["same vector, other text"] >= 12
-    assert rows["id almost equal"] == 30
-    assert rows["field of several types"] == 25
-    assert 15 <= rows["outlier"] <= 22
 
 
 @pytest.mark.slow
