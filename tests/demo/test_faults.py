@@ -289,19 +289,18 @@ def test_a_response_can_be_late_and_slow(service: LocalService, connected: httpx
     script(
         connected,
         {"route": KEYS, "delay": 0.3},
-        {"route": KEYS, "first": 2, "bytes_per_second": size * 2},
+        {"route": KEYS, "first": 2, "bytes_per_second": size / 2},
     )
     begun = time.monotonic()
     connected.get(KEYS)
     assert 0.3 <= time.monotonic() - begun < 2
     begun = time.monotonic()
     with connected.stream("GET", KEYS) as slow:
-        assert time.monotonic() - begun < 0.3
         with client(service) as other:
             assert other.get(KEYS).status_code == 200
-        assert time.monotonic() - begun < 0.45
+        assert time.monotonic() - begun < 1.5
         slow.read()
-    assert 0.4 <= time.monotonic() - begun < 2
+    assert 1.9 <= time.monotonic() - begun < 4
 
 
 def test_a_reply_can_be_lost_after_the_work_was_done(service: LocalService, connected: httpx.Client) -> None:

@@ -49,6 +49,12 @@ def report(sample):
     return failure_report(sample, now=NOW, retention="14d", redactor=Redactor(key=b"k"))
 
 
+@pytest.fixture(scope="module")
+def pages(report):
+    """Its HTML and Markdown."""
+    return report.to_html(), report.to_markdown()
+
+
 def section(report, name) -> dict[str, Any] | None:
     """A section of the JSON."""
     return next((one for one in report.to_dict()["sections"] if one["name"] == name), None)
@@ -72,7 +78,7 @@ def codes(report) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("workflow", "text", "start", "stop"), STORIES)
 @pytest.mark.slow
-def test_the_five_stories_of_the_sample_are_named(report, workflow, text, start, stop):
+def test_the_five_stories_of_the_sample_are_named(report, pages, workflow, text, start, stop):
     """Each with its workflow, what its failures share, from when to when, and what to do about it."""
     (row,) = [row for row in records(report, "why") if text in row["explanation"]]
     assert f"{APPLICATION}/{workflow}" in row["in"]
@@ -81,8 +87,7 @@ def test_the_five_stories_of_the_sample_are_named(report, workflow, text, start,
     assert abs(datetime.fromisoformat(row["until"]) - (NOW - timedelta(hours=stop))) <= near
     assert row["ongoing"] == (stop == 0)
     begins = f"{datetime.fromisoformat(row['from']):%Y-%m-%d %H:%M} UTC"
-    for form in (report.to_html(), report.to_markdown()):
-        assert begins in form
+    assert all(begins in page for page in pages)
     actions = [part["text"] for part in section(report, "actions")["parts"] if "text" in part]
     assert len([one for one in actions if text in one and workflow in one]) == 1
 
