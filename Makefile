@@ -11,8 +11,8 @@ NEWER ?= $(shell for found in python3.13 "$${PYENV_ROOT:-$$HOME/.pyenv}"/version
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
-# Tests that share a page stay together, in their order.
-PARALLEL := -n 2 --dist loadgroup
+# Tests that share a page stay together, in their order. They wait for processes and pages half the time: three for two cores.
+PARALLEL := -n 3 --dist loadgroup
 
 .PHONY: help demo test test-quick test-newer test-lowest lint format lab serve bench soak fuzz accuracy wheels docs pictures browser install install-newer clean
 

@@ -16,6 +16,7 @@ import toolkit as tk
 from toolkit.errors import (
     AuthenticationError,
     IncompleteLoadWarning,
+    ProtocolError,
     ServiceError,
     SnapshotBindingError,
 )
@@ -197,3 +198,14 @@ def test_a_history_of_many_syncs_opens_quickly(server: Any, tmp_path: Path) -> N
     began = time.process_time()
     assert tk.scan_snapshot(tmp_path).count_rows() == 400
     assert time.process_time() - began < 1
+
+
+def test_a_namespace_that_no_address_can_name_is_refused_before_others_are_read(
+    server: Any, tmp_path: Path
+) -> None:
+    """Nothing but the description of the index is requested."""
+    server.json(b'{"result": {"vectorCount": 2, "dimension": 2, "namespaces": '
+                b'{"a": {"vectorCount": 1}, "\\ud800": {"vectorCount": 1}}}}')  # fmt: skip
+    with pytest.raises(ProtocolError, match="Name the other namespaces"):
+        tk.export_vectors(server.service(), tmp_path, namespace="all", progress=False)
+    assert [request.path for request in server.requests] == ["/info"]

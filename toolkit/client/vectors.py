@@ -257,8 +257,20 @@ def index_request(
     doing: str, operation: str, namespace: str, body: Any = None, *, method: str = "POST", **options: Any
 ) -> Request:
     """A request of an operation with a JSON body, None for no body; `options` as `Request`."""
+    return Request(
+        doing=doing,
+        method=method,
+        path=f"/{operation}{namespace_path(doing, namespace)}",
+        headers=() if body is None else (("Content-Type", "application/json"),),
+        body=None if body is None else msgspec.json.encode(body),
+        **options,
+    )
+
+
+def namespace_path(doing: str, namespace: str) -> str:
+    """What follows an operation in a URL; a `ProtocolError` for a name that no URL can hold."""
     try:  # slashes unquoted, as the public packages send them
-        path = f"/{operation}/{quote(namespace)}" if namespace else f"/{operation}"
+        return f"/{quote(namespace)}" if namespace else ""
     except UnicodeEncodeError:
         raise ProtocolError(
             doing,
@@ -266,14 +278,6 @@ def index_request(
             expected="a namespace that an address can name",
             next_step="Name the other namespaces, which can be read.",
         ) from None
-    return Request(
-        doing=doing,
-        method=method,
-        path=path,
-        headers=() if body is None else (("Content-Type", "application/json"),),
-        body=None if body is None else msgspec.json.encode(body),
-        **options,
-    )
 
 
 def namespace_title(namespace: str) -> str:

@@ -13,7 +13,14 @@ import pyarrow as pa
 from toolkit import arguments
 from toolkit.arguments import nearest
 from toolkit.client.transport import Transport
-from toolkit.client.vectors import PREFIX_LIMIT, IndexInfo, fetch_bytes, read_info
+from toolkit.client.vectors import (
+    PREFIX_LIMIT,
+    IndexInfo,
+    fetch_bytes,
+    namespace_path,
+    namespace_title,
+    read_info,
+)
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.loading.load import Batch, Load, Plan, Work
 from toolkit.loading.memory import available_memory, check_memory, check_page
@@ -373,6 +380,8 @@ def open_vectors(
     for name in spaces or ():
         warn_unknown_namespace(name, info, stacklevel=4)
     names = tuple(sorted(info.namespaces) or [""]) if spaces is None else tuple(spaces)
+    for name in names:  # before others are read for hours
+        namespace_path(f"reading vectors of {namespace_title(name)}", name)
     ranges = [VectorRange(name, start) for name in names for start in prefixes]
     counted = None if prefix else sum(info.namespaces.get(name, 0) for name in names)
     expected = counted if options.limit is None else min(options.limit, counted or options.limit)
