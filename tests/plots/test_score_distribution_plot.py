@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from toolkit import plot_score_distribution
+from toolkit import plot_score_by_rank, plot_score_comparison, plot_score_distribution, plot_vector_map
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import hits
 
@@ -77,3 +79,38 @@ def test_equal_scores_and_missing_ones():
     ax.figure.draw_without_rendering()
     assert [int(bar.get_height()) for bar in ax.patches] == [2]
     assert "1 hit without a finite score left out" in ax.get_xlabel()
+
+
+EXTREMES = [
+    (1.7e308, -1.7e308),
+    (1.7e308, 1.0),
+    (1e308, 1e308),
+    (4e307, -9e307),
+    (1e38, -1e38),
+    (5e-324, 1e-323),
+]
+
+
+@pytest.mark.parametrize("scores", EXTREMES)
+def test_scores_as_large_as_floats_can_be(scores):
+    """What no float32 holds is left out, as infinity is; what it holds is drawn, without a warning."""
+    hits = pd.DataFrame({"query": 0, "rank": [1, 2, 3, 4], "id": list("abcd"), "score": [*scores, 0.5, 0.4]})
+    for plot, frames in (
+        (plot_score_distribution, [hits]),
+        (plot_score_by_rank, [hits]),
+        (plot_score_comparison, [hits, hits]),
+    ):
+        ax = plot(*frames, ax=axes())
+        ax.figure.draw_without_rendering()
+        assert ax.lines or ax.patches or ax.collections
+
+
+@pytest.mark.parametrize("ends", EXTREMES)
+def test_points_are_coloured_by_numbers_of_any_size(ends):
+    """The colours of what is too large to be scaled are those of missing values."""
+    rows = np.random.default_rng(0).standard_normal((20, 4))
+    numbers = np.linspace(ends[0] / 20, ends[1] / 20, 20) * 20
+    vectors = pd.DataFrame({"vector": rows.tolist(), "number": numbers})
+    ax = plot_vector_map(vectors, color="number", ax=axes())
+    ax.figure.draw_without_rendering()
+    assert sum(len(points.get_offsets()) for points in ax.collections) >= 20

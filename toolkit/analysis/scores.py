@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.selection import NONE, check_scalar, collect, named, select, typed_frame
 from toolkit.analysis.sources import AnyFrame
-from toolkit.arguments import whole
+from toolkit.arguments import positive, whole
 from toolkit.errors import InputError
 from toolkit.tables.vectors import is_numbers
 
 _MOST_BINS: Final = 1_000
+LARGEST: Final = float(np.finfo(np.float32).max)
+"""The largest score of an index. An axis overflows where numbers are near the largest float of Python."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,7 +32,7 @@ class ScoreBins:
     groups: tuple[str, ...]  # in their own order
     counts: NDArray[np.int64]  # shape (groups, bins)
     merged: int  # how many groups the last one holds; 0 when none were merged
-    left_out: int  # hits whose score is missing or not finite, which are in no bin
+    left_out: int  # hits whose score is missing, not finite or too large, which are in no bin
     scores: tuple[NDArray[np.float64], ...]  # the scores of each group, ascending
 
     @property
@@ -86,7 +88,14 @@ def score_summary(hits: AnyFrame) -> pd.DataFrame:
     ).reset_index()
 
 
-def score_bins(hits: AnyFrame, *, by: str | None = "query", bins: int = 20, top: int = 8) -> ScoreBins:
+def score_bins(
+    hits: AnyFrame,
+    *,
+    by: str | None = "query",
+    bins: int = 20,
+    top: int = 8,
+    largest: float = np.inf,
+) -> ScoreBins:
     """Count hits per score bin, of all hits together or for each group on the same edges.
 
     Where all scores are equal there is one bin, half a unit to either side; where they differ by less than
@@ -102,6 +111,8 @@ def score_bins(hits: AnyFrame, *, by: str | None = "query", bins: int = 20, top:
         How many bins, from 1 to 1,000, of equal width between the lowest and the highest score.
     top : int
         How many groups to keep, in their own order; the others are one group.
+    largest : float
+        Scores that are larger, or smaller than its negative, are left out as infinite ones are.
 
     Returns
     -------
@@ -121,6 +132,7 @@ def score_bins(hits: AnyFrame, *, by: str | None = "query", bins: int = 20, top:
     """
     doing = "counting hits by score"
     bins, top = whole("bins", bins, most=_MOST_BINS), whole("top", top)
+    largest = positive("largest", largest, finite=False)
     keys = [] if by is None else [by]
     rows = select(hits, ["score"], doing=doing, name="hits", chosen={} if by is None else {"by": by})
     check_scalar(rows, keys, doing=doing)
@@ -129,7 +141,7 @@ def score_bins(hits: AnyFrame, *, by: str | None = "query", bins: int = 20, top:
         [np.nan if score is None else score for score in table["score"].to_pylist()], dtype=np.float64
     )
     values = table[by].to_pylist() if by else ["all hits"] * len(scores)
-    usable = np.isfinite(scores)
+    usable = np.isfinite(scores) & (np.abs(scores) <= largest)
     order = sorted({value for value, keep in zip(values, usable, strict=True) if keep}, key=_order)
     merged = max(len(order) - top, 0)
     kept = {value: number for number, value in enumerate(order[:top])}
@@ -195,7 +207,9 @@ class ScoreCurve:
     scores: NDArray[np.float64]  # finite
 
 
-def score_curves(hits: AnyFrame, *, by: str = "query", top: int = 8) -> tuple[list[ScoreCurve], int]:
+def score_curves(
+    hits: AnyFrame, *, by: str = "query", top: int = 8, largest: float = np.inf
+) -> tuple[list[ScoreCurve], int]:
     """The scores by rank of the first `top` groups, and how many groups were left out.
 
     Parameters
@@ -206,6 +220,8 @@ def score_curves(hits: AnyFrame, *, by: str = "query", top: int = 8) -> tuple[li
         A column of single values: one curve for each.
     top : int
         How many curves to return.
+    largest : float
+        Scores that are larger, or smaller than its negative, are left out as infinite ones are.
 
     Returns
     -------
@@ -226,14 +242,15 @@ def score_curves(hits: AnyFrame, *, by: str = "query", top: int = 8) -> tuple[li
     [0.9, 0.5]
     """
     doing = "ordering scores by rank"
-    top = whole("top", top)
+    top, largest = whole("top", top), positive("largest", largest, finite=False)
     rows = select(hits, ["rank", "score"], doing=doing, name="hits", chosen={"by": by})
     columns = list(dict.fromkeys([by, "rank", "score"]))
     check_scalar(rows, columns, doing=doing)
     table = collect(rows)
     frame = table.to_pandas()
     frame["score"] = pd.to_numeric(frame["score"]).astype("float64")
-    frame = frame[np.isfinite(frame["score"]) & frame["rank"].notna()]
+    usable = np.isfinite(frame["score"]) & (frame["score"].abs() <= largest)
+    frame = frame[usable & frame["rank"].notna()]
     texts = query_texts(hits) if by == "query" else {}
     keys = pd.Series(table[by].to_pylist(), dtype="object")  # pandas groups by no numbers of 16 bits
     groups = list(frame.groupby(keys, sort=False, dropna=False))

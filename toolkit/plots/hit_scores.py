@@ -12,7 +12,7 @@ from matplotlib.markers import MarkerStyle
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from toolkit.analysis.scores import ScoreBins, score_bins, score_curves, score_moves
+from toolkit.analysis.scores import LARGEST, ScoreBins, score_bins, score_curves, score_moves
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, short_number
 from toolkit.arguments import choice, whole, wrong
@@ -89,7 +89,8 @@ def plot_score_distribution(
     """
     choice("kind", kind, get_args(ScoreKind), optional=True)
     colours = theme_named(theme)
-    scores = score_bins(hits, by=by, bins=bins, top=min(whole("top", top), len(colours.series) - 1))
+    top = min(whole("top", top), len(colours.series) - 1)
+    scores = score_bins(hits, by=by, bins=bins, top=top, largest=LARGEST)
     kind = kind or ("histogram" if len(scores.groups) <= 1 else "ridge")
     with drawing(ax, colours) as axes:
         axis.heading(axes, f"Scores of hits, by {by}" if by else "Scores of hits", colours)
@@ -125,7 +126,7 @@ def draw_similarities(
 ) -> Axes:
     """Draw the scores of pairs, a row for each value of the column `pair`, under a title of one's own."""
     colours = theme_named(theme)
-    scores = score_bins(pairs, by="pair", bins=30, top=len(colours.series) - 1)
+    scores = score_bins(pairs, by="pair", bins=30, top=len(colours.series) - 1, largest=LARGEST)
     with drawing(ax, colours) as axes:
         axis.heading(axes, title, colours)
         if not scores.total:
@@ -241,7 +242,8 @@ def plot_score_by_rank(
     [0.9, 0.4]
     """
     colours = theme_named(theme)
-    curves, left_out = score_curves(hits, by=by, top=min(whole("top", top), len(colours.series)))
+    top = min(whole("top", top), len(colours.series))
+    curves, left_out = score_curves(hits, by=by, top=top, largest=LARGEST)
     with drawing(ax, colours) as axes:
         axis.heading(axes, f"Scores by rank, by {by}", colours)
         if not curves:
@@ -313,14 +315,15 @@ def plot_score_comparison(
         # the legend names them behind a mark and a count
         space = max(6.0, min(24.0, axis.inches(axes) / COLUMN - 15))
         first, second = (drawable(name, longest=space) for name in called)
-        both, lost, new = np.isfinite(x) & np.isfinite(y), np.isfinite(x), np.isfinite(y)
+        lost, new = np.abs(x) <= LARGEST, np.abs(y) <= LARGEST
+        both = lost & new
+        values = np.concatenate([x[lost], y[new]])
         lost, new = lost & ~both, new & ~both
         title = f"Scores: {first} and {second}"
         texts = [f"{both.sum():,} in both", f"{lost.sum():,} only {first}", f"{new.sum():,} only {second}"]
-        if not (both.any() or lost.any() or new.any()):
+        if not len(values):
             axis.heading(axes, title, colours)
             return say(axes, "No hits with a finite score", colours)
-        values = np.concatenate([x[np.isfinite(x)], y[np.isfinite(y)]])
         low, high = float(values.min()), float(values.max())
         space = (high - low) * 0.06 or 0.5
         margin = low - space

@@ -33,6 +33,7 @@ CATEGORIES: Final = 8
 MISSING: Final = "(none)"
 
 _MARKERS: Final = ("o", "s", "^", "D", "v", "<", ">", "p", "o")
+_TOO_LARGE: Final = 1e300  # a scale adds and multiplies: near the largest float it overflows
 _PALE: Final = 2  # the first ones are too near the background for points
 
 _Floats = npt.NDArray[np.float64]
@@ -108,7 +109,7 @@ def as_numbers(values: pd.Series[Any]) -> _Floats | None:
     if not pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype):
         return None
     numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    numbers = np.where(np.isfinite(numbers), numbers, np.nan)
+    numbers = np.where(np.abs(numbers) < _TOO_LARGE, numbers, np.nan)
     return numbers if len(np.unique(numbers[~np.isnan(numbers)])) > CATEGORIES else None
 
 
