@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# The tests start hundreds of processes: each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The tests run on Python 3.11, the oldest supported; without one, on the machine's python3.
 PYTHON ?= $(shell for found in python3.11 python3; do "$$found" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$found"; break; }; done)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,6 +16,16 @@ from toolkit_demo.local_service import LocalService
 # how long an example takes says more about the machine than about the code
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for examples in the packages alone: every module of tests would be imported twice."""
+    found = yield
+    tests = Path(__file__).parent / "tests"
+    return [one for one in found if isinstance(one, pytest.Module) or not file_path.is_relative_to(tests)]
 
 
 @pytest.fixture(scope="session")
