@@ -29,6 +29,7 @@ _OPTIONAL: Final = frozenset(
     {"callerIP", "flowControlKey", "responseHeader", "header", "maxRetries", "workflowCreatedAt", "messageId"}
 )
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_PAIRS: Final = [low + high for high in _LETTERS for low in _LETTERS]
 
 
 def wire_entries(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
@@ -241,11 +242,11 @@ def _split(name: str, body: bytes) -> dict[str, str]:
 def _code(what: str, number: int) -> str:
     """21 letters and digits that look random and are always the same."""
     value = int.from_bytes(hashlib.blake2b(f"{what} {number}".encode(), digest_size=16).digest())
-    letters = []
-    for _ in range(21):
-        value, position = divmod(value, len(_LETTERS))
-        letters.append(_LETTERS[position])
-    return "".join(letters)
+    pairs = []
+    for _ in range(11):
+        value, position = divmod(value, len(_PAIRS))
+        pairs.append(_PAIRS[position])
+    return "".join(pairs)[:21]
 
 
 def _lead(number: int) -> int:

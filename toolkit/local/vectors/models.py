@@ -110,12 +110,12 @@ class HashingModel:
 
     def embed(self, texts: Sequence[str], dimension: int) -> NDArray[np.float32]:
         """The vectors of texts."""
-        known: dict[str, int] = {}
+        known: dict[str, list[int]] = {}
         vectors = np.zeros((len(texts), dimension), dtype=np.float32)
         for row, text in enumerate(texts):
             words = Counter(words_of(text))
-            features = [_features(word) for word in words]
-            hashes = np.array([_hash(feature, known) for each in features for feature in each], np.uint64)
+            features = [known.get(word) or known.setdefault(word, _features(word)) for word in words]
+            hashes = np.array([feature for each in features for feature in each], np.uint64)
             sizes = np.array([len(each) for each in features])
             weights = np.repeat(_GRAM_WEIGHT / np.sqrt(np.maximum(1, sizes - 1)), sizes)
             weights[np.cumsum(sizes) - sizes] = 1.0  # a word itself comes first among its features
@@ -206,17 +206,11 @@ def _load(group: str, name: str, kind: str) -> Any:
     )
 
 
-def _features(word: str) -> list[str]:
-    """A word, and its trigrams."""
+def _features(word: str) -> list[int]:
+    """Hashes of a word and of its trigrams."""
     framed = f"<{word[:_LONGEST_WORD]}>"
-    return [f"w{word}", *(f"p{framed[start : start + _GRAM]}" for start in range(len(framed) - _GRAM + 1))]
-
-
-def _hash(feature: str, known: dict[str, int]) -> int:
-    number = known.get(feature)
-    if number is None:
-        number = known[feature] = _digest(feature, 8)
-    return number
+    grams = (f"p{framed[start : start + _GRAM]}" for start in range(len(framed) - _GRAM + 1))
+    return [_digest(feature, 8) for feature in (f"w{word}", *grams)]
 
 
 def _counted(text: str) -> dict[int, int]:
