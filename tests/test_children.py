@@ -18,7 +18,7 @@ from toolkit.children import first_line, python_variables, running
 from toolkit.errors import LocalServiceError
 from toolkit.reports.page import print_page
 from toolkit_demo.local_service import LocalService
-from toolkit_demo.run import environment_for, run_demo
+from toolkit_demo.run import run_demo
 
 CANARY = "canary-8d1f03"
 TOKENS = (
@@ -126,7 +126,10 @@ def test_a_local_service_runs_nothing_of_the_current_folder(
 def test_the_demo_and_its_notebooks_run_nothing_of_the_current_folder(
     hostile: Path, watched: Watched, tmp_path: Path
 ) -> None:
-    """Neither service, application, notebook runner nor kernel imports from the folder or gets a token."""
+    """Neither service, application, notebook runner nor kernel imports from the folder or gets a token.
+
+    Of those that know the queue, the failing application alone does not know the vector index.
+    """
     notebooks, out = tmp_path / "notebooks", hostile
     notebooks.mkdir()
     source = (
@@ -141,16 +144,9 @@ def test_the_demo_and_its_notebooks_run_nothing_of_the_current_folder(
     assert ran(hostile) == []
     assert len(watched.seen) >= 4
     assert watched.none_has_a_token()
-
-
-@pytest.mark.slow
-def test_the_application_gets_no_token_of_the_vector_half(tmp_path: Path, sample_service: tk.Service) -> None:
-    """Variables for Jupyter name both halves of the embedded service; the failing application knows one."""
-    assert {"TOOLKIT_QUEUE_TOKEN", "TOOLKIT_VECTOR_TOKEN"} <= environment_for(sample_service).keys()
-    with Watched() as watched:
-        run_demo(tmp_path / "out", runs=1)
-    (application,) = (raw for raw in watched.seen.values() if b"TOOLKIT_QUEUE_URL=" in raw)
-    assert b"TOOLKIT_VECTOR" not in application
+    knowing = [raw for raw in watched.seen.values() if b"TOOLKIT_QUEUE_TOKEN=" in raw]
+    assert len(knowing) >= 3
+    assert [b"TOOLKIT_VECTOR_TOKEN=" in raw for raw in knowing].count(False) == 1
 
 
 def test_chromium_gets_no_token(hostile: Path, watched: Watched) -> None:
