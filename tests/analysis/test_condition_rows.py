@@ -138,3 +138,11 @@ def test_a_condition_that_cannot_be_met_says_why(sample):
         tk.explain_spike(sample, now=NOW).select(sample, rank=99)
     with pytest.raises(InputError, match="since"):
         tk.select_failures(sample, {}, since="last week")
+
+
+@pytest.mark.parametrize("days", [6, 7, 9])
+def test_no_condition_is_listed_twice(sample, days):
+    """A condition that is near to two sets of rows stands for both."""
+    recent = sample[sample["created_at"] >= sample["created_at"].max() - pd.Timedelta(days=days)]
+    named = [tuple(sorted(one.items())) for one in tk.explain_spike(recent, now=NOW).frame["condition"]]
+    assert len(set(named)) == len(named) > 1

@@ -83,7 +83,7 @@ class Change:
             different = both < _SAME * either
             different[0] = False
             left = left[different]
-        return sorted(classes, key=likelihood, reverse=True)
+        return sorted(_merged(classes), key=likelihood, reverse=True)
 
     def _same(self, names: tuple[str, ...], key: tuple[int, ...]) -> list[RankedCondition]:
         """All conditions on up to three attributes that describe the rows of one as well, the plainest first.
@@ -128,6 +128,15 @@ class Change:
                 )
             )
         return sorted(found, key=lambda condition: -condition.score)
+
+
+def _merged(classes: list[list[RankedCondition]]) -> list[list[RankedCondition]]:
+    """Those that begin with the same condition as one: it is near to rows that differ a little more."""
+    merged: dict[frozenset[tuple[str, str]], list[RankedCondition]] = {}
+    for conditions in classes:
+        known = merged.setdefault(frozenset(conditions[0].named.items()), [])
+        known += [condition for condition in conditions if condition not in known]
+    return [sorted(known, key=lambda condition: -condition.score) for known in merged.values()]
 
 
 @lru_cache
