@@ -195,9 +195,9 @@ def test_a_history_of_many_syncs_opens_quickly(server: Any, tmp_path: Path) -> N
         rows = [*rows[-20:], *(_entry(f"{day}-{number}") for number in range(10))]
         server.json(_page(*rows))
         tk.sync_failures(service, tmp_path, progress=False)
-    began = time.process_time()
+    began = time.perf_counter()
     assert tk.scan_snapshot(tmp_path).count_rows() == 400
-    assert time.process_time() - began < 1
+    assert time.perf_counter() - began < 1
 
 
 def test_a_namespace_that_no_address_can_name_is_refused_before_others_are_read(
