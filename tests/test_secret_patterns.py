@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolkit.own_tokens import DecodedText
@@ -665,7 +665,22 @@ def test_masking_twice_is_masking_once_for_mixtures(text):
     assert REDACT.url(once) == once
 
 
-@given(st.lists(PIECES, max_size=10).map("".join).filter(lambda text: not MASK.search(text)))
+PARTS_OF_URLS = st.sampled_from(
+    [*"/?#;@:=' \"\n.\u0301\xe9", "https://", "x://", "//", "shop.example", "user", "/reset/", "/hooks/", "/bypass/", "?a=", ";a=",
+     "token", "S\uff45cret", "k3J9x0Q2v7B1m5", "k3j9x0q2v7b1m5", "%2F", "\\/", '"name":"', '","value":"', '"field": "', '", "values": ["']
+)  # fmt: skip
+
+
+@given(
+    st.one_of(st.lists(PIECES, max_size=10), st.lists(PARTS_OF_URLS, max_size=10))
+    .map("".join)
+    .filter(lambda text: not MASK.search(text))
+)
+@example("S\uff45cret=a1")
+@example("--S\uff45cret a1")
+@example("<p\xe4ssword>a1</p\xe4ssword>")
+@example(r"password\':a1")
+@example("https://token.example/k3J9x0Q2v7B1m5")
 def test_the_quick_tests_miss_nothing_in_mixtures(text):
     """What they do not let through, the masker would not change."""
     view: DecodedText | None = DecodedText(text)

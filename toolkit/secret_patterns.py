@@ -252,6 +252,13 @@ _ESCAPES: Final = (
     r"|&#0{0,4}[0-9]{1,3}(?:[^0-9]|$)|&#x0{0,4}[0-7]?[0-9a-f](?:[^0-9a-f]|$)"
     r"|&[a-z]{2,31};|%[0-7][0-9a-f]"
 )
+GIVES_ACCESS: Final = "reset|verif|confirm|activat|invit|magic|unsubscribe|unlock|recover|hooks?"
+"""Words of a path before a segment that may be a secret: ``/reset/…``."""
+# what of a URL may be masked: user info, query, fragment, a parameter, a random segment
+_IN_URL: Final = (
+    r"//[^\s\"<>]*(?:[?#;@]|\[masked|[^\x00-\x7f]"
+    rf"|(?:{'|'.join(WORDS)}|{GIVES_ACCESS})[^\s]*/[\w+=\-.~%:]{{12}})"
+)
 _SHORT: Final = "sig|sid|pin|pat|mfa|2fa|seed|sas|dsn|pw|creds?"
 _REST: Final = r"[\w.\-]*"
 _WORDS_OF_NAMES: Final = (
@@ -276,13 +283,15 @@ _SPOKEN: Final = rf" -[A-Za-z]|(?i:{_STATED}[a-z]*[\"'`]*[\s,(]|identified by)"
 SUSPICIOUS: Final = rf"[=?@\\&%]|//|--|\D:|: |[0-9]:\D|[A-Za-z_][0-9]{{1,9}}:|</|^/|{_TOKENS}|{_SPOKEN}"
 """A quick test (RE2 syntax): text without a match holds nothing that `Redactor.text` would mask."""
 LIKELY: Final = (
-    r"(?i)^[/?]|//|(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@|\\/|\?[\w.\-~%\[\]]+=|(?:^|[?&])code="
+    rf"(?i)^[/?]|{_IN_URL}|(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@|\\/"
+    r"|\?[\w.\-~%\[\]]+=|(?:^|[?&])code="
     rf"|-----BEGIN|bearer|basic|eyJ|A[KS]IA|{_PREFIXES}|{_ESCAPES}"
-    rf"|(?:^|[^\w.\-])--?[\w.\-]*(?:auth|key|{_WORDS_OF_NAMES}|{_SHORT})"
-    rf"|{_NAMED}(?:[\"'`\]]*[ \t]*[=:<>\r\n;]|[\"'][ \t]*,)"
+    rf"|(?:^|[^\w.\-])--?[\w.\-]*(?:auth|key|{_WORDS_OF_NAMES}|{_SHORT}|[^\x00-\x7f])"
+    r"|[^\x00-\x7f](?:[\w.\-]|[^\x00-\x7f])*(?:[\"'`\]]*[ \t]*[=:<>\r\n;\\]|[\"'][ \t]*,)"
+    rf"|{_NAMED}(?:[\"'`\]]*[ \t]*[=:<>\r\n;\\]|[\"'][ \t]*,)"
     rf"|{_STATED}(?:(?s:.*)[\w+/=\-.~%:]{{12}}|[a-z]*[ \t(]+[\"'`])"
     rf"|identified by|{_COMMANDS}"
-    r"|\"(?:name|key|header|field)\"|(?:name|value|content)=[\"']"
+    r"|\"(?:name|key|header|field)\"[^\"]*\"[^\"]*\"[^\"]*\"value|(?:name|value|content)=[\"']"
 )
 """A closer test, for RE2 alone (others may take long), of text with a match of `SUSPICIOUS`.
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from toolkit.own_tokens import MASK, MASK_START, DecodedText
 from toolkit.secret_patterns import (
+    GIVES_ACCESS,
     is_clear_name,
     is_prose,
     is_random,
@@ -50,9 +51,7 @@ _UNESCAPED_USER_INFO: Final = re.compile(
     r"([^\s/?#\"<>@:\[\\]{1,500}:(?!\d{0,5}(?:[/?#\s]|$))[^\s\"<>@/\\]{1,200})(?=@)"
 )
 _MATRIX: Final = re.compile(r";[\w.\-~%]{1,100}+=([^;/?#\s]+)")
-_GIVES_ACCESS: Final = re.compile(
-    r"(?i)reset|verif|confirm|activat|invit|magic|unsubscribe|unlock|recover|hooks?$"
-)
+_GIVES_ACCESS: Final = re.compile(f"(?i){GIVES_ACCESS}$")
 _MIN_BARE, _MIN_PADDED = 6, 16  # shorter parts of a query without a value are names
 
 _NAME: Final = r"[\w.\-]{1,100}+"

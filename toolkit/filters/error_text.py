@@ -144,7 +144,7 @@ def mask_text(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    line = _SPACE.sub(" ", text).strip()
+    line = " ".join(text.split())
     if not line.isascii():  # JSON can spell half of a surrogate pair, which is no text for Arrow or a file
         line = line.encode("utf-8", "backslashreplace").decode()
     return line if len(line) <= _TEXT else line[: _TEXT - 1] + "…"
@@ -214,6 +214,8 @@ def _from_trace(text: str) -> str | None:
             if _PYTHON_ERROR.match(line) and not line.startswith(("Traceback", "During", "The above"))
         ]
         return errors[-1] if errors else None
+    if len(lines) == 1:
+        return None
     frames = [number for number, line in enumerate(lines) if _FRAME.match(line)]
     if not frames:
         return None

@@ -32,7 +32,9 @@ _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
 _SUSPICIOUS_JSON: Final = re.compile(SUSPICIOUS.replace("|^/", '|^"/'))
 # also what may be masked because of a name around it, whatever follows the name, and however it is spelled
-_LIKELY_JSON: Final = rf'{LIKELY}|"[/?]|(?i:{"|".join(WORDS)})|(?:[^\x00-\x7f]|\\u)[^"]*"\s*:'
+_LIKELY_JSON: Final = (
+    rf'{LIKELY}|"[/?]|"(?:name|key|header|field)"|(?i:{"|".join(WORDS)})|(?:[^\x00-\x7f]|\\u)[^"]*"\s*:'
+)
 # JSON that is written unchanged: plain text, and numbers that Python writes with the same digits
 _PLAIN_JSON: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
 _REMEMBERED: Final = 10_000  # masks of each kind that are cached for the next batch of a load
@@ -216,7 +218,7 @@ def holding_own(column: pa.Array) -> Rows:
 def plain_escapes_read(column: pa.Array) -> pa.Array:
     """A column of text with its quotes and slashes as they are without escapes; those nested deeply stay."""
     for _ in range(_NESTED):
-        if not pc.match_substring(column, "\\").true_count:
+        if not pc.match_substring_regex(column, r'\\["/]').true_count:
             break
         for sign in '"/':
             column = pc.replace_substring(column, f"\\{sign}", sign)
