@@ -81,6 +81,17 @@ def test_equal_scores_and_missing_ones():
     assert "1 hit without a finite score left out" in ax.get_xlabel()
 
 
+def test_scores_by_rank_say_how_many_hits_are_left_out():
+    """Those without a finite score, and those whose score no index can have; nothing where there are none."""
+    hits = pd.DataFrame(
+        {"query": 0, "rank": [1, 2, 3, 4], "id": list("abcd"), "score": [0.9, float("nan"), 1e300, 0.4]}
+    )
+    ax = plot_score_by_rank(hits, ax=axes())
+    assert ax.lines[0].get_ydata().tolist() == [0.9, 0.4]
+    assert "2 hits without a finite score left out" in ax.get_xlabel()
+    assert "left out" not in plot_score_by_rank(hits[::3], ax=axes()).get_xlabel()
+
+
 EXTREMES = [
     (1.7e308, -1.7e308),
     (1.7e308, 1.0),

@@ -96,10 +96,7 @@ def plot_score_distribution(
         axis.heading(axes, f"Scores of hits, by {by}" if by else "Scores of hits", colours)
         if scores.total <= 1:
             return say(axes, _sentence(scores), colours)
-        label = "score (higher is nearer)"
-        if scores.left_out:
-            label += f"\n{counted(scores.left_out, 'hit')} without a finite score left out"
-        axis.label_axis(axes.xaxis, label, colours)
+        axis.label_axis(axes.xaxis, f"score (higher is nearer){_left_out(scores)}", colours)
         axis.number_axis(axes, axes.xaxis)
         axes.set_xlim(scores.edges[0], scores.edges[-1])
         if kind == "ecdf":
@@ -143,6 +140,11 @@ def _sentence(scores: ScoreBins) -> str:
     if not scores.total:
         return f"No hits{left_out}"
     return f"1 hit, score {(scores.edges[0] + scores.edges[-1]) / 2:g}{left_out}"
+
+
+def _left_out(scores: ScoreBins) -> str:
+    """A second line of a label, if any."""
+    return f"\n{counted(scores.left_out, 'hit')} without a finite score left out" if scores.left_out else ""
 
 
 def _bars(
@@ -225,7 +227,8 @@ def plot_score_by_rank(
     by : str
         Column of single values to group by.
     top : int
-        Number of lines, 1 to 9; the label says how many were left out.
+        Number of lines, 1 to 9; the label says how many groups, and how many hits without a finite score,
+        were left out.
     {axes}
         With a sentence instead of lines where there is no finite score.
 
@@ -243,7 +246,8 @@ def plot_score_by_rank(
     """
     colours = theme_named(theme)
     top = min(whole("top", top), len(colours.series))
-    curves, left_out = score_curves(hits, by=by, top=top, largest=LARGEST)
+    curves, more = score_curves(hits, by=by, top=top, largest=LARGEST)
+    scores = score_bins(hits, by=None, largest=LARGEST)
     with drawing(ax, colours) as axes:
         axis.heading(axes, f"Scores by rank, by {by}", colours)
         if not curves:
@@ -259,9 +263,9 @@ def plot_score_by_rank(
             _name_lines(
                 axes, [curve.scores[-1] for curve in curves], [curve.name for curve in curves], colours
             )
-        note = f" (and {counted(left_out, 'more group')} not drawn)" if left_out else ""
+        note = f" (and {counted(more, 'more group')} not drawn)" if more else ""
         lines = f"; a line is a {drawable(by, longest=24)}" if len(curves) > 1 else ""
-        axis.label_axis(axes.xaxis, f"rank (1 is the nearest){lines}{note}", colours)
+        axis.label_axis(axes.xaxis, f"rank (1 is the nearest){lines}{note}{_left_out(scores)}", colours)
         axis.label_axis(axes.yaxis, "score", colours)
         return axes
 
