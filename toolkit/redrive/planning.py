@@ -13,7 +13,7 @@ import msgspec
 import pandas as pd
 
 from toolkit.analysis.classes import classify_failures
-from toolkit.analysis.grouping import group_failures
+from toolkit.analysis.grouping import grouped
 from toolkit.analysis.lifetimes import expiring
 from toolkit.analysis.selection import opened, select
 from toolkit.analysis.sources import AnyFrame
@@ -130,9 +130,9 @@ def plan_redrive(
     wanted_columns = [*_NEEDED, *(name for name in _KNOWN if name in names)]
     table = select(failures, wanted_columns, doing=_DOING).table()
     frame = to_frame(table).drop_duplicates("dlq_id", ignore_index=True)
-    grouped = group_failures(frame)
-    frame = grouped.assign(frame)
-    titles = grouped.frame.set_index("group")["title"]
+    groups, ids = grouped(frame)
+    frame = frame.assign(signature=pd.Series(ids, index=frame.index, dtype="str"))
+    titles = groups.frame.set_index("group")["title"]
     expiry = expiring(frame, retention)[["dlq_id", "expires_at"]]
     rows = frame.assign(
         group=frame["signature"],
@@ -156,7 +156,7 @@ def plan_redrive(
         "history": None if history is None else os.fspath(history),
     }
     made = ordered[list(COLUMNS)].reset_index(drop=True).astype(COLUMNS)
-    return RedrivePlan(made, _source(frame), limits, options, grouped.learned)
+    return RedrivePlan(made, _source(frame), limits, options, groups.learned)
 
 
 @dataclass(frozen=True)
