@@ -336,7 +336,8 @@ def _exact(what: str, field: str, sink: str) -> bool:
 
     A row selected from a frame, and what pandas makes of values (``describe``), is data, too.
     """
-    if field in {"dlqId", "workflowRunId", "sourceMessageId", "id", "namespace"} or " name" in field:
+    ids = {"dlqId", "workflowRunId", "sourceMessageId", "id", "namespace"}
+    if field in ids or (field.endswith(" name") and "header" in field.lower()):
         return True
     return field.startswith(_EXACT.get(what, ())) and sink in (*_FILES, "repr")
 

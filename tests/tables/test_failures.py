@@ -283,6 +283,20 @@ def test_unknown_fields_of_any_name_survive(name):
         assert json.loads(row["extra"]) == fields, number
 
 
+@pytest.mark.parametrize(
+    "form",
+    ["Bearer {}", "?code={}", "password={}", "postgres://a:{}@h/x", "eyJhbGciOiJIUzI1NiJ9.{}.sig", "ghp_{}"],
+)
+def test_a_secret_in_the_name_of_an_unknown_field_is_masked(form):
+    """What is written stays JSON, and other unknown fields stay beside it."""
+    secret = "Zq7canary9XtR4vLm2Kd8"
+    (row,) = rows_of({**ENTRY, form.format(secret): 1, "zeta": "x"})
+    assert secret not in row["extra"]
+    names = json.loads(row["extra"])
+    assert names.pop("zeta") == "x"
+    assert "[masked len=" in "".join(names)
+
+
 def test_pages_before_a_broken_one_are_yielded():
     """Complete pages are yielded before the error, and none after it."""
     pages = [json.dumps({"messages": [ENTRY | {"dlqId": str(number)}]}).encode() for number in range(4)]
@@ -342,7 +356,14 @@ def test_a_page_that_is_no_page_fails_among_others():
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.fixed_dictionaries({}, optional={"n": json_values, "api_key": json_values}), max_size=5))
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {}, optional=dict.fromkeys(["n", "api_key", "Bearer abcdefgh1234", "?code=abcdef12"], json_values)
+        ),
+        max_size=5,
+    )
+)
 def test_unknown_fields_are_written_alike_by_both_decoders(extras):
     """Whatever unknown fields hold: the same text, masked the same, on one page or on two."""
     entries = [{"dlqId": f"id-{index}", **extra} for index, extra in enumerate(extras)]

@@ -114,7 +114,8 @@ def error_lines(frame: pd.DataFrame) -> pd.Series:
     """The line of each failure that says what went wrong: the column ``error``, or read from the bodies."""
     if "error" in frame.columns:
         return frame["error"]
-    codes, bodies = pd.factorize(_column(frame, "response_body"), use_na_sentinel=False)
+    texts = [body if isinstance(body, str) else None for body in _column(frame, "response_body")]
+    codes, bodies = pd.factorize(np.array(texts, dtype=object), use_na_sentinel=False)
     lines = [error_text(body if isinstance(body, str) else None).text for body in bodies]
     return pd.Series(np.array(lines, dtype=object)[codes], index=frame.index, dtype=object)
 

@@ -170,9 +170,10 @@ class FailureDecoder:
             self._learn(unknown[1])
 
     def _can_learn(self, name: str) -> bool:
-        """Whether a field of this name can be learnt: not twice, and only what JSON writes as it is."""
+        """Whether a field of this name can be learnt: not twice, and only what is written as it is."""
         known = name in self._learnt or len(self._learnt) >= _MOST_LEARNT
-        return not known and not _UNWRITABLE.search(name) and not is_in(name)
+        masked = is_in(name) or (self._redactor is not None and self._redactor.text(name) != name)
+        return not known and not masked and not _UNWRITABLE.search(name)
 
     def _learn(self, name: str) -> None:
         self._learnt.append(name)
