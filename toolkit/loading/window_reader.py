@@ -21,6 +21,7 @@ from toolkit.errors import MalformedResponseError, ResponseError
 from toolkit.loading.consistency import Partition
 from toolkit.loading.identities import EntryRecognizer, PartlyStored, identities_of
 from toolkit.loading.load import Batch, Work
+from toolkit.loading.memory import keep_freed_buffers
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import is_refusal
 from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
@@ -81,6 +82,7 @@ class WindowReader:
             limiter=limiter,
             ahead=ahead,
         )
+        keep_freed_buffers()
 
     def batches(self) -> Generator[Batch]:
         """The rows, as they arrive. However this ends, no thread of it is left."""
