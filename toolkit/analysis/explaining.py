@@ -44,8 +44,9 @@ class Explanation(Plotted):
         One row a condition, the likeliest first: `rank` (Int64), ``condition`` (dict of attribute to value),
         `observed` and `expected` (float64, events after, and before in as long a time),
         `excess` (float64, their difference), `share` (float64, of the change), `lift` (float64, observed
-        over expected), `confidence` (float64, 0 to 1), `alternatives` (list of dict: conditions that describe
-        the same rows and explain them as well, in front those that need all their attributes).
+        over expected), `confidence` (float64, 0 to 1: how likely it is this condition rather than another of
+        the frame; the sum is 1), `alternatives` (list of dict: conditions that describe the same rows and
+        explain them as well, in front those that need all their attributes).
     observed, expected : float
         All events.
     stands_out : bool
@@ -123,7 +124,7 @@ class Explanation(Plotted):
             "expected",
             "lift",
             "share of change",
-            "confidence",
+            "confidence among these",
             "the same failures",
         ]
         rows = [
