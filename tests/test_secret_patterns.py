@@ -25,6 +25,15 @@ REDACT = Redactor(key=b"the key of these tests")
 MASK = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
 
 SECRETS = {
+    "letters and signs beyond ASCII": [
+        "p\xe4ssword={}",
+        "p\xe4ssword: {} and more",
+        "S\uff45cret={}",
+        "password\uff1a{}",
+        "db_password\uff1d{} ok",
+        "--p\xe4ssword {}",
+        '{{"p\xe4ssword": "{}"}}',
+    ],
     "schemes": [
         "Bearer {}",
         "sent Bearer {} to it",

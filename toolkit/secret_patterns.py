@@ -33,6 +33,7 @@ _CLEAR_NAMES: Final = re.compile(
     r"|(?:^|-)(?:pass|pw|creds?|otp|totp|jwt|jsessionid|phpsessid|connect-sid)(?:-|$)|(?:^|-)bearer$"
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _BETWEEN: Final = re.compile(r"[^\w=]|_")  # words of a name
 
 WORDS: Final = (
@@ -246,11 +247,11 @@ _PREFIXES: Final = (
     r"|hv[sb]\.|nrak-|pmak-|lin_api_|at[ac]tt3|sbp_|gls?[ac]_|figd_|pul-|dapi|ntn_|rubygems_|sntrys_|hooks\.slack|webhook|/bot|:thin:|@tcp\(|@unix\("
     r"|[0-9]:aa[\w\-]{18}|auth (?:plain|login|x?oauth)|authenticate plain"
 )
-# Escapes of ASCII: others cannot be part of what is looked for, and a backslash begins one that is.
+# Escapes of ASCII, and percent-encoded letters: a backslash begins one.
 _ESCAPES: Final = (
     r"\\(?:u00[0-7][0-9a-f]|x[0-7][0-9a-f]|[/\"])"
     r"|&#0{0,4}[0-9]{1,3}(?:[^0-9]|$)|&#x0{0,4}[0-7]?[0-9a-f](?:[^0-9a-f]|$)"
-    r"|&[a-z]{2,31};|%[0-7][0-9a-f]"
+    r"|&[a-z]{2,31};|%[0-7c-f][0-9a-f]"
 )
 GIVES_ACCESS: Final = "reset|verif|confirm|activat|invit|magic|unsubscribe|unlock|recover|hooks?"
 """Words of a path before a segment that may be a secret: ``/reset/…``."""
@@ -259,6 +260,8 @@ _IN_URL: Final = (
     r"//[^\s\"<>]*(?:[?#;@]|\[masked|[^\x00-\x7f]"
     rf"|(?:{'|'.join(WORDS)}|{GIVES_ACCESS})[^\s]*/[\w+=\-.~%:]{{12}})"
 )
+_BEYOND: Final = r"(?:[^\x00-\x7f]|\\{1,4}u(?:00[c-f]|01[0-9a-f]|1e[0-9a-f]|ff[0-5])[0-9a-f])"
+"""A sign beyond ASCII, or the JSON escape of one that may stand for a letter of a name."""
 _SHORT: Final = "sig|sid|pin|pat|mfa|2fa|seed|sas|dsn|pw|creds?"
 _REST: Final = r"[\w.\-]*"
 _WORDS_OF_NAMES: Final = (
@@ -274,21 +277,24 @@ _NAMED: Final = (
     rf"|(?-i:(?:{_SHORT}|{_SHORT.title()})[A-Z]){_REST})"
 )
 _STATED: Final = r"(?:passw|passphrase|passcode|pwd|secret|token|credential|jwt|[a-z][ _\-]?key)"
+_WIDE: Final = "\uff1d\uff1a"  # "=" and ":" in full width
 _TOKENS: Final = (
     r"[^gr]_|hr_|\w-|[G9sb]\.|eyJ|[KS]IA|AIz|TAT|TCT|dapi|hook|/b|[Bb][Ee][Aa]|[Bb][Aa][Ss]|uth\("
     r"|[0-9]:AA|UTH [PLXO]|TE PLAIN"
 )
 _SPOKEN: Final = rf" -[A-Za-z]|(?i:{_STATED}[a-z]*[\"'`]*[\s,(]|identified by)"
 
-SUSPICIOUS: Final = rf"[=?@\\&%]|//|--|\D:|: |[0-9]:\D|[A-Za-z_][0-9]{{1,9}}:|</|^/|{_TOKENS}|{_SPOKEN}"
+SUSPICIOUS: Final = (
+    rf"[=?@\\&%{_WIDE}]|//|--|\D:|: |[0-9]:\D|[A-Za-z_][0-9]{{1,9}}:|</|^/|{_TOKENS}|{_SPOKEN}"
+)
 """A quick test (RE2 syntax): text without a match holds nothing that `Redactor.text` would mask."""
 LIKELY: Final = (
     rf"(?i)^[/?]|{_IN_URL}|(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@|\\/"
     r"|\?[\w.\-~%\[\]]+=|(?:^|[?&])code="
     rf"|-----BEGIN|bearer|basic|eyJ|A[KS]IA|{_PREFIXES}|{_ESCAPES}"
-    rf"|(?:^|[^\w.\-])--?[\w.\-]*(?:auth|key|{_WORDS_OF_NAMES}|{_SHORT}|[^\x00-\x7f])"
-    r"|[^\x00-\x7f](?:[\w.\-]|[^\x00-\x7f])*(?:[\"'`\]]*[ \t]*[=:<>\r\n;\\]|[\"'][ \t]*,)"
-    rf"|{_NAMED}(?:[\"'`\]]*[ \t]*[=:<>\r\n;\\]|[\"'][ \t]*,)"
+    rf"|(?:^|[^\w.\-])--?[\w.\-]*(?:auth|key|{_WORDS_OF_NAMES}|{_SHORT}|{_BEYOND})"
+    rf"|{_BEYOND}(?:[\w.\-]|{_BEYOND})*(?:[\"'`\]]*[ \t]*[=:<>\r\n;\\{_WIDE}]|[\"'][ \t]*,)"
+    rf"|{_NAMED}(?:[\"'`\]]*[ \t]*[=:<>\r\n;\\{_WIDE}]|[\"'][ \t]*,)"
     rf"|{_STATED}(?:(?s:.*)[\w+/=\-.~%:]{{12}}|[a-z]*[ \t(]+[\"'`])"
     rf"|identified by|{_COMMANDS}"
     r"|\"(?:name|key|header|field)\"[^\"]*\"[^\"]*\"[^\"]*\"value|(?:name|value|content)=[\"']"
@@ -411,7 +417,7 @@ def is_random(value: str) -> bool:
 
 
 def pattern_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
-    """Spans that look like a secret by themselves; `lowered` is the text in lower case."""
+    """Spans that look like a secret by themselves; `lowered` is the text in plain letters and lower case."""
     for index in sorted({index for word, index in _HINTS if word in lowered}):
         for found in _PATTERNS[index].expression.finditer(text):
             yield found.span(found.lastgroup or 0)
@@ -422,9 +428,20 @@ def speaks_of_secrets(lowered: str) -> bool:
     return _WORD.search(lowered) is not None
 
 
+def plain_letters(text: str) -> str:
+    r"""Letters without accents and in plain forms, without invisible signs: as names are compared.
+
+    >>> plain_letters("pässword"), plain_letters("S\N{FULLWIDTH LATIN SMALL LETTER E}cret")
+    ('password', 'Secret')
+    """
+    if text.isascii():
+        return text
+    letters = unicodedata.normalize("NFKD", text)
+    return _BEYOND_ASCII.sub(
+        lambda sign: "" if unicodedata.category(sign[0]) in {"Mn", "Cf"} else sign[0], letters
+    )
+
+
 def _folded(name: str) -> str:
-    """A name as its words in lower case, a hyphen between two; letters without accents and in plain forms."""
-    if not name.isascii():
-        letters = unicodedata.normalize("NFKD", name)
-        name = "".join(sign for sign in letters if unicodedata.category(sign) not in {"Mn", "Cf"})
-    return _BETWEEN.sub("-", _CAMEL.sub("-", name.strip())).lower()
+    """A name in plain letters as its words in lower case, a hyphen between two."""
+    return _BETWEEN.sub("-", _CAMEL.sub("-", plain_letters(name).strip())).lower()

@@ -21,6 +21,7 @@ from toolkit.secret_patterns import (
     is_secret_name,
     names_next,
     pattern_spans,
+    plain_letters,
     speaks_of_secrets,
 )
 
@@ -32,7 +33,7 @@ MASKED: Final = "\x1f"
 _ESCAPE: Final = re.compile(
     r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[/\"'\\nrtbf])"
     r"|&(?:\#[0-9]{1,7};?|\#[xX][0-9a-fA-F]{1,6};?|[A-Za-z]{2,31};)"
-    r"|%[0-9a-fA-F]{2}"
+    r"|%[c-fC-F][0-9a-fA-F](?:%[89abAB][0-9a-fA-F]){1,3}|%[0-9a-fA-F]{2}"
 )
 _CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
@@ -56,7 +57,8 @@ _MIN_BARE, _MIN_PADDED = 6, 16  # shorter parts of a query without a value are n
 
 _NAME: Final = r"[\w.\-]{1,100}+"
 _PAIR: Final = re.compile(
-    rf"(?<![\w.\-])({_NAME})([\"'`]?)\]?(?:(?<=[\"'`])\s{{0,20}}|[ \t]{{0,4}})(=>|:=|=|:)[ \t]{{0,4}}"
+    rf"(?<![\w.\-])({_NAME})([\"'`]?)\]?(?:(?<=[\"'`])\s{{0,20}}|[ \t]{{0,4}})"
+    r"(=>|:=|[=:\uff1d\uff1a])[ \t]{0,4}"
 )
 _OPTION: Final = re.compile(
     rf"(?<![\w.\-])--?({_NAME})[ \t]{{1,4}}(?!-)((?:[^\s\"'\\]|\\(?!\\{{0,6}}[\"']))+|\"[^\"]+|'[^']+)"
@@ -150,7 +152,8 @@ def decoded(view: DecodedText) -> DecodedText | None:
 def _character(match: re.Match[str]) -> str:
     escape = match[0]
     if escape[0] == "%":
-        return chr(int(escape[1:], 16))
+        code = bytes.fromhex(escape.replace("%", ""))
+        return chr(code[0]) if len(code) == 1 else code.decode("utf-8", "replace")[0]
     if escape[0] == "&":
         return html.unescape(escape)
     kind, digits = escape[1], escape[2:]
@@ -184,7 +187,7 @@ def _disjoint(spans: Iterable[Span]) -> list[Span]:
 
 def _anywhere(text: str, *, one_url: bool = False) -> Iterator[Span]:
     """All secret parts of a text; of one that is a URL, without what `_of_url` has found."""
-    lowered = text.lower()
+    lowered = plain_letters(text).lower()
     if "@" in text:
         for match in _USER_INFO.finditer(text):
             yield (*match.span(), -1)
@@ -199,7 +202,8 @@ def _anywhere(text: str, *, one_url: bool = False) -> Iterator[Span]:
     for start, end in pattern_spans(text, lowered):
         yield start, end, -1
     if one_url:  # every value of its query is masked
-        text, lowered = text.partition("?")[0], lowered.partition("?")[0]
+        text = text.partition("?")[0]
+        lowered = plain_letters(text).lower()
     if speaks_of_secrets(lowered):
         yield from _pairs(text)
         yield from _fields(text, lowered)
@@ -275,7 +279,7 @@ def _pairs(text: str) -> Iterator[Span]:
 
 
 def _value(text: str, pair: re.Match[str]) -> Span | None:
-    name, quote, sign = pair.groups()
+    name, quote, sign = pair[1], pair[2], plain_letters(pair[3])
     start = pair.start()
     in_form = sign == "=" and text[start - 1 : start] in {"?", "&"}
     if not is_secret_name(name):
@@ -309,7 +313,7 @@ def _bare(
     text: str, pair: re.Match[str], begin: int, *, clear: bool, in_form: bool, mark: int
 ) -> Span | None:
     """A value without quotes: up to the end of the line, of a part of a connection string, or of a word."""
-    name, quote, sign = pair.groups()
+    name, quote, sign = pair[1], pair[2], plain_letters(pair[3])
     start = pair.start()
     if is_prose(text[begin : begin + 40], quoted=bool(quote)):
         return None
