@@ -1,9 +1,9 @@
-"""A report on a snapshot of 1, 3 and 10 million failures, and what a row of a sync takes: time and memory.
+"""A report on a snapshot of 1, 3 and 10 million failures: time and memory.
 
 .venv/bin/python tests/benchmarks/bench_any_size.py [--entries 10000000] [--seed 7] [--quick]
 
 The snapshot is generated with a seed, in a temporary folder, and removed: four kinds of failures, each with a
-body of its own. The ids in its index are random. Reports and syncs are made in processes of their own.
+body of its own. The ids in its index are random. Each report is made in a process of its own.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from listings import TOKEN, listing
 from measuring import against, options
-from replay import replaying
 
 MOST_SECONDS = 60
 MOST_MEGABYTES = 3_000
@@ -40,23 +38,16 @@ BODIES = (
 
 def main() -> None:
     """Measure and print."""
-    if sys.argv[1:2] in (["report"], ["sync"]):
-        {"report": report, "sync": sync}[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1:2] == ["report"]:
+        report(*sys.argv[2:])
         return
     chosen = options(__doc__, entries=10_000_000, quick=1_000_000, rounds=1)
     sizes = [chosen.entries // 10, chosen.entries * 3 // 10, chosen.entries]
-    reports = [run("report", rows, snapshot) for rows in sizes for snapshot in generated(rows)]
+    reports = [run(rows, snapshot) for rows in sizes for snapshot in generated(rows)]
     against("report of the largest, seconds", reports[-1][0], at_most=MOST_SECONDS)
     against("report of the largest, MB", reports[-1][1], at_most=MOST_MEGABYTES)
     growth = (reports[-1][0] / reports[0][0]) / (sizes[-1] / sizes[0])
     against("seconds a row, largest / smallest", growth, at_most=1.2)
-    syncs, sizes = [], [chosen.entries // 100, chosen.entries // 25]  # the server holds them all
-    for rows in sizes:
-        with replaying(listing(rows)) as server, tempfile.TemporaryDirectory() as folder:
-            syncs.append(run("sync", rows, server.url, f"{folder}/dlq"))
-    row = (syncs[1][1] - syncs[0][1]) * 1e6 / (sizes[1] - sizes[0])
-    print(f"  a row of a sync takes {row:,.0f} bytes")
-    against("sync of ten million, MB, as it grows", syncs[1][1] + row * (1e7 - sizes[1]) / 1e6, at_most=3_000)
 
 
 def generated(rows: int, seed: int = 7) -> Iterator[str]:
@@ -124,14 +115,14 @@ def _texts(*parts: Any) -> pa.Array:
     return pc.binary_join_element_wise(*found, "")
 
 
-def run(what: str, rows: int, *arguments: str) -> tuple[float, float]:
-    """Seconds and peak megabytes of a process that does nothing else."""
+def run(rows: int, path: str) -> tuple[float, float]:
+    """Seconds and peak megabytes of a process that makes a report and does nothing else."""
     begun = time.perf_counter()
-    command = [sys.executable, __file__, what, str(rows), *arguments]
+    command = [sys.executable, __file__, "report", str(rows), path]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     seconds, peak = time.perf_counter() - begun, float(printed.split()[-1])
     cpu = printed.split()[-2]
-    print(f"  {what:<8}{rows:>12,}: {seconds:8.1f} s (CPU {cpu} s), peak {peak:,.0f} MB", flush=True)
+    print(f"  report  {rows:>12,}: {seconds:8.1f} s (CPU {cpu} s), peak {peak:,.0f} MB", flush=True)
     return seconds, peak
 
 
@@ -142,16 +133,6 @@ def report(rows: str, path: str) -> None:
     found = tk.failure_report(path, now=END)
     if found.to_dict()["overview"]["count"] != int(rows) or not found.to_html():
         raise SystemExit("not all were counted")
-    print(time.process_time(), peak())
-
-
-def sync(rows: str, address: str, folder: str) -> None:
-    """Sync into a new snapshot, and print the seconds of work and the peak of this process."""
-    import toolkit as tk  # noqa: PLC0415
-
-    changes = tk.sync_failures(tk.connect(queue_url=address, queue_token=TOKEN), folder, progress=False)
-    if changes.counts["added"] != int(rows):
-        raise SystemExit(f"not all were added: {changes}")
     print(time.process_time(), peak())
 
 
