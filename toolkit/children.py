@@ -6,6 +6,7 @@ Python child does not import from the current folder, where anybody's ``toolkit.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -13,8 +14,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -122,6 +124,28 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
             next_step="Run `toolkit serve --sample` in a terminal to see whether it starts there.",
         )
     return result
+
+
+def start_service(*options: str, variables: Mapping[str, str]) -> tuple[str, Callable[[], None]]:
+    """Start ``toolkit serve`` on a free port, until this process ends: its address, and what ends it before.
+
+    Its state is in a temporary folder. Of variables with a token, it gets only these.
+    """
+    words = ("serve", *options, "--with-parent", "--port", "0", "--temporary")
+    with tempfile.TemporaryDirectory(prefix="toolkit-log-") as folder:
+        log = Path(folder) / "serve.log"
+        child = start_module("toolkit", *words, variables={**python_variables(), **variables}, log=log)
+
+        def close() -> None:
+            atexit.unregister(close)
+            end(child)
+
+        atexit.register(close)
+        try:
+            return str(first_line(child, what="the embedded service", log=log)["queue_url"]), close
+        except BaseException:
+            close()
+            raise
 
 
 def end(
