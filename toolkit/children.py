@@ -7,7 +7,6 @@ Python child does not import from the current folder, where anybody's ``toolkit.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
 import os
 import re
@@ -17,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -25,8 +24,7 @@ from toolkit.errors import LocalServiceError
 from toolkit.private_files import open_private
 
 _START: Final = 60.0  # seconds a child has to come up
-GRACE: Final = 10.0
-"""Seconds a child has to end by itself."""
+GRACE: Final = 10.0  # seconds a child has to end by itself
 
 # where things lie, in which language and time zone: nothing secret, and what most programs need
 _PROGRAM: Final = (
@@ -52,9 +50,8 @@ def program_variables() -> dict[str, str]:
 
 def python_variables(*, jupyter: bool = False) -> dict[str, str]:
     """The same for a Python process, with where it imports from; for Jupyter with where its files lie."""
-    folders = [
-        item for item in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(item).is_absolute()
-    ]
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    folders = [item for item in paths if Path(item).is_absolute()]
     variables = _kept(f"{_PROGRAM}|{_PYTHON}|{_JUPYTER}" if jupyter else f"{_PROGRAM}|{_PYTHON}")
     return variables | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
 
@@ -79,7 +76,7 @@ def start_module(
     """
     # -P: "python -m" would import from the current folder first
     command = [sys.executable, "-P", "-m", module, *arguments]
-    with contextlib.ExitStack() as files:
+    with ExitStack() as files:
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -110,10 +107,9 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
     too_slow.start()
     line = process.stdout.readline() if process.stdout else b""
     too_slow.cancel()
-    try:
+    result = None
+    with suppress(ValueError):
         result = json.loads(line)
-    except ValueError:
-        result = None
     if not isinstance(result, dict):
         status = end(process)
         output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -155,7 +151,7 @@ def end(
     if by is not None:
         process.send_signal(by)
     elif process.stdin:
-        with contextlib.suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):
             process.stdin.close()
     try:
         status = process.wait(GRACE if grace is None else grace)

@@ -43,8 +43,7 @@ _Regions = tuple[Region | None, Region | None]  # by our variable or argument, a
 
 REGIONS: Final[tuple[Region, ...]] = get_args(Region)
 _DEFAULT_REGION: Final[Region] = "eu-central-1"
-MIN_SIGNING_KEY: Final = 32
-"""Characters of a signing key at least, for HS256 (RFC 7518, section 3.2)."""
+MIN_SIGNING_KEY: Final = 32  # characters of a signing key at least, for HS256 (RFC 7518, section 3.2)
 _PUBLIC_URL: Final = "https://qstash.upstash.io"
 _REGION_URLS: Final = {region: f"https://qstash-{region}.upstash.io" for region in REGIONS}
 _REGION_OF_HOST: Final = {

@@ -43,8 +43,7 @@ _T = TypeVar("_T")
 _ATTEMPTS: Final = 10
 _COPIES: Final = 2
 """How often the rows are in memory, at most: as they were read, and as the columns of the frame."""
-_OLDER: Final = 4
-"""Bytes of memory per byte of an older version while it is converted."""
+_OLDER: Final = 4  # bytes of memory per byte of an older version while it is converted
 _IN_BATCHES: Final = "Use scan_snapshot, which reads columns and rows in batches"
 _LONGEST: Final = 300  # characters that an error shows of another
 

@@ -21,7 +21,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem
 
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, SnapshotLockedError
 from toolkit.loading.memory import available_memory, check_memory
-from toolkit.private_files import hold
+from toolkit.private_files import hold, sync_folder
 
 LOCK: Final = ".lock"
 _HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
@@ -51,15 +51,13 @@ class HashingFile:
 
     def write(self, data: bytes) -> int:
         """Write all of it; the number of bytes."""
-        view = memoryview(data).cast("B")
-        if self._discarding:
-            return len(view)
-        self._step("write")
-        self._hash.update(view)
-        self.bytes += len(view)
-        left = view
-        while left:
-            left = left[self._file.write(left) :]
+        left = view = memoryview(data).cast("B")
+        if not self._discarding:
+            self._step("write")
+            self._hash.update(view)
+            self.bytes += len(view)
+            while left:
+                left = left[self._file.write(left) :]
         return len(view)
 
     def flush(self) -> None:
@@ -164,7 +162,7 @@ class SnapshotStore:
         for part in reversed(missing):
             self._step("make folder")
             part.mkdir(mode=0o700, exist_ok=True)
-            _sync(part.parent)
+            sync_folder(part.parent)
 
     def names(self) -> Iterator[str]:
         """Relative paths of everything inside that is no folder. Links are named, not followed."""
@@ -210,10 +208,12 @@ class SnapshotStore:
                 except NotADirectoryError:
                     states[name] = FileState(0, 0, "in what is no folder")
                     continue
-                regular = stat.S_ISREG(state.st_mode)
-                problem = "" if regular else "a link" if stat.S_ISLNK(state.st_mode) else "no regular file"
                 changed = max(state.st_mtime_ns, state.st_ctime_ns)
-                states[name] = FileState(state.st_size if regular else 0, changed, problem)
+                if stat.S_ISREG(state.st_mode):
+                    states[name] = FileState(state.st_size, changed)
+                else:
+                    problem = "a link" if stat.S_ISLNK(state.st_mode) else "no regular file"
+                    states[name] = FileState(0, changed, problem)
         return states
 
     def copy(self, old: str, new: str) -> None:
@@ -383,13 +383,3 @@ class SnapshotStore:
                 got=f"{type(error).__name__}: {error.strerror or error}",
                 next_step=self._next_step,
             ) from error
-
-
-def _sync(path: Path) -> None:
-    if not _HANDLES:
-        return  # the file system keeps its own journal of names
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
