@@ -89,7 +89,6 @@ def start_module(
 
 
 def _opened(log: Path) -> BinaryIO:
-    """The log, opened for appending."""
     try:
         return os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
     except OSError as error:

@@ -202,7 +202,6 @@ def _add_snapshot_options(add: Callable[..., object]) -> None:
 
 
 def _seconds(text: str) -> float:
-    """Seconds of a duration such as 15m."""
     try:
         return parse_duration(text).total_seconds()
     except InputError as error:
@@ -263,7 +262,6 @@ def _add_redrive(commands: Any) -> None:
 
 
 def _filter_of(given: argparse.Namespace, *, now: datetime | None = None) -> tk.FailureFilter:
-    """The filter that the options choose."""
     chosen = {field.name: getattr(given, field.name) for field in FIELDS.values() if field.option}
     return tk.FailureFilter(now=now, **chosen)
 

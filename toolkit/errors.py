@@ -144,9 +144,19 @@ class ServiceError(ToolkitError):
         Method and address of the request, with every secret masked.
     """
 
-    def __init__(self, doing: str, *, request: str = "", **details: str | None) -> None:
+    def __init__(
+        self,
+        doing: str,
+        *,
+        request: str = "",
+        got: str | None = None,
+        expected: str | None = None,
+        next_step: str | None = None,
+    ) -> None:
         self.request = request
-        super().__init__(f"{doing} ({request})" if request else doing, **details)
+        super().__init__(
+            f"{doing} ({request})" if request else doing, got=got, expected=expected, next_step=next_step
+        )
 
 
 class TransportError(ServiceError):

@@ -257,7 +257,6 @@ class _RestoreCheckpoint:
         return rows
 
     def write(self, rows: int) -> None:
-        """Remember that so many rows are stored."""
         content = json.dumps({"rows": rows, "binding": self._binding}).encode()
         partial = self._path.with_name(f"{self._path.name}.partial")
         try:
@@ -272,7 +271,6 @@ class _RestoreCheckpoint:
             raise self._unusable(f"{type(error).__name__}") from None
 
     def remove(self) -> None:
-        """Everything is stored and compared."""
         self._path.unlink(missing_ok=True)
 
     def _unusable(self, got: str) -> InputError:

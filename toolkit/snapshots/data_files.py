@@ -268,7 +268,7 @@ def open_checked(store: SnapshotStore, listed: ListedFile) -> Iterator[BinaryIO]
 
 
 def read_checked(store: SnapshotStore, listed: ListedFile) -> bytes:
-    """The bytes of a listed file, compared with its hash; raises as `open_checked`."""
+    """The bytes of a listed file, compared with its hash; raises as `open_data_file`."""
     with open_checked(store, listed) as file:
         return file.read()
 
@@ -291,7 +291,7 @@ def problem_of(store: SnapshotStore, listed: ListedFile) -> str:
 
 @contextmanager
 def open_data_file(store: SnapshotStore, listed: ListedFile, schema: pa.Schema | None) -> Iterator[DataFile]:
-    """Open a data file as `open_checked` does, and check its rows and columns as `check_data_file`."""
+    """Open a data file whose bytes, rows and columns are those listed; else a `SnapshotDamagedError`."""
     with open_checked(store, listed) as file:
         try:
             parquet = DataFile(file)

@@ -7,7 +7,9 @@ it for data. ``_checkpoint.json`` says how far a load has read, for one generati
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -202,10 +204,9 @@ def read_manifest(store: SnapshotStore) -> Manifest | None:
 
 def manifest_bytes(store: SnapshotStore) -> bytes | None:
     """The manifest as it is stored, or None where there is none."""
-    try:
+    with suppress(FileNotFoundError):
         return store.content(MANIFEST)
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
@@ -242,7 +243,7 @@ def _check(manifest: Manifest) -> None:
     for receipt in manifest.receipts:
         Receipt.from_dict(receipt)
     paths = [file.path for file in manifest.listed]
-    repeated = {path for path in paths if paths.count(path) > 1} if len({*paths}) < len(paths) else set()
+    repeated = [path for path, count in Counter(paths).items() if count > 1]
     columns = manifest.scope.get("columns", [])
     if repeated or not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
         raise InputError(

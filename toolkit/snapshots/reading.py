@@ -143,9 +143,9 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
     Raises
     ------
     SnapshotError
-        When there is none, or a newer version of the toolkit wrote it; every older one is read.
+        As in `read_snapshot`.
     SnapshotDamagedError
-        When a file is missing or cut, or has other rows or columns than were written.
+        When a file is missing or truncated, or has other rows or columns than were written.
 
     Examples
     --------
@@ -265,10 +265,8 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
 
     Raises
     ------
-    SnapshotError
-        When there is none, or a newer version of the toolkit wrote it; every older one is read.
-    SnapshotDamagedError
-        When it is not whole; says which file and why.
+    SnapshotError, SnapshotDamagedError
+        As in `read_snapshot`; the latter says which file is damaged, and how.
 
     Examples
     --------

@@ -146,7 +146,6 @@ def repeated(values: npt.NDArray[Any]) -> bool:
 
 
 def _longest_run(ordered: npt.NDArray[Any]) -> int:
-    """How often the most frequent of these values occurs."""
     if len(ordered) and not (ordered[1:] == ordered[:-1]).any():
         return 1
     return int(np.max(np.unique(ordered, return_counts=True)[1], initial=0))

@@ -106,20 +106,19 @@ class FileState(NamedTuple):
     problem: str = ""
 
 
-class _Directory(NamedTuple):
-    """An open directory (names are relative to its handle), or its path where there are no handles."""
+class _Place(NamedTuple):
+    """A file in an open directory (its name is relative to the handle), or its path where there are none."""
 
     path: Path
     handle: int | None
 
-    def open(self, name: str, flags: int) -> int:
-        """Open a file, mode 0600 if it is created; `OSError` (ELOOP) when it is a link."""
-        path = self.path / name
+    def open(self, flags: int) -> int:
+        """Open the file, mode 0600 if it is created; `OSError` (ELOOP) when it is a link."""
         if self.handle is not None:
-            return os.open(path, flags | os.O_NOFOLLOW, 0o600, dir_fd=self.handle)
-        if path.is_symlink():
-            raise OSError(errno.ELOOP, "a link", name)
-        return os.open(path, flags, 0o600)
+            return os.open(self.path, flags | os.O_NOFOLLOW, 0o600, dir_fd=self.handle)
+        if self.path.is_symlink():
+            raise OSError(errno.ELOOP, "a link", self.path.name)
+        return os.open(self.path, flags, 0o600)
 
 
 class SnapshotStore:
@@ -199,7 +198,7 @@ class SnapshotStore:
     def states(self, names: Iterable[str]) -> dict[str, FileState]:
         """What the file system says of these files; those that are missing are not in the result."""
         states: dict[str, FileState] = {}
-        with self._directory([]) as inside:
+        with self._place("") as inside:
             for name in names:
                 try:
                     state = os.stat(inside.path / name, dir_fd=inside.handle, follow_symlinks=False)
@@ -218,16 +217,15 @@ class SnapshotStore:
 
     def copy(self, old: str, new: str) -> None:
         """Link a file under a second name in its folder, unless that exists."""
-        *folders, last = new.split("/")
-        before = old.rpartition("/")[2]
         self._step("copy")
-        with suppress(FileExistsError), self._directory(folders) as inside:
+        with suppress(FileExistsError), self._place(new) as inside:
+            before = inside.path.with_name(old.rpartition("/")[2])
             try:
                 if inside.handle is None:
-                    (inside.path / last).hardlink_to(inside.path / before)
+                    inside.path.hardlink_to(before)
                 else:
                     handles = {"src_dir_fd": inside.handle, "dst_dir_fd": inside.handle}
-                    os.link(before, last, **handles, follow_symlinks=False)
+                    os.link(before, inside.path, **handles, follow_symlinks=False)
             except (FileNotFoundError, FileExistsError):
                 raise
             except OSError:  # a file system without hard links
@@ -241,10 +239,9 @@ class SnapshotStore:
     @contextmanager
     def new_file(self, name: str) -> Iterator[HashingFile]:
         """Open a new file for writing, for this user only; the folders on the way are made."""
-        *folders, last = name.split("/")
         self._step("create file")
-        with self._directory(folders, make=True) as inside:
-            descriptor = inside.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with self._place(name, make=True) as inside:
+            descriptor = inside.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         hashing = HashingFile(FileIO(descriptor, "wb"), self._step)
         try:
             yield hashing
@@ -258,18 +255,16 @@ class SnapshotStore:
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file within its folder, replacing the target."""
-        *folders, last = new.split("/")
         self._step("rename")
-        with self._directory(folders) as inside:
-            before = inside.path / old.rpartition("/")[2]
-            os.replace(before, inside.path / last, src_dir_fd=inside.handle, dst_dir_fd=inside.handle)
+        with self._place(new) as inside:
+            before = inside.path.with_name(old.rpartition("/")[2])
+            os.replace(before, inside.path, src_dir_fd=inside.handle, dst_dir_fd=inside.handle)
 
     def remove(self, name: str) -> None:
         """Remove a file; nothing happens when it is not there."""
-        *folders, last = name.split("/")
         self._step("remove")
-        with suppress(FileNotFoundError), self._directory(folders) as inside:
-            os.unlink(inside.path / last, dir_fd=inside.handle)
+        with suppress(FileNotFoundError), self._place(name) as inside:
+            os.unlink(inside.path, dir_fd=inside.handle)
 
     def sync(self, *names: str) -> None:
         """Return when these files' names, and those of the folders on the way to them, are on the disk."""
@@ -277,7 +272,7 @@ class SnapshotStore:
         outer = {folder[:index] for folder in inner for index, sign in enumerate(folder) if sign == "/"}
         for folder in sorted(inner | outer | {""}, reverse=True):
             self._step("fsync folder")
-            with self._directory(folder.split("/") if folder else []) as inside:
+            with self._place(f"{folder}/" if folder else "") as inside:
                 if inside.handle is not None:
                     os.fsync(inside.handle)
 
@@ -317,11 +312,10 @@ class SnapshotStore:
 
     def _descriptor(self, name: str, flags: int) -> int:
         """Open a regular file."""
-        *folders, last = name.split("/")
-        with self._directory(folders) as inside:
+        with self._place(name) as inside:
             try:
                 # without O_NONBLOCK, opening a pipe in place of a file would wait for a writer for ever
-                descriptor = inside.open(last, flags | getattr(os, "O_NONBLOCK", 0))
+                descriptor = inside.open(flags | getattr(os, "O_NONBLOCK", 0))
             except OSError as error:
                 if error.errno == errno.ELOOP:
                     raise self._not_a_file(name, "a link") from None
@@ -332,8 +326,9 @@ class SnapshotStore:
         return descriptor
 
     @contextmanager
-    def _directory(self, folders: list[str], *, make: bool = False) -> Iterator[_Directory]:
-        """A folder inside, reached without following a link."""
+    def _place(self, name: str, *, make: bool = False) -> Iterator[_Place]:
+        """A file (the folder itself for ""), whose folders are reached without following a link."""
+        *folders, last = name.split("/")
         if not _HANDLES:
             path = self.path
             for depth, part in enumerate(folders, 1):
@@ -342,7 +337,7 @@ class SnapshotStore:
                     path.mkdir(mode=0o700, exist_ok=True)
                 if path.is_symlink() or (path.exists() and not path.is_dir()):
                     raise self._not_a_file("/".join(folders[:depth]), "a link or a file", "a folder")
-            yield _Directory(path, None)
+            yield _Place(path / last, None)
             return
         flags = os.O_RDONLY | os.O_DIRECTORY
         handle = os.open(self.path, flags)
@@ -360,7 +355,7 @@ class SnapshotStore:
                     raise
                 os.close(handle)
                 handle = inner
-            yield _Directory(Path(), handle)
+            yield _Place(Path(last), handle)
         finally:
             os.close(handle)
 

@@ -212,13 +212,11 @@ def sync_failures(
     SnapshotBindingError
         When the snapshot belongs to another service, kind or filter: a narrower load would mark everything
         else gone.
-    SnapshotLockedError
-        When another writer holds the snapshot.
-    SnapshotConflictError
-        When another writer changed it meanwhile, where no lock keeps it out.
+    SnapshotLockedError, SnapshotConflictError
+        When another writer holds the snapshot; when it changed it meanwhile, where no lock keeps it out.
     SnapshotDamagedError
-        When it is not as it was written: a file is missing, has another size, or was changed since. It says
-        which rows are lost. See `repair`.
+        When a file is missing, has another size, or was changed since it was written. It says which rows are
+        lost. See `repair`.
     SnapshotError
         When the disk refuses.
     ServiceError
@@ -231,13 +229,11 @@ def sync_failures(
 
     Notes
     -----
-    What is read is stored in a checkpoint next to the snapshot, every half minute and when an error
-    or Ctrl-C stops the load. The same call within a day resumes from there; the receipt counts that as
-    `resumed`.
+    What is read is stored in a checkpoint next to the snapshot, every half minute and when an error or Ctrl-C
+    stops the load. The same call within a day resumes from there; the receipt counts that as `resumed`.
 
-    Of an entry that changes while it is read, the version read last is written. Header values and URLs
-    are masked with the key of this user, so that another user's sync of the same folder sees them all as
-    changed.
+    Of an entry that changes while it is read, the version read last is written. Header values and URLs are
+    masked with the key of this user: another user's sync of the same folder sees them all as changed.
 
     Examples
     --------
@@ -465,7 +461,6 @@ class _Salvage:
 
 
 def _times(entries: Entries) -> str:
-    """When lost rows were first seen."""
     if not len(entries):
         return ""
     ends = (entries["first_seen"].min(), entries["first_seen"].max())
