@@ -270,28 +270,28 @@ def write_checkpoint(store: SnapshotStore, checkpoint: StoredCheckpoint) -> None
     store.replace(CHECKPOINT, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
-def read_checkpoint(store: SnapshotStore) -> StoredCheckpoint | str | None:
-    """The checkpoint; what is wrong with it; or None where there is none."""
+def read_checkpoint(store: SnapshotStore) -> tuple[StoredCheckpoint | None, str]:
+    """The checkpoint, None without one that can be read, and what is wrong with it."""
     try:
         content = store.content(CHECKPOINT)
     except FileNotFoundError:
-        return None
+        return None, ""
     except SnapshotDamagedError:
-        return "damaged"
+        return None, "damaged"
     digest, _, body = content.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != digest:
-        return "damaged"
+        return None, "damaged"
     try:
         if _VERSIONS.decode(body).version != CHECKPOINT_VERSION:
-            return "of another version of the toolkit"
+            return None, "of another version of the toolkit"
         checkpoint = _CHECKPOINT.decode(body)
         counts = msgspec.convert(checkpoint.counts, _Counts)
         for text in (checkpoint.began_at, checkpoint.written_at, counts.started_at):
             checked_instant("a time", text)
         msgspec.convert(checkpoint.position, _Position)
     except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError):
-        return "damaged"
-    return checkpoint
+        return None, "damaged"
+    return checkpoint, ""
 
 
 class _Counts(msgspec.Struct, frozen=True):

@@ -228,10 +228,10 @@ class ResumableLoad:
 
     def _fitting(self) -> StoredCheckpoint | None:
         """The checkpoint that was left, if the load can resume from it; any other is removed."""
-        problem = checkpoint = self._transaction.checkpoint
-        if checkpoint is None:
+        checkpoint, problem = self._transaction.checkpoint, self._transaction.checkpoint_problem
+        if checkpoint is None and not problem:
             return None
-        if isinstance(checkpoint, StoredCheckpoint):
+        if checkpoint is not None:
             problem = checkpoint.misfit(expected=self._binding, now=self._options.clock())
             if not problem:
                 checkpoint = self._transaction.located(checkpoint)

@@ -269,7 +269,7 @@ def sync_load(load: Load, store: SnapshotStore, *, repair: bool = False, **optio
         if before is None or not lost:
             transaction.remove_leftovers()
         elif repair:
-            repaired = _Salvage(transaction, before, lost).repair()
+            repaired = _Repair(transaction, before, lost)
         else:
             raise_for_damage(store, before, lost)
         resumable = ResumableLoad(transaction, load, checkpoints=repaired is None)
@@ -288,68 +288,63 @@ def sync_load(load: Load, store: SnapshotStore, *, repair: bool = False, **optio
         return Changes(store=store, **comparison.commit(receipt))
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Repair:
-    """What a repair found before the load: the lost files, and how many of their rows were found."""
+    """What is left of the lost files, in new files: `index` is of these and of those that are not lost.
 
-    lost: tuple[Damage, ...]
-    files: int
-    recovered: int
-    index: RowIndex
-    missing: RowIndex
-    kept_as: tuple[str, ...]
-    checkpoint: StoredCheckpoint | None
-
-    def note(self, ids: Ids) -> str:
-        """What the receipt says of it, when the load returned rows with these ids."""
-        data = [damage.listed for damage in self.lost if not damage.is_index]
-        rows = sum(listed.rows for listed in data)
-        parts: list[str] = []
-        if data:
-            parts.append(f"{len(data):,} of {self.files:,} data files were lost, with {rows:,} rows")
-            parts.append(f"{self.recovered:,} rows were recovered from what is left of them")
-        if data and len(self.missing) == rows - self.recovered:
-            back = np.isin(self.missing.entries["id"], ids)
-            parts.append(f"{int(back.sum()):,} were added again from the queue")
-            parts.append(f"{int((~back).sum()):,} stayed lost{_times(self.missing.entries[~back])}")
-        elif data:
-            parts.append(f"{rows - self.recovered:,} are lost unless the queue still had them")
-        if any(damage.is_index for damage in self.lost):
-            parts.append("the index was lost and made again from the rows")
-        kept = f"the lost files are kept as {', '.join(self.kept_as)}"
-        parts.append(kept if self.kept_as else "nothing of the lost files is left to keep")
-        return REPAIRED + "; ".join(parts)
-
-
-class _Salvage:
-    """What is left of the lost files, and the new files that its rows are written to."""
+    Where the index is whole, `missing` are the entries of rows that were not found. `checkpoint` is that of a
+    stopped load of the same scope, however old.
+    """
 
     def __init__(self, transaction: Transaction, before: Manifest, lost: tuple[Damage, ...]) -> None:
         self._transaction = transaction
         self._store = transaction.store
         self._before = before
         self._lost = lost
-        self._paths = {damage.listed.path for damage in lost}
         self._left = [damage.listed.path for damage in lost if damage.present and not damage.is_index]
         self._leftovers = transaction.leftovers()
+        self._kept_as = [self._keep(damage.listed.path) for damage in lost if damage.present]
+        self._recovered = 0
+        self.index, self.missing = self._indexes({damage.listed.path for damage in lost})
+        self.checkpoint = self._fitting_checkpoint()
 
-    def repair(self) -> _Repair:
+    def note(self, ids: Ids) -> str:
+        """What the receipt says of it, when the load returned rows with these ids."""
+        data = [damage.listed for damage in self._lost if not damage.is_index]
+        rows = sum(listed.rows for listed in data)
+        parts: list[str] = []
+        if data:
+            parts.append(
+                f"{len(data):,} of {len(self._before.files):,} data files were lost, with {rows:,} rows"
+            )
+            parts.append(f"{self._recovered:,} rows were recovered from what is left of them")
+        if data and len(self.missing) == rows - self._recovered:
+            back = np.isin(self.missing.entries["id"], ids)
+            parts.append(f"{int(back.sum()):,} were added again from the queue")
+            parts.append(f"{int((~back).sum()):,} stayed lost{_times(self.missing.entries[~back])}")
+        elif data:
+            parts.append(f"{rows - self._recovered:,} are lost unless the queue still had them")
+        if any(damage.is_index for damage in self._lost):
+            parts.append("the index was lost and made again from the rows")
+        kept = f"the lost files are kept as {', '.join(self._kept_as)}"
+        parts.append(kept if self._kept_as else "nothing of the lost files is left to keep")
+        return REPAIRED + "; ".join(parts)
+
+    def _indexes(self, lost: set[str]) -> tuple[RowIndex, RowIndex]:
+        """The index of the rows that are there again, and of those that are missing."""
         before = self._before
-        kept_as = tuple(self._keep(damage.listed.path) for damage in self._lost if damage.present)
         stored: dict[str, Entries] = {}  # by file, where the index is whole
-        if before.index is not None and before.index.path not in self._paths and not before.is_older:
-            entries_of_all = read_index(self._store, before).entries
-            stored = {listed.path: entries_of_all[rows] for listed, rows in before.slices}
+        if before.index is not None and before.index.path not in lost and not before.is_older:
+            everything = read_index(self._store, before).entries
+            stored = {listed.path: everything[rows] for listed, rows in before.slices}
         present = {
             listed.path: stored[listed.path] if stored else joined(map(entries_of, self._rows_of(listed)))
             for listed in before.files
-            if listed.path not in self._paths
+            if listed.path not in lost
         }
         known = joined(present.values())["id"]
         files: list[ListedFile] = []
         entries: list[Entries] = []
         missing: list[Entries] = []
-        recovered = 0
         for listed in before.files:
             if listed.path in present:
                 files.append(listed)
@@ -360,22 +355,14 @@ class _Salvage:
             if written is not None:
                 files.append(written)
                 entries.append(found)
-                recovered += len(found)
+                self._recovered += len(found)
                 known = np.concatenate([known, found["id"]])
             if wanted is not None:
                 missing.append(wanted[~np.isin(wanted["id"], found["id"])])
         index = RowIndex(joined(entries).copy())
         index.has_learnt = True  # so that it is written
         self._transaction.previous = msgspec.structs.replace(before, files=tuple(files), index=None)
-        return _Repair(
-            lost=self._lost,
-            files=len(before.files),
-            recovered=recovered,
-            index=index,
-            missing=RowIndex(joined(missing)),
-            kept_as=kept_as,
-            checkpoint=self._checkpoint(),
-        )
+        return index, RowIndex(joined(missing))
 
     def _rows_of(self, listed: ListedFile) -> Iterator[pa.Table]:
         return data_files.stored_failures(self._store, self._before, listed)
@@ -447,10 +434,9 @@ class _Salvage:
         file.seek(0)
         return file
 
-    def _checkpoint(self) -> StoredCheckpoint | None:
-        """The checkpoint of a stopped load of the same scope, however old."""
+    def _fitting_checkpoint(self) -> StoredCheckpoint | None:
         checkpoint = self._transaction.checkpoint
-        if not isinstance(checkpoint, StoredCheckpoint):
+        if checkpoint is None:
             return None
         expected = {"kind": "failures", "source": self._before.source, "scope": self._before.scope}
         if checkpoint.misfit(expected=expected, now=datetime.fromisoformat(checkpoint.written_at)):

@@ -84,10 +84,10 @@ class Transaction:
         self._before, self._found = self._begin()
         self.generation = self._before.generation
         self.previous = self._before if self.generation else None
-        self.checkpoint = read_checkpoint(store)
-        if isinstance(self.checkpoint, StoredCheckpoint) and self.checkpoint.generation != self.generation:
+        self.checkpoint, self.checkpoint_problem = read_checkpoint(store)
+        if self.checkpoint and self.checkpoint.generation != self.generation:
             self.checkpoint = None  # what it was for has been committed
-        self._spared = self.checkpoint.names if isinstance(self.checkpoint, StoredCheckpoint) else frozenset()
+        self._spared = self.checkpoint.names if self.checkpoint else frozenset()
         self._parts: list[Part] = []
         self._drafts: list[str] = []
         self._naming = False
@@ -282,8 +282,8 @@ def begin(store: SnapshotStore, kind: Kind, options: WriteOptions) -> Iterator[T
 
 def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
     """Files in the store that are not part of the snapshot."""
-    checkpoint = read_checkpoint(store)
-    pending = checkpoint.names if isinstance(checkpoint, StoredCheckpoint) else ()
+    checkpoint, _ = read_checkpoint(store)
+    pending = checkpoint.names if checkpoint else ()
     listed = {MANIFEST, LOCK, *_listed(manifest), *pending}
     return tuple(sorted(name for name in store.names() if name not in listed))
 
