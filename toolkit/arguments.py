@@ -155,9 +155,8 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
         value = value[column]  # type: ignore[index]
     if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise wrong(name, value, expected)
-    result = []
-    for index, item in enumerate(value):
-        result.append(text(f"{name} at position {index:,}", item, empty=empty))
+    items = enumerate(value)
+    result = [text(f"{name} at position {index:,}", item, empty=empty) for index, item in items]
     return sorted(result) if isinstance(value, set | frozenset) else result
 
 

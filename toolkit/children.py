@@ -6,16 +6,17 @@ Python child does not import from the current folder, where anybody's ``toolkit.
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -23,8 +24,7 @@ from toolkit.errors import LocalServiceError
 from toolkit.private_files import open_private
 
 _START: Final = 60.0  # seconds a child has to come up
-GRACE: Final = 10.0
-"""Seconds a child has to end by itself."""
+GRACE: Final = 10.0  # seconds a child has to end by itself
 
 # where things lie, in which language and time zone: nothing secret, and what most programs need
 _PROGRAM: Final = (
@@ -50,9 +50,8 @@ def program_variables() -> dict[str, str]:
 
 def python_variables(*, jupyter: bool = False) -> dict[str, str]:
     """The same for a Python process, with where it imports from; for Jupyter with where its files lie."""
-    folders = [
-        item for item in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(item).is_absolute()
-    ]
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    folders = [item for item in paths if Path(item).is_absolute()]
     variables = _kept(f"{_PROGRAM}|{_PYTHON}|{_JUPYTER}" if jupyter else f"{_PROGRAM}|{_PYTHON}")
     return variables | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
 
@@ -77,7 +76,7 @@ def start_module(
     """
     # -P: "python -m" would import from the current folder first
     command = [sys.executable, "-P", "-m", module, *arguments]
-    with contextlib.ExitStack() as files:
+    with ExitStack() as files:
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -90,7 +89,6 @@ def start_module(
 
 
 def _opened(log: Path) -> BinaryIO:
-    """The log, opened for appending."""
     try:
         return os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
     except OSError as error:
@@ -108,10 +106,9 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
     too_slow.start()
     line = process.stdout.readline() if process.stdout else b""
     too_slow.cancel()
-    try:
+    result = None
+    with suppress(ValueError):
         result = json.loads(line)
-    except ValueError:
-        result = None
     if not isinstance(result, dict):
         status = end(process)
         output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -124,6 +121,28 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
     return result
 
 
+def start_service(*options: str, variables: Mapping[str, str]) -> tuple[str, Callable[[], None]]:
+    """Start ``toolkit serve`` on a free port, until this process ends: its address, and what ends it before.
+
+    Its state is in a temporary folder. Of variables with a token, it gets only these.
+    """
+    words = ("serve", *options, "--with-parent", "--port", "0", "--temporary")
+    with tempfile.TemporaryDirectory(prefix="toolkit-log-") as folder:
+        log = Path(folder) / "serve.log"
+        child = start_module("toolkit", *words, variables={**python_variables(), **variables}, log=log)
+
+        def close() -> None:
+            atexit.unregister(close)
+            end(child)
+
+        atexit.register(close)
+        try:
+            return str(first_line(child, what="the embedded service", log=log)["queue_url"]), close
+        except BaseException:
+            close()
+            raise
+
+
 def end(
     process: subprocess.Popen[bytes], *, grace: float | None = None, by: signal.Signals | None = None
 ) -> int:
@@ -131,7 +150,7 @@ def end(
     if by is not None:
         process.send_signal(by)
     elif process.stdin:
-        with contextlib.suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):
             process.stdin.close()
     try:
         status = process.wait(GRACE if grace is None else grace)

@@ -23,28 +23,14 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import toolkit as tk
-from toolkit.command_line import (
-    DONE,
-    EXIT_HELP,
-    FAILED,
-    INTERRUPTED,
-    NEW,
-    NOT_COMPLETE,
-    WORSE,
-    add_command,
-    add_filters,
-    add_redrive,
-    complain,
-    filter_of,
-    say,
-    status_of,
-)
+from toolkit.client.failures import Kind
 from toolkit.errors import (
     IncompleteLoadError,
     IncompleteLoadWarning,
@@ -55,12 +41,24 @@ from toolkit.errors import (
     ToolkitError,
     UnexpectedResultWarning,
 )
+from toolkit.filters.failure import FIELDS
 from toolkit.filters.query import QueryMode
 from toolkit.redaction import visible
+from toolkit.redrive.plan import ACTIONS, LEAVE
 from toolkit.tables.text import json_value
 from toolkit.times import parse_duration
 from toolkit.version import __version__
 
+DONE: Final = 0
+FAILED: Final = 1
+NOT_COMPLETE: Final = 3
+NEW: Final = 4
+WORSE: Final = 5
+INTERRUPTED: Final = 130
+
+_EXIT_HELP: Final = """\
+exit status: 0 done, 1 error, 2 command line not understood, 3 load or redrive not complete, 4 new and
+5 worse (with --fail-on, before 3), 130 interrupted"""
 _SERVICE_HELP: Final = """\
 The service is found through the environment: TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN,
 TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, or the public service's own QSTASH_TOKEN,
@@ -93,18 +91,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("ignore", IncompleteLoadWarning)
         # a mistyped label or namespace is reported like an error, without the line of code that warned
         warnings.simplefilter("always", UnexpectedResultWarning)
-        warnings.showwarning = lambda message, *_, **__: complain(str(message))
+        warnings.showwarning = lambda message, *_, **__: _complain(str(message))
         try:
             given = _parser(words[:1]).parse_args(words)
             return int(given.run(given))
-        except IncompleteLoadError as error:
-            complain(str(error))
-            return NOT_COMPLETE
         except ToolkitError as error:
-            complain(str(error))
-            return FAILED
+            _complain(str(error))
+            return NOT_COMPLETE if isinstance(error, IncompleteLoadError) else FAILED
         except KeyboardInterrupt:
-            complain("interrupted")
+            _complain("interrupted")
             return INTERRUPTED
         except BrokenPipeError:
             # the reader of the output has ended; keep the interpreter from complaining about it on exit
@@ -117,22 +112,18 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="toolkit",
         description="Failed workflow runs and vector indexes: load, keep, report on, query.",
-        epilog=f"{_SERVICE_HELP}\n\n{EXIT_HELP}",
+        epilog=f"{_SERVICE_HELP}\n\n{_EXIT_HELP}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"toolkit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    add = add_command(
-        commands, "demo", _demo, "run the main job end to end", "toolkit demo --out out --runs 200"
-    )
+    add = _add_command(commands, "demo", _demo, "run the main job end to end", "--out out --runs 200")
     add("--out", "where everything is written (out)", type=Path, default=Path("out"), metavar="DIR")
     add("--runs", "workflow runs to start (200)", type=int, default=200, metavar="N")
     add("--notebooks", "notebooks to execute (notebooks/, where that exists)", type=Path, metavar="DIR")
 
-    add = add_command(
-        commands, "serve", _serve, "run the embedded service", "toolkit serve --port 8080 --sample"
-    )
+    _add_command(commands, "serve", _serve, "run the embedded service", "--port 8080 --sample")
     if "serve" in first:
         from toolkit.local.startup import add_arguments  # noqa: PLC0415 - only for this command
 
@@ -140,29 +131,26 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
 
     snapshot = commands.add_parser("snapshot", help="keep failures or vectors as Parquet")
     kinds = snapshot.add_subparsers(required=True, metavar="WHAT")
-    example = "toolkit snapshot failures snapshots/failures --every 1h"
-    add = add_command(
-        kinds, "failures", _snapshot_failures, "bring a snapshot of the DLQ up to date", example
-    )
+    summary, example = "bring a snapshot of the DLQ up to date", "snapshots/failures --every 1h"
+    add = _add_command(kinds, "failures", _snapshot_failures, summary, example)
     _add_snapshot_options(add)
     what = "bring back what a damaged snapshot has lost: from its files, and from the queue"
     add("--repair", what, action="store_true")
-    add_filters(kinds.choices["failures"])
-    example = "toolkit snapshot vectors snapshots/vectors --namespace runbooks --every 1d"
-    add = add_command(kinds, "vectors", _snapshot_vectors, "export a vector index", example)
+    _add_filters(kinds.choices["failures"])
+    example = "snapshots/vectors --namespace runbooks --every 1d"
+    add = _add_command(kinds, "vectors", _snapshot_vectors, "export a vector index", example)
     _add_snapshot_options(add)
     what = 'repeatable; "" is the default namespace (all namespaces)'
     add("--namespace", what, action="append", metavar="NAME")
 
     _add_report(commands)
-    add_redrive(commands)
+    _add_redrive(commands)
 
-    example = "toolkit verify snapshots/failures"
-    add = add_command(commands, "verify", _verify, "check every file of snapshots", example)
+    add = _add_command(commands, "verify", _verify, "check every file of snapshots", "snapshots/failures")
     add("path", "folder of a snapshot", nargs="+")
 
-    example = "toolkit query 'connection refused' --namespace runbooks --top-k 5 --filter \"city = 'Izmir'\""
-    add = add_command(commands, "query", _query, "search a vector index by text", example)
+    example = "'connection refused' --namespace runbooks --top-k 5 --filter \"city = 'Izmir'\""
+    add = _add_command(commands, "query", _query, "search a vector index by text", example)
     add("text", "what to look for")
     add("--top-k", "hits at most (10)", type=int, default=10, metavar="N")
     add("--namespace", "namespace to search (the default one)", default="", metavar="NAME")
@@ -170,6 +158,36 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     add("--query-mode", "for hybrid indexes", choices=get_args(QueryMode))
     add("--json", "one JSON object a hit, with data and metadata", action="store_true")
     return parser
+
+
+def _add_command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, example: str
+) -> Callable[..., object]:
+    """Add a command, with an example of its arguments. Returns a function that adds an argument with help."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.epilog = f"example:\n  {command.prog} {example}\n\n{_EXIT_HELP}"
+    command.set_defaults(run=run)
+    return lambda argument, what, **options: command.add_argument(argument, help=what, **options)
+
+
+def _add_filters(command: argparse.ArgumentParser) -> None:
+    combined = "Different filters combine with AND, repeated ones with OR."
+    group = command.add_argument_group("which failures", combined)
+    for field in FIELDS.values():
+        if field.option:
+            several: dict[str, Any] = {"action": "append", "default": []} if field.many else {}
+            read = int if field.kind == "status" else str
+            group.add_argument(
+                field.option, dest=field.name, metavar=field.metavar, help=field.help, type=read, **several
+            )
+    kinds = "failed workflow runs, or failed plain messages (workflows)"
+    group.add_argument("--kind", choices=get_args(Kind), default="workflows", help=kinds)
 
 
 def _add_snapshot_options(add: Callable[..., object]) -> None:
@@ -184,7 +202,6 @@ def _add_snapshot_options(add: Callable[..., object]) -> None:
 
 
 def _seconds(text: str) -> float:
-    """Seconds of a duration such as 15m."""
     try:
         return parse_duration(text).total_seconds()
     except InputError as error:
@@ -192,14 +209,13 @@ def _seconds(text: str) -> float:
 
 
 def _add_report(commands: Any) -> None:
-    example = "toolkit report --since 7d --output failure-report.html --output failure-report.md"
-    add = add_command(commands, "report", _report, "report on failures, or on a vector index", example)
+    example = "--since 7d --output failure-report.html --output failure-report.md"
+    add = _add_command(commands, "report", _report, "report on failures, or on a vector index", example)
     what = "report on the vector index, or on a snapshot of one: health, recall, scores, changes"
     add("--vectors", what, action="store_true")
     what = ".html, .md, .json or .pdf; repeatable (failure-report.html, or index-report.html)"
     add("--output", what, action="append", metavar="FILE")
-    what = "the same for a .pdf; needs Chromium"
-    add("--pdf", what, action="append", dest="output", metavar="FILE")
+    add("--pdf", "the same for a .pdf; needs Chromium", action="append", dest="output", metavar="FILE")
     add("--snapshot", "report on a snapshot instead of asking the service", metavar="DIR")
     add("--previous", "a snapshot to compare with: what is new since then", metavar="DIR")
     add("--retention", "how long the service keeps failures (7d)", default="7d")
@@ -207,45 +223,100 @@ def _add_report(commands: Any) -> None:
     what = "end with 4 when a group was never seen before, 5 when the rate is higher than before; repeatable"
     add("--fail-on", what, action="append", default=[], choices=("new", "worse"))
     add("--limit", "read at most N failures, for a first look", type=int, metavar="N")
-    add_filters(commands.choices["report"])
+    _add_filters(commands.choices["report"])
+
+
+def _add_redrive(commands: Any) -> None:
+    redrive = commands.add_parser("redrive", help="act on failures by a plan: plan, run, status")
+    kinds = redrive.add_subparsers(required=True, metavar="WHAT")
+    example = "--since 2d --workflow-url URL --output plan.json"
+    summary = "plan what to do with failures; nothing is sent"
+    add = _add_command(kinds, "plan", _redrive_plan, summary, example)
+    add("--output", "file of the plan (plan.json)", default="plan.json", metavar="FILE")
+    add("--action", "for all (resume, or restart where --changed names it)", choices=(*ACTIONS, LEAVE))
+    what = "workflow URL whose runs may be restarted though that repeats side effects; repeatable"
+    add("--idempotent", what, action="append", default=[], metavar="URL")
+    what = "workflow URL whose code changed before the step that failed; repeatable"
+    add("--changed", what, action="append", default=[], metavar="URL")
+    what = 'what is left otherwise, such as "poison input"; repeatable'
+    add("--include", what, action="append", default=[], metavar="WHAT")
+    add("--history", "ledger of earlier redrives: what came back is left", metavar="FILE")
+    add("--canaries", "entries of each group that go first (1)", type=int, default=1, metavar="N")
+    add("--wave", "entries of a group that go together after that (50)", type=int, default=50, metavar="N")
+    what = "share of a group that may fail again before it is stopped (0.2)"
+    add("--stop-above", what, type=float, default=0.2, metavar="SHARE")
+    add("--deadline", "how long a wave is waited for (10m)", default="10m", metavar="DURATION")
+    add("--rate", "deliveries a second, of all runs together", type=int, metavar="N")
+    add("--parallelism", "concurrent deliveries, of all runs together", type=int, metavar="N")
+    _add_filters(kinds.choices["plan"])
+    summary, example = "run a plan, or continue it after an interrupt", "plan.json --confirm 120-1a2b3c4d"
+    add_run = _add_command(kinds, "run", _redrive_run, summary, example)
+    add_run("plan", "file of the plan")
+    add_run("--confirm", "what the plan's preview ends with", required=True, metavar="COUNT-HASH")
+    example = "--ledger redrive.sqlite"
+    add_status = _add_command(kinds, "status", _redrive_status, "how far a redrive is", example)
+    add_status("--plan", "the start of a plan's hash (the latest)", metavar="HASH")
+    what = "file that remembers every step (redrive.sqlite)"
+    for add in (add_run, add_status):
+        add("--ledger", what, default="redrive.sqlite", metavar="FILE")
+
+
+def _filter_of(given: argparse.Namespace, *, now: datetime | None = None) -> tk.FailureFilter:
+    chosen = {field.name: getattr(given, field.name) for field in FIELDS.values() if field.option}
+    return tk.FailureFilter(now=now, **chosen)
+
+
+def _status_of(receipt: tk.Receipt) -> int:
+    """Say what a load did; returns the exit status."""
+    _complain(str(receipt))
+    return DONE if receipt.complete else NOT_COMPLETE
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - the result
+
+
+def _complain(text: str) -> None:
+    print(f"toolkit: {text}", file=sys.stderr)  # noqa: T201 - messages about it
+
+
+@contextmanager
+def _local_packages(doing: str) -> Iterator[None]:
+    """Say how to install the extra [local] where an import of it fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise LocalServiceError(
+            doing,
+            got=f"no module {error.name}",
+            expected="the packages of the embedded service",
+            next_step=f"Install them: pip install {LOCAL_PACKAGES}.",
+        ) from None
 
 
 def _demo(given: argparse.Namespace) -> int:
-    try:
+    with _local_packages("running the demo"):
         from toolkit_demo.run import run_demo  # noqa: PLC0415 - it needs the extra [local]
-    except ImportError as error:
-        raise _not_installed("running the demo", error) from None
     notebooks = given.notebooks or Path("notebooks")
     done = run_demo(given.out, runs=given.runs, notebooks=notebooks if notebooks.is_dir() else None)
     for title, path in done.outputs():
-        say(f"{title:<10} {path}")
+        _say(f"{title:<10} {path}")
     for problem in done.problems:
-        complain(problem)
+        _complain(problem)
     return FAILED if done.problems else DONE
 
 
 def _serve(given: argparse.Namespace) -> int:
-    try:
+    with _local_packages("running the embedded service"):
         from toolkit.local.serve import run  # noqa: PLC0415 - it needs the extra [local]
         from toolkit_demo.faults.middleware import Faults  # noqa: PLC0415 - only for this command
         from toolkit_demo.filling import fill  # noqa: PLC0415 - only for this command
-    except ImportError as error:
-        raise _not_installed("running the embedded service", error) from None
     return run(given, fill=fill, interception=Faults.read(given.faults))
 
 
-def _not_installed(doing: str, error: ImportError) -> LocalServiceError:
-    return LocalServiceError(
-        doing,
-        got=f"no module {error.name}",
-        expected="the packages of the embedded service",
-        next_step=f"Install them: pip install {LOCAL_PACKAGES}.",
-    )
-
-
 def _snapshot_failures(given: argparse.Namespace) -> int:
-    chosen = filter_of(given)
-    if given.every is not None and filter_of(given, now=datetime.now(UTC) - timedelta(hours=1)) != chosen:
+    chosen = _filter_of(given)
+    if given.every is not None and _filter_of(given, now=datetime.now(UTC) - timedelta(hours=1)) != chosen:
         raise InputError(
             "syncing on a schedule",
             got="an age, which means different times at each run",
@@ -253,40 +324,26 @@ def _snapshot_failures(given: argparse.Namespace) -> int:
             next_step="Sync everything, and choose when reading or reporting.",
         )
 
-    def run() -> tuple[str, tk.Receipt]:
-        with tk.connect() as service:
-            changes = tk.sync_failures(
-                service,
-                given.path,
-                filter=chosen,
-                kind=given.kind,
-                repair=given.repair,
-                **_load_options(given),
-            )
-        return changes.verdict, changes.receipt
-
-    return _run(given, run)
+    options = {"filter": chosen, "kind": given.kind, "repair": given.repair}
+    return _write_snapshot(given, tk.sync_failures, **options)
 
 
 def _snapshot_vectors(given: argparse.Namespace) -> int:
     namespace = "all" if given.namespace is None else given.namespace
+    return _write_snapshot(given, tk.export_vectors, namespace=namespace)
+
+
+def _write_snapshot(given: argparse.Namespace, write: Callable[..., Any], **options: Any) -> int:
+    """Write once, or on a schedule. Errors that another run may not repeat are then reported and retried."""
+    from toolkit.snapshots.resumable import repeat, sigterm_as_interrupt  # noqa: PLC0415 - heavy
+
+    named = ("connections", "requests_per_second", "passes")
+    options |= {name: getattr(given, name) for name in named if hasattr(given, name)}
 
     def run() -> tuple[str, tk.Receipt]:
         with tk.connect() as service:
-            receipt = tk.export_vectors(service, given.path, namespace=namespace, **_load_options(given))
-        return "exported", receipt
-
-    return _run(given, run)
-
-
-def _load_options(given: argparse.Namespace) -> dict[str, Any]:
-    named = ("connections", "requests_per_second", "passes")
-    return {name: getattr(given, name) for name in named if hasattr(given, name)}
-
-
-def _run(given: argparse.Namespace, run: Callable[[], tuple[str, tk.Receipt]]) -> int:
-    """Run once, or on a schedule. Errors that another run may not repeat are then reported and retried."""
-    from toolkit.snapshots.resumable import repeat, sigterm_as_interrupt  # noqa: PLC0415 - heavy
+            done = write(service, given.path, **options)
+        return ("exported", done) if isinstance(done, tk.Receipt) else (done.verdict, done.receipt)
 
     def report() -> None:
         began = f"{datetime.now(UTC).isoformat(timespec='seconds')} {given.path}"
@@ -295,28 +352,29 @@ def _run(given: argparse.Namespace, run: Callable[[], tuple[str, tk.Receipt]]) -
         except (SettingsError, InputError, SnapshotBindingError):
             raise
         except ToolkitError as error:
-            complain(f"{began}: {error}")
+            _complain(f"{began}: {error}")
         else:
-            say(f"{began}: {verdict}; {receipt.verdict}")
+            _say(f"{began}: {verdict}; {receipt.verdict}")
 
     with sigterm_as_interrupt():
         if given.every is None:
             verdict, receipt = run()
-            say(f"{given.path}: {verdict}")
-            return status_of(receipt)
+            _say(f"{given.path}: {verdict}")
+            return _status_of(receipt)
         try:
             repeat(report, every=given.every)
         except KeyboardInterrupt:
-            complain("stopped; the next run resumes an unfinished load")
+            _complain("stopped; the next run resumes an unfinished load")
             return DONE
 
 
 def _report(given: argparse.Namespace) -> int:
-    chosen = filter_of(given)
+    chosen = _filter_of(given)
+    selects = given.limit is not None or not chosen.is_empty or given.kind != "workflows"
     if given.vectors:
-        return _report_vectors(given, chosen)
+        return _report_vectors(given, selects=selects)
     if given.snapshot is not None:
-        if given.limit is not None or not chosen.is_empty or given.kind != "workflows":
+        if selects:
             raise InputError(
                 "reporting on a snapshot",
                 got="filters, a kind or a limit together with --snapshot",
@@ -332,40 +390,17 @@ def _report(given: argparse.Namespace) -> int:
     report = tk.failure_report(
         failures, previous, retention=given.retention, title=given.title, redactor=redactor
     )
-    for path in given.output or ["failure-report.html"]:
-        say(f"wrote {report.save(path).resolve()}")
-    say(visible(report.verdict))
+    _save(report, given.output or ["failure-report.html"])
     if "receipt" in failures.attrs:
-        status = status_of(tk.receipt(failures))
+        status = _status_of(tk.receipt(failures))
     else:  # a snapshot written from a frame that no loader made
-        complain("no receipt: whether these are all failures is not known")
+        _complain("no receipt: whether these are all failures is not known")
         status = DONE
     return _judged(report.to_dict()["change"], given.fail_on) or status
 
 
-def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> int:
-    """The exit status of what is new or worse; 0 where neither is, or nothing earlier is known."""
-    facts = {"new": change["new_groups"], "worse": change["worse"]}
-    for name in fail_on:
-        if facts[name] is None:
-            complain(f"--fail-on {name}: nothing earlier to compare with")
-
-    def named(groups: Sequence[str]) -> str:
-        return "; ".join(f"{change['titles'][group]} ({group})" for group in groups)
-
-    if "new" in fail_on and facts["new"]:
-        complain(visible(f"new since {change['since']}: {named(facts['new'])}"))
-        return NEW
-    if "worse" in fail_on and facts["worse"]:
-        expected = "" if change["expected"] is None else f" instead of {change['expected']:,.0f}"
-        grown = f"; grown: {named(change['grown_groups'])}" if change["grown_groups"] else ""
-        complain(visible(f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}"))
-        return WORSE
-    return DONE
-
-
-def _report_vectors(given: argparse.Namespace, chosen: tk.FailureFilter) -> int:
-    if given.limit is not None or not chosen.is_empty or given.kind != "workflows" or given.fail_on:
+def _report_vectors(given: argparse.Namespace, *, selects: bool) -> int:
+    if selects or given.fail_on:
         raise InputError(
             "reporting on a vector index",
             got="options for failures together with --vectors",
@@ -380,30 +415,75 @@ def _report_vectors(given: argparse.Namespace, chosen: tk.FailureFilter) -> int:
         with tk.connect() as service:
             loaded = tk.load_vectors(service, namespace="all")
             report = tk.index_report(service, loaded, **options)
-    for path in given.output or ["index-report.html"]:
-        say(f"wrote {report.save(path).resolve()}")
-    say(visible(report.verdict))
-    return DONE if loaded is None else status_of(tk.receipt(loaded))
+    _save(report, given.output or ["index-report.html"])
+    return DONE if loaded is None else _status_of(tk.receipt(loaded))
+
+
+def _save(report: Any, paths: Sequence[str]) -> None:
+    for path in paths:
+        _say(f"wrote {report.save(path).resolve()}")
+    _say(visible(report.verdict))
+
+
+def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> int:
+    """The exit status of what is new or worse; 0 where neither is, or nothing earlier is known."""
+    facts = {"new": change["new_groups"], "worse": change["worse"]}
+    for name in fail_on:
+        if facts[name] is None:
+            _complain(f"--fail-on {name}: nothing earlier to compare with")
+
+    def named(groups: Sequence[str]) -> str:
+        return "; ".join(f"{change['titles'][group]} ({group})" for group in groups)
+
+    if "new" in fail_on and facts["new"]:
+        _complain(visible(f"new since {change['since']}: {named(facts['new'])}"))
+        return NEW
+    if "worse" in fail_on and facts["worse"]:
+        expected = "" if change["expected"] is None else f" instead of {change['expected']:,.0f}"
+        grown = f"; grown: {named(change['grown_groups'])}" if change["grown_groups"] else ""
+        _complain(visible(f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}"))
+        return WORSE
+    return DONE
+
+
+def _redrive_plan(given: argparse.Namespace) -> int:
+    if given.kind != "workflows":
+        raise InputError("planning a redrive", got=f"--kind {given.kind}", expected="workflow runs")
+    with tk.connect() as service:
+        failures = tk.load_failures(service, _filter_of(given))
+    options = ("idempotent", "changed", "include", "history", "canaries", "wave", "stop_above", "deadline")
+    limits = {name: getattr(given, name) for name in (*options, "rate", "parallelism")}
+    plan = tk.plan_redrive(failures, actions=given.action, **limits)
+    _say(visible(repr(plan)))
+    _say(f"wrote {plan.save(given.output).resolve()}")
+    return _status_of(tk.receipt(failures))
+
+
+def _redrive_run(given: argparse.Namespace) -> int:
+    plan = tk.RedrivePlan.read(given.plan)
+    with tk.connect() as service:
+        result = tk.run_redrive(service, plan, ledger=given.ledger, confirm=given.confirm)
+    _say(visible(repr(result)))
+    left = result.frame["state"].isin(("succeeded", "called", "deleted", "left"))
+    return DONE if left.all() else NOT_COMPLETE
+
+
+def _redrive_status(given: argparse.Namespace) -> int:
+    _say(visible(repr(tk.redrive_status(given.ledger, given.plan))))
+    return DONE
 
 
 def _verify(given: argparse.Namespace) -> int:
     for path in given.path:
-        say(f"{path}: {tk.verify_snapshot(path)}")
+        _say(f"{path}: {tk.verify_snapshot(path)}")
     return DONE
 
 
 def _query(given: argparse.Namespace) -> int:
+    named = ("top_k", "namespace", "filter", "query_mode")
+    options = {name: getattr(given, name) for name in named}
     with tk.connect() as service:
-        hits = tk.query_text(
-            service,
-            given.text,
-            top_k=given.top_k,
-            namespace=given.namespace,
-            filter=given.filter,
-            query_mode=given.query_mode,
-            include_data=True,
-            include_metadata=True,
-        )
+        hits = tk.query_text(service, given.text, include_data=True, include_metadata=True, **options)
     mask = service.redactor.text
     columns = (hits[name].tolist() for name in ("rank", "id", "score", "data", "metadata"))
     for rank, vector_id, score, text, metadata in zip(*columns, strict=True):
@@ -412,7 +492,7 @@ def _query(given: argparse.Namespace) -> int:
             parsed = json_value(metadata) if isinstance(metadata, str) else None
             masked = service.redactor.value(parsed)
             hit = {"rank": rank, "id": vector_id, "score": score, "data": data, "metadata": masked}
-            say(json.dumps(hit))
+            _say(json.dumps(hit))
         else:
-            say(f"{rank:>3}  {score:.4f}  {visible(vector_id)}  {visible(' '.join((data or '').split()))}")
+            _say(f"{rank:>3}  {score:.4f}  {visible(vector_id)}  {visible(' '.join((data or '').split()))}")
     return DONE

@@ -69,7 +69,7 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise _not_written(path, error) from None
     finally:
@@ -96,7 +96,7 @@ def _not_written(path: Path, error: OSError | ValueError) -> InputError:
     )
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a new name durable, where the system can."""
     if not hasattr(os, "O_DIRECTORY"):
         return  # Windows opens no folders

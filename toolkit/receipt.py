@@ -14,8 +14,7 @@ from toolkit.own_tokens import masked_value
 from toolkit.redaction import escape_html
 
 _LISTS: Final = ("assumptions", "notes", "reasons")
-_DEEPEST: Final = 50
-"""Levels of a scope: those that loaders write have three."""
+_DEEPEST: Final = 50  # levels of a scope: those that loaders write have three
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,14 +101,12 @@ class Receipt:
     @property
     def seconds(self) -> float:
         """How long the load took."""
-        return (
-            datetime.fromisoformat(self.ended_at) - datetime.fromisoformat(self.started_at)
-        ).total_seconds()
+        started, ended = map(datetime.fromisoformat, (self.started_at, self.ended_at))
+        return (ended - started).total_seconds()
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON-able values, as in ``frame.attrs["receipt"]`` and in Parquet metadata."""
-        lists = {name: list(getattr(self, name)) for name in _LISTS}
-        return asdict(self) | lists
+        return asdict(self) | {name: list(getattr(self, name)) for name in _LISTS}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
@@ -155,11 +152,9 @@ class Receipt:
     def part(self) -> str:
         """Such as "10 of the 5,166 rows": what a frame that was derived has of what was loaded."""
         result = self.rows if self.frame_rows is None else self.frame_rows
-        return (
-            f"{result:,} of the {self.rows:,} rows"
-            if result <= self.rows
-            else f"{result:,} rows, not the {self.rows:,}"
-        )
+        if result <= self.rows:
+            return f"{result:,} of the {self.rows:,} rows"
+        return f"{result:,} rows, not the {self.rows:,}"
 
     def __str__(self) -> str:
         work = f"{self.pages:,} pages, {self.requests:,} requests, {self.retries:,} retries"

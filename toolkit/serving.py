@@ -27,14 +27,11 @@ from toolkit.errors import LocalServiceError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-HOST: Final = "127.0.0.1"
-"""The one address that is listened on."""
+HOST: Final = "127.0.0.1"  # the one address that is listened on
 
-MAX_HEAD: Final = 64 * 1024
-"""Largest request line and headers together, in bytes."""
+MAX_HEAD: Final = 64 * 1024  # largest request line and headers together, in bytes
 
-HEAD_TIMEOUT: Final = 10.0
-"""Seconds within which request line and headers must have arrived."""
+HEAD_TIMEOUT: Final = 10.0  # seconds within which request line and headers must have arrived
 
 ACCEPTED_AT_ONCE: Final = 32
 """Connections accepted from the system's queue at once: the backlog of `uvicorn.Config`.
@@ -42,9 +39,7 @@ ACCEPTED_AT_ONCE: Final = 32
 It is the queue's length, too, until `listen_longer`.
 """
 
-CALLER: Final = "toolkit.caller"
-"""Name of the ASGI extension under which a request finds its `BoundedHttp`."""
-
+CALLER: Final = "toolkit.caller"  # name of the ASGI extension under which a request finds its `BoundedHttp`
 _READ_OF_STRANGERS: Final = 8 * 1024  # bytes read at once: they may be thousands of tiny chunks to parse
 _QUEUE: Final = 1024  # length of the system's queue of connections
 _MOST_STRANGERS: Final = 256
@@ -166,15 +161,11 @@ class BoundedHttp(H11Protocol):
         if begun:
             self.transport.abort()
             return
-        head = [
-            f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}",
-            "content-type: application/json",
-            f"content-length: {len(body)}",
-            "connection: close",
-            *headers,
-        ]
+        first = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}"
+        length = f"content-length: {len(body)}"
+        head = (first, "content-type: application/json", length, "connection: close", *headers, "", "")
         only_head = self.scope is not None and self.scope["method"] == "HEAD"
-        self.transport.write("\r\n".join([*head, "", ""]).encode() + (b"" if only_head else body))
+        self.transport.write("\r\n".join(head).encode() + (b"" if only_head else body))
         # closing at once would reset the connection while the caller still sends, and lose the response
         if self.transport.can_write_eof():
             self.transport.write_eof()

@@ -42,9 +42,7 @@ _DIGITS: Final = re.compile(r"\d{1,30}", re.ASCII)
 _LONGEST_TEXT: Final = 80
 _DAYS_AGO: Final = {"today": 0, "yesterday": 1}
 
-DAY_MS: Final = 86_400_000
-"""Milliseconds of a day."""
-
+DAY_MS: Final = 86_400_000  # milliseconds of a day
 _WIRE_UNITS: Final = {"d": DAY_MS, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _WIRE_DURATION: Final = re.compile(
     "".join(rf"(?:(\d{{1,9}}(?:\.\d{{1,9}})?){unit})?" for unit in ("d", "h", "m(?!s)", "s", "ms")),
@@ -78,28 +76,22 @@ def parse_time(
     '2026-01-31T23:59:59.999000+00:00'
     """
     result = _plain(value)
-    timestamp: datetime | date | None
     present = datetime.now(UTC) if now is None else now
     if isinstance(result, str):
-        result, timestamp = _read_time(result.strip(), present)
-    else:
-        timestamp = result if isinstance(result, date) else None
-    if isinstance(result, timedelta) and not exact and result >= timedelta(0):
-        try:
-            timestamp = _utc(present) - result
-        except OverflowError:
-            raise _not_a_time(name, value, "a time since 1970") from None
-    elif isinstance(result, int):
-        timestamp = _from_milliseconds(name, result)
-    if timestamp is None:
-        raise _not_a_time(name, value, "one exact time, not an age" if exact else _TIME_EXPECTED)
-    if not isinstance(timestamp, datetime):
-        if exact:
-            raise _not_a_time(name, value, "one exact time, not a whole day")
-        timestamp = datetime.combine(timestamp, time(0), UTC)
-        if end:
-            timestamp += timedelta(days=1) - _MILLISECOND
+        result = _read_time(result.strip(), present)
+    timestamp: datetime | date | None = result if isinstance(result, date) else None
     try:
+        if isinstance(result, timedelta) and not exact and result >= timedelta(0):
+            timestamp = _utc(present) - result
+        elif isinstance(result, int):
+            timestamp = _from_milliseconds(name, result)
+        if timestamp is None:
+            raise _not_a_time(name, value, "one exact time, not an age" if exact else _TIME_EXPECTED)
+        if not isinstance(timestamp, datetime):
+            if exact:
+                raise _not_a_time(name, value, "one exact time, not a whole day")
+            timestamp = datetime.combine(timestamp, time(0), UTC)
+            timestamp += timedelta(days=1) - _MILLISECOND if end else timedelta(0)
         utc = _utc(timestamp)
     except OverflowError:
         raise _not_a_time(name, value, "a time since 1970") from None
@@ -123,7 +115,7 @@ def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = Fa
     span = _plain(value)
     if isinstance(span, str):
         text = span.strip()
-        span = _unit(text) or _read_span(text)
+        span = _UNIT.get(_lower(text)) or _read_span(text)
     if not isinstance(span, timedelta) or not timedelta(0) <= span <= _LONGEST or not (span or zero):
         raise InputError(
             f"reading {name}",
@@ -214,24 +206,23 @@ def _plain(value: Any) -> Any:
         return None
 
 
-def _read_time(text: str, present: datetime) -> tuple[timedelta | int | None, datetime | date | None]:
-    """An age or a number, or a date or datetime, or neither."""
+def _read_time(text: str, present: datetime) -> timedelta | int | datetime | date | None:
+    """An age, a number, a date or datetime, or none of these."""
     if (days_ago := _DAYS_AGO.get(text.lower())) is not None:
-        return None, _utc(present).date() - timedelta(days=days_ago)
+        return _utc(present).date() - timedelta(days=days_ago)
     if text.lower() == "now":
-        return timedelta(0), None
-    digits = _DIGITS.fullmatch(text)
-    if digits and len(text) != len("20260131"):
-        return int(text), None
+        return timedelta(0)
+    if _DIGITS.fullmatch(text) and len(text) != len("20260131"):
+        return int(text)
     span = _read_span(re.sub(r"\s+ago$", "", text))
     if span is not None:
-        return span, None
+        return span
     for read in (date.fromisoformat, datetime.fromisoformat):
         try:
-            return None, read(text)
+            return read(text)
         except ValueError:
             continue
-    return None, None
+    return None
 
 
 def _read_span(text: str) -> timedelta | None:
@@ -246,10 +237,6 @@ def _read_span(text: str) -> timedelta | None:
         except OverflowError:
             return timedelta.max
     return total
-
-
-def _unit(text: str) -> timedelta | None:
-    return _UNIT.get(_lower(text))
 
 
 def _lower(text: str) -> str:

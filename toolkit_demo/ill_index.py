@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import toolkit as tk
-from toolkit.settings.connecting import start_local
+from toolkit.settings.service import start_local
 from toolkit_demo.documents import documents
 
 NAMESPACE: Final = "runbooks"

@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 from toolkit.children import end, end_with_parent, start_module
 from toolkit.errors import InputError, LocalServiceError, ToolkitError
-from toolkit.settings.connecting import start_local
+from toolkit.settings.service import start_local
 from toolkit_demo.run import environment_for
 
 DEFAULT_PORT: Final = 8888

@@ -74,6 +74,7 @@ def generated(rows: int, seed: int = 7) -> Iterator[str]:
                 parts[-1].write(table)
                 entries.append(np.frombuffer(random.bytes(table.num_rows * ENTRY.itemsize), dtype=ENTRY))
             source = "https://queue.example"
+            parts = [part.finish() for part in parts]
             transaction.commit(
                 source=source, scope={}, receipt=None, parts=parts, index=entries, learned=learned
             )

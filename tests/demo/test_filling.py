@@ -11,7 +11,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.settings import Service
-from toolkit.settings.connecting import start_local
+from toolkit.settings.service import start_local
 from toolkit_demo.documents import NAMESPACES, documents
 from toolkit_demo.history import LOGGED, wire_entries, wire_runs
 

@@ -15,7 +15,7 @@ import pytest
 
 from toolkit.children import running
 from toolkit.settings import Service
-from toolkit.settings.connecting import start_local
+from toolkit.settings.service import start_local
 from toolkit_demo.run import environment_for
 
 FAMILIES = ("TOOLKIT_", "QSTASH_", "UPSTASH_")

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
-from toolkit.settings.connecting import start_local
+from toolkit.settings.service import start_local
 from toolkit_demo.run import environment_for
 
 from .conftest import plots_and_images

@@ -203,7 +203,7 @@ def test_a_file_that_cannot_be_begun_is_closed(tmp_path: Path) -> None:
 
     before = open_files()
     with pytest.raises(OSError, match="no space") as caught:
-        Part(SnapshotStore(tmp_path, step=full), "part-000001-0.parquet", LABELS_EXPLODED, 1)
+        Part(SnapshotStore(tmp_path, step=full), "part-0.parquet", LABELS_EXPLODED, "frame", group_bytes=1)
     assert open_files() == before
     assert caught.tb is not None
 

@@ -40,9 +40,9 @@ def delete_vectors(
     ----------
     service : Service
     ids : str, iterable of str, or DataFrame, optional
-        Exact ids, or a frame with an ``id`` column, as `load_vectors` and `query` return it; those of a
-        frame with a ``namespace`` column are deleted from there unless `namespace` is passed. Exactly one of
-        `ids`, `prefix` and `filter`.
+        Exact ids, or a frame with a column ``id``, as `load_vectors` and `query` return it; with a column
+        ``namespace``, they are deleted from there unless `namespace` is passed. Exactly one of `ids`,
+        `prefix` and `filter`.
     prefix : str, optional
         All vectors whose ids start with it.
     filter : str or MetadataFilter, optional
@@ -103,13 +103,12 @@ def delete_vectors(
             if filter is None
             else text("filter", filter.text() if isinstance(filter, MetadataFilter) else filter, empty=False)
         )
-        space = (
-            _named(namespace or "") if namespace is None or isinstance(namespace, str) else _named(namespace)
-        )
+        space = _named("" if namespace is None else namespace)
         bodies = [(space, {names[0]: chosen})]
         counting = partial(_count_matching, service, space, **{names[0]: chosen})
         described = f"vectors of {namespace_title(space)} by the {names[0]} {chosen[:80]!r}"
-    _check(confirm, counting, described, "deleting")
+    if confirm is not True:
+        confirmed(f"deleting {_many(counting)} {described}", confirm, _FOR_GOOD)
     deleted = retried = 0
     with Transport.to(service, "vector") as transport:
         for space, body in bodies:
@@ -173,11 +172,10 @@ def delete_namespace(service: Service, namespace: str, *, confirm: bool = False)
 
     Parameters
     ----------
-    service : Service
+    service, confirm
+        As in `reset_namespace`.
     namespace : str
         Not the default one, which can only be reset.
-    confirm : bool
-        Must be True. Without it nothing is deleted, and the error says how many vectors would be.
 
     Returns
     -------
@@ -187,8 +185,7 @@ def delete_namespace(service: Service, namespace: str, *, confirm: bool = False)
     Raises
     ------
     InputError
-        Without ``confirm=True``, for the default namespace, or when the index has no such namespace; it names
-        the nearest.
+        As in `reset_namespace`, and for the default namespace.
     ServiceError
         When a request fails.
 
@@ -278,16 +275,16 @@ def _remove(service: Service, operation: str, namespace: str, what: str, *, conf
     return count
 
 
-def _check(confirm: object, counting: Callable[[], int], described: str, verb: str) -> None:
-    """Without confirmation, the error says how many vectors would be removed."""
-    if confirm is not True:
-        try:
-            many = f"{counting():,} "
-        except ToolkitError as error:
-            if isinstance(error, InputError):
-                raise
-            many = "an unknown number of "
-        confirmed(f"{verb} {many}{described}", confirm, _FOR_GOOD)
+def _many(counting: Callable[[], int]) -> str:
+    """How many vectors would be deleted."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnexpectedResultWarning)
+            return f"{counting():,}"
+    except InputError:
+        raise
+    except ToolkitError:
+        return "an unknown number of"
 
 
 def _check_there(namespace: str, counts: dict[str, int]) -> None:
@@ -330,13 +327,8 @@ _NOTHING: Final[dict[str, Any]] = {"include_vectors": False, "include_metadata":
 
 
 def _count_ids(service: Service, by_namespace: dict[str, list[str]]) -> int:
-    count = 0
-    for space, ids in by_namespace.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnexpectedResultWarning)
-            fetched = fetch_vectors(service, ids, namespace=space, **_NOTHING)
-        count += int((fetched["vector_problem"] != ABSENT).sum())
-    return count
+    frames = (fetch_vectors(service, ids, namespace=space, **_NOTHING) for space, ids in by_namespace.items())
+    return sum(int((fetched["vector_problem"] != ABSENT).sum()) for fetched in frames)
 
 
 def _count_matching(
@@ -346,11 +338,9 @@ def _count_matching(
     prefix: str | None = None,
     filter: str | None = None,  # noqa: A002
 ) -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnexpectedResultWarning)
-        options = _NOTHING | {"include_metadata": filter is not None}
-        pages = iter_vectors(service, namespace=namespace, prefix=prefix, progress=False, **options)
-        return sum(len(page) if filter is None else int(match_metadata(page, filter).sum()) for page in pages)
+    options = _NOTHING | {"include_metadata": filter is not None}
+    pages = iter_vectors(service, namespace=namespace, prefix=prefix, progress=False, **options)
+    return sum(len(page) if filter is None else int(match_metadata(page, filter).sum()) for page in pages)
 
 
 def _warn(message: str) -> None:

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import FileSystem
 
-from toolkit.arguments import file_path, text, unmasked, wrong
+from toolkit.arguments import file_path, wrong
 from toolkit.client.transport import Transport
-from toolkit.client.vectors import IndexInfo, fetch_bytes, read_info
+from toolkit.client.vectors import fetch_bytes, read_info
 from toolkit.errors import InputError, SnapshotBindingError, UnexpectedResultWarning
 from toolkit.indexing.upserts import BATCH_ROWS, RowEncoder, WireRow, store_rows
 from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
@@ -77,12 +77,9 @@ class VectorRestore:
         total, same = int(self.frame["rows"].sum()), int(self.frame["verified"].sum())
         if self.complete:
             return f"All {total:,} vectors of the snapshot are in the index, compared one by one."
-        wrong_ones = ", ".join(
-            f"{count:,} {name}"
-            for name in ("missing", "different", "skipped")
-            if (count := int(self.frame[name].sum()))
-        )
-        return f"{same:,} of {total:,} vectors of the snapshot are in the index: {wrong_ones}; see .problems."
+        counts = self.frame[["missing", "different", "skipped"]].sum()
+        others = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        return f"{same:,} of {total:,} vectors of the snapshot are in the index: {others}; see .problems."
 
     def __repr__(self) -> str:
         shown = self.frame.replace({"namespace": {"": "(default)"}})
@@ -170,19 +167,24 @@ def restore_vectors(
     """
     endpoint = endpoint_of(service, "vector")
     options = LoadOptions(progress=progress)
-    if namespace is not None:
-        unmasked("namespace", text("namespace", namespace))
+    encoder = RowEncoder(service, namespace)
     dataset = _dataset(snapshot, filesystem)
     total = dataset.count_rows()
-    binding = _binding(dataset, total, endpoint.url, namespace)
+    files = [Path(path).name for path in getattr(dataset, "files", ())]
+    binding = hashlib.sha256(json.dumps([files, total, endpoint.url, namespace]).encode()).hexdigest()
     stored = _RestoreCheckpoint(checkpoint, binding)
     start = stored.read()
-    encoder = RowEncoder(service, namespace)
     with (
         Transport.to(service, "vector") as transport,
         ProgressBar(options.progress, title="restoring", unit="vectors", total=2 * total) as bar,
     ):
-        _check_dimension(dataset, read_info(transport))
+        kind, dimension = dataset.schema.field("vector").type, read_info(transport).dimension
+        if pa.types.is_fixed_size_list(kind) and kind.list_size and dimension not in (0, kind.list_size):
+            raise InputError(
+                _DOING,
+                got=f"a snapshot of vectors of {kind.list_size:,} dimensions",
+                expected=f"the {dimension:,} of the index",
+            )
         bar.add(start)
         done = start
         try:
@@ -196,7 +198,9 @@ def restore_vectors(
         except (Exception, KeyboardInterrupt) as error:
             error.add_note(f"The first {done:,} of {total:,} rows are stored: the same call continues there.")
             raise
-        _wait_until_indexed(transport)
+        until = time.monotonic() + _PENDING
+        while read_info(transport).pending_count and time.monotonic() < until:
+            time.sleep(0.5)
         result = _compared(service, transport, dataset, encoder, bar, start)
     stored.remove()
     if not result.complete:
@@ -207,13 +211,13 @@ def restore_vectors(
 def _dataset(snapshot: Any, filesystem: FileSystem | None) -> ds.Dataset:
     if not isinstance(snapshot, str | os.PathLike | ds.Dataset):
         raise wrong("snapshot", snapshot, "the path of a snapshot, or what scan_snapshot returns")
-    given = isinstance(snapshot, ds.Dataset)
-    try:
-        dataset: Any = snapshot if given else scan_snapshot(snapshot, filesystem=filesystem)
-    except InputError as error:
-        raise InputError(
-            f"reading snapshot ({error.doing})", got=error.got, expected=error.expected
-        ) from None
+    dataset: Any = snapshot
+    if not isinstance(snapshot, ds.Dataset):
+        try:
+            dataset = scan_snapshot(snapshot, filesystem=filesystem)
+        except InputError as error:
+            doing = f"reading snapshot ({error.doing})"
+            raise InputError(doing, got=error.got, expected=error.expected) from None
     absent = [name for name in ("namespace", "id", "vector") if name not in dataset.schema.names]
     if absent:
         raise InputError(
@@ -223,22 +227,6 @@ def _dataset(snapshot: Any, filesystem: FileSystem | None) -> ds.Dataset:
             next_step="export_vectors writes one.",
         )
     return dataset
-
-
-def _binding(dataset: ds.Dataset, rows: int, url: str, namespace: str | None) -> str:
-    files = [Path(path).name for path in getattr(dataset, "files", ())]
-    return hashlib.sha256(json.dumps([files, rows, url, namespace]).encode()).hexdigest()
-
-
-def _check_dimension(dataset: ds.Dataset, info: IndexInfo) -> None:
-    kind = dataset.schema.field("vector").type
-    dimension = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
-    if dimension and info.dimension and dimension != info.dimension:
-        raise InputError(
-            _DOING,
-            got=f"a snapshot of vectors of {dimension:,} dimensions",
-            expected=f"the {info.dimension:,} of the index",
-        )
 
 
 class _RestoreCheckpoint:
@@ -269,7 +257,6 @@ class _RestoreCheckpoint:
         return rows
 
     def write(self, rows: int) -> None:
-        """Remember that so many rows are stored."""
         content = json.dumps({"rows": rows, "binding": self._binding}).encode()
         partial = self._path.with_name(f"{self._path.name}.partial")
         try:
@@ -284,7 +271,6 @@ class _RestoreCheckpoint:
             raise self._unusable(f"{type(error).__name__}") from None
 
     def remove(self) -> None:
-        """Everything is stored and compared."""
         self._path.unlink(missing_ok=True)
 
     def _unusable(self, got: str) -> InputError:
@@ -319,12 +305,6 @@ def _encoded(
             yield encoder.encode("a row of the snapshot", row), (row, "")
         except InputError as error:
             yield None, (row, f"cannot be stored: {row.get('vector_problem') or error}"[:200])
-
-
-def _wait_until_indexed(transport: Transport) -> None:
-    until = time.monotonic() + _PENDING
-    while read_info(transport).pending_count and time.monotonic() < until:
-        time.sleep(0.5)
 
 
 def _compared(

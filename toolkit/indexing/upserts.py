@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from itertools import groupby
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -21,8 +22,7 @@ from toolkit.filters.query import numbers, sparse_vector
 from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
 from toolkit.settings.service import Service, endpoint_of
 
-BATCH_ROWS: Final = 1000
-"""Rows of a request at most."""
+BATCH_ROWS: Final = 1000  # rows of a request at most
 _BATCH_BYTES: Final = 8 << 20  # of a request at most, unless a single row has more
 _LISTED: Final = 5
 
@@ -80,7 +80,6 @@ def upsert_vectors(
     toolkit.errors.InputError: reading row 0 of rows: got the name 'vectr'; ... Did you mean 'vector'? ...
     """
     endpoint_of(service, "vector")
-    _check_namespace(namespace)
     options = LoadOptions(progress=progress)
     total = len(rows) if isinstance(rows, Sized) and not isinstance(rows, Mapping) else None
     wire = RowEncoder(service, namespace).rows(rows)
@@ -143,7 +142,6 @@ def update_vectors(
     1
     """
     endpoint_of(service, "vector")
-    _check_namespace(namespace)
     options = LoadOptions(progress=progress)
     choice("metadata_update_mode", metadata_update_mode, ("OVERWRITE", "PATCH"))
     wire = list(RowEncoder(service, namespace, metadata_update_mode).rows(rows))
@@ -181,17 +179,12 @@ def _updated(request: Request, response: Response) -> int:
     return a_count(request, "updated", value, required=True, most=1)
 
 
-def _check_namespace(namespace: str | None) -> None:
-    if namespace is not None:
-        unmasked("namespace", text("namespace", namespace))
-
-
 def store_rows(transport: Transport, rows: Iterable[WireRow]) -> Iterator[int]:
     """Store rows in order, and yield how many more are, batch by batch."""
     done = stored = 0
     try:
         for batch in _batches(rows):
-            for (namespace, operation), bodies in _requests(batch):
+            for namespace, operation, bodies in _requests(batch):
                 request = index_request(
                     f"storing vectors in {namespace_title(namespace)}", operation, namespace, bodies
                 )
@@ -220,17 +213,14 @@ def _batches(rows: Iterable[WireRow]) -> Iterator[list[WireRow]]:
         yield batch
 
 
-def _requests(batch: list[WireRow]) -> Iterator[tuple[tuple[str, str], list[msgspec.Raw]]]:
+def _requests(batch: list[WireRow]) -> Iterator[tuple[str, str, list[msgspec.Raw]]]:
     """The rows by namespace, each namespace's in order, so that the last of several with one id stays."""
-    by_namespace: dict[str, list[tuple[str, list[msgspec.Raw]]]] = {}
-    for namespace, operation, body in batch:
-        runs = by_namespace.setdefault(namespace, [])
-        if not runs or runs[-1][0] != operation:
-            runs.append((operation, []))
-        runs[-1][1].append(body)
-    for namespace, runs in by_namespace.items():
-        for operation, bodies in runs:
-            yield (namespace, operation), bodies
+    by_namespace: dict[str, list[WireRow]] = {}
+    for row in batch:
+        by_namespace.setdefault(row.namespace, []).append(row)
+    for namespace, rows in by_namespace.items():
+        for operation, run in groupby(rows, key=lambda row: row.operation):
+            yield namespace, operation, [row.body for row in run]
 
 
 _NAMES: Final = (
@@ -244,10 +234,12 @@ class RowEncoder:
     """Makes rows of one call what is sent; `update` is how metadata change, None for an upsert."""
 
     def __init__(self, service: Service, namespace: str | None = None, update: str | None = None) -> None:
-        endpoints = [endpoint for endpoint in (service.queue, service.vector) if endpoint]
-        secrets = [secret for endpoint in endpoints for secret in endpoint.secrets]
+        endpoints = filter(None, (service.queue, service.vector))
+        secrets = (secret for endpoint in endpoints for secret in endpoint.secrets)
         self._masks = [service.redactor.mask(secret.reveal()) for secret in secrets]
         self._namespace, self._update = namespace, update
+        if namespace is not None:
+            unmasked("namespace", text("namespace", namespace))
 
     def rows(self, rows: Any) -> Iterator[WireRow]:
         """All rows; InputError for the first one that cannot be sent."""
@@ -323,7 +315,15 @@ def _wire_row(
     if "data" in given:
         wire["data"] = text(f"the data of {name}", given["data"])
     for part in ("data", "metadata"):
-        _check_unmasked(f"the {part} of {name}", wire.get(part), masks)
+        value = wire.get(part)
+        content = value if isinstance(value, str) else bytes(value or b"").decode()
+        if any(mask in content for mask in masks):
+            raise InputError(
+                f"reading the {part} of {name}",
+                got="text in which a token of ours was masked when it was loaded",
+                expected="the text as the index has it, which the mask would replace",
+                next_step="Leave the row out, or change its text.",
+            )
     if not {"vector", "sparseVector", "data", *(["metadata"] if update else [])} & wire.keys():
         raise InputError(
             f"reading {name}",
@@ -353,33 +353,21 @@ def _missing(value: Any) -> bool:
         return True
 
 
-def _check_unmasked(name: str, value: Any, masks: list[str]) -> None:
-    content = value if isinstance(value, str) else bytes(value or b"").decode()
-    if any(mask in content for mask in masks):
-        raise InputError(
-            f"reading {name}",
-            got="text in which a token of ours was masked when it was loaded",
-            expected="the text as the index has it, which the mask would replace",
-            next_step="Leave the row out, or change its text.",
-        )
-
-
 def _metadata(name: str, given: Any) -> msgspec.Raw:
     """Metadata as JSON, from a mapping or from its text, whose digits stay; NaN and infinity are errors."""
     expected = "a mapping of JSON values, or its JSON text"
-    as_given = given
+    value = given
     if isinstance(given, str):
+        text(name, given)
         try:
-            given = json.loads(text(name, given))
-        except InputError:
-            raise
+            value = json.loads(given)
         except (ValueError, RecursionError):
             raise InputError(f"reading {name}", got="text that is not JSON", expected=expected) from None
-    if not isinstance(given, Mapping):
-        raise wrong(name, given, expected)
+    if not isinstance(value, Mapping):
+        raise wrong(name, value, expected)
     try:
         # not msgspec, which writes NaN as null
-        encoded = json.dumps(dict(given), allow_nan=False)
+        encoded = json.dumps(dict(value), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"reading {name}", got=str(error)[:80], expected=expected) from None
-    return msgspec.Raw((as_given if isinstance(as_given, str) else encoded).encode())
+    return msgspec.Raw((given if isinstance(given, str) else encoded).encode())

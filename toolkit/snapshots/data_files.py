@@ -7,6 +7,7 @@ states are added up before anything is decoded, and rows are decoded in batches 
 from __future__ import annotations
 
 import base64
+import errno
 import io
 import json
 import math
@@ -42,8 +43,6 @@ STORED_FAILURES: Final = pa.schema(
 beginning of the last complete load that still saw it, and the end of the first that did not. `signature` is
 the id of its kind of failure, which begins with the version of the rules; it is null in snapshots of versions
 1 to 5 until they are written again."""
-
-_METADATA: Final = "toolkit"  # key of our JSON in a file's metadata
 
 TABLES: Final = (
     schemas.FAILURES, STORED_FAILURES, schemas.HEADERS_EXPLODED, schemas.LABELS_EXPLODED, schemas.RUNS,
@@ -84,13 +83,14 @@ _BODIES: Final = ("body", "response_body", "source_body")
 class Part:
     """A data file being written, as `draft` until the commit names it `path`; rows are written in groups."""
 
-    def __init__(self, store: SnapshotStore, path: str, schema: pa.Schema, group_bytes: int) -> None:
+    def __init__(
+        self, store: SnapshotStore, path: str, schema: pa.Schema, kind: Kind, *, group_bytes: int
+    ) -> None:
         self.path = path
         self.draft = store.draft_of(path)
         self.rows = 0
-        self.finished: PendingFile | None = None
-        self._store = store
-        self._group_bytes = group_bytes
+        self._store, self._kind, self._group_bytes = store, kind, group_bytes
+        self._finished: PendingFile | None = None
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         plain = [field.name for field in schema if not pa.types.is_nested(field.type)]
@@ -118,22 +118,21 @@ class Part:
         if self._waiting_bytes >= self._group_bytes:
             self._write_group()
 
-    def finish(self, kind: Kind, receipt: dict[str, Any] | None) -> PendingFile:
-        """Write the buffered rows and the metadata, close the file, and verify it by reading."""
-        if self.finished is None:
+    def finish(self, receipt: dict[str, Any] | None = None) -> PendingFile:
+        """Write the buffered rows, and the receipt as metadata; close the file, and verify it by reading."""
+        if self._finished is None:
             self._write_group()
-            facts = {"kind": kind, "schema_version": SCHEMA_VERSION, "receipt": receipt}
-            text = json.dumps(facts, ensure_ascii=True, sort_keys=True)
-            self._parquet.add_key_value_metadata({_METADATA: text})
+            facts = {"kind": self._kind, "schema_version": SCHEMA_VERSION, "receipt": receipt}
+            self._parquet.add_key_value_metadata({"toolkit": json.dumps(facts, sort_keys=True)})
             self._parquet.close()
             self._file.sync()
-            sha256 = self._file.sha256
+            size, sha256 = self._file.bytes, self._file.sha256
             check_written(self._store, self.draft, rows=self.rows, sha256=sha256)
-            self.finished = PendingFile(
-                path=self.draft, name=self.path, rows=self.rows, bytes=self._file.bytes, sha256=sha256
+            self._finished = PendingFile(
+                path=self.draft, name=self.path, rows=self.rows, bytes=size, sha256=sha256
             )
             self._open.close()
-        return self.finished
+        return self._finished
 
     def close(self) -> None:
         """Close the encoder and the file without another byte on the disk."""
@@ -269,25 +268,30 @@ def open_checked(store: SnapshotStore, listed: ListedFile) -> Iterator[BinaryIO]
 
 
 def read_checked(store: SnapshotStore, listed: ListedFile) -> bytes:
-    """The bytes of a listed file, compared with its hash; raises as `open_checked`."""
+    """The bytes of a listed file, compared with its hash; raises as `open_data_file`."""
     with open_checked(store, listed) as file:
         return file.read()
 
 
-def are_intact(store: SnapshotStore, files: Iterable[ListedFile]) -> bool:
-    """Whether each file is as it was written."""
+def problem_of(store: SnapshotStore, listed: ListedFile) -> str:
+    """What is wrong with a listed file, of which every byte is read; "" where it is as it was written."""
     try:
-        for listed in files:
-            with open_checked(store, listed):
-                pass
-    except (FileNotFoundError, SnapshotDamagedError):
-        return False
-    return True
+        with store.open(listed.path) as file:
+            found = digest(file)
+    except FileNotFoundError:
+        return "missing"
+    except SnapshotDamagedError as error:
+        return error.got or "no regular file"
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return "unreadable: the disk reports an input/output error"
+    return "" if found == (listed.sha256, listed.bytes) else "other bytes than were written"
 
 
 @contextmanager
 def open_data_file(store: SnapshotStore, listed: ListedFile, schema: pa.Schema | None) -> Iterator[DataFile]:
-    """Open a data file as `open_checked` does, and check its rows and columns as `check_data_file`."""
+    """Open a data file whose bytes, rows and columns are those listed; else a `SnapshotDamagedError`."""
     with open_checked(store, listed) as file:
         try:
             parquet = DataFile(file)
@@ -350,22 +354,15 @@ def check_written(store: SnapshotStore, name: str, *, sha256: str, rows: int | N
     )
 
 
-def extension_column(schema: pa.Schema) -> str | None:
+def extension_column(parent: pa.Schema | pa.DataType) -> str | None:
     """Name of the first field of an extension type, at any depth: reading it may run code of the file."""
-    for field in _fields(schema):
+    count = len(parent) if isinstance(parent, pa.Schema) else parent.num_fields
+    for field in map(parent.field, range(count)):
         if isinstance(field.type, pa.BaseExtensionType) or b"ARROW:extension:name" in (field.metadata or {}):
             return str(field.name)
+        if inner := extension_column(field.type):
+            return inner
     return None
-
-
-def _fields(parent: pa.Schema | pa.DataType) -> Iterator[pa.Field]:
-    fields = (
-        list(parent) if isinstance(parent, pa.Schema) else [parent.field(i) for i in range(parent.num_fields)]
-    )
-    for field in fields:
-        yield field
-        if not isinstance(field.type, pa.BaseExtensionType):
-            yield from _fields(field.type)
 
 
 def current_names(names: Iterable[str]) -> list[str]:

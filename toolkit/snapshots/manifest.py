@@ -7,7 +7,9 @@ it for data. ``_checkpoint.json`` says how far a load has read, for one generati
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -22,23 +24,19 @@ from toolkit.version import __version__
 
 MANIFEST: Final = "_manifest.json"
 CHECKPOINT: Final = "_checkpoint.json"
-FORMAT: Final = 1
-"""Version of the layout: names, manifest and index."""
+FORMAT: Final = 1  # version of the layout: names, manifest and index
 
 SCHEMA_VERSION: Final = 6
 """Version of the columns, of what is hashed to recognise a changed row, and of what the index holds.
 Snapshots of every older version are read (see `data_files.current_columns`), and become current when they are
 written."""
 
-INDEX_VERSION: Final = 5
-"""The first schema version whose index is as today's."""
-
+INDEX_VERSION: Final = 5  # the first schema version whose index is as today's
 CHECKPOINT_VERSION: Final = 1
 MOST_AGE: Final = timedelta(days=1)
 """A load does not resume from an older checkpoint: what it has seen says little about what is there now."""
 
-KEPT_RECEIPTS: Final = 50
-"""Receipts of the latest commits that the manifest keeps."""
+KEPT_RECEIPTS: Final = 50  # receipts of the latest commits that the manifest keeps
 
 REPAIRED: Final = "repaired: "
 """How the note of a receipt begins that says what a repair restored and what stayed lost."""
@@ -94,6 +92,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def rows(self) -> int:
         """Rows of all files."""
         return sum(file.rows for file in self.files)
+
+    @property
+    def slices(self) -> Iterator[tuple[ListedFile, slice]]:
+        """Each data file, and where its rows are in the index."""
+        start = 0
+        for file in self.files:
+            yield file, slice(start, start := start + file.rows)
 
     @property
     def listed(self) -> tuple[ListedFile, ...]:
@@ -199,10 +204,9 @@ def read_manifest(store: SnapshotStore) -> Manifest | None:
 
 def manifest_bytes(store: SnapshotStore) -> bytes | None:
     """The manifest as it is stored, or None where there is none."""
-    try:
+    with suppress(FileNotFoundError):
         return store.content(MANIFEST)
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
@@ -239,7 +243,7 @@ def _check(manifest: Manifest) -> None:
     for receipt in manifest.receipts:
         Receipt.from_dict(receipt)
     paths = [file.path for file in manifest.listed]
-    repeated = {path for path in paths if paths.count(path) > 1} if len({*paths}) < len(paths) else set()
+    repeated = [path for path, count in Counter(paths).items() if count > 1]
     columns = manifest.scope.get("columns", [])
     if repeated or not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
         raise InputError(
@@ -266,28 +270,28 @@ def write_checkpoint(store: SnapshotStore, checkpoint: StoredCheckpoint) -> None
     store.replace(CHECKPOINT, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
-def read_checkpoint(store: SnapshotStore) -> StoredCheckpoint | str | None:
-    """The checkpoint; what is wrong with it; or None where there is none."""
+def read_checkpoint(store: SnapshotStore) -> tuple[StoredCheckpoint | None, str]:
+    """The checkpoint, None without one that can be read, and what is wrong with it."""
     try:
         content = store.content(CHECKPOINT)
     except FileNotFoundError:
-        return None
+        return None, ""
     except SnapshotDamagedError:
-        return "damaged"
+        return None, "damaged"
     digest, _, body = content.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != digest:
-        return "damaged"
+        return None, "damaged"
     try:
-        if _CHECKPOINT_VERSION.decode(body).version != CHECKPOINT_VERSION:
-            return "of another version of the toolkit"
+        if _VERSIONS.decode(body).version != CHECKPOINT_VERSION:
+            return None, "of another version of the toolkit"
         checkpoint = _CHECKPOINT.decode(body)
-        for name, text in (("began_at", checkpoint.began_at), ("written_at", checkpoint.written_at)):
-            checked_instant(name, text)
-        checked_instant("started_at", msgspec.convert(checkpoint.counts, _Counts).started_at)
+        counts = msgspec.convert(checkpoint.counts, _Counts)
+        for text in (checkpoint.began_at, checkpoint.written_at, counts.started_at):
+            checked_instant("a time", text)
         msgspec.convert(checkpoint.position, _Position)
     except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError):
-        return "damaged"
-    return checkpoint
+        return None, "damaged"
+    return checkpoint, ""
 
 
 class _Counts(msgspec.Struct, frozen=True):
@@ -322,17 +326,15 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Versions(msgspec.Struct, frozen=True):
-    format: int
-    schema_version: int
+    """Those of a manifest, or of a checkpoint; where one is missing, decoding the whole fails."""
 
-
-class _CheckpointVersion(msgspec.Struct, frozen=True):
-    version: int
+    format: int = FORMAT
+    schema_version: int = SCHEMA_VERSION
+    version: int = CHECKPOINT_VERSION
 
 
 # made here, because the first use of a struct is not safe when several threads do it at once
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _VERSIONS: Final = msgspec.json.Decoder(_Versions)
 _MANIFEST: Final = msgspec.json.Decoder(Manifest)
-_CHECKPOINT_VERSION: Final = msgspec.json.Decoder(_CheckpointVersion)
 _CHECKPOINT: Final = msgspec.json.Decoder(StoredCheckpoint)

@@ -7,7 +7,7 @@ merged on that occasion, when the day is over, and when there are too many of th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -22,10 +22,8 @@ from toolkit.loading.load import Batch
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
 from toolkit.signatures.signed_rows import BodyReader, with_signatures
-from toolkit.signatures.signing import Learned
 from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, Part, read_checked, stored_failures
 from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint
-from toolkit.snapshots.repair import Repair
 from toolkit.snapshots.resumable import Spool
 from toolkit.snapshots.row_index import (
     ENTRY,
@@ -47,11 +45,9 @@ from toolkit.snapshots.transaction import Transaction
 from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
 from toolkit.times import DAY_MS, milliseconds
 
-SMALL_BYTES: Final = PART_BYTES // 4
-"""Files below this are merged."""
+SMALL_BYTES: Final = PART_BYTES // 4  # files below this are merged
 
-MOST_FILES: Final = 8
-"""Small files of the current day; days that are over have one."""
+MOST_FILES: Final = 8  # small files of the current day; days that are over have one
 
 _STAYS, _ADDED, _CHANGED, _GONE = range(4)
 
@@ -64,18 +60,11 @@ class FileRows(NamedTuple):
     positions: Positions | None
 
 
-class MergeResult(NamedTuple):
-    """What a merge found and wrote: rows in the snapshot now, and where the added ones and so on are."""
-
-    receipt: Receipt
-    rows: int
-    added_rows: tuple[FileRows, ...]
-    changed_rows: tuple[FileRows, ...]
-    gone_rows: tuple[FileRows, ...]
-
-
 class RowComparison:
-    """The sink of a sync: which stored rows were seen, and which rows are to be written, first seen `now`."""
+    """The sink of a sync: which stored rows were seen, and which rows are to be written, first seen `now`.
+
+    Rows that are `missing` are added with the time at which they were first seen.
+    """
 
     def __init__(
         self,
@@ -84,10 +73,10 @@ class RowComparison:
         now: datetime,
         *,
         checkpoint: StoredCheckpoint | None = None,
-        repair: Repair | None = None,
+        missing: RowIndex | None = None,
     ) -> None:
         self._transaction = transaction
-        self._repair = repair
+        self._missing = missing
         self._index = index
         self._now = milliseconds(now)
         self._seen: Mask = np.zeros(len(index), dtype=bool)
@@ -133,11 +122,11 @@ class RowComparison:
         entries, positions = self._compared(table)
         if self._versions is None:  # not before it is needed: a first load has millions of rows
             self._versions = {}
-            for both in (self._first.entries.whole(), self._later.entries.whole()):
-                self._versions.update(zip(both["id"].tolist(), both["content"].tolist(), strict=True))
+            for rows in (self._first, self._later):
+                self._versions |= _contents(rows.entries.whole())
         different = np.zeros(len(entries), dtype=bool)
-        rows = zip(entries["id"].tolist(), entries["content"].tolist(), positions.tolist(), strict=True)
-        for row, (known, content, position) in enumerate(rows):
+        values = zip(entries["id"].tolist(), entries["content"].tolist(), positions.tolist(), strict=True)
+        for row, (known, content, position) in enumerate(values):
             before = self._versions.get(known)
             if before is None and position >= 0:
                 before = self._index.entries["content"][position].item()
@@ -152,9 +141,7 @@ class RowComparison:
         rows.spool.add(table.filter(pa.array(chosen)))
         rows.remember(entries[chosen], positions[chosen])
         if self._versions is not None:
-            self._versions.update(
-                zip(entries["id"][chosen].tolist(), entries["content"][chosen].tolist(), strict=True)
-            )
+            self._versions |= _contents(entries[chosen])
 
     def save(self) -> dict[str, Any]:
         """Bring the rows kept, and which stored rows were seen, to the disk."""
@@ -162,12 +149,11 @@ class RowComparison:
         seen = self._transaction.pending_file("bin", len(self._index), lambda file: file.write(bits))
         return {"files": self._first.spool.save(), "later": self._later.spool.save(), "seen": seen}
 
-    def commit(self, receipt: Receipt) -> MergeResult:
-        """Mark missing entries as gone, if the load was complete, write everything, and commit."""
-        if self._repair is not None:
-            if self._repair.checkpoint is not None:
-                self._add_from_checkpoint(self._repair.checkpoint)
-            receipt = replace(receipt, notes=(*receipt.notes, self._repair.note(self._ids())))
+    def commit(self, receipt: Receipt) -> dict[str, Any]:
+        """Mark missing entries as gone, if the load was complete, write everything, and commit.
+
+        Returns the attributes of `Changes`, but for the store.
+        """
         first = len(self._first.entries)
         self._first.remember(self._later.entries.whole(), self._later.positions.whole())
         entries, positions = self._first.entries.whole(), self._first.positions.whole()
@@ -193,14 +179,14 @@ class RowComparison:
         entries = new_entries(ids, fingerprints(table), wire, self._now)
         known = positions >= 0
         entries["first_seen"][known] = self._index.entries["first_seen"][positions[known]]
-        if self._repair is not None:
-            lost = self._repair.missing.find(ids)
-            entries["first_seen"][lost >= 0] = self._repair.missing.entries["first_seen"][lost[lost >= 0]]
+        if self._missing is not None:
+            lost = self._missing.find(ids)
+            entries["first_seen"][lost >= 0] = self._missing.entries["first_seen"][lost[lost >= 0]]
         return entries, positions
 
-    def _add_from_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
+    def add_unread(self, checkpoint: StoredCheckpoint) -> None:
         """Keep the rows of a stopped load that this load did not yield: they may be nowhere else any more."""
-        there = self._ids()
+        there = self.ids
         for file in reversed((*checkpoint.files, *checkpoint.later)):  # the latest version of a row first
             for _, table in reversed(list(Spool(self._transaction, FAILURES, (file,)).tables())):
                 entries, positions = self._compared(table)
@@ -211,7 +197,8 @@ class RowComparison:
                     self._seen[positions[wanted & (positions >= 0)]] = True
                     there = np.concatenate([there, entries["id"][wanted]])
 
-    def _ids(self) -> Ids:
+    @property
+    def ids(self) -> Ids:
         """The ids of the rows kept."""
         return np.concatenate([self._first.entries.whole()["id"], self._later.entries.whole()["id"]])
 
@@ -244,6 +231,10 @@ class _SpooledRows:
         self.positions.add(positions)
 
 
+def _contents(entries: Entries) -> dict[bytes, bytes]:
+    return dict(zip(entries["id"].tolist(), entries["content"].tolist(), strict=True))
+
+
 def _last_of_each(ids: npt.NDArray[np.bytes_]) -> Mask:
     """Whether an id does not come again further on."""
     return first_of_each(ids[::-1])[::-1].copy()
@@ -264,11 +255,11 @@ class _NewRows(NamedTuple):
             count = spool.rows
             for first, table in spool.tables(chosen[start : start + count]):
                 rows = slice(start + first, start + first + table.num_rows)
-                picked = chosen[rows]
+                picked, entries, added = chosen[rows], self.entries[rows], self.added[rows]
                 if picked.all():  # views: a first load has millions of rows
-                    yield table, self.entries[rows], self.added[rows]
+                    yield table, entries, added
                 elif picked.any():
-                    yield table.filter(pa.array(picked)), self.entries[rows][picked], self.added[rows][picked]
+                    yield table.filter(pa.array(picked)), entries[picked], added[picked]
             start += count
 
 
@@ -279,18 +270,16 @@ class _StoredFile(NamedTuple):
     rows: slice
 
 
-@dataclass
-class _NewFile:
+class _NewFile(NamedTuple):
     """A new file with the entries of its rows, and what became of each."""
 
     part: Part
     entries: list[Entries]
     kinds: list[npt.NDArray[np.uint8]]
 
-    def rows_of(self, kind: int) -> Iterator[FileRows]:
-        rows = np.flatnonzero(np.concatenate(self.kinds) == kind) if self.kinds else np.zeros(0, np.int64)
-        if len(rows):
-            yield FileRows(self.part.path, len(rows), None if len(rows) == self.part.rows else rows)
+    def rows_of(self, kind: int) -> FileRows:
+        rows = np.flatnonzero(np.concatenate([np.zeros(0, np.uint8), *self.kinds]) == kind)
+        return FileRows(self.part.path, len(rows), None if len(rows) == self.part.rows else rows)
 
 
 @dataclass
@@ -303,9 +292,6 @@ class _DayWriter:
     gone: Mask
     new: _NewRows
     receipt: Receipt
-    kept: list[_StoredFile] = field(default_factory=list)
-    written: list[_NewFile] = field(default_factory=list)
-    learned: Learned = field(default_factory=Learned)
 
     def __post_init__(self) -> None:
         self.before = self.transaction.previous
@@ -313,8 +299,10 @@ class _DayWriter:
         self.older = self.before is not None and self.before.is_older
         self.learned = self.transaction.learned
         self.reader = BodyReader(Redactor())
+        self.kept: list[_StoredFile] = []
+        self.written: list[_NewFile] = []
 
-    def commit(self, now: int) -> MergeResult:
+    def commit(self, now: int) -> dict[str, Any]:
         """Write what is to be written, and commit. `now` is in milliseconds since 1970."""
         today = day_of(now)
         files = self._files()
@@ -323,22 +311,20 @@ class _DayWriter:
         for day in sorted({*files, *new}):
             chosen = self.new.chosen & (days == new[day]) if day in new else None
             self._write_day(day, files.get(day, []), chosen, most=MOST_FILES if day == today else 1)
-        if not self.written and not self.kept:
-            self._keep_columns(today)
-        rows = self._commit()
-        kinds = (_ADDED, _CHANGED, _GONE)
-        written = (tuple(rows for file in self.written for rows in file.rows_of(kind)) for kind in kinds)
-        return MergeResult(self.receipt, rows, *written)
-
-    def _keep_columns(self, today: str) -> None:
-        """Keep or write a file without rows, so that any reader can open the folder."""
-        if self.before and not self.older:
-            self.kept += [_StoredFile(listed, slice(0, 0)) for listed in self.before.files[:1]]
-        if not self.kept:
-            self._new_part(today)
+        if not self.written and not self.kept:  # a file without rows, so that any reader can open the folder
+            if self.before and not self.older:
+                self.kept += [_StoredFile(listed, slice(0, 0)) for listed in self.before.files[:1]]
+            if not self.kept:
+                self._new_part(today)
+        result: dict[str, Any] = {"receipt": self.receipt, "rows": self._commit()}
+        for name, kind in (("added_rows", _ADDED), ("changed_rows", _CHANGED), ("gone_rows", _GONE)):
+            rows = (file.rows_of(kind) for file in self.written)
+            result[name] = tuple(some for some in rows if some.rows)
+        return result
 
     def _commit(self) -> int:
         before, receipt = self.before, self.receipt
+        done = receipt.to_dict()
         files = tuple(file.listed for file in self.kept)
         same = before is not None and files == before.files and not (self.written or self.index.has_learnt)
         kept = [self.index.entries[file.rows] for file in self.kept]
@@ -346,8 +332,8 @@ class _DayWriter:
         manifest = self.transaction.commit(
             source=receipt.source,
             scope=receipt.scope,
-            receipt=receipt.to_dict(),
-            parts=[file.part for file in self.written],
+            receipt=done,
+            parts=[file.part.finish(done) for file in self.written],
             kept=files,
             index=before.index if before is not None and same else [*kept, *written],
             complete_at=receipt.started_at if receipt.complete else before.complete_at if before else None,
@@ -358,27 +344,23 @@ class _DayWriter:
     def _files(self) -> dict[str, list[_StoredFile]]:
         """The stored files by day, without those that hold no rows."""
         files: dict[str, list[_StoredFile]] = {}
-        start = 0
-        for listed in self.before.files if self.before else ():
-            rows = slice(start, start := start + listed.rows)
+        for listed, rows in self.before.slices if self.before else ():
             if listed.rows:
                 files.setdefault(listed.day, []).append(_StoredFile(listed, rows))
         return files
 
     def _write_day(self, day: str, files: list[_StoredFile], chosen: Mask | None, *, most: int) -> None:
         changed = self.replaced | self.gone
-        touched = [file for file in files if self.older or changed[file.rows].any()]
-        writes = bool(touched) or chosen is not None
-        small = [file for file in files if file.listed.bytes < SMALL_BYTES and file not in touched]
-        if touched or len(small) + writes > most:
-            touched += small
-        merged = [file for file in files if file in touched]
-        self.kept += [file for file in files if file not in merged]
-        if not writes and not merged:
-            return
+        touched = [self.older or bool(changed[file.rows].any()) for file in files]
+        small = [file.listed.bytes < SMALL_BYTES for file in files]
+        # new rows make a file, too
+        several = any(touched) or sum(small) + (chosen is not None) > most
         first = len(self.written)
-        for file in merged:
-            self._write_again(day, first, file)
+        for file, is_touched, is_small in zip(files, touched, small, strict=True):
+            if is_touched or (is_small and several):
+                self._write_again(day, first, file)
+            else:
+                self.kept.append(file)
         for table, entries, added in self.new.tables(chosen) if chosen is not None else ():
             first_seen = pa.array(entries["first_seen"], pa.int64()).cast(TIME)
             unknown = [pa.nulls(len(entries), TIME)] * 2
@@ -386,7 +368,7 @@ class _DayWriter:
             rows = pa.Table.from_arrays(columns, schema=STORED_FAILURES)
             self._write(day, first, rows, entries, np.where(added, _ADDED, _CHANGED))
         for written in self.written[first:]:
-            self.transaction.finish(written.part, self.receipt.to_dict())
+            written.part.finish(self.receipt.to_dict())
 
     def _write_again(self, day: str, first: int, file: _StoredFile) -> None:
         if self.before is None:

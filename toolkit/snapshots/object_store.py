@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import Any, BinaryIO, ClassVar, Final, cast
@@ -25,9 +25,7 @@ from toolkit.errors import InputError, SnapshotError
 from toolkit.secret_patterns import is_secret_name
 from toolkit.snapshots.store import FileState, HashingFile, SnapshotStore, Step, no_step
 
-_BLOCK: Final = 16 << 20
-"""Bytes of a request, up or down; so many are in memory."""
-
+_BLOCK: Final = 16 << 20  # bytes of a request, up or down; so many are in memory
 _ATTEMPTS: Final = 10
 _LONGEST: Final = 4_000  # characters of a path
 
@@ -181,33 +179,12 @@ class ObjectSnapshotStore(SnapshotStore):
         yield
 
     def _put(self, name: str, blocks: Iterator[bytes]) -> None:
-        """Write an object on a thread of its own, which no Ctrl-C interrupts.
+        """Write an object on a thread of its own, which no Ctrl-C interrupts, and wait for its end.
 
         pyarrow closes a stream that is collected, which publishes the object truncated.
         """
-        failed: list[BaseException] = []
-        started, ended = threading.Lock(), threading.Event()
-
-        def put() -> None:
-            if not started.acquire(blocking=False):
-                return
-            try:
-                self._write(name, blocks)
-            except BaseException as error:  # noqa: BLE001 - raised below, on the caller's thread
-                failed.append(error)
-            finally:
-                ended.set()
-
-        try:
-            threading.Thread(target=put, name="toolkit upload").start()
-            ended.wait()
-        except BaseException:
-            # interrupted: either it has not started, and will not, or its outcome must be known
-            if not started.acquire(blocking=False):
-                ended.wait()
-            raise
-        if failed:
-            raise failed[0]
+        with ThreadPoolExecutor(1, "toolkit upload") as thread:
+            thread.submit(self._write, name, blocks).result()
 
     def _write(self, name: str, blocks: Iterator[bytes]) -> None:
         stream = self._stream(name)

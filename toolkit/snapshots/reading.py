@@ -43,8 +43,7 @@ _T = TypeVar("_T")
 _ATTEMPTS: Final = 10
 _COPIES: Final = 2
 """How often the rows are in memory, at most: as they were read, and as the columns of the frame."""
-_OLDER: Final = 4
-"""Bytes of memory per byte of an older version while it is converted."""
+_OLDER: Final = 4  # bytes of memory per byte of an older version while it is converted
 _IN_BATCHES: Final = "Use scan_snapshot, which reads columns and rows in batches"
 _LONGEST: Final = 300  # characters that an error shows of another
 
@@ -144,9 +143,9 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
     Raises
     ------
     SnapshotError
-        When there is none, or a newer version of the toolkit wrote it; every older one is read.
+        As in `read_snapshot`.
     SnapshotDamagedError
-        When a file is missing or cut, or has other rows or columns than were written.
+        When a file is missing or truncated, or has other rows or columns than were written.
 
     Examples
     --------
@@ -266,10 +265,8 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
 
     Raises
     ------
-    SnapshotError
-        When there is none, or a newer version of the toolkit wrote it; every older one is read.
-    SnapshotDamagedError
-        When it is not whole; says which file and why.
+    SnapshotError, SnapshotDamagedError
+        As in `read_snapshot`; the latter says which file is damaged, and how.
 
     Examples
     --------

@@ -10,11 +10,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from types import FrameType
-from typing import Any, BinaryIO, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -22,13 +22,15 @@ from toolkit.errors import SnapshotError
 from toolkit.loading.identities import Identities, IsStored
 from toolkit.loading.load import Batch, Checkpoint, Load, joined
 from toolkit.receipt import Receipt
-from toolkit.snapshots.data_files import are_intact, damaged, read_checked
+from toolkit.snapshots.data_files import damaged, problem_of, read_checked
 from toolkit.snapshots.manifest import CHECKPOINT_VERSION, SCHEMA_VERSION, PendingFile, StoredCheckpoint
 from toolkit.snapshots.row_index import WIDTH, Mask
 from toolkit.snapshots.store import HashingFile
 from toolkit.snapshots.transaction import Transaction
 
 _STORED_BYTES: Final = 64  # of memory for the identity of a stored row
+
+_Handler = Callable[[int, FrameType | None], object]
 
 
 class Spool:
@@ -58,8 +60,8 @@ class Spool:
     def save(self) -> tuple[PendingFile, ...]:
         """Flush the tables in memory to the disk, and return all files, in order."""
         if self._waiting:
-            rows = sum(table.num_rows for table in self._waiting)
-            written = self._transaction.pending_file("arrow", rows, self._write)
+            waiting = sum(table.num_rows for table in self._waiting)
+            written = self._transaction.pending_file("arrow", waiting, self._write)
             self.files, self._waiting, self._waiting_bytes = (*self.files, written), [], 0
         return self.files
 
@@ -77,23 +79,23 @@ class Spool:
             if chosen is not None and not chosen[start : start + listed.rows].any():
                 start += listed.rows
                 continue
-            with self._transaction.store.open(listed.path) as file:
-                for batch in self._record_batches(listed, file):
-                    yield start, pa.Table.from_batches([batch])
-                    start += len(batch)
+            for batch in self._record_batches(listed):
+                yield start, pa.Table.from_batches([batch])
+                start += len(batch)
         for table in self._waiting:
             yield start, table
             start += table.num_rows
 
-    def _record_batches(self, listed: PendingFile, file: BinaryIO) -> Iterator[pa.RecordBatch]:
+    def _record_batches(self, listed: PendingFile) -> Iterator[pa.RecordBatch]:
         store = self._transaction.store
-        try:
-            with closing(pa.ipc.open_stream(file)) as stream:
-                if not stream.schema.equals(self._schema):
-                    raise damaged(store, listed, "other columns or types", "those of the load")
-                yield from stream
-        except (pa.ArrowException, OSError) as error:
-            raise damaged(store, listed, str(error), "an Arrow stream") from None
+        with store.open(listed.path) as file:
+            try:
+                with closing(pa.ipc.open_stream(file)) as stream:
+                    if not stream.schema.equals(self._schema):
+                        raise damaged(store, listed, "other columns or types", "those of the load")
+                    yield from stream
+            except (pa.ArrowException, OSError) as error:
+                raise damaged(store, listed, str(error), "an Arrow stream") from None
 
 
 class RowSink(Protocol):
@@ -132,12 +134,12 @@ class ResumableLoad:
         self._waiting: list[Batch] = []
         self._waiting_bytes = 0
         self.checkpoint = self._fitting() if checkpoints else None
-        self.began = (
-            datetime.fromisoformat(self.checkpoint.began_at) if self.checkpoint else self._options.clock()
-        )
-        self._identities = self.checkpoint.identities if self.checkpoint else ()
+        self.began = self._options.clock()
+        self._identities: tuple[PendingFile, ...] = ()
         self._resume: Checkpoint | None = None
         if self.checkpoint:
+            self.began = datetime.fromisoformat(self.checkpoint.began_at)
+            self._identities = self.checkpoint.identities
             self._resume = Checkpoint(
                 position=self.checkpoint.position,
                 identities=b"".join(read_checked(transaction.store, file) for file in self._identities),
@@ -221,26 +223,21 @@ class ResumableLoad:
     @property
     def _binding(self) -> dict[str, Any]:
         """What a checkpoint has to be of."""
-        plan = self._load.plan
-        columns = str(plan.schema)
-        return {
-            "kind": self._transaction.kind, "source": plan.source, "scope": plan.scope, "columns": columns
-        }  # fmt: skip
+        plan, kind = self._load.plan, self._transaction.kind
+        return {"kind": kind, "source": plan.source, "scope": plan.scope, "columns": str(plan.schema)}
 
     def _fitting(self) -> StoredCheckpoint | None:
         """The checkpoint that was left, if the load can resume from it; any other is removed."""
-        checkpoint = self._transaction.checkpoint
-        if checkpoint is None:
+        checkpoint, problem = self._transaction.checkpoint, self._transaction.checkpoint_problem
+        if checkpoint is None and not problem:
             return None
-        now = self._options.clock()
-        problem = (
-            checkpoint if isinstance(checkpoint, str) else checkpoint.misfit(expected=self._binding, now=now)
-        )
-        if isinstance(checkpoint, StoredCheckpoint) and not problem:
-            checkpoint = self._transaction.located(checkpoint)
-            if are_intact(self._transaction.store, checkpoint.listed):
-                return checkpoint
-            problem = "damaged"
+        if checkpoint is not None:
+            problem = checkpoint.misfit(expected=self._binding, now=self._options.clock())
+            if not problem:
+                checkpoint = self._transaction.located(checkpoint)
+                if not any(problem_of(self._transaction.store, file) for file in checkpoint.listed):
+                    return checkpoint
+                problem = "damaged"
         self._transaction.remove_checkpoint()
         self._note = f"a checkpoint was not resumed: it is {problem}"
         return None
@@ -253,28 +250,33 @@ def _size(batch: Batch) -> int:
 
 
 @contextmanager
+def _handled(handlers: Mapping[int, _Handler]) -> Iterator[None]:
+    """Handle signals for a while, on the main thread: Python has no handlers on others."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def delayed_signals() -> Iterator[DelayedSignals]:
     """Handle Ctrl-C and SIGTERM for a while; ``with delayed:`` then delays them until a block is done."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    ours = {int(number): handler for number, handler in handlers.items() if callable(handler)}
-    delayed = DelayedSignals(ours)
-    if threading.current_thread() is not threading.main_thread():
+    handlers = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    delayed = DelayedSignals({number: handler for number, handler in handlers.items() if callable(handler)})
+    with _handled(dict.fromkeys(delayed.handlers, delayed.received)):
         yield delayed
-        return
-    for number in ours:
-        signal.signal(number, delayed.received)
-    try:
-        yield delayed
-    finally:
-        for number, handler in ours.items():
-            signal.signal(number, handler)
 
 
 class DelayedSignals:
     """Delays signals inside of its blocks, then calls the handler of the first one."""
 
-    def __init__(self, handlers: Mapping[int, Callable[[int, FrameType | None], object]]) -> None:
-        self._handlers = handlers
+    def __init__(self, handlers: Mapping[int, _Handler]) -> None:
+        self.handlers = handlers
         self._inside = False
         self._held: list[tuple[int, FrameType | None]] = []
 
@@ -283,7 +285,7 @@ class DelayedSignals:
         if self._inside:
             self._held.append((number, frame))
         else:
-            self._handlers[number](number, frame)
+            self.handlers[number](number, frame)
 
     def __enter__(self) -> None:
         self._inside = True
@@ -292,7 +294,7 @@ class DelayedSignals:
         self._inside = False
         if self._held:
             (number, frame), self._held = self._held[0], []
-            self._handlers[number](number, frame)
+            self.handlers[number](number, frame)
 
 
 def repeat(
@@ -309,14 +311,6 @@ def repeat(
         sleep(every - (monotonic() - began) % every)
 
 
-@contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
+def sigterm_as_interrupt() -> AbstractContextManager[None]:
     """Handle SIGTERM as Ctrl-C, so that a load that is running writes its checkpoint."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return _handled({signal.SIGTERM: signal.default_int_handler})

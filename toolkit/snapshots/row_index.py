@@ -26,8 +26,7 @@ from toolkit.snapshots.manifest import INDEX_VERSION, Manifest
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_BEFORE
 
-KEY: Final = ("dlq_id",)
-"""The columns that identify failures."""
+KEY: Final = ("dlq_id",)  # the columns that identify failures
 
 WIDTH: Final = 16
 """Bytes of a fingerprint: among 10⁹ rows, two different ones share one with a probability under 10⁻²⁰."""
@@ -47,11 +46,9 @@ zeros, when it was first seen (milliseconds since 1970), and whether it is marke
 _INDEX_MEMORY: Final = 2
 """Bytes of memory for a byte of the index: the entries, and the order in which they are found."""
 
-_BLOCK: Final = 1 << 20
-"""Values in a block of a growing array."""
+_BLOCK: Final = 1 << 20  # values in a block of a growing array
 
-_LATEST: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999, which is as far as dates go."""
+_LATEST: Final = 253_402_300_799_999  # the last millisecond of the year 9999, which is as far as dates go
 
 Entries = npt.NDArray[np.void]
 Ids = npt.NDArray[np.bytes_]
@@ -149,7 +146,6 @@ def repeated(values: npt.NDArray[Any]) -> bool:
 
 
 def _longest_run(ordered: npt.NDArray[Any]) -> int:
-    """How often the most frequent of these values occurs."""
     if len(ordered) and not (ordered[1:] == ordered[:-1]).any():
         return 1
     return int(np.max(np.unique(ordered, return_counts=True)[1], initial=0))

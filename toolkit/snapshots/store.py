@@ -21,7 +21,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem
 
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, SnapshotLockedError
 from toolkit.loading.memory import available_memory, check_memory
-from toolkit.private_files import hold
+from toolkit.private_files import hold, sync_folder
 
 LOCK: Final = ".lock"
 _HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
@@ -51,15 +51,13 @@ class HashingFile:
 
     def write(self, data: bytes) -> int:
         """Write all of it; the number of bytes."""
-        view = memoryview(data).cast("B")
-        if self._discarding:
-            return len(view)
-        self._step("write")
-        self._hash.update(view)
-        self.bytes += len(view)
-        left = view
-        while left:
-            left = left[self._file.write(left) :]
+        left = view = memoryview(data).cast("B")
+        if not self._discarding:
+            self._step("write")
+            self._hash.update(view)
+            self.bytes += len(view)
+            while left:
+                left = left[self._file.write(left) :]
         return len(view)
 
     def flush(self) -> None:
@@ -108,20 +106,19 @@ class FileState(NamedTuple):
     problem: str = ""
 
 
-class _Directory(NamedTuple):
-    """An open directory (names are relative to its handle), or its path where there are no handles."""
+class _Place(NamedTuple):
+    """A file in an open directory (its name is relative to the handle), or its path where there are none."""
 
     path: Path
     handle: int | None
 
-    def open(self, name: str, flags: int) -> int:
-        """Open a file, mode 0600 if it is created; `OSError` (ELOOP) when it is a link."""
-        path = self.path / name
+    def open(self, flags: int) -> int:
+        """Open the file, mode 0600 if it is created; `OSError` (ELOOP) when it is a link."""
         if self.handle is not None:
-            return os.open(path, flags | os.O_NOFOLLOW, 0o600, dir_fd=self.handle)
-        if path.is_symlink():
-            raise OSError(errno.ELOOP, "a link", name)
-        return os.open(path, flags, 0o600)
+            return os.open(self.path, flags | os.O_NOFOLLOW, 0o600, dir_fd=self.handle)
+        if self.path.is_symlink():
+            raise OSError(errno.ELOOP, "a link", self.path.name)
+        return os.open(self.path, flags, 0o600)
 
 
 class SnapshotStore:
@@ -164,7 +161,7 @@ class SnapshotStore:
         for part in reversed(missing):
             self._step("make folder")
             part.mkdir(mode=0o700, exist_ok=True)
-            _sync(part.parent)
+            sync_folder(part.parent)
 
     def names(self) -> Iterator[str]:
         """Relative paths of everything inside that is no folder. Links are named, not followed."""
@@ -201,7 +198,7 @@ class SnapshotStore:
     def states(self, names: Iterable[str]) -> dict[str, FileState]:
         """What the file system says of these files; those that are missing are not in the result."""
         states: dict[str, FileState] = {}
-        with self._directory([]) as inside:
+        with self._place("") as inside:
             for name in names:
                 try:
                     state = os.stat(inside.path / name, dir_fd=inside.handle, follow_symlinks=False)
@@ -210,24 +207,25 @@ class SnapshotStore:
                 except NotADirectoryError:
                     states[name] = FileState(0, 0, "in what is no folder")
                     continue
-                regular = stat.S_ISREG(state.st_mode)
-                problem = "" if regular else "a link" if stat.S_ISLNK(state.st_mode) else "no regular file"
                 changed = max(state.st_mtime_ns, state.st_ctime_ns)
-                states[name] = FileState(state.st_size if regular else 0, changed, problem)
+                if stat.S_ISREG(state.st_mode):
+                    states[name] = FileState(state.st_size, changed)
+                else:
+                    problem = "a link" if stat.S_ISLNK(state.st_mode) else "no regular file"
+                    states[name] = FileState(0, changed, problem)
         return states
 
     def copy(self, old: str, new: str) -> None:
         """Link a file under a second name in its folder, unless that exists."""
-        *folders, last = new.split("/")
-        before = old.rpartition("/")[2]
         self._step("copy")
-        with suppress(FileExistsError), self._directory(folders) as inside:
+        with suppress(FileExistsError), self._place(new) as inside:
+            before = inside.path.with_name(old.rpartition("/")[2])
             try:
                 if inside.handle is None:
-                    (inside.path / last).hardlink_to(inside.path / before)
+                    inside.path.hardlink_to(before)
                 else:
                     handles = {"src_dir_fd": inside.handle, "dst_dir_fd": inside.handle}
-                    os.link(before, last, **handles, follow_symlinks=False)
+                    os.link(before, inside.path, **handles, follow_symlinks=False)
             except (FileNotFoundError, FileExistsError):
                 raise
             except OSError:  # a file system without hard links
@@ -241,10 +239,9 @@ class SnapshotStore:
     @contextmanager
     def new_file(self, name: str) -> Iterator[HashingFile]:
         """Open a new file for writing, for this user only; the folders on the way are made."""
-        *folders, last = name.split("/")
         self._step("create file")
-        with self._directory(folders, make=True) as inside:
-            descriptor = inside.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with self._place(name, make=True) as inside:
+            descriptor = inside.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         hashing = HashingFile(FileIO(descriptor, "wb"), self._step)
         try:
             yield hashing
@@ -258,18 +255,16 @@ class SnapshotStore:
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file within its folder, replacing the target."""
-        *folders, last = new.split("/")
         self._step("rename")
-        with self._directory(folders) as inside:
-            before = inside.path / old.rpartition("/")[2]
-            os.replace(before, inside.path / last, src_dir_fd=inside.handle, dst_dir_fd=inside.handle)
+        with self._place(new) as inside:
+            before = inside.path.with_name(old.rpartition("/")[2])
+            os.replace(before, inside.path, src_dir_fd=inside.handle, dst_dir_fd=inside.handle)
 
     def remove(self, name: str) -> None:
         """Remove a file; nothing happens when it is not there."""
-        *folders, last = name.split("/")
         self._step("remove")
-        with suppress(FileNotFoundError), self._directory(folders) as inside:
-            os.unlink(inside.path / last, dir_fd=inside.handle)
+        with suppress(FileNotFoundError), self._place(name) as inside:
+            os.unlink(inside.path, dir_fd=inside.handle)
 
     def sync(self, *names: str) -> None:
         """Return when these files' names, and those of the folders on the way to them, are on the disk."""
@@ -277,7 +272,7 @@ class SnapshotStore:
         outer = {folder[:index] for folder in inner for index, sign in enumerate(folder) if sign == "/"}
         for folder in sorted(inner | outer | {""}, reverse=True):
             self._step("fsync folder")
-            with self._directory(folder.split("/") if folder else []) as inside:
+            with self._place(f"{folder}/" if folder else "") as inside:
                 if inside.handle is not None:
                     os.fsync(inside.handle)
 
@@ -317,11 +312,10 @@ class SnapshotStore:
 
     def _descriptor(self, name: str, flags: int) -> int:
         """Open a regular file."""
-        *folders, last = name.split("/")
-        with self._directory(folders) as inside:
+        with self._place(name) as inside:
             try:
                 # without O_NONBLOCK, opening a pipe in place of a file would wait for a writer for ever
-                descriptor = inside.open(last, flags | getattr(os, "O_NONBLOCK", 0))
+                descriptor = inside.open(flags | getattr(os, "O_NONBLOCK", 0))
             except OSError as error:
                 if error.errno == errno.ELOOP:
                     raise self._not_a_file(name, "a link") from None
@@ -332,8 +326,9 @@ class SnapshotStore:
         return descriptor
 
     @contextmanager
-    def _directory(self, folders: list[str], *, make: bool = False) -> Iterator[_Directory]:
-        """A folder inside, reached without following a link."""
+    def _place(self, name: str, *, make: bool = False) -> Iterator[_Place]:
+        """A file (the folder itself for ""), whose folders are reached without following a link."""
+        *folders, last = name.split("/")
         if not _HANDLES:
             path = self.path
             for depth, part in enumerate(folders, 1):
@@ -342,7 +337,7 @@ class SnapshotStore:
                     path.mkdir(mode=0o700, exist_ok=True)
                 if path.is_symlink() or (path.exists() and not path.is_dir()):
                     raise self._not_a_file("/".join(folders[:depth]), "a link or a file", "a folder")
-            yield _Directory(path, None)
+            yield _Place(path / last, None)
             return
         flags = os.O_RDONLY | os.O_DIRECTORY
         handle = os.open(self.path, flags)
@@ -360,7 +355,7 @@ class SnapshotStore:
                     raise
                 os.close(handle)
                 handle = inner
-            yield _Directory(Path(), handle)
+            yield _Place(Path(last), handle)
         finally:
             os.close(handle)
 
@@ -383,13 +378,3 @@ class SnapshotStore:
                 got=f"{type(error).__name__}: {error.strerror or error}",
                 next_step=self._next_step,
             ) from error
-
-
-def _sync(path: Path) -> None:
-    if not _HANDLES:
-        return  # the file system keeps its own journal of names
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

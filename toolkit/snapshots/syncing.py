@@ -1,13 +1,24 @@
-"""Bringing a failure snapshot up to date with everything the service retains, and what that found."""
+"""Bringing a failure snapshot up to date with the service, and restoring what it has lost.
+
+A repair keeps readable rows and loads the rest from the queue. Where the index is whole, a row is accepted
+when its id and content are those that were stored. What is not found is removed from the index, so that the
+load adds it again, with the time it was first seen. Nothing changes before the commit of the sync, and lost
+files are kept under another name.
+"""
 
 from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, BinaryIO, Final
 
+import msgspec
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,23 +26,44 @@ from pyarrow.fs import FileSystem
 
 from toolkit import arguments
 from toolkit.client.failures import Kind
-from toolkit.errors import IncompleteLoadWarning, SnapshotError
+from toolkit.errors import IncompleteLoadWarning, SnapshotDamagedError, SnapshotError
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.failures import open_failures, warn_of_nothing
 from toolkit.loading.load import Load
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressOption
 from toolkit.receipt import Receipt, facts_html
 from toolkit.settings.service import Service
-from toolkit.snapshots.data_files import STORED_FAILURES
-from toolkit.snapshots.manifest import REPAIRED, repairs
+from toolkit.snapshots import data_files
+from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, DataFile, Part
+from toolkit.snapshots.manifest import REPAIRED, ListedFile, Manifest, StoredCheckpoint, repairs
 from toolkit.snapshots.merging import FileRows, RowComparison
 from toolkit.snapshots.object_store import open_store
-from toolkit.snapshots.repair import check_or_repair
 from toolkit.snapshots.resumable import ResumableLoad
-from toolkit.snapshots.row_index import read_index
+from toolkit.snapshots.row_index import (
+    ENTRY,
+    Entries,
+    Ids,
+    RowIndex,
+    day_of,
+    entries_of,
+    first_of_each,
+    joined,
+    read_index,
+)
 from toolkit.snapshots.store import SnapshotStore
-from toolkit.snapshots.transaction import WriteOptions, begin
+from toolkit.snapshots.transaction import (
+    Damage,
+    Transaction,
+    WriteOptions,
+    begin,
+    damages,
+    raise_for_damage,
+)
 from toolkit.tables.frames import to_frame
+
+_ROWS: Final = 1_000  # rows read at once by a repair: those before a damaged page are kept
+
+_MOST_BYTES: Final = 4 * PART_BYTES  # of a longer file, the end as it was written is not looked for
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -142,10 +174,9 @@ def sync_failures(
     """Bring a snapshot of the dead letter queue up to date, and say what is new, changed and gone.
 
     Everything the service retains is listed each time and compared with what is stored: an entry older than
-    any seen before can appear later, so there is no timestamp to start from. Entries that come in the same
-    bytes as before are not decoded again. New and changed rows are written; an entry that is no longer there
-    keeps its row, with the times between which it went, and is unmarked when it comes back. Entries expire in
-    the service, not here.
+    any seen before can appear later, so there is no timestamp to start from. Entries in the same bytes as
+    before are not decoded again. New and changed rows are written; an entry that is no longer there keeps its
+    row, with the times between which it went, and is unmarked when it comes back. Nothing expires here.
 
     Parameters
     ----------
@@ -181,13 +212,11 @@ def sync_failures(
     SnapshotBindingError
         When the snapshot belongs to another service, kind or filter: a narrower load would mark everything
         else gone.
-    SnapshotLockedError
-        When another writer holds the snapshot.
-    SnapshotConflictError
-        When another writer changed it meanwhile, where no lock keeps it out.
+    SnapshotLockedError, SnapshotConflictError
+        When another writer holds the snapshot; when it changed it meanwhile, where no lock keeps it out.
     SnapshotDamagedError
-        When it is not as it was written: a file is missing, has another size, or was changed since. It says
-        which rows are lost. See `repair`.
+        When a file is missing, has another size, or was changed since it was written. It says which rows are
+        lost. See `repair`.
     SnapshotError
         When the disk refuses.
     ServiceError
@@ -200,13 +229,11 @@ def sync_failures(
 
     Notes
     -----
-    What is read is stored in a checkpoint next to the snapshot, every half minute and when an error
-    or Ctrl-C stops the load. The same call within a day resumes from there; the receipt counts that as
-    `resumed`.
+    What is read is stored in a checkpoint next to the snapshot, every half minute and when an error or Ctrl-C
+    stops the load. The same call within a day resumes from there; the receipt counts that as `resumed`.
 
-    Of an entry that changes while it is read, the version read last is written. Header values and URLs
-    are masked with the key of this user, so that another user's sync of the same folder sees them all as
-    changed.
+    Of an entry that changes while it is read, the version read last is written. Header values and URLs are
+    masked with the key of this user: another user's sync of the same folder sees them all as changed.
 
     Examples
     --------
@@ -236,14 +263,193 @@ def sync_load(load: Load, store: SnapshotStore, *, repair: bool = False, **optio
     """Bring a failure snapshot up to date with a load of everything retained; `options` of `WriteOptions`."""
     with begin(store, "failures", WriteOptions(**options)) as transaction:
         transaction.bind(load.plan.source, load.plan.scope)
-        repaired = check_or_repair(transaction, repair=repair)
+        before = transaction.previous
+        lost = damages(store, before, every_byte=repair) if before else ()
+        repaired: _Repair | None = None
+        if before is None or not lost:
+            transaction.remove_leftovers()
+        elif repair:
+            repaired = _Repair(transaction, before, lost)
+        else:
+            raise_for_damage(store, before, lost)
         resumable = ResumableLoad(transaction, load, checkpoints=repaired is None)
         comparison = RowComparison(
             transaction,
-            read_index(store, transaction.previous) if repaired is None else repaired.index,
+            repaired.index if repaired else read_index(store, transaction.previous),
             resumable.began,
             checkpoint=resumable.checkpoint,
-            repair=repaired,
+            missing=repaired.missing if repaired else None,
         )
         receipt = resumable.read(comparison, is_stored=comparison.is_stored)
-        return Changes(store=store, **comparison.commit(receipt)._asdict())
+        if repaired:
+            if repaired.checkpoint:
+                comparison.add_unread(repaired.checkpoint)
+            receipt = replace(receipt, notes=(*receipt.notes, repaired.note(comparison.ids)))
+        return Changes(store=store, **comparison.commit(receipt))
+
+
+class _Repair:
+    """What is left of the lost files, in new files: `index` is of these and of those that are not lost.
+
+    Where the index is whole, `missing` are the entries of rows that were not found. `checkpoint` is that of a
+    stopped load of the same scope, however old.
+    """
+
+    def __init__(self, transaction: Transaction, before: Manifest, lost: tuple[Damage, ...]) -> None:
+        self._transaction = transaction
+        self._store = transaction.store
+        self._before = before
+        self._lost = lost
+        self._left = [damage.listed.path for damage in lost if damage.present and not damage.is_index]
+        self._leftovers = transaction.leftovers()
+        self._kept_as = [self._keep(damage.listed.path) for damage in lost if damage.present]
+        self._recovered = 0
+        self.index, self.missing = self._indexes({damage.listed.path for damage in lost})
+        self.checkpoint = self._fitting_checkpoint()
+
+    def note(self, ids: Ids) -> str:
+        """What the receipt says of it, when the load returned rows with these ids."""
+        data = [damage.listed for damage in self._lost if not damage.is_index]
+        rows = sum(listed.rows for listed in data)
+        parts: list[str] = []
+        if data:
+            parts.append(
+                f"{len(data):,} of {len(self._before.files):,} data files were lost, with {rows:,} rows"
+            )
+            parts.append(f"{self._recovered:,} rows were recovered from what is left of them")
+        if data and len(self.missing) == rows - self._recovered:
+            back = np.isin(self.missing.entries["id"], ids)
+            parts.append(f"{int(back.sum()):,} were added again from the queue")
+            parts.append(f"{int((~back).sum()):,} stayed lost{_times(self.missing.entries[~back])}")
+        elif data:
+            parts.append(f"{rows - self._recovered:,} are lost unless the queue still had them")
+        if any(damage.is_index for damage in self._lost):
+            parts.append("the index was lost and made again from the rows")
+        kept = f"the lost files are kept as {', '.join(self._kept_as)}"
+        parts.append(kept if self._kept_as else "nothing of the lost files is left to keep")
+        return REPAIRED + "; ".join(parts)
+
+    def _indexes(self, lost: set[str]) -> tuple[RowIndex, RowIndex]:
+        """The index of the rows that are there again, and of those that are missing."""
+        before = self._before
+        stored: dict[str, Entries] = {}  # by file, where the index is whole
+        if before.index is not None and before.index.path not in lost and not before.is_older:
+            everything = read_index(self._store, before).entries
+            stored = {listed.path: everything[rows] for listed, rows in before.slices}
+        present = {
+            listed.path: stored[listed.path] if stored else joined(map(entries_of, self._rows_of(listed)))
+            for listed in before.files
+            if listed.path not in lost
+        }
+        known = joined(present.values())["id"]
+        files: list[ListedFile] = []
+        entries: list[Entries] = []
+        missing: list[Entries] = []
+        for listed in before.files:
+            if listed.path in present:
+                files.append(listed)
+                entries.append(present[listed.path])
+                continue
+            wanted = stored.get(listed.path)
+            found, written = self._recover(listed, wanted, known)
+            if written is not None:
+                files.append(written)
+                entries.append(found)
+                self._recovered += len(found)
+                known = np.concatenate([known, found["id"]])
+            if wanted is not None:
+                missing.append(wanted[~np.isin(wanted["id"], found["id"])])
+        index = RowIndex(joined(entries).copy())
+        index.has_learnt = True  # so that it is written
+        self._transaction.previous = msgspec.structs.replace(before, files=tuple(files), index=None)
+        return index, RowIndex(joined(missing))
+
+    def _rows_of(self, listed: ListedFile) -> Iterator[pa.Table]:
+        return data_files.stored_failures(self._store, self._before, listed)
+
+    def _keep(self, path: str) -> str:
+        """Copy a lost file to a name that no reader treats as data and no writer removes."""
+        folder, slash, last = path.rpartition("/")
+        name = f"{folder}{slash}_{last.lstrip('_')}.lost"
+        self._store.copy(path, name)
+        return name
+
+    def _recover(
+        self, listed: ListedFile, stored: Entries | None, known: Ids
+    ) -> tuple[Entries, ListedFile | None]:
+        """Write the rows of a lost file that can be found into a new one, in the folder of the same day."""
+        day = listed.day
+        wanted = None if stored is None else RowIndex(stored)
+        own = [path for path in self._left if path == listed.path]
+        rounds = [(False, [*own, *self._leftovers])]
+        if wanted is not None:
+            # a row as it was stored; or else, of what a stopped writer left, an earlier version of it
+            others = [path for path in self._left if path != listed.path]
+            rounds = [(True, [*own, *others, *self._leftovers]), (False, self._leftovers)]
+        part: Part | None = None
+        recovered = np.zeros(0, dtype=ENTRY)
+        for exact, sources in rounds:
+            for rows in (rows for name in sources for rows in self._readable(name)):
+                entries = entries_of(rows)
+                picked = first_of_each(entries["id"])
+                picked &= ~np.isin(entries["id"], known) & ~np.isin(entries["id"], recovered["id"])
+                if wanted is None:
+                    picked &= np.array([day_of(time) == day for time in entries["first_seen"].tolist()], bool)
+                else:
+                    positions = wanted.find(entries["id"])
+                    picked &= positions >= 0
+                    if exact:
+                        picked &= wanted.entries["content"][positions] == entries["content"]
+                        entries["wire"] = wanted.entries["wire"][positions]
+                if picked.any():
+                    part = part or self._transaction.new_part(STORED_FAILURES, day=day)
+                    part.write(rows.filter(pa.array(picked)))
+                    recovered = np.concatenate([recovered, entries[picked]])
+        return recovered, None if part is None else self._transaction.publish(part)
+
+    def _readable(self, name: str) -> Iterator[pa.Table]:
+        """The rows of a file that can still be read, with the columns of today."""
+        # a damaged file may fail in any of these ways, anywhere
+        broken = (pa.ArrowException, OSError, SnapshotDamagedError, ValueError, KeyError)
+        with suppress(*broken), self._store.open(name) as file:
+            parquet = DataFile(self._as_listed(name, file))
+            if data_files.extension_column(parquet.schema_arrow):
+                return
+            for number in range(parquet.num_row_groups):
+                with suppress(*broken):
+                    for batch in parquet.iter_batches(batch_size=_ROWS, row_groups=[number]):
+                        rows = pa.Table.from_batches([batch]).replace_schema_metadata(None)
+                        if self._before.is_older and not rows.schema.equals(STORED_FAILURES):
+                            rows = data_files.current_columns(rows, "failures")
+                        if rows.schema.equals(STORED_FAILURES):
+                            yield rows
+
+    def _as_listed(self, name: str, file: BinaryIO) -> BinaryIO | pa.BufferReader:
+        """The file without bytes after its end: some file systems add zeros in a crash."""
+        for damage in self._lost:
+            size = damage.listed.bytes
+            if damage.listed.path == name and size <= _MOST_BYTES and file.seek(0, os.SEEK_END) > size:
+                file.seek(0)
+                return pa.BufferReader(file.read(size))
+        file.seek(0)
+        return file
+
+    def _fitting_checkpoint(self) -> StoredCheckpoint | None:
+        checkpoint = self._transaction.checkpoint
+        if checkpoint is None:
+            return None
+        expected = {"kind": "failures", "source": self._before.source, "scope": self._before.scope}
+        if checkpoint.misfit(expected=expected, now=datetime.fromisoformat(checkpoint.written_at)):
+            return None
+        checkpoint = self._transaction.located(checkpoint)
+        files = (*checkpoint.files, *checkpoint.later)
+        return None if any(data_files.problem_of(self._store, file) for file in files) else checkpoint
+
+
+def _times(entries: Entries) -> str:
+    if not len(entries):
+        return ""
+    ends = (entries["first_seen"].min(), entries["first_seen"].max())
+    times = (datetime.fromtimestamp(int(time) / 1000, UTC) for time in ends)
+    first, last = (time.isoformat(timespec="seconds") for time in times)
+    return f" (first seen {first}{f' to {last}' if last != first else ''})"

@@ -7,11 +7,10 @@ a writer that stops leaves behind, the next one removes.
 
 from __future__ import annotations
 
-import errno
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ import pyarrow as pa
 
 from toolkit.errors import SnapshotBindingError, SnapshotConflictError, SnapshotDamagedError, SnapshotError
 from toolkit.signatures.signing import RULES_VERSION, Learned
-from toolkit.snapshots.data_files import PART_BYTES, Part, check_written, current_scope, missing
+from toolkit.snapshots.data_files import PART_BYTES, Part, check_written, current_scope, missing, problem_of
 from toolkit.snapshots.manifest import (
     CHECKPOINT,
     DATA_NAME,
@@ -47,14 +46,14 @@ from toolkit.snapshots.manifest import (
     write_checkpoint,
     write_manifest,
 )
-from toolkit.snapshots.store import LOCK, HashingFile, SnapshotStore, digest
+from toolkit.snapshots.store import LOCK, HashingFile, SnapshotStore
 
 _DATA: Final = re.compile(rf"\A(?:{DATA_NAME})\Z")
 _FINISHED: Final = re.compile(rf"\A(?:{DATA_NAME}|{INDEX_NAME})\Z")
-_DRAFT: Final = re.compile(
-    rf"\A(?:{DAYS}/\d{{4}}-\d\d-\d\d/)?_(?:part|index|manifest|checkpoint)[-.0-9a-z]*\.[0-9a-f]{{16}}\.tmp\Z"
+_UNFINISHED: Final = re.compile(
+    rf"\A(?:{re.escape(CHECKPOINT)}|{PENDING_NAME}|(?:{DAYS}/\d{{4}}-\d\d-\d\d/)?"
+    r"_(?:part|index|manifest|checkpoint)[-.0-9a-z]*\.[0-9a-f]{16}\.tmp)\Z"
 )
-_PENDING: Final = re.compile(rf"\A(?:{re.escape(CHECKPOINT)}|{PENDING_NAME})\Z")
 _NAMED: Final = 3  # damaged files that an error names
 
 
@@ -85,11 +84,10 @@ class Transaction:
         self._before, self._found = self._begin()
         self.generation = self._before.generation
         self.previous = self._before if self.generation else None
-        self.checkpoint = read_checkpoint(store)
-        if isinstance(self.checkpoint, StoredCheckpoint) and self.checkpoint.generation != self.generation:
+        self.checkpoint, self.checkpoint_problem = read_checkpoint(store)
+        if self.checkpoint and self.checkpoint.generation != self.generation:
             self.checkpoint = None  # what it was for has been committed
-        kept = self.checkpoint.names if isinstance(self.checkpoint, StoredCheckpoint) else frozenset[str]()
-        self._spared = kept
+        self._spared = self.checkpoint.names if self.checkpoint else frozenset()
         self._parts: list[Part] = []
         self._drafts: list[str] = []
         self._naming = False
@@ -130,18 +128,14 @@ class Transaction:
     def new_part(self, schema: pa.Schema, *, day: str | None = None) -> Part:
         """Begin a data file, in the folder of the day first seen where there is one."""
         name = self._name("part", "parquet", f"{DAYS}/{day}/" if day else "")
-        part = Part(self.store, name, schema, self.options.group_bytes)
+        part = Part(self.store, name, schema, self.kind, group_bytes=self.options.group_bytes)
         self._drafts.append(part.draft)
         self._parts.append(part)
         return part
 
-    def finish(self, part: Part | PendingFile, receipt: dict[str, Any] | None = None) -> PendingFile:
-        """Bring a part to the disk as a whole; its metadata holds the receipt."""
-        return part if isinstance(part, PendingFile) else part.finish(self.kind, receipt)
-
     def publish(self, part: Part) -> ListedFile:
         """Finish a part and rename it before the commit, which may list it among the files kept."""
-        finished = self.finish(part)
+        finished = part.finish()
         if finished.path != finished.name:
             self.store.rename(finished.path, finished.name)
             self.store.sync(finished.name)
@@ -201,17 +195,16 @@ class Transaction:
         source: str,
         scope: dict[str, Any],
         receipt: dict[str, Any] | None,
-        parts: Iterable[Part | PendingFile],
+        parts: Sequence[PendingFile],
         kept: tuple[ListedFile, ...] = (),
         index: ListedFile | list[npt.NDArray[np.void]] | None = None,
         complete_at: str | None = None,
         learned: Learned | None = None,
     ) -> Manifest:
-        """Make the files kept and the parts, in this order, the snapshot."""
+        """Make the files kept and the finished parts, in this order, the snapshot."""
         receipts = self.previous.receipts if self.previous else ()
-        finished = [self.finish(part, receipt) for part in parts]
-        files = (*kept, *(file.as_listed for file in finished))
-        named = [(file.path, file.name) for file in finished]
+        files = (*kept, *(part.as_listed for part in parts))
+        named = [(part.path, part.name) for part in parts]
         if isinstance(index, list):
             draft, index = self._index(index, sum(file.rows for file in files))
             named.append((draft, index.path))
@@ -289,8 +282,8 @@ def begin(store: SnapshotStore, kind: Kind, options: WriteOptions) -> Iterator[T
 
 def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
     """Files in the store that are not part of the snapshot."""
-    checkpoint = read_checkpoint(store)
-    pending = checkpoint.names if isinstance(checkpoint, StoredCheckpoint) else ()
+    checkpoint, _ = read_checkpoint(store)
+    pending = checkpoint.names if checkpoint else ()
     listed = {MANIFEST, LOCK, *_listed(manifest), *pending}
     return tuple(sorted(name for name in store.names() if name not in listed))
 
@@ -298,10 +291,10 @@ def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
 def _clear(store: SnapshotStore, manifest: Manifest, *, spared: frozenset[str] = frozenset()) -> None:
     """Remove our own files that the manifest does not list: superseded, or left by a stopped writer."""
     listed = _listed(manifest) | spared
-    ours = (_PENDING, _FINISHED, _DRAFT)
+    ours = (name for name in store.names() if _FINISHED.match(name) or _UNFINISHED.match(name))
     # the checkpoint first: it may not list what is no longer there
-    for name in sorted(store.names(), key=lambda name: name != CHECKPOINT):
-        if name not in listed and any(pattern.match(name) for pattern in ours):
+    for name in sorted(ours, key=lambda name: name != CHECKPOINT):
+        if name not in listed:
             store.remove(name)
 
 
@@ -319,8 +312,7 @@ def _conflict(store: SnapshotStore) -> SnapshotConflictError:
 
 
 def _refuse_others(store: SnapshotStore) -> None:
-    others = (name for name in store.names() if name != LOCK)
-    names = [name for name in others if not (_DRAFT.match(name) or _PENDING.match(name))]
+    names = [name for name in store.names() if name != LOCK and not _UNFINISHED.match(name)]
     if any(_FINISHED.match(name) for name in names):
         raise SnapshotDamagedError(
             f"writing the snapshot {store}",
@@ -370,7 +362,7 @@ def damages(store: SnapshotStore, manifest: Manifest, *, every_byte: bool = Fals
         elif state.problem or state.bytes != file.bytes:
             problem = state.problem or f"{state.bytes:,} bytes instead of {file.bytes:,}"
             damages.append(Damage(file, problem, present=state.bytes > 0))
-        elif (every_byte or state.changed_at > committed) and (problem := _changed(store, file)):
+        elif (every_byte or state.changed_at > committed) and (problem := problem_of(store, file)):
             damages.append(Damage(file, problem, present=True))
     return tuple(damages)
 
@@ -396,19 +388,3 @@ def raise_for_damage(store: SnapshotStore, manifest: Manifest, lost: tuple[Damag
         "that keeps every row which can still be read, adds again what is still in the queue, and records "
         "what stays lost.",
     )
-
-
-def _changed(store: SnapshotStore, listed: ListedFile) -> str:
-    """What is wrong with the content of a file that is there; "" where it is as it was written."""
-    try:
-        with store.open(listed.path) as file:
-            checksum, size = digest(file)
-    except FileNotFoundError:
-        return "missing"
-    except SnapshotDamagedError as error:
-        return error.got or "no regular file"
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        return "unreadable: the disk reports an input/output error"
-    return "" if (checksum, size) == (listed.sha256, listed.bytes) else "other bytes than were written"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,12 +24,11 @@ from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service
 from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, can_be_signed, with_signatures
-from toolkit.signatures.signing import Learned
 from toolkit.snapshots.data_files import TABLES, DataFile, Part, extension_column
 from toolkit.snapshots.manifest import PendingFile, StoredCheckpoint
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.resumable import ResumableLoad, Spool
-from toolkit.snapshots.row_index import Mask, fingerprints
+from toolkit.snapshots.row_index import fingerprints
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.transaction import Transaction, WriteOptions, begin
 from toolkit.tables import schemas
@@ -115,19 +113,16 @@ def write_snapshot(
     with begin(open_store(path, filesystem), "frame", WriteOptions()) as transaction:
         transaction.bind(source, scope)
         transaction.remove_leftovers()
-        table, learned = _signed(table, transaction.learned)
+        learned = transaction.learned
+        if SIGNATURE not in table.column_names and can_be_signed(table.schema):
+            # for analyses of the snapshot; `read_snapshot` omits it
+            table, learned = with_signatures(table, learned, BodyReader(Redactor()))
         part = transaction.new_part(table.schema)
         for start in range(0, table.num_rows, _ROWS):
             part.write(table.slice(start, _ROWS))
         done = receipt.to_dict() if receipt else None
-        transaction.commit(source=source, scope=scope, receipt=done, parts=[part], learned=learned)
-
-
-def _signed(table: pa.Table, known: Learned) -> tuple[pa.Table, Learned]:
-    """Failures with the signature of each, for analyses of the snapshot; `read_snapshot` omits it."""
-    if SIGNATURE in table.column_names or not can_be_signed(table.schema):
-        return table, known
-    return with_signatures(table, known, BodyReader(Redactor()))
+        parts = [part.finish(done)]
+        transaction.commit(source=source, scope=scope, receipt=done, parts=parts, learned=learned)
 
 
 def export_vectors(
@@ -174,16 +169,10 @@ def export_vectors(
     ------
     SnapshotBindingError
         When the snapshot belongs to another index or scope.
-    SnapshotLockedError
-        When another writer holds the snapshot.
-    SnapshotConflictError
-        When another writer changed it meanwhile, where no lock keeps it out.
     SnapshotDamagedError
         When its manifest is not as it was written.
-    SnapshotError
-        When the disk refuses.
-    ServiceError
-        When the load fails. After any error the snapshot is as it was, and the next call resumes the load.
+    SnapshotLockedError, SnapshotConflictError, SnapshotError, ServiceError
+        As in `sync_failures`.
 
     Warns
     -----
@@ -192,9 +181,7 @@ def export_vectors(
 
     Notes
     -----
-    What is read is stored in a checkpoint next to the snapshot, every half minute and when an error or Ctrl-C
-    stops the load. The same call within a day resumes from there; the receipt counts that as
-    `resumed`.
+    The checkpoint is that of `sync_failures`.
 
     Examples
     --------
@@ -244,9 +231,10 @@ class ExportWriter:
         self._transaction = transaction
         self._schema = schema
         self._key = key
-        self._parts: list[Part | PendingFile] = list(checkpoint.files if checkpoint else ())
+        self._files: list[PendingFile] = list(checkpoint.files if checkpoint else ())
+        self._part: Part | None = None
         self._later = Spool(transaction, schema, checkpoint.later if checkpoint else ())
-        self.rows = sum(part.rows for part in self._parts)
+        self.rows = sum(file.rows for file in self._files)
 
     def add(self, batch: Batch) -> None:
         """Write rows."""
@@ -255,13 +243,10 @@ class ExportWriter:
             raise InputError(
                 "writing a snapshot", got=f"a table of the schema {table.schema}", expected=f"{self._schema}"
             )
-        last = self._parts[-1] if self._parts else None
-        if not isinstance(last, Part) or last.finished or last.bytes >= self._transaction.options.part_bytes:
-            if last is not None:
-                self._transaction.finish(last)
-            last = self._transaction.new_part(self._schema)
-            self._parts.append(last)
-        last.write(table)
+        if self._part is None or self._part.bytes >= self._transaction.options.part_bytes:
+            self._finish()
+            self._part = self._transaction.new_part(self._schema)
+        self._part.write(table)
         self.rows += table.num_rows
 
     def add_later(self, table: pa.Table) -> None:
@@ -270,47 +255,55 @@ class ExportWriter:
 
     def save(self) -> dict[str, Any]:
         """Finish the file that is being written."""
-        files = tuple(self._transaction.finish(part) for part in self._parts)
-        return {"files": files, "later": self._later.save()}
+        self._finish()
+        return {"files": tuple(self._files), "later": self._later.save()}
 
     def commit(self, *, source: str, scope: dict[str, Any], receipt: Receipt) -> Receipt:
         """Commit what was written; the receipt, with the count of rows read in two versions."""
-        if not self._parts:
-            self._parts.append(self._transaction.new_part(self._schema))
+        if not self._files and self._part is None:
+            self._part = self._transaction.new_part(self._schema)
+        again: dict[int, Part] = {}
         if self._later.rows:
-            changed = self._replace_rows()
+            self._finish()
+            again, changed = self._written_again()
             receipt = replace(receipt, changed=changed, duplicates=max(0, receipt.duplicates - changed))
-        self._transaction.commit(source=source, scope=scope, receipt=receipt.to_dict(), parts=self._parts)
+        done = receipt.to_dict()
+        self._finish(done)
+        parts = [
+            again[number].finish(done) if number in again else file for number, file in enumerate(self._files)
+        ]
+        self._transaction.commit(source=source, scope=scope, receipt=done, parts=parts)
         return receipt
 
-    def _replace_rows(self) -> int:
-        """Write the files again that hold an earlier version of a row; how many such rows there are."""
-        latest = self._latest()
-        changed = 0
-        for number, part in enumerate(self._parts):
-            wanted = np.zeros(self._later.rows, dtype=bool)
-            with self._opened(part) as parquet:
-                for table in parquet.tables():
-                    wanted[[later for _, later in self._outdated(table, latest)]] = True
-            if wanted.any():
-                self._parts[number] = self._written_again(part, wanted, latest)
-                changed += int(wanted.sum())
-        return changed
+    def _finish(self, receipt: dict[str, Any] | None = None) -> None:
+        if self._part is not None:
+            self._files.append(self._part.finish(receipt))
+            self._part = None
 
-    def _written_again(self, part: Part | PendingFile, wanted: Mask, latest: _Latest) -> Part:
-        tables = self._later.tables(wanted)
-        later = pa.concat_tables(
-            table.filter(pa.array(wanted[start : start + table.num_rows])) for start, table in tables
-        )
-        numbers = np.cumsum(wanted) - 1  # of the later rows among those that are wanted
-        written = self._transaction.new_part(self._schema)
-        with self._opened(part) as parquet:
-            for table in parquet.tables():
+    def _written_again(self) -> tuple[dict[int, Part], int]:
+        """New parts by the number of the file with an earlier version of a row; how many rows have one."""
+        latest = self._latest()
+        again: dict[int, Part] = {}
+        changed = 0
+        for number, file in enumerate(self._files):
+            wanted = np.zeros(self._later.rows, dtype=bool)
+            for table in self._tables(file):
+                wanted[[later for _, later in self._outdated(table, latest)]] = True
+            if not wanted.any():
+                continue
+            changed += int(wanted.sum())
+            tables = self._later.tables(wanted)
+            later = pa.concat_tables(
+                table.filter(pa.array(wanted[start : start + table.num_rows])) for start, table in tables
+            )
+            numbers = np.cumsum(wanted) - 1  # of the later rows among those that are wanted
+            again[number] = self._transaction.new_part(self._schema)
+            for table in self._tables(file):
                 rows = np.arange(table.num_rows)
                 for row, later_row in self._outdated(table, latest):
                     rows[row] = table.num_rows + numbers[later_row]
-                written.write(pa.concat_tables([table, later]).take(pa.array(rows)))
-        return written
+                again[number].write(pa.concat_tables([table, later]).take(pa.array(rows)))
+        return again, changed
 
     def _latest(self) -> _Latest:
         """By id, the number of the latest version among the later rows, and its fingerprint."""
@@ -331,11 +324,9 @@ class ExportWriter:
                 if content != before:
                     yield row, later
 
-    @contextmanager
-    def _opened(self, part: Part | PendingFile) -> Iterator[DataFile]:
-        finished = self._transaction.finish(part)
-        with self._transaction.store.open(finished.path) as file:
-            yield DataFile(file)
+    def _tables(self, file: PendingFile) -> Iterator[pa.Table]:
+        with self._transaction.store.open(file.path) as source:
+            yield from DataFile(source).tables()
 
 
 def _without_error(frame: pd.DataFrame) -> pd.DataFrame:
@@ -367,14 +358,15 @@ def _schema_of(frame: pd.DataFrame) -> pa.Schema:
     names = list(frame.columns)
     invalid = [name for name in names if not isinstance(name, str) or not is_clean(name)]
     repeated = sorted({name for name in names if names.count(name) > 1} - set(invalid))
-    if invalid or repeated or not names:
+    problem = "" if names else "a frame without columns"
+    if repeated:
+        problem = f"{', '.join(repeated)} more than once"
+    if invalid:
+        problem = f"names that are not text, such as {invalid[0]!r}"
+    if problem:
         raise InputError(
             _DOING,
-            got=f"names that are not text, such as {invalid[0]!r}"
-            if invalid
-            else f"{', '.join(repeated)} more than once"
-            if repeated
-            else "a frame without columns",
+            got=problem,
             expected="columns with names that are text, each once",
             next_step="Rename them, as with frame.rename(columns=str).",
         )
@@ -402,12 +394,9 @@ def _type(column: pd.Series[Any]) -> pa.DataType:
     try:
         inferred = pa.Array.from_pandas(column.iloc[:0]).type
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        raise _unkept(column, f"values of the type {kind}") from None
-    if (
-        pa.types.is_nested(inferred)
-        or isinstance(inferred, pa.BaseExtensionType)
-        or pa.types.is_null(inferred)
-    ):
+        inferred = pa.null()
+    kept = not (pa.types.is_nested(inferred) or pa.types.is_null(inferred))
+    if not kept or isinstance(inferred, pa.BaseExtensionType):
         raise _unkept(column, f"values of the type {kind}")
     return inferred
 
