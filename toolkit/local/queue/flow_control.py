@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolkit.local.api import ApiError, invalid
-from toolkit.local.operations import Declared, Operation, Query, read_query
+from toolkit.local.api import invalid
+from toolkit.local.operations import Query, read_query
 from toolkit.local.queue.database import QueueWrite
+from toolkit.local.queue.listing import QueueOperations, missing
 from toolkit.local.queue.messages import FlowLimits, Message, decode_message
 from toolkit.times import DAY_MS
 
@@ -42,9 +44,9 @@ class KeySettings(msgspec.Struct, frozen=True):
             return limits
         limits = limits or FlowLimits()
         if self.parallelism is not None:
-            limits = msgspec.structs.replace(limits, parallelism=self.parallelism)
+            limits = replace(limits, parallelism=self.parallelism)
         if self.rate is not None:
-            limits = msgspec.structs.replace(limits, rate=self.rate, period_ms=self.period_ms or 1000)
+            limits = replace(limits, rate=self.rate, period_ms=self.period_ms or 1000)
         return limits
 
 
@@ -86,12 +88,11 @@ class FlowControl:
         """How often the rate of its key was reset: a delivery from before the last reset no longer counts."""
         return self._resets.get(_key_of(message) or "", 0)
 
-    def limits_of(self, message: Message) -> FlowLimits | None:
-        """The limits under which a message is delivered."""
+    def _limits_of(self, message: Message) -> FlowLimits | None:
         key = _key_of(message)
-        settings = self._settings.get(key or "")
-        limits = message.settings.flow if key is not None else None
-        return settings.applied_to(limits) if settings else limits
+        if key is None:
+            return None
+        return self._settings.get(key, KeySettings()).applied_to(message.settings.flow)
 
     def blocked(self, now_ms: int) -> list[str]:
         """The keys that are paused or at their limit."""
@@ -104,7 +105,7 @@ class FlowControl:
 
     def admit(self, message: Message, now_ms: int) -> bool:
         """Count a delivery as started, when its key is free."""
-        key, limit = _key_of(message), self.limits_of(message)
+        key, limit = _key_of(message), self._limits_of(message)
         if key is None:
             return True
         if key in self._settings and self._settings[key].paused:
@@ -113,8 +114,9 @@ class FlowControl:
             self._limits[key] = limit
             if not self._is_free(key, limit, now_ms):
                 return False
-            if limit.rate:
-                self._counting[key].append(self.counts_until(limit, now_ms))
+        until = self.counts_until(message, now_ms)
+        if until is not None:
+            self._counting[key].append(until)
         self._running[key] += 1
         return True
 
@@ -136,9 +138,10 @@ class FlowControl:
         ]
         return max(now_ms, min(times)) if times else None
 
-    def counts_until(self, limit: FlowLimits, now_ms: int) -> int:
-        """Until when a delivery that starts now counts against the rate."""
-        return now_ms + max(1, round(limit.period_ms / self._factor))
+    def counts_until(self, message: Message, now_ms: int) -> int | None:
+        """Until when a delivery that starts now counts against the rate of its key, if that has one."""
+        limit = self._limits_of(message)
+        return now_ms + max(1, round(limit.period_ms / self._factor)) if limit and limit.rate else None
 
     def counted(self, key: str, now_ms: int) -> tuple[int, list[int]]:
         """How many deliveries of a key are in progress, and until when those of its rate count."""
@@ -215,21 +218,17 @@ class UnpinQuery(Query):
     rate: Flag = "false"
 
 
-_operation: Declared[Queue] = Declared()
+flow_control_operations: Final = QueueOperations()
+"""The operations below ``/v2/flowControl``, and on the parallelism of all deliveries."""
 
 
-def flow_control_operations(queue: Queue) -> list[Operation]:
-    """The operations below ``/v2/flowControl``, and on the parallelism of all deliveries."""
-    return _operation.of(queue)
-
-
-@_operation("GET", "/v2/flowControl", "flowControlKeys", list[FlowControlKey])
+@flow_control_operations("GET", "/v2/flowControl", "flowControlKeys", list[FlowControlKey])
 async def _list(queue: Queue, _: Request, __: Query) -> Response:
     """The keys that have messages, counted deliveries or settings."""
     return JSONResponse(await queue.store.read(_shown, queue))
 
 
-@_operation(
+@flow_control_operations(
     "GET", "/v2/flowControl/{flow_key:path}", "flowControlKey", FlowControlKey, query=None, errors=(404,)
 )
 async def _one(queue: Queue, request: Request, _: None) -> Response:
@@ -240,24 +239,29 @@ async def _one(queue: Queue, request: Request, _: None) -> Response:
     key = request.path_params["flow_key"]
     keys = await queue.store.read(_shown, queue, key)
     if not keys:
-        expected = "one that has messages, counted deliveries or settings"
-        raise ApiError(404, f"flow-control key {key[:80]!r} is not here; expected {expected}")
+        raise missing("flow-control key", key, "one that has messages, counted deliveries or settings")
     return JSONResponse(keys[0])
 
 
-@_operation("POST", "/v2/flowControl/{flow_key:path}/pause", "pauseFlowControlKey", errors=(412,))
+@flow_control_operations(
+    "POST", "/v2/flowControl/{flow_key:path}/pause", "pauseFlowControlKey", errors=(412,)
+)
 async def _pause(queue: Queue, request: Request, _: Query) -> Response:
     """Start no more deliveries of a key; those in progress end."""
     return await _configured(queue, request, paused=True)
 
 
-@_operation("POST", "/v2/flowControl/{flow_key:path}/resume", "resumeFlowControlKey", errors=(412,))
+@flow_control_operations(
+    "POST", "/v2/flowControl/{flow_key:path}/resume", "resumeFlowControlKey", errors=(412,)
+)
 async def _resume(queue: Queue, request: Request, _: Query) -> Response:
     """Deliver the messages of a key again."""
     return await _configured(queue, request, paused=False)
 
 
-@_operation("POST", "/v2/flowControl/{flow_key:path}/pin", "pinFlowControlKey", errors=(412,), query=PinQuery)
+@flow_control_operations(
+    "POST", "/v2/flowControl/{flow_key:path}/pin", "pinFlowControlKey", errors=(412,), query=PinQuery
+)
 async def _pin(queue: Queue, request: Request, query: PinQuery) -> Response:
     """Replace limits of a key, also those of messages to come."""
     if query.parallelism is None and query.rate is None:
@@ -266,15 +270,13 @@ async def _pin(queue: Queue, request: Request, query: PinQuery) -> Response:
         )
     if query.period is not None and query.rate is None:
         raise invalid("period has no rate", "period alone", "a rate as well")
-    pinned: dict[str, int] = {}
-    if query.parallelism is not None:
-        pinned["parallelism"] = query.parallelism
+    pinned = {} if query.parallelism is None else {"parallelism": query.parallelism}
     if query.rate is not None:
         pinned |= {"rate": query.rate, "period_ms": (query.period or 1) * 1000}
     return await _configured(queue, request, **pinned)
 
 
-@_operation(
+@flow_control_operations(
     "POST", "/v2/flowControl/{flow_key:path}/unpin", "unpinFlowControlKey", errors=(412,), query=UnpinQuery
 )
 async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
@@ -285,7 +287,7 @@ async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
     return await _configured(queue, request, **dict.fromkeys(names))
 
 
-@_operation("POST", "/v2/flowControl/{flow_key:path}/resetRate", "resetRate")
+@flow_control_operations("POST", "/v2/flowControl/{flow_key:path}/resetRate", "resetRate")
 async def _reset_rate(queue: Queue, request: Request, _: Query) -> Response:
     """Begin a new period of a key's rate."""
     key = _checked_key(request)
@@ -296,7 +298,7 @@ async def _reset_rate(queue: Queue, request: Request, _: Query) -> Response:
     return Response()
 
 
-@_operation("GET", "/v2/globalParallelism", "globalParallelism", GlobalParallelism)
+@flow_control_operations("GET", "/v2/globalParallelism", "globalParallelism", GlobalParallelism)
 async def _global(queue: Queue, _: Request, __: Query) -> Response:
     """How many deliveries there may be at once, of all keys and without one."""
     scheduler = queue.scheduler
@@ -319,13 +321,11 @@ def _checked_key(request: Request) -> str:
 
 
 def _store(tx: QueueWrite, key: str, changed: dict[str, bool | int | None]) -> KeySettings:
-    settings = msgspec.structs.replace(stored_settings(tx).get(key, KeySettings()), **changed)
+    settings = replace(stored_settings(tx).get(key, KeySettings()), **changed)
     tx.execute("DELETE FROM flow_keys WHERE flow_key = ?", key)
     if settings != KeySettings():
         tx.insert("flow_keys", flow_key=key, **msgspec.structs.asdict(settings))
-        (count,) = tx.rows("SELECT count(*) FROM flow_keys")[0]
-        if count > MAX_KEYS:
-            raise ApiError(412, f"too many keys have settings; got {count}; expected at most {MAX_KEYS}")
+        tx.check_count("flow_keys", MAX_KEYS, "keys have settings")
     return settings
 
 
@@ -341,11 +341,9 @@ def _shown(tx: QueueWrite, queue: Queue, wanted: str | None = None) -> list[Flow
         )
     }
     counted = {key for key, until in counting(tx) if until > tx.now_ms}
-    keys = sorted({*latest, *counted, *settings}) if wanted is None else [wanted]
+    known = {*latest, *counted, *settings}
     shown: list[FlowControlKey] = []
-    for key in keys:
-        if key not in latest and key not in counted and key not in settings:
-            continue
+    for key in sorted(known if wanted is None else known & {wanted}):
         row, given = latest.get(key), settings.get(key, KeySettings())
         last = flow.last_limits(key) or (decode_message(row["spec"]).settings.flow if row else None)
         limits = given.applied_to(last) or FlowLimits()

@@ -1,4 +1,7 @@
-"""The running queue: one loop that delivers due messages and records the outcomes."""
+"""The running queue: one loop that delivers due messages and records the outcomes.
+
+Messages of named queues are delivered in order, so many at a time as the queue's parallelism says.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from toolkit.local.api import MAX_MESSAGE
-from toolkit.local.queue import queues, schedules, steps, waiting
+from toolkit.local.queue import runs, schedules, steps
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.flow_control import FlowControl, counting, stored_settings
 from toolkit.local.queue.messages import Attempt, Message, Sent, decode_message
@@ -158,8 +162,8 @@ class Scheduler:
                 f"WHERE queue IS NULL AND due_at <= ? AND {other} AND {free} ORDER BY due_at, seq LIMIT ?",
                 *(now, *claimed, *blocked, capacity),
             )
-            (due_at,) = tx.rows("SELECT min(due_at) FROM messages WHERE queue IS NULL AND due_at > ?", now)[0]
-            queued, later = queues.heads(tx, claimed)
+            due_at = tx.value("SELECT min(due_at) FROM messages WHERE queue IS NULL AND due_at > ?", now)
+            queued, later = _heads(tx, claimed)
             rows += [row for row in queued if row["flow_key"] not in blocked]
             rows.sort(key=lambda row: (row["due_at"], row["seq"]))
             return rows[:capacity], later if due_at is None else [*later, due_at]
@@ -194,11 +198,9 @@ class Scheduler:
         store, sent = self._store, Sent((), b"")
         try:
             if message.kind == "wait":
-                await store.write(waiting.time_out, message)
+                await store.write(runs.time_out, message)
                 return
-            limit = self.flow.limits_of(message)
-            rated = limit is not None and limit.rate
-            until = self.flow.counts_until(limit, store.clock.now_ms()) if limit and rated else None
+            until = self.flow.counts_until(message, store.clock.now_ms())
 
             def start(tx: QueueWrite) -> bool:
                 counts = self.flow.resets(message) == resets
@@ -207,9 +209,8 @@ class Scheduler:
             # stored before it is sent, so that a restart does not forget it
             if not await store.write(start):
                 return
-            history = []
-            if message.step is not None:
-                history = await store.read(steps.steps, message.run_id, until=message.step)
+            stepped = message.step is not None
+            history = await store.read(steps.steps, message.run_id, until=message.step) if stepped else []
             sent = outgoing(message, retried, history)
             response = await self._sender.deliver(message, sent, now_ms=store.clock.now_ms())
             await store.write(record_outcome, Attempt(message, sent, response, retried))
@@ -225,8 +226,8 @@ class Scheduler:
         """Record an attempt that failed here: nothing that a destination sends makes its retries endless."""
         sentence = f"the outcome of the delivery could not be recorded ({problem})"
         response = made_up_response(502, sentence, self._store.clock.now_ms())
-        settings = msgspec.structs.replace(message.settings, retry_delay=None)
-        plain = msgspec.structs.replace(message, settings=settings, callback=None, failure_callback=None)
+        settings = replace(message.settings, retry_delay=None)
+        plain = replace(message, settings=settings, callback=None, failure_callback=None)
         # without its reports, in case these are the cause
         for reported, shown in ((message, sent), (plain, Sent((), b""))):
             try:
@@ -237,3 +238,29 @@ class Scheduler:
                 return
         # then it is the database, a full disk above all: the message stays due, as nothing can be stored
         await asyncio.sleep(1)
+
+
+def _heads(tx: QueueWrite, claimed: Mapping[int, str]) -> tuple[list[sqlite3.Row], list[int]]:
+    """The due messages at the heads of the queues, and when others will be due.
+
+    A message keeps its place until it is delivered or has failed: those behind it wait for its retries.
+    `claimed` are the deliveries in progress, by the numbers of their messages: the names of their queues.
+    """
+    rows, later = list[sqlite3.Row](), list[int]()
+    running = Counter(claimed.values())
+    for name, parallelism in tx.rows(
+        "SELECT name, parallelism FROM queues WHERE NOT paused "
+        "AND EXISTS (SELECT 1 FROM messages WHERE queue = queues.name)"
+    ):
+        first = tx.rows(
+            "SELECT seq, retried, due_at, flow_key, spec FROM messages WHERE queue = ? AND joins_at <= ? "
+            "ORDER BY joins_at, seq LIMIT ?",
+            *(name, tx.now_ms, parallelism),
+        )
+        due = [row for row in first if row["due_at"] <= tx.now_ms and row["seq"] not in claimed]
+        rows += due[: max(0, parallelism - running[name])]
+        later += [row["due_at"] for row in first if row["due_at"] > tx.now_ms]
+        sql = "SELECT min(joins_at) FROM messages WHERE queue = ? AND joins_at > ?"
+        joins_at = tx.value(sql, name, tx.now_ms)
+        later += [] if joins_at is None else [joins_at]
+    return rows, later
