@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -159,18 +159,14 @@ class Ledger:
         sql = f"SELECT * FROM entries WHERE TRUE{of_plan}{only} ORDER BY {order}"  # noqa: S608 - question marks
         return self._rows(sql, *filter(None, (plan, *states)))
 
-    def counts(self, plan: str) -> dict[str, Counter[str]]:
-        """How many entries of each group are in which state."""
-        found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        sql = "SELECT grouped, state, count(*) FROM entries WHERE plan = ? GROUP BY grouped, state"
-        for group, state, count in self._rows(sql, plan):
-            found[group][state] = count
+    def states(self, plan: str) -> dict[str, dict[str, str]]:
+        """The states of entries, by group and id."""
+        found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for group, dlq_id, state in self._rows(
+            "SELECT grouped, dlq_id, state FROM entries WHERE plan = ?", plan
+        ):
+            found[group][dlq_id] = state
         return found
-
-    def ids(self, plan: str, group: str) -> frozenset[str]:
-        """The entries of a group that something was done or decided with."""
-        sql = "SELECT dlq_id FROM entries WHERE plan = ? AND grouped = ?"
-        return frozenset(row["dlq_id"] for row in self._rows(sql, plan, group))
 
     def _rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
         with self._writing, self._readable():

@@ -166,12 +166,12 @@ class _Run:
                 while True:
                     _all(pool, self._look_at, map(dict, self._ledger.entries(self._hash, *seen)))
                     seen = _PENDING
-                    counts = self._ledger.counts(self._hash)
-                    states = sum(counts.values(), Counter())
-                    pending = sum(states[state] for state in _PENDING)
-                    done = states.total() - pending
+                    groups = self._ledger.states(self._hash)
+                    states = [state for group in groups.values() for state in group.values()]
+                    pending = sum(state in _PENDING for state in states)
+                    done = len(states) - pending
                     bar.add(done - shown)
-                    sent = self._next(counts)
+                    sent = self._next(groups)
                     _all(pool, self._act, sent)
                     if self._stop.is_set() or not (sent or pending):
                         return
@@ -183,18 +183,19 @@ class _Run:
                 self._stop.set()  # requests in flight end, and nothing more is sent
                 raise
 
-    def _next(self, counts: Mapping[str, Counter[str]]) -> list[dict[str, Any]]:
+    def _next(self, groups: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
         """The entries to act on now: of each group its canaries, or its next wave."""
         limits, stopped = self._plan.limits, self._ledger.stopped(self._hash)
         chosen: list[Any] = []
         for group, rows in self._waves.items():
-            states = counts.get(group, Counter())
-            if group in stopped or states.total() == len(rows) or any(states[state] for state in _PENDING):
+            begun = groups.get(group, {})
+            states = Counter(begun.values())
+            if group in stopped or len(begun) == len(rows) or any(states[state] for state in _PENDING):
                 continue
             if reason := _stop_reason(states, limits.stop_above):
                 self._ledger.stop(self._hash, group, reason)
                 continue
-            left = rows[~rows["dlq_id"].isin(self._ledger.ids(self._hash, group))]
+            left = rows[~rows["dlq_id"].isin(list(begun))]
             proven = states["succeeded"] or states["called"] or states["deleted"]
             chosen += left.head(limits.wave if proven else limits.canaries).to_dict("records")
         return chosen
@@ -248,15 +249,20 @@ class _Run:
 
     def _look_at(self, row: dict[str, Any]) -> None:
         """Look at an entry that was sent and has not ended."""
-        dlq_id, late = (
-            row["dlq_id"],
-            time.time() * 1000 > row["intended_at"] + self._plan.limits.deadline * 1000,
-        )
-        done = partial(self._ledger.set, self._hash, dlq_id)
+        late = time.time() * 1000 > row["intended_at"] + self._plan.limits.deadline * 1000
+        done = partial(self._ledger.set, self._hash, row["dlq_id"])
         if row["state"] == "intended":
             return self._reconcile(row)
         if row["action"] == "failure function":
-            return self._look_at_function(dlq_id, done, late=late)
+            try:
+                state = self._read(row["dlq_id"])["failure_function_state"]
+            except NotFoundError:
+                return done("unknown", reason="it left the DLQ before its failure function had responded")
+            if state in _CALLS:
+                return done(_CALLS[state])
+            if late:
+                done("running", reason="the failure function had not responded before the deadline")
+            return None
         run = self._run_of(row["run_id"]) or {}
         state = run.get("workflowState")
         if state == "RUN_SUCCESS":
@@ -267,18 +273,6 @@ class _Run:
             self._failed(row, run.get("dlqId"))
         elif late:
             done("running" if run else "unknown", reason="it had not ended before the deadline")
-        return None
-
-    def _look_at_function(self, dlq_id: str, done: Callable[..., None], *, late: bool) -> None:
-        """Store what a failure function has responded, or that nobody can say so any more."""
-        try:
-            state = self._read(dlq_id)["failure_function_state"]
-        except NotFoundError:
-            return done("unknown", reason="it left the DLQ before its failure function had responded")
-        if state in _CALLS:
-            return done(_CALLS[state])
-        if late:
-            done("running", reason="the failure function had not responded before the deadline")
         return None
 
     def _failed(self, row: dict[str, Any], new_dlq_id: object) -> None:

@@ -67,7 +67,7 @@ class FlowControl:
 
     def restore(self, counting: Iterable[tuple[str, int]], settings: dict[str, KeySettings]) -> None:
         """Count deliveries that were started before the restart, each until its time; earliest first."""
-        self._settings = dict(settings)
+        self._settings = settings
         for key, until in counting:
             self._counting[key].append(until)
 
@@ -97,11 +97,11 @@ class FlowControl:
     def blocked(self, now_ms: int) -> list[str]:
         """The keys that are paused or at their limit."""
         paused = {key for key, settings in self._settings.items() if settings.paused}
-        full = [key for key, limit in self._limits.items() if not self._is_free(key, limit, now_ms)]
+        full = {key for key, limit in self._limits.items() if not self._is_free(key, limit, now_ms)}
         for key in [key for key in self._limits if not self._running[key] and not self._counting[key]]:
             for table in (self._running, self._counting, self._limits):
                 table.pop(key, None)
-        return [*sorted(paused), *(key for key in full if key not in paused)]
+        return sorted(paused | full)
 
     def admit(self, message: Message, now_ms: int) -> bool:
         """Count a delivery as started, when its key is free."""
@@ -291,25 +291,23 @@ async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
 async def _reset_rate(queue: Queue, request: Request, _: Query) -> Response:
     """Begin a new period of a key's rate."""
     key = _checked_key(request)
-    await queue.scheduler.start_due()  # what is due by now belongs to the period that ends
-    queue.scheduler.flow.reset_rate(key)
-    await queue.store.write(QueueWrite.execute, "DELETE FROM rates WHERE flow_key = ?", key)
-    queue.scheduler.wake()
+    await queue.start_due()  # what is due by now belongs to the period that ends
+    queue.flow.reset_rate(key)
+    await queue.write(QueueWrite.execute, "DELETE FROM rates WHERE flow_key = ?", key)
     return Response()
 
 
 @flow_control_operations("GET", "/v2/globalParallelism", "globalParallelism", GlobalParallelism)
 async def _global(queue: Queue, _: Request, __: Query) -> Response:
     """How many deliveries there may be at once, of all keys and without one."""
-    scheduler = queue.scheduler
-    return JSONResponse({"parallelismMax": scheduler.concurrency, "parallelismCount": scheduler.running})
+    return JSONResponse({"parallelismMax": queue.concurrency, "parallelismCount": queue.in_progress})
 
 
 async def _configured(queue: Queue, request: Request, **changed: bool | int | None) -> Response:
     key = _checked_key(request)
     settings = await queue.store.write(_store, key, changed)
-    queue.scheduler.flow.configure(key, settings)
-    queue.scheduler.wake()
+    queue.flow.configure(key, settings)
+    queue.wake()
     return Response()
 
 
@@ -330,7 +328,7 @@ def _store(tx: QueueWrite, key: str, changed: dict[str, bool | int | None]) -> K
 
 
 def _shown(tx: QueueWrite, queue: Queue, wanted: str | None = None) -> list[FlowControlKey]:
-    flow, settings = queue.scheduler.flow, stored_settings(tx)
+    flow, settings = queue.flow, stored_settings(tx)
     # the message accepted last has the highest number, and with it SQLite takes its other columns
     latest = {
         row["flow_key"]: row
@@ -340,7 +338,7 @@ def _shown(tx: QueueWrite, queue: Queue, wanted: str | None = None) -> list[Flow
             *(tx.now_ms, wanted),
         )
     }
-    counted = {key for key, until in counting(tx) if until > tx.now_ms}
+    counted = {row[0] for row in tx.rows("SELECT flow_key FROM rates WHERE until > ?", tx.now_ms)}
     known = {*latest, *counted, *settings}
     shown: list[FlowControlKey] = []
     for key in sorted(known if wanted is None else known & {wanted}):

@@ -163,10 +163,8 @@ class CursorSigner:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def make(self, listing: str, position: Position | None) -> str:
-        """The cursor of the page after `position`; empty when there is none."""
-        if position is None:
-            return ""
+    def make(self, listing: str, position: Position) -> str:
+        """The cursor of the page after `position`."""
         raw = json.dumps(position).encode()
         return base64.urlsafe_b64encode(self._tag(listing, raw) + raw).decode().rstrip("=")
 

@@ -66,6 +66,10 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     flow: FlowLimits | None = None
     workflow: WorkflowHeaders | None = None
 
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of the named settings that were given."""
+        return {name: value for name in names if (value := getattr(self, name)) not in (None, ())}
+
 
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     """The event that a run waits for; the fields about the timeout are only shown."""

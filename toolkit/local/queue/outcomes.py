@@ -48,6 +48,7 @@ _COLUMNS: Final = {
     "created_at": "createdAt", "workflow_url": "workflowUrl", "run_id": "workflowRunId",
     "workflow_created_at": "workflowCreatedAt", "caller_ip": "callerIP", "flow_key": "flowControlKey",
 }  # fmt: skip
+_INHERITED: Final = ("retries", "retry_delay", "workflow")
 _SET_STATE: Final = "UPDATE dlq SET state = ? WHERE id = ?"
 
 
@@ -194,10 +195,8 @@ def _callback(tx: QueueWrite, attempt: Attempt, settings: Settings, dlq_id: str 
         source_body = first.body
     settings = replace(
         settings,
-        retries=source.settings.retries if settings.retries is None else settings.retries,
-        retry_delay=settings.retry_delay or source.settings.retry_delay,
         headers=(("Content-Type", "application/json"), *settings.headers),
-        workflow=settings.workflow or source.settings.workflow,
+        **source.settings.given(*_INHERITED) | settings.given(*_INHERITED),
     )
     return Message(
         id=new_id("msg"),

@@ -217,17 +217,10 @@ async def _addressed(
 ) -> list[Publish]:
     """The publish to a URL, or to each endpoint of the URL group of this name."""
     group = NAMES.fullmatch(destination) is not None
-    url = await first_url(queue, destination) if group else destination
+    endpoints = await queue.store.read(url_groups.destinations, destination) if group else []
+    url = endpoints[0]["url"] if group else destination
     publish = replace(read_publish(url, headers, body, prefix=queue.prefix), origin=origin)
-    return await queue.store.read(url_groups.spread, publish, destination) if group else [publish]
-
-
-async def first_url(queue: Queue, group: str) -> str:
-    """The URL of the first endpoint of a group; an `ApiError` where it has none."""
-    members = await queue.store.read(url_groups.urls, group)
-    if not members:
-        raise url_groups.no_destination(group)
-    return members[0]
+    return url_groups.spread(publish, destination, endpoints) if group else [publish]
 
 
 async def _accept(queue: Queue, publishes: Sequence[list[Publish]], request: Request) -> list[Published]:

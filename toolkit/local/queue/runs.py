@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NotRequired, Required, TypedDict
 import msgspec
 from msgspec.structs import replace
 
-from toolkit.local.api import ApiError
+from toolkit.local.api import ApiError, invalid
 from toolkit.local.queue import steps
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.listing import Condition, where
@@ -84,9 +84,7 @@ class WaitRequest(msgspec.Struct, frozen=True, rename="camel"):
         text = DEFAULT_WAIT if self.timeout is None else str(self.timeout)
         duration = duration_ms(text)
         if duration is None or duration > MAX_WAIT_MS:
-            raise ApiError(
-                400, f"timeout is not understood; got {text[:80]!r}; expected 60, 60s or 7d, up to ten years"
-            )
+            raise invalid("timeout is not understood", repr(text[:80]), "60, 60s or 7d, up to ten years")
         return duration
 
 
@@ -126,9 +124,7 @@ def end(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes = b"") -> No
     elif cancel and tx.execute(_CANCEL_CALLBACK, row["dlq_id"]).rowcount:
         _drop_messages(tx, run_id, *REQUESTED)
     else:
-        raise ApiError(
-            404, f"run {run_id[:80]!r} has ended already; got {row['state']}; expected RUN_STARTED"
-        )
+        raise invalid(f"run {run_id[:80]!r} has ended already", row["state"], "RUN_STARTED", status=404)
 
 
 def cancel_all(tx: QueueWrite, conditions: Iterable[Condition], count: int | None = None) -> int:
@@ -175,11 +171,7 @@ def start_again(
     run_id = requested.workflow.run_id if requested.workflow else new_id("wfr")
     if tx.first("SELECT 1 FROM runs WHERE id = ?", run_id) is not None:
         raise ApiError(409, f"run {run_id[:80]!r} exists already; expected the id of a new run")
-    changed = {
-        name: value
-        for name in ("retries", "retry_delay", "labels", "flow_key", "flow")
-        if (value := getattr(requested, name)) not in (None, ())
-    }
+    changed = requested.given("retries", "retry_delay", "labels", "flow_key", "flow")
 
     def of_new_run(message: Message) -> Message:
         callback, failure_callback = message.callback, message.failure_callback

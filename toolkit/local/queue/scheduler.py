@@ -35,11 +35,12 @@ _log = logging.getLogger(__name__)
 
 
 class Queue:
-    """The queue of a running service.
+    """The queue of a running service. It delivers each message at least once, under the same id.
 
     `time_factor` divides delays; timestamps and timeouts stay real. `allowed` are hosts beyond loopback to
     which messages may go, `concurrency` the most deliveries at once, `max_message` the largest body in bytes,
-    and `prefix` (``Service-`` or ``Upstash-``) that of messages whose publish used none.
+    and `prefix` (``Service-`` or ``Upstash-``) that of messages whose publish used none. `flow` decides which
+    flow-control keys may deliver.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Queue:
         self.store = store
         self.prefix = prefix
         self.max_message = max_message
+        self.concurrency = concurrency
         self.destinations = Destinations(allowed)
         self._sender = Sender(
             self.destinations,
@@ -63,20 +65,34 @@ class Queue:
             connections=concurrency,
         )
         store.factor = time_factor
-        self.scheduler = Scheduler(store, self._sender, concurrency=concurrency)
+        self.flow = FlowControl(time_factor)
+        self._claimed: dict[int, asyncio.Task[None]] = {}  # in memory only
+        self._queue_of: dict[int, str] = {}  # of the claimed messages; "" for those in no named queue
+        self._changed = asyncio.Event()
+        self._starting = asyncio.Lock()
+        self._restored = False
+
+    @property
+    def in_progress(self) -> int:
+        """How many deliveries are in progress."""
+        return len(self._claimed)
+
+    def wake(self) -> None:
+        """Check again for due messages."""
+        self._changed.set()
 
     async def write(
         self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a function in a transaction, and deliver what it enqueued."""
         result = await self.store.write(work, *args, **kwargs)
-        self.scheduler.wake()
+        self.wake()
         return result
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Deliver messages within the block."""
-        delivering = asyncio.create_task(self.scheduler.run(), name="queue-scheduler")
+        delivering = asyncio.create_task(self._run(), name="queue-scheduler")
         try:
             yield
         finally:
@@ -85,43 +101,16 @@ class Queue:
                 await delivering
             self._sender.close()
 
-
-class Scheduler:
-    """Delivers messages, each at least once under the same id: they are claimed in memory only.
-
-    `flow` decides which flow-control keys may deliver; at most `concurrency` deliveries are in progress.
-    """
-
-    def __init__(self, store: Store, sender: Sender, *, concurrency: int) -> None:
-        self._store = store
-        self._sender = sender
-        self.concurrency = concurrency
-        self._claimed: dict[int, asyncio.Task[None]] = {}
-        self._queue_of: dict[int, str] = {}  # of the claimed messages; "" for those in no named queue
-        self.flow = FlowControl(store.factor)
-        self._changed = asyncio.Event()
-        self._starting = asyncio.Lock()
-        self._restored = False
-
-    @property
-    def running(self) -> int:
-        """How many deliveries are in progress."""
-        return len(self._claimed)
-
-    def wake(self) -> None:
-        """Check again for due messages."""
-        self._changed.set()
-
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Deliver until canceled."""
         expired_at = 0
         try:
             while True:
                 self._changed.clear()
-                now = self._store.clock.now_ms()
+                now = self.store.clock.now_ms()
                 try:
                     if now - expired_at >= _EXPIRY_EVERY_MS:
-                        await self._store.expire()
+                        await self.store.expire()
                         expired_at = now
                     next_due = await self.start_due()
                 except Exception as error:  # noqa: BLE001 - such as a full disk: retry after a second
@@ -137,10 +126,10 @@ class Scheduler:
         """Start due deliveries, within the limits; returns when to check again at the latest."""
         async with self._starting:
             if not self._restored:
-                settings = await self._store.read(stored_settings)
-                self.flow.restore(await self._store.read(counting), settings)
+                settings = await self.store.read(stored_settings)
+                self.flow.restore(await self.store.read(counting), settings)
                 self._restored = True
-            return await self._start_due(self._store.clock.now_ms())
+            return await self._start_due(self.store.clock.now_ms())
 
     async def _start_due(self, now: int) -> int:
         # also those that end during the read: their rows may be out of date
@@ -149,9 +138,9 @@ class Scheduler:
         if capacity <= 0:
             return now + _EXPIRY_EVERY_MS  # a delivery that ends wakes the loop
 
-        scheduled = await self._store.read(schedules.next_due)
+        scheduled = await self.store.read(schedules.next_due)
         if scheduled is not None and scheduled <= now:
-            await self._store.write(schedules.fire)
+            await self.store.write(schedules.fire)
             scheduled = now  # others may be due: check again right after these deliveries
 
         def read(tx: QueueWrite) -> tuple[list[sqlite3.Row], list[int]]:
@@ -168,7 +157,7 @@ class Scheduler:
             rows.sort(key=lambda row: (row["due_at"], row["seq"]))
             return rows[:capacity], later if due_at is None else [*later, due_at]
 
-        rows, later = await self._store.read(read)
+        rows, later = await self.store.read(read)
         for row in rows:
             message = decode_message(row["spec"])
             if not self.flow.admit(message, now):
@@ -186,7 +175,7 @@ class Scheduler:
             return
         tasks = [
             asyncio.ensure_future(self._changed.wait()),
-            asyncio.ensure_future(self._store.clock.sleep_until(until_ms)),
+            asyncio.ensure_future(self.store.clock.sleep_until(until_ms)),
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -195,7 +184,7 @@ class Scheduler:
                 task.cancel()
 
     async def _deliver(self, seq: int, message: Message, retried: int, *, resets: int) -> None:
-        store, sent = self._store, Sent((), b"")
+        store, sent = self.store, Sent((), b"")
         try:
             if message.kind == "wait":
                 await store.write(runs.time_out, message)
@@ -225,13 +214,13 @@ class Scheduler:
     async def _count_as_failed(self, message: Message, sent: Sent, retried: int, problem: str) -> None:
         """Record an attempt that failed here: nothing that a destination sends makes its retries endless."""
         sentence = f"the outcome of the delivery could not be recorded ({problem})"
-        response = made_up_response(502, sentence, self._store.clock.now_ms())
+        response = made_up_response(502, sentence, self.store.clock.now_ms())
         settings = replace(message.settings, retry_delay=None)
         plain = replace(message, settings=settings, callback=None, failure_callback=None)
         # without its reports, in case these are the cause
         for reported, shown in ((message, sent), (plain, Sent((), b""))):
             try:
-                await self._store.write(record_outcome, Attempt(reported, shown, response, retried))
+                await self.store.write(record_outcome, Attempt(reported, shown, response, retried))
             except Exception as error:  # noqa: BLE001 - the second time reports less
                 _log.error("recording the outcome of %s failed: %s", message.id, type(error).__name__)
             else:

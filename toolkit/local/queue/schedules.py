@@ -28,7 +28,7 @@ from toolkit.local.queue.messages import (
     new_id,
     redacted,
 )
-from toolkit.local.queue.publish_routes import caller, destination_of, first_url, header_pairs
+from toolkit.local.queue.publish_routes import caller, destination_of, header_pairs
 from toolkit.local.queue.publishing import PUBLISH_HEADERS, Publish, read_publish
 from toolkit.local.queue.steps import accept
 
@@ -135,10 +135,11 @@ def fire(tx: QueueWrite) -> None:
         error, made = None, list[str]()
         tx.execute("SAVEPOINT fired")
         try:
-            publish = _PUBLISH.decode(row["spec"])
-            group = NAMES.fullmatch(row["destination"])
-            for item in url_groups.spread(tx, publish, row["destination"]) if group else [publish]:
-                made.append(accept(tx, item, caller_ip=row["caller_ip"])["messageId"])
+            publishes, name = [_PUBLISH.decode(row["spec"])], row["destination"]
+            if NAMES.fullmatch(name):
+                publishes = url_groups.spread(publishes[0], name, url_groups.destinations(tx, name))
+            for publish in publishes:
+                made.append(accept(tx, publish, caller_ip=row["caller_ip"])["messageId"])
         except ApiError as problem:  # such as a group that was deleted: the next time is another try
             tx.execute("ROLLBACK TO fired")
             error, made = problem.message, []
@@ -206,7 +207,9 @@ def _resume(tx: QueueWrite, schedule: str) -> None:
 async def _make(queue: Queue, request: Request, _: None) -> Response:
     """Make a schedule, or change the one of this id: a publish to a URL or a URL group at given times."""
     destination = destination_of(request, "/v2/schedules/")
-    url = await first_url(queue, destination) if NAMES.fullmatch(destination) else destination
+    url = destination
+    if NAMES.fullmatch(destination):
+        url = (await queue.store.read(url_groups.destinations, destination))[0]["url"]
     body = await read_body(request, queue.max_message)
     given = {
         name.lower().partition("-")[2]: value

@@ -10,7 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from toolkit.local.api import RETENTION_MS
 from toolkit.local.queue.database import Database, QueueWrite
@@ -24,20 +24,8 @@ T = TypeVar("T")
 _LONGEST_SLEEP: Final = 60.0  # seconds; waking now and then survives a laptop's sleep and clock changes
 
 
-class Clock(Protocol):
-    """The clock of the service; tests replace it to advance time."""
-
-    def now_ms(self) -> int:
-        """Unix time in milliseconds."""
-        ...
-
-    async def sleep_until(self, until_ms: int) -> None:
-        """Return once `now_ms` is at least this."""
-        ...
-
-
 class SystemClock:
-    """The machine's own clock."""
+    """The machine's own clock; tests replace it to advance time."""
 
     def now_ms(self) -> int:
         """Unix time in milliseconds."""
@@ -61,7 +49,7 @@ class Store:
         self,
         folder: Path,
         *,
-        clock: Clock | None = None,
+        clock: SystemClock | None = None,
         retention_ms: int = RETENTION_MS,
         signing_keys: tuple[str, str] | None = None,
     ) -> None:

@@ -55,6 +55,7 @@ class StepPosition(msgspec.Struct, frozen=True, rename="camel"):
 _POSITION: Final = msgspec.json.Decoder(StepPosition)
 _INVOCATION: Final = msgspec.json.Decoder(Invocation)
 _STEP: Final = msgspec.json.Decoder(dict[str, Any])
+_INHERITED: Final = ("timeout_ms", "retries", "retry_delay", "labels", "flow_key")
 _MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 
@@ -201,12 +202,8 @@ def of_run(tx: QueueWrite, message: Message) -> Message:
     settings = replace(
         own,
         headers=own.headers if has_headers else before.headers,
-        timeout_ms=before.timeout_ms if own.timeout_ms is None else own.timeout_ms,
-        retries=before.retries if own.retries is None else own.retries,
-        retry_delay=own.retry_delay or before.retry_delay,
-        labels=own.labels or before.labels,
-        flow_key=own.flow_key or before.flow_key,
         flow=own.flow or (None if own.flow_key else before.flow),
+        **before.given(*_INHERITED) | own.given(*_INHERITED),
     )
     return replace(
         message,
@@ -256,12 +253,13 @@ class PublishedMessage(TypedDict):
 
 def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMessage:
     """Accept one publish; raises `ApiError` with 404 for a step of a run that is not running (any more)."""
-    # several messages of one publish are told apart by their URLs
-    url: Any = {"url": publish.settings.url} if publish.origin.topic else {}
+    accepted: PublishedMessage = {"messageId": ""}
+    if publish.origin.topic:  # several messages of one publish are told apart by their URLs
+        accepted["url"] = publish.settings.url
     if publish.deduplication:
         sql = "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?"
         if known := tx.value(sql, publish.deduplication, tx.now_ms):
-            return {"messageId": known, "deduplicated": True, **url}
+            return {**accepted, "messageId": known, "deduplicated": True}
     workflow = publish.settings.workflow
     to_third_party = workflow is not None and workflow.call_type.lower() == "tocallback"
     message = publish.message(
@@ -281,7 +279,7 @@ def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMess
         row = (publish.deduplication, message.id, tx.now_ms + DEDUPLICATION_MS)
         tx.execute("INSERT OR REPLACE INTO deduplication VALUES (?, ?, ?)", *row)
     enqueue(tx, message)
-    accepted: PublishedMessage = {"messageId": message.id, **url}
+    accepted["messageId"] = message.id
     if message.run_id:
         accepted["workflowRunId"] = message.run_id
     return accepted

@@ -72,34 +72,29 @@ def _endpoints(tx: QueueWrite, name: str) -> list[sqlite3.Row]:
     return tx.rows("SELECT url, name FROM endpoints WHERE topic = ? ORDER BY seq", name)
 
 
-def urls(tx: QueueWrite, name: str) -> list[str]:
-    """The URLs of a group; none where there is no such group."""
-    return [row["url"] for row in _endpoints(tx, name)]
-
-
-def spread(tx: QueueWrite, publish: Publish, name: str) -> list[Publish]:
-    """The publish once for each endpoint of a group; an `ApiError` where it has none."""
-    if publish.settings.workflow is not None:
-        raise ApiError(400, f"URL group {name!r} got a step of a run; expected the URL of its one endpoint")
+def destinations(tx: QueueWrite, name: str) -> list[sqlite3.Row]:
+    """URL and name of each endpoint of a group; an `ApiError` where it has none."""
     rows = _endpoints(tx, name)
     if not rows:
-        raise no_destination(name)
+        expected = "http(s)://host[:port]/path, or the name of a group that has endpoints"
+        raise invalid("destination is neither a URL nor a URL group", repr(name[:80]), expected)
+    return rows
+
+
+def spread(publish: Publish, group: str, endpoints: list[sqlite3.Row]) -> list[Publish]:
+    """The publish once for each endpoint of a group."""
+    if publish.settings.workflow is not None:
+        raise ApiError(400, f"URL group {group!r} got a step of a run; expected the URL of its one endpoint")
     return [
         replace(
             publish,
-            settings=replace(publish.settings, url=row["url"]),
+            settings=replace(publish.settings, url=url),
             # each endpoint gets the message once
-            deduplication=publish.deduplication and f"{publish.deduplication} to {row['url']}",
-            origin=replace(publish.origin, topic=name, endpoint=row["name"] or ""),
+            deduplication=publish.deduplication and f"{publish.deduplication} to {url}",
+            origin=replace(publish.origin, topic=group, endpoint=name or ""),
         )
-        for row in rows
+        for url, name in endpoints
     ]
-
-
-def no_destination(name: str) -> ApiError:
-    """The error for a destination that is the name of no group."""
-    expected = "http(s)://host[:port]/path, or the name of a group that has endpoints"
-    return invalid("destination is neither a URL nor a URL group", repr(name[:80]), expected)
 
 
 url_group_operations: Final = QueueOperations()
@@ -166,7 +161,7 @@ def _added(tx: QueueWrite, name: str, added: list[AddedEndpoint]) -> UrlGroup:
                 "ON CONFLICT (topic, url) DO UPDATE SET name = coalesce(excluded.name, name)",
                 *(name, endpoint.url, endpoint.name or None),
             )
-    count = len(urls(tx, name))
+    count = len(_endpoints(tx, name))
     if count > MAX_ENDPOINTS:
         expected = f"at most {MAX_ENDPOINTS}"
         raise invalid("too many endpoints in one URL group", str(count), expected, status=412)
@@ -188,5 +183,5 @@ def _remove(tx: QueueWrite, url_group: str, body: RemovedEndpoints) -> None:
             *(url_group, endpoint.url, endpoint.name),
         )
     tx.execute("UPDATE url_groups SET updated_at = ? WHERE name = ?", tx.now_ms, url_group)
-    if not urls(tx, url_group):
+    if not _endpoints(tx, url_group):
         tx.execute("DELETE FROM url_groups WHERE name = ?", url_group)
