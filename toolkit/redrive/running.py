@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
@@ -164,7 +164,7 @@ class _Run:
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
             try:
                 while True:
-                    _all(pool, self._look_at, map(dict, self._ledger.entries(self._hash, *seen)))
+                    list(pool.map(self._look_at, map(dict, self._ledger.entries(self._hash, *seen))))
                     seen = _PENDING
                     groups = self._ledger.states(self._hash)
                     states = [state for group in groups.values() for state in group.values()]
@@ -172,7 +172,7 @@ class _Run:
                     done = len(states) - pending
                     bar.add(done - shown)
                     sent = self._next(groups)
-                    _all(pool, self._act, sent)
+                    list(pool.map(self._act, sent))
                     if self._stop.is_set() or not (sent or pending):
                         return
                     waits = _FIRST_LOOK if done > shown or sent else min(_LONGEST_LOOK, waits * 1.5)
@@ -325,14 +325,6 @@ class _Run:
     def _read(self, dlq_id: str) -> dict[str, Any]:
         row: dict[str, Any] = self._decoded(dlq_id).select(list(UNCHANGED)).to_pylist()[0]
         return row
-
-
-def _all(
-    pool: ThreadPoolExecutor, act: Callable[[dict[str, Any]], None], rows: Iterable[dict[str, Any]]
-) -> None:
-    """Call it for each, several at a time; an error is raised once all have ended."""
-    for future in [pool.submit(act, row) for row in rows]:
-        future.result()
 
 
 def _same(now: Any, planned: Any) -> bool:

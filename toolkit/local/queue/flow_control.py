@@ -50,6 +50,25 @@ class KeySettings(msgspec.Struct, frozen=True):
         return limits
 
 
+class KeyUse(msgspec.Struct):
+    """What is known of a key: its settings, the limits of the message admitted last, and its deliveries."""
+
+    settings: KeySettings = KeySettings()
+    limits: FlowLimits | None = None
+    running: int = 0
+    counting: deque[int] = msgspec.field(default_factory=deque)  # until when, earliest first
+    resets: int = 0
+
+    def is_free(self, now_ms: int) -> bool:
+        """Whether its limits allow another delivery."""
+        while self.counting and self.counting[0] <= now_ms:
+            self.counting.popleft()
+        most = self.limits or FlowLimits()
+        if most.rate and len(self.counting) >= most.rate:
+            return False
+        return most.parallelism is None or self.running < most.parallelism
+
+
 class FlowControl:
     """Decides which flow-control keys may deliver now, by concurrency and by rate.
 
@@ -59,105 +78,85 @@ class FlowControl:
 
     def __init__(self, factor: float) -> None:
         self._factor = factor
-        self._settings: dict[str, KeySettings] = {}
-        self._limits: dict[str, FlowLimits] = {}
-        self._running: defaultdict[str, int] = defaultdict(int)
-        self._counting: defaultdict[str, deque[int]] = defaultdict(deque)  # until when, earliest first
-        self._resets: dict[str, int] = {}  # of the rates of keys with deliveries in progress
+        self._keys: defaultdict[str, KeyUse] = defaultdict(KeyUse)
 
     def restore(self, counting: Iterable[tuple[str, int]], settings: dict[str, KeySettings]) -> None:
         """Count deliveries that were started before the restart, each until its time; earliest first."""
-        self._settings = settings
         for key, until in counting:
-            self._counting[key].append(until)
+            self._keys[key].counting.append(until)
+        for key, stored in settings.items():
+            self._keys[key].settings = stored
 
     def configure(self, key: str, settings: KeySettings) -> None:
         """Replace the settings of a key."""
-        self._settings[key] = settings
-        self._limits.pop(key, None)  # those of the next message, under the new settings
-        if settings == KeySettings():
-            del self._settings[key]
+        use = self._keys[key]
+        use.settings, use.limits = settings, None  # limits: those of the next message, under the new settings
 
     def reset_rate(self, key: str) -> None:
         """Forget the deliveries that count against the rate of a key."""
-        self._counting.pop(key, None)
-        if self._running.get(key):
-            self._resets[key] = self._resets.get(key, 0) + 1
+        self._keys[key].counting.clear()
+        self._keys[key].resets += 1
+
+    def use_of(self, key: str | None) -> KeyUse:
+        """What is known of a key."""
+        return self._keys.get(key or "", KeyUse())
 
     def resets(self, message: Message) -> int:
         """How often the rate of its key was reset: a delivery from before the last reset no longer counts."""
-        return self._resets.get(_key_of(message) or "", 0)
-
-    def _limits_of(self, message: Message) -> FlowLimits | None:
-        key = _key_of(message)
-        if key is None:
-            return None
-        return self._settings.get(key, KeySettings()).applied_to(message.settings.flow)
+        return self.use_of(_key_of(message)).resets
 
     def blocked(self, now_ms: int) -> list[str]:
         """The keys that are paused or at their limit."""
-        paused = {key for key, settings in self._settings.items() if settings.paused}
-        full = {key for key, limit in self._limits.items() if not self._is_free(key, limit, now_ms)}
-        for key in [key for key in self._limits if not self._running[key] and not self._counting[key]]:
-            for table in (self._running, self._counting, self._limits):
-                table.pop(key, None)
-        return sorted(paused | full)
+        blocked = []
+        for key, use in list(self._keys.items()):
+            if use.settings.paused or not use.is_free(now_ms):
+                blocked.append(key)
+            if not use.running and not use.counting:
+                use.limits = None
+                if use.settings == KeySettings():
+                    del self._keys[key]
+        return blocked
 
     def admit(self, message: Message, now_ms: int) -> bool:
         """Count a delivery as started, when its key is free."""
-        key, limit = _key_of(message), self._limits_of(message)
+        key, limits = _key_of(message), self._limits_of(message)
         if key is None:
             return True
-        if key in self._settings and self._settings[key].paused:
+        use = self._keys[key]
+        if use.settings.paused:
             return False
-        if limit is not None:
-            self._limits[key] = limit
-            if not self._is_free(key, limit, now_ms):
-                return False
+        use.limits = limits or use.limits
+        if limits and not use.is_free(now_ms):
+            return False
         until = self.counts_until(message, now_ms)
         if until is not None:
-            self._counting[key].append(until)
-        self._running[key] += 1
+            use.counting.append(until)
+        use.running += 1
         return True
 
     def release(self, message: Message) -> None:
         """Count an admitted delivery as ended."""
         key = _key_of(message)
         if key is not None:
-            self._running[key] -= 1
-            if not self._running[key]:
-                del self._running[key]
-                self._resets.pop(key, None)
+            self._keys[key].running -= 1
 
     def next_release(self, now_ms: int) -> int | None:
         """When the first of the keys at their rate may deliver again."""
         times = [
-            self._counting[key][0]
-            for key, limit in self._limits.items()
-            if limit.rate and len(self._counting[key]) >= limit.rate
+            use.counting[0]
+            for use in self._keys.values()
+            if use.limits and use.limits.rate and len(use.counting) >= use.limits.rate
         ]
         return max(now_ms, min(times)) if times else None
 
     def counts_until(self, message: Message, now_ms: int) -> int | None:
         """Until when a delivery that starts now counts against the rate of its key, if that has one."""
-        limit = self._limits_of(message)
-        return now_ms + max(1, round(limit.period_ms / self._factor)) if limit and limit.rate else None
+        limits = self._limits_of(message)
+        return now_ms + max(1, round(limits.period_ms / self._factor)) if limits and limits.rate else None
 
-    def counted(self, key: str, now_ms: int) -> tuple[int, list[int]]:
-        """How many deliveries of a key are in progress, and until when those of its rate count."""
-        return self._running.get(key, 0), [until for until in self._counting.get(key, ()) if until > now_ms]
-
-    def last_limits(self, key: str) -> FlowLimits | None:
-        """The limits of the message that was last to be delivered under a key, while they are known."""
-        return self._limits.get(key)
-
-    def _is_free(self, key: str, limit: FlowLimits, now_ms: int) -> bool:
-        counting = self._counting[key]
-        while counting and counting[0] <= now_ms:
-            counting.popleft()
-        if limit.rate and len(counting) >= limit.rate:
-            return False
-        return limit.parallelism is None or self._running[key] < limit.parallelism
+    def _limits_of(self, message: Message) -> FlowLimits | None:
+        key = _key_of(message)
+        return None if key is None else self.use_of(key).settings.applied_to(message.settings.flow)
 
 
 def _key_of(message: Message) -> str | None:
@@ -328,7 +327,7 @@ def _store(tx: QueueWrite, key: str, changed: dict[str, bool | int | None]) -> K
 
 
 def _shown(tx: QueueWrite, queue: Queue, wanted: str | None = None) -> list[FlowControlKey]:
-    flow, settings = queue.flow, stored_settings(tx)
+    settings = stored_settings(tx)
     # the message accepted last has the highest number, and with it SQLite takes its other columns
     latest = {
         row["flow_key"]: row
@@ -343,16 +342,17 @@ def _shown(tx: QueueWrite, queue: Queue, wanted: str | None = None) -> list[Flow
     shown: list[FlowControlKey] = []
     for key in sorted(known if wanted is None else known & {wanted}):
         row, given = latest.get(key), settings.get(key, KeySettings())
-        last = flow.last_limits(key) or (decode_message(row["spec"]).settings.flow if row else None)
+        use = queue.flow.use_of(key)
+        last = use.limits or (decode_message(row["spec"]).settings.flow if row else None)
         limits = given.applied_to(last) or FlowLimits()
-        running, until = flow.counted(key, tx.now_ms)
+        until = [time for time in use.counting if time > tx.now_ms]
         start = until[0] - round(limits.period_ms / tx.factor) if until else 0
         shown.append(
             {
                 "flowControlKey": key,
-                "waitListSize": max(0, (row["due"] if row else 0) - running),
+                "waitListSize": max(0, (row["due"] if row else 0) - use.running),
                 "parallelismMax": limits.parallelism or 0,
-                "parallelismCount": running,
+                "parallelismCount": use.running,
                 "rateMax": limits.rate or 0,
                 "rateCount": len(until),
                 "ratePeriod": limits.period_ms // 1000,
