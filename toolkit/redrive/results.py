@@ -121,12 +121,12 @@ def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> R
     wanted = "" if plan is None else text("plan", plan)
     with closing(Ledger(ledger, make=False)) as opened:
         plans = opened.plans()
-        chosen = [hash for hash in plans if hash.startswith(wanted)]  # noqa: A001 - of the plan
+        chosen = [known for known in plans if known.startswith(wanted)]
         if not chosen or (plan is not None and len(chosen) > 1):
-            known = [hash[:8] for hash in plans]  # noqa: A001 - of the plan
+            hashes = [known[:8] for known in plans]
             raise InputError(
                 f"looking for the plan in {ledger}", got=repr(plan), expected="the start of the hash of one",
-                next_step=nearest(plan, known, what="It has") if known else "No plan was run with it.",
+                next_step=nearest(plan, hashes, what="It has") if hashes else "No plan was run with it.",
             )  # fmt: skip
         found = RedrivePlan.from_json(plans[chosen[-1]], f"{chosen[-1][:8]} of {opened.path}")
         return result_of(found, opened)

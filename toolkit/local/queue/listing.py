@@ -55,11 +55,8 @@ class QueueOperations(Declared["Queue"]):
                 if "query" in described:
                     given["query"] = query
                 result = await (queue.store.read if method == "GET" else queue.write)(work, **given)
-                return (
-                    Response(status_code=described.get("status", 200))
-                    if result is None
-                    else JSONResponse(result)
-                )
+                status = described.get("status", 200)
+                return Response(status_code=status) if result is None else JSONResponse(result, status)
 
             handler.__doc__ = work.__doc__
             self(method, path, name, returns, **described)(handler)

@@ -100,12 +100,7 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
 
 
 def store_entry(
-    tx: QueueWrite,
-    entry: Mapping[str, Any],
-    *,
-    workflow: bool,
-    entered_at: int,
-    message: bytes | None = None,
+    tx: QueueWrite, entry: Mapping[str, Any], *, workflow: bool, entered_at: int, message: bytes | None = None
 ) -> None:
     """Add an entry to the DLQ; one that is filled in has no message."""
     stored, state = dict(entry), storable(entry.get("failureFunctionState"))

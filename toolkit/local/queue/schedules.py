@@ -99,9 +99,8 @@ def next_time(cron: str, after_ms: int) -> int | None:
     try:
         from cronsim import CronSim, CronSimError  # noqa: PLC0415 - only a service with schedules needs it
     except ModuleNotFoundError:
-        raise ApiError(
-            500, "schedules need a package; got none; expected cronsim: pip install cronsim"
-        ) from None
+        expected = "cronsim: pip install cronsim"
+        raise invalid("schedules need a package", "none", expected, status=500) from None
 
     expected = "five fields such as '0 9 * * MON-FRI', perhaps after CRON_TZ=Europe/Berlin"
     problem = invalid("header Cron is not understood", repr(cron[:80]), expected)
@@ -218,11 +217,8 @@ async def _make(queue: Queue, request: Request, _: None) -> Response:
     }
     publish = read_publish(url, header_pairs(request), body, prefix=queue.prefix)
     if publish.settings.workflow or publish.settings.not_before is not None or publish.deduplication:
-        raise ApiError(
-            400,
-            "a header is for one message; got Workflow-RunId, Not-Before, Deduplication-Id or "
-            "Content-Based-Deduplication; expected none of them",
-        )
+        got = "Workflow-RunId, Not-Before, Deduplication-Id or Content-Based-Deduplication"
+        raise invalid("a header is for one message", got, "none of them")
     for settings in filter(None, (publish.settings, publish.callback, publish.failure_callback)):
         await queue.destinations.address(settings.url)
     cron = " ".join(given.get("cron", "").split())

@@ -92,11 +92,8 @@ class Destinations:
         for address in await _resolve(host):
             if host in self._allowed or str(address) in self._allowed or _is_loopback(address):
                 return str(address)
-        raise ApiError(
-            400,
-            f"destination host {host[:100]!r} may not be called; got no loopback address; "
-            "expected one, or a host named with --allow-destination",
-        )
+        expected = "one, or a host named with --allow-destination"
+        raise invalid(f"destination host {host[:100]!r} may not be called", "no loopback address", expected)
 
 
 async def _resolve(host: str) -> list[IpAddress]:
@@ -371,11 +368,7 @@ def made_up_response(status: int, sentence: str, now_ms: int) -> DestinationResp
 def outgoing(message: Message, retried: int, history: list[tuple[str, bytes]]) -> Sent:
     """The request for a message: its own headers and body, or for a step the history of its run."""
     prefix, workflow = message.prefix, message.settings.workflow
-    ours = {
-        f"{prefix}Message-Id": message.id,
-        "Retried": str(retried),
-        f"{prefix}Retried": str(retried),
-    }
+    ours = {f"{prefix}Message-Id": message.id, "Retried": str(retried), f"{prefix}Retried": str(retried)}
     if workflow:
         ours |= {
             f"{prefix}Workflow-RunId": workflow.run_id,

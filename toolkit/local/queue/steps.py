@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict
 import msgspec
 from msgspec.structs import replace
 
-from toolkit.local.api import ApiError
+from toolkit.local.api import ApiError, invalid
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.messages import (
     Message,
@@ -152,9 +152,8 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
     try:
         invocation = _INVOCATION.decode(message.body)
     except _MALFORMED as error:
-        raise ApiError(
-            400, f"body is no invocation; got one with {error}; expected workflowUrl, step, headers and body"
-        ) from None
+        expected = "workflowUrl, step, headers and body"
+        raise invalid("body is no invocation", f"one with {error}", expected) from None
     pairs = [(name, value) for name, values in invocation.headers.items() for value in values]
     back = read_publish(invocation.workflow_url, pairs, b"", prefix=message.prefix)
     if back.settings.workflow is None:
@@ -177,7 +176,7 @@ def first_message(tx: QueueWrite, run_id: str | None) -> Message | None:
 
 
 def running(tx: QueueWrite, run_id: str | None) -> Message | None:
-    """The message that started a run, when that happened here and the run is running."""
+    """The message that started a run here, when the run is running."""
     first = tx.value("SELECT first FROM runs WHERE id = ? AND state = 'RUN_STARTED'", run_id)
     return decode_message(first) if first else None
 
