@@ -28,10 +28,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolkit.local.api import TOKEN_PARAMETERS, ApiError, error_body
 from toolkit.local.operations import Operation, Query, document
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.dlq_routes import dlq_operations
+from toolkit.local.queue.dlq import dlq_operations
 from toolkit.local.queue.flow_control import flow_control_operations
-from toolkit.local.queue.publish_routes import message_operations
-from toolkit.local.queue.queues import queue_operations
+from toolkit.local.queue.publish_routes import message_operations, queue_operations
 from toolkit.local.queue.run_routes import run_operations
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.schedules import schedule_operations
@@ -105,13 +104,13 @@ def all_operations(
             without_token=True,
         ),
         *(interception.operations() if interception else ()),
-        *message_operations(queue),
+        *message_operations.of(queue),
         *dlq_operations(queue),
-        *run_operations(queue),
-        *url_group_operations(queue),
-        *queue_operations(queue),
-        *schedule_operations(queue),
-        *flow_control_operations(queue),
+        *run_operations.of(queue),
+        *url_group_operations.of(queue),
+        *queue_operations.of(queue),
+        *schedule_operations.of(queue),
+        *flow_control_operations.of(queue),
         *vector_operations(registry),
     ]
     return operations

@@ -14,10 +14,10 @@ import os
 import sqlite3
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
@@ -25,7 +25,9 @@ from toolkit.analysis.selection import typed_frame
 from toolkit.arguments import file_path
 from toolkit.errors import InputError, LedgerLockedError, ToolkitError
 from toolkit.private_files import hold, open_private
-from toolkit.redrive.plan import RedrivePlan
+
+if TYPE_CHECKING:
+    from toolkit.redrive.plan import RedrivePlan
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS plans (hash TEXT PRIMARY KEY, plan BLOB NOT NULL, began_at INTEGER NOT NULL);
@@ -79,8 +81,7 @@ class Ledger:
             self._database.execute("PRAGMA journal_mode = WAL")
             # a step that was stored must still be stored after a power failure
             self._database.execute("PRAGMA synchronous = FULL")
-            self._database.executescript(_TABLES)
-            self._database.execute(f"PRAGMA user_version = {_VERSION}")
+            self._database.executescript(f"{_TABLES} PRAGMA user_version = {_VERSION};")
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -111,26 +112,25 @@ class Ledger:
         """Store a plan, once."""
         self._write("INSERT OR IGNORE INTO plans VALUES (?, ?, ?)", plan.hash, plan.to_json(), _now())
 
-    def plans(self) -> list[RedrivePlan]:
-        """The plans, the latest last."""
+    def plans(self) -> dict[str, bytes]:
+        """The plans as JSON by their hashes, the latest last."""
         rows = self._rows("SELECT hash, plan FROM plans ORDER BY began_at, hash")
-        return [RedrivePlan.from_json(row["plan"], f"{row['hash'][:8]} of {self.path}") for row in rows]
+        return {row["hash"]: row["plan"] for row in rows}
 
     def intend(self, plan: str, entry: dict[str, Any], run_id: str | None) -> None:
         """Store that a request is about to be sent."""
-        self._write(
-            "INSERT INTO entries (plan, dlq_id, grouped, action, origin_run, run_id, state, intended_at) "
-            "VALUES (?, ?, ?, ?, ?, ?, 'intended', ?)",
-            plan, entry["dlq_id"], entry["group"], entry["action"], entry["workflow_run_id"], run_id, _now(),
-        )  # fmt: skip
+        origin = entry["workflow_run_id"]
+        self._insert(plan, entry, state="intended", origin_run=origin, run_id=run_id, intended_at=_now())
 
     def skip(self, plan: str, entry: dict[str, Any], reason: str) -> None:
         """Store that an entry was left, before anything was sent."""
-        self._write(
-            "INSERT INTO entries (plan, dlq_id, grouped, action, state, ended_at, reason) "
-            "VALUES (?, ?, ?, ?, 'skipped', ?, ?)",
-            plan, entry["dlq_id"], entry["group"], entry["action"], _now(), reason,
-        )  # fmt: skip
+        self._insert(plan, entry, state="skipped", reason=reason, ended_at=_now())
+
+    def _insert(self, plan: str, entry: dict[str, Any], **columns: object) -> None:
+        row = {"plan": plan, "dlq_id": entry["dlq_id"], "grouped": entry["group"], "action": entry["action"]}
+        row |= columns
+        sql = f"INSERT INTO entries ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - names of this class
+        self._write(sql, *row.values())
 
     def set(self, plan: str, dlq_id: str, state: str, *, ended: bool = True, **columns: str | None) -> None:
         """Store the next state of an entry."""
@@ -151,28 +151,22 @@ class Ledger:
         rows = self._rows("SELECT grouped, reason FROM stopped WHERE plan = ?", plan)
         return {row["grouped"]: row["reason"] for row in rows}
 
-    def entries(self, plan: str, *states: str) -> list[sqlite3.Row]:
-        """The entries of a plan that something was done or decided with, or those in some states."""
+    def entries(self, plan: str | None = None, *states: str) -> list[sqlite3.Row]:
+        """The entries that something was done or decided with, in order: all, or of a plan and states."""
+        of_plan = " AND plan = ?" if plan else ""
         only = f" AND state IN ({', '.join('?' * len(states))})" if states else ""
-        sql = f"SELECT * FROM entries WHERE plan = ?{only} ORDER BY intended_at, dlq_id"  # noqa: S608 - question marks
-        return self._rows(sql, plan, *states)
+        order = "coalesce(intended_at, ended_at), dlq_id"
+        sql = f"SELECT * FROM entries WHERE TRUE{of_plan}{only} ORDER BY {order}"  # noqa: S608 - question marks
+        return self._rows(sql, *filter(None, (plan, *states)))
 
-    def counts(self, plan: str) -> dict[str, Counter[str]]:
-        """How many entries of each group are in which state."""
-        found: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        sql = "SELECT grouped, state, count(*) FROM entries WHERE plan = ? GROUP BY grouped, state"
-        for group, state, count in self._rows(sql, plan):
-            found[group][state] = count
+    def states(self, plan: str) -> dict[str, dict[str, str]]:
+        """The states of entries, by group and id."""
+        found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for group, dlq_id, state in self._rows(
+            "SELECT grouped, dlq_id, state FROM entries WHERE plan = ?", plan
+        ):
+            found[group][dlq_id] = state
         return found
-
-    def ids(self, plan: str, group: str) -> frozenset[str]:
-        """The entries of a group that something was done or decided with."""
-        sql = "SELECT dlq_id FROM entries WHERE plan = ? AND grouped = ?"
-        return frozenset(row["dlq_id"] for row in self._rows(sql, plan, group))
-
-    def everything(self) -> list[sqlite3.Row]:
-        """The entries of all plans, in the order in which they were acted on."""
-        return self._rows("SELECT * FROM entries ORDER BY coalesce(intended_at, ended_at), dlq_id")
 
     def _rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
         with self._writing, self._readable():
@@ -220,35 +214,36 @@ def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
     ...
     toolkit.errors.InputError: opening the ledger no-such.sqlite: got No such file or directory; expected ...
     """
-    return _history(Ledger(ledger, make=False))
+    return _history(ledger, "ledger")
 
 
-def _history(opened: Ledger) -> pd.DataFrame:
-    try:
-        rows = [dict(row) for row in opened.everything()]
-    finally:
-        opened.close()
+def _history(ledger: str | os.PathLike[str], name: str) -> pd.DataFrame:
+    with closing(Ledger(ledger, make=False, name=name)) as opened:
+        rows = [dict(row) for row in opened.entries()]
     came_from: dict[str, tuple[str, int]] = {}
     for row in rows:
         origin, times = came_from.get(row["dlq_id"], (row["dlq_id"], 0))
         row["origin"], row["times"] = origin, times + (row["state"] != "skipped")
         if row["new_dlq_id"]:
             came_from[row["new_dlq_id"]] = origin, row["times"]
+    return entry_frame(rows, _HISTORY)
+
+
+def entry_frame(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> pd.DataFrame:
+    """A frame of the columns of entries, by their dtypes; what a row does not have is missing."""
+    values = {name: [row.get(name) for row in rows] for name in columns}
     return typed_frame(**{
-        name: (kind, _column([row[name] for row in rows], kind)) for name, kind in _HISTORY.items()
+        name: (kind, pd.to_datetime(pd.Series(values[name], dtype="Int64"), unit="ms", utc=True))
+        if kind.startswith("datetime")
+        else (kind, values[name])
+        for name, kind in columns.items()
     })  # fmt: skip
 
 
 def returned_entries(ledger: str | os.PathLike[str]) -> frozenset[str]:
     """Ids of entries and of runs that redrives of a ledger have made."""
-    history = _history(Ledger(ledger, make=False, name="history"))
+    history = _history(ledger, "history")
     return frozenset(history["new_dlq_id"].dropna()) | frozenset(history["run_id"].dropna())
-
-
-def _column(values: list[Any], kind: str) -> Any:
-    if kind.startswith("datetime"):
-        return pd.to_datetime(pd.Series(values, dtype="Int64"), unit="ms", utc=True)
-    return values
 
 
 def _now() -> int:

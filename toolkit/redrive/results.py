@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
 from toolkit.analysis.results import Plotted, frame_table
-from toolkit.analysis.selection import typed_frame
 from toolkit.arguments import nearest, text
 from toolkit.errors import InputError
-from toolkit.redrive.ledger import Ledger
+from toolkit.redrive.ledger import Ledger, entry_frame
 from toolkit.redrive.plan import LEAVE, RedrivePlan
 
 STATES: Final = (
@@ -22,6 +22,9 @@ STATES: Final = (
 """What can have become of an entry, in the order in which results list it."""
 
 _UNFINISHED: Final = ("started", "intended", "waiting")
+_COLUMNS: Final = dict.fromkeys(("state", "reason", "run_id", "new_dlq_id", "new_group"), "str") | (
+    dict.fromkeys(("intended_at", "ended_at"), "datetime64[ms, UTC]")
+)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -115,56 +118,35 @@ def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> R
     ...
     toolkit.errors.InputError: opening the ledger no-such.sqlite: got No such file or directory; expected ...
     """
-    plan = None if plan is None else text("plan", plan)
-    opened = Ledger(ledger, make=False)
-    try:
+    wanted = "" if plan is None else text("plan", plan)
+    with closing(Ledger(ledger, make=False)) as opened:
         plans = opened.plans()
-        chosen = [known for known in plans if plan is None or known.hash.startswith(plan)]
+        chosen = [known for known in plans if known.startswith(wanted)]
         if not chosen or (plan is not None and len(chosen) > 1):
-            known = [item.hash[:8] for item in plans]
+            hashes = [known[:8] for known in plans]
             raise InputError(
                 f"looking for the plan in {ledger}", got=repr(plan), expected="the start of the hash of one",
-                next_step=nearest(plan, known, what="It has") if known else "No plan was run with it.",
+                next_step=nearest(plan, hashes, what="It has") if hashes else "No plan was run with it.",
             )  # fmt: skip
-        return result_of(chosen[-1], opened)
-    finally:
-        opened.close()
+        found = RedrivePlan.from_json(plans[chosen[-1]], f"{chosen[-1][:8]} of {opened.path}")
+        return result_of(found, opened)
 
 
 def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
     """What the ledger says of a plan."""
-    rows = {row["dlq_id"]: row for row in ledger.entries(plan.hash)}
+    rows = {row["dlq_id"]: dict(row) for row in ledger.entries(plan.hash)}
     stopped = ledger.stopped(plan.hash)
-    found = []
-    for dlq_id, group, action, reason in _plain(plan.frame):
-        row = rows.get(dlq_id)
-        if row is not None:
-            names = ("state", "reason", "run_id", "new_dlq_id", "new_group", "intended_at", "ended_at")
-            found.append(tuple(row[name] for name in names))
-        elif action == LEAVE:
-            found.append(("left", reason, *[None] * 5))
-        elif group in stopped:
-            found.append(("stopped", stopped[group], *[None] * 5))
-        else:
-            found.append(("waiting", None, *[None] * 5))
-    state, why, run_id, new_dlq_id, new_group, began, ended = zip(*found, strict=True) if found else [()] * 7
-    times = (pd.to_datetime(pd.Series(list(at), dtype="Int64"), unit="ms", utc=True) for at in (began, ended))
-    kind = "datetime64[ms, UTC]"
-    columns = zip(("intended_at", "ended_at"), times, strict=True)
+
+    def became(dlq_id: str, group: str, action: str, reason: str) -> dict[str, Any]:
+        if dlq_id in rows:
+            return rows[dlq_id]
+        if action == LEAVE:
+            return {"state": "left", "reason": reason}
+        if group in stopped:
+            return {"state": "stopped", "reason": stopped[group]}
+        return {"state": "waiting"}
+
+    planned = plan.frame[["dlq_id", "group", "action", "reason"]].itertuples(index=False)
     frame = plan.frame[["dlq_id", "group", "title", "workflow_url", "action"]].reset_index(drop=True)
-    texts = {
-        "state": state,
-        "reason": why,
-        "run_id": run_id,
-        "new_dlq_id": new_dlq_id,
-        "new_group": new_group,
-    }
-    more = typed_frame(
-        **{name: ("str", list(values)) for name, values in texts.items()},
-        **{name: (kind, values) for name, values in columns},
-    )
+    more = entry_frame([became(*row) for row in planned], _COLUMNS)
     return RedriveResult(plan, pd.concat([frame, more], axis=1))
-
-
-def _plain(frame: pd.DataFrame) -> list[list[str]]:
-    return frame[["dlq_id", "group", "action", "reason"]].astype(object).to_numpy().tolist()

@@ -6,8 +6,9 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, Literal
@@ -47,6 +48,7 @@ _CONNECTIONS: Final = 8
 _FIRST_LOOK, _LONGEST_LOOK = 0.25, 15.0  # seconds between looks at what runs
 _LOOKS: Final = 3  # at an entry whose response was lost, before it counts as not acted on
 _CONFLICT: Final = 409
+_GONE: Final = "it is no longer in the DLQ"
 _LONGEST_WAIT: Final = 60.0  # seconds, for the service's rate limit
 _FAILED: Final = ("failed again", "failed otherwise")
 _ENDED: Final = ("succeeded", "called", "deleted", *_FAILED)
@@ -121,8 +123,7 @@ def run_redrive(
             repr(plan.confirmation),
             "Look at the plan once more, then pass plan.confirmation.",
         )
-    opened = Ledger(ledger, make=True)
-    try:
+    with closing(Ledger(ledger, make=True)) as opened:
         with opened.held(), Transport.to(service, "queue") as transport:
             opened.add(plan)
             with ProgressBar(progress, title="redrive", unit="entries", total=len(plan.acted)) as bar:
@@ -132,9 +133,7 @@ def run_redrive(
                 except (KeyboardInterrupt, ToolkitError) as error:
                     error.add_note(f"{result_of(plan, opened).verdict} The same call continues.")
                     raise
-            return result_of(plan, opened)
-    finally:
-        opened.close()
+        return result_of(plan, opened)
 
 
 def new_run_id(plan: str, dlq_id: str) -> str:
@@ -149,7 +148,7 @@ class _Run:
         self, service: Service, transport: Transport, plan: RedrivePlan, ledger: Ledger, stop: threading.Event
     ) -> None:
         self._transport = transport
-        self._plan = plan
+        self._plan, self._hash = plan, plan.hash
         self._ledger = ledger
         self._stop = stop
         self._redactor = service.redactor
@@ -165,12 +164,15 @@ class _Run:
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
             try:
                 while True:
-                    self._look(pool, *seen)
+                    list(pool.map(self._look_at, map(dict, self._ledger.entries(self._hash, *seen))))
                     seen = _PENDING
-                    counts = self._ledger.counts(self._plan.hash)
-                    done, pending = _numbers(counts)
+                    groups = self._ledger.states(self._hash)
+                    states = [state for group in groups.values() for state in group.values()]
+                    pending = sum(state in _PENDING for state in states)
+                    done = len(states) - pending
                     bar.add(done - shown)
-                    sent = self._send(pool, self._next(counts))
+                    sent = self._next(groups)
+                    list(pool.map(self._act, sent))
                     if self._stop.is_set() or not (sent or pending):
                         return
                     waits = _FIRST_LOOK if done > shown or sent else min(_LONGEST_LOOK, waits * 1.5)
@@ -181,63 +183,58 @@ class _Run:
                 self._stop.set()  # requests in flight end, and nothing more is sent
                 raise
 
-    def _next(self, counts: Mapping[str, Counter[str]]) -> list[dict[str, Any]]:
+    def _next(self, groups: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
         """The entries to act on now: of each group its canaries, or its next wave."""
-        limits, hash = self._plan.limits, self._plan.hash  # noqa: A001 - of the plan
-        stopped, chosen = self._ledger.stopped(hash), []
+        limits, stopped = self._plan.limits, self._ledger.stopped(self._hash)
+        chosen: list[Any] = []
         for group, rows in self._waves.items():
-            states = counts.get(group, Counter())
-            if group in stopped or states.total() == len(rows) or any(states[state] for state in _PENDING):
+            begun = groups.get(group, {})
+            states = Counter(begun.values())
+            if group in stopped or len(begun) == len(rows) or any(states[state] for state in _PENDING):
                 continue
             if reason := _stop_reason(states, limits.stop_above):
-                self._ledger.stop(hash, group, reason)
+                self._ledger.stop(self._hash, group, reason)
                 continue
-            left = rows[~rows["dlq_id"].isin(self._ledger.ids(hash, group))]
+            left = rows[~rows["dlq_id"].isin(list(begun))]
             proven = states["succeeded"] or states["called"] or states["deleted"]
             chosen += left.head(limits.wave if proven else limits.canaries).to_dict("records")
-        return [{str(name): value for name, value in row.items()} for row in chosen]
-
-    def _send(self, pool: ThreadPoolExecutor, entries: list[dict[str, Any]]) -> int:
-        """Act on entries, several at a time; returns how many there were."""
-        _all(pool, self._act, entries)
-        return len(entries)
+        return chosen
 
     def _act(self, entry: dict[str, Any]) -> None:
         """Read an entry again, store the intent, and send the request."""
         if self._stop.is_set():
-            return None
+            return
         dlq_id, action = entry["dlq_id"], entry["action"]
-        run_id = new_run_id(self._plan.hash, dlq_id) if action in ("resume", "restart") else None
+        run_id = new_run_id(self._hash, dlq_id) if action in ("resume", "restart") else None
+        skip = partial(self._ledger.skip, self._hash, entry)
         try:
             now = self._read(dlq_id)
         except NotFoundError:
-            if run_id and self._run_of(run_id) is not None:  # an earlier request of ours arrived late
-                return self._ledger.intend(self._plan.hash, entry, run_id)
-            return self._ledger.skip(self._plan.hash, entry, "it is no longer in the DLQ")
-        changed = [name for name in UNCHANGED if not _same(now[name], entry[name])]
-        if changed:
-            return self._ledger.skip(
-                self._plan.hash, entry, f"{', '.join(changed)} changed since it was planned"
-            )
-        self._ledger.intend(self._plan.hash, entry, run_id)
-        done = partial(self._ledger.set, self._plan.hash, dlq_id)
+            if self._run_of(run_id) is not None:  # an earlier request of ours arrived late
+                self._ledger.intend(self._hash, entry, run_id)
+            else:
+                skip(_GONE)
+            return
+        if changed := [name for name in UNCHANGED if not _same(now[name], entry[name])]:
+            skip(f"{', '.join(changed)} changed since it was planned")
+            return
+        self._ledger.intend(self._hash, entry, run_id)
+        done = partial(self._ledger.set, self._hash, dlq_id)
         try:
             started = self._request(action, dlq_id, run_id)
         except RateLimitError as error:
-            self._ledger.withdraw(self._plan.hash, dlq_id)  # refused before anything was done
+            self._ledger.withdraw(self._hash, dlq_id)  # refused before anything was done
             self._stop.wait(min(error.wait or 1.0, _LONGEST_WAIT))
-        except ServerError:
-            return None  # it may have been done: looked into with the next look
+        except NotFoundError:
+            done("skipped", reason=_GONE)
         except ResponseError as error:
-            if error.status == _CONFLICT:
-                return None  # an earlier request of ours has arrived: its run is found with the next look
-            state = "skipped" if isinstance(error, NotFoundError) else "refused"
-            done(state, reason="it is no longer in the DLQ" if state == "skipped" else str(error)[:300])
+            # after a server's error it may have been done; a conflict is with an earlier request of ours
+            if not isinstance(error, ServerError) and error.status != _CONFLICT:
+                done("refused", reason=str(error)[:300])
         except ServiceError:
-            return None
+            pass  # it may have been done: looked into with the next look
         else:
             done("deleted" if action == "delete" else "started", ended=action == "delete", run_id=started)
-        return None
 
     def _request(self, action: str, dlq_id: str, run_id: str | None) -> str | None:
         if action == "delete":
@@ -250,66 +247,57 @@ class _Run:
             return start_again(self._transport, dlq_id, how, headers)
         return None
 
-    def _look(self, pool: ThreadPoolExecutor, *states: str) -> None:
-        """Look at everything that was sent and has not ended."""
-        _all(pool, self._look_at, [dict(row) for row in self._ledger.entries(self._plan.hash, *states)])
-
     def _look_at(self, row: dict[str, Any]) -> None:
-        dlq_id, late = row["dlq_id"], self._late(row)
-        done = partial(self._ledger.set, self._plan.hash, dlq_id)
+        """Look at an entry that was sent and has not ended."""
+        late = time.time() * 1000 > row["intended_at"] + self._plan.limits.deadline * 1000
+        done = partial(self._ledger.set, self._hash, row["dlq_id"])
         if row["state"] == "intended":
             return self._reconcile(row)
         if row["action"] == "failure function":
-            return self._look_at_function(dlq_id, done, late=late)
-        run = self._run_of(row["run_id"])
-        state = (run or {}).get("workflowState")
+            try:
+                state = self._read(row["dlq_id"])["failure_function_state"]
+            except NotFoundError:
+                return done("unknown", reason="it left the DLQ before its failure function had responded")
+            if state in _CALLS:
+                return done(_CALLS[state])
+            if late:
+                done("running", reason="the failure function had not responded before the deadline")
+            return None
+        run = self._run_of(row["run_id"]) or {}
+        state = run.get("workflowState")
         if state == "RUN_SUCCESS":
             done("succeeded")
         elif state == "RUN_CANCELED":
             done("failed otherwise", reason="its run was canceled")
         elif state == "RUN_FAILED":
-            self._failed(row, (run or {}).get("dlqId"))
+            self._failed(row, run.get("dlqId"))
         elif late:
             done("running" if run else "unknown", reason="it had not ended before the deadline")
-        return None
-
-    def _look_at_function(self, dlq_id: str, done: Callable[..., None], *, late: bool) -> None:
-        """Store what a failure function has responded, or that nobody can say so any more."""
-        try:
-            state = self._read(dlq_id)["failure_function_state"]
-        except NotFoundError:
-            return done("unknown", reason="it left the DLQ before its failure function had responded")
-        if state in _CALLS:
-            return done(_CALLS[state])
-        if late:
-            done("running", reason="the failure function had not responded before the deadline")
         return None
 
     def _failed(self, row: dict[str, Any], new_dlq_id: object) -> None:
         """Store whether a run failed in the same way or in another one."""
         group, known = None, str(new_dlq_id) if new_dlq_id else None
         if known:
-            try:
+            with suppress(NotFoundError):
                 new = to_frame(self._decoded(known))
                 group = str(group_failures(new, rules=self._rules).frame["group"].iloc[0])
-            except NotFoundError:
-                pass
         state = "failed again" if group == row["grouped"] else "failed otherwise"
-        self._ledger.set(self._plan.hash, row["dlq_id"], state, new_dlq_id=known, new_group=group)
+        self._ledger.set(self._hash, row["dlq_id"], state, new_dlq_id=known, new_group=group)
 
     def _reconcile(self, row: dict[str, Any]) -> None:
         """Find out whether a request whose response is not known was carried out."""
-        dlq_id, action = row["dlq_id"], row["action"]
-        done = partial(self._ledger.set, self._plan.hash, dlq_id)
+        dlq_id, action, run_id = row["dlq_id"], row["action"], row["run_id"]
+        done = partial(self._ledger.set, self._hash, dlq_id)
         for number in range(_LOOKS):
-            if row["run_id"] and self._run_of(row["run_id"]) is not None:
+            if self._run_of(run_id) is not None:
                 return done("started", ended=False)
             try:
                 now = self._read(dlq_id)
             except NotFoundError:
                 if action == "delete":
                     return done("deleted")
-                if row["run_id"] and self._run_of(row["run_id"]) is not None:
+                if self._run_of(run_id) is not None:
                     return done("started", ended=False)
                 return done("unknown", reason="it has left the DLQ, and no run has the id that was requested")
             if action == "failure function":
@@ -321,14 +309,12 @@ class _Run:
         if action == "failure function":
             return done("unknown", reason="its failure function may have run: its state is as before")
         # still in the DLQ: it was not carried out, and the id of its run would refuse a second one
-        self._ledger.withdraw(self._plan.hash, dlq_id)
+        self._ledger.withdraw(self._hash, dlq_id)
         return None
 
-    def _late(self, row: dict[str, Any]) -> bool:
-        late: bool = time.time() * 1000 > row["intended_at"] + self._plan.limits.deadline * 1000
-        return late
-
-    def _run_of(self, run_id: str) -> dict[str, Any] | None:
+    def _run_of(self, run_id: str | None) -> dict[str, Any] | None:
+        if not run_id:
+            return None
         page = list_log_page(self._transport, cursor=None, count=1, filters=(("workflowRunId", run_id),))
         runs = msgspec.json.decode(page.rows, type=list[dict[str, Any]])
         return next((run for run in runs if run.get("workflowRunId") == run_id), None)
@@ -337,23 +323,8 @@ class _Run:
         return FailureDecoder(self._redactor).decode(b"[" + get_entry(self._transport, dlq_id) + b"]")
 
     def _read(self, dlq_id: str) -> dict[str, Any]:
-        table = self._decoded(dlq_id).select(list(UNCHANGED))
-        return {str(name): value for name, value in table.to_pylist()[0].items()}
-
-
-def _all(
-    pool: ThreadPoolExecutor, act: Callable[[dict[str, Any]], None], rows: Iterable[dict[str, Any]]
-) -> None:
-    """Call it for each, several at a time; an error is raised once all have ended."""
-    for future in [pool.submit(act, row) for row in rows]:
-        future.result()
-
-
-def _numbers(counts: Mapping[str, Counter[str]]) -> tuple[int, int]:
-    """How many entries are done or decided, and how many were sent and have not ended."""
-    states = sum(counts.values(), Counter())
-    pending = sum(states[state] for state in _PENDING)
-    return states.total() - pending, pending
+        row: dict[str, Any] = self._decoded(dlq_id).select(list(UNCHANGED)).to_pylist()[0]
+        return row
 
 
 def _same(now: Any, planned: Any) -> bool:

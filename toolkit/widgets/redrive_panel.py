@@ -16,8 +16,7 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import file_path, instance
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor, escape_html
-from toolkit.redrive.plan import ACTIONS, RedrivePlan
-from toolkit.redrive.planning import LEFT_OUT, plan_redrive
+from toolkit.redrive.plan import ACTIONS, LEFT_OUT, RedrivePlan, plan_redrive
 from toolkit.redrive.results import RedriveResult, redrive_status
 from toolkit.redrive.running import run_redrive
 from toolkit.settings.service import Service

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.local.queue import http_client
-from toolkit.local.queue.http_client import ConnectionPool, Target, Unreachable
+from toolkit.local.queue import sender
 from toolkit.local.queue.messages import DestinationResponse
+from toolkit.local.queue.sender import ConnectionPool, Target, Unreachable
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
@@ -148,7 +148,7 @@ def test_a_connection_that_ended_or_sent_data_while_idle_is_not_used_again(unexp
 
 def test_a_connection_that_has_been_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other side may be closing it concurrently."""
-    monkeypatch.setattr(http_client, "_LONGEST_IDLE", 0.01)
+    monkeypatch.setattr(sender, "_LONGEST_IDLE", 0.01)
 
     async def run() -> int:
         async with listening(answering(FINE)) as (destination, pool):
@@ -162,7 +162,7 @@ def test_a_connection_that_has_been_idle_for_long_is_not_used_again(monkeypatch:
 
 def test_idle_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A destination that handles one connection at a time is free again for others."""
-    monkeypatch.setattr(http_client, "_LONGEST_IDLE", 0.01)
+    monkeypatch.setattr(sender, "_LONGEST_IDLE", 0.01)
 
     async def run() -> None:
         ended = asyncio.Event()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from toolkit.local.api import ApiError, read_as
 from toolkit.local.queue.listing import starts_with, where
 from toolkit.local.queue.messages import Message, Settings, WorkflowHeaders
+from toolkit.local.queue.runs import WaitRequest
 from toolkit.local.queue.steps import position_of, split_invocation
-from toolkit.local.queue.waiting import WaitRequest
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

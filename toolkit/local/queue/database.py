@@ -12,9 +12,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from toolkit.errors import LocalServiceError
+from toolkit.local.api import ApiError
 from toolkit.local.queue.messages import message_json, url_hosts, url_path
 
 VERSION: Final = 3
@@ -56,6 +57,17 @@ class QueueWrite(NamedTuple):
         row: sqlite3.Row | None = self.connection.execute(sql, values).fetchone()
         return row
 
+    def value(self, sql: str, *values: Any) -> Any:
+        """The first column of the first row of a query; None without rows."""
+        row = self.first(sql, *values)
+        return None if row is None else row[0]
+
+    def check_count(self, table: str, most: int, what: str) -> None:
+        """Raise an `ApiError` with 412 where a table has more rows than it may."""
+        count = self.value(f"SELECT count(*) FROM {table}")  # noqa: S608 - a name of this package
+        if count > most:
+            raise ApiError(412, f"too many {what}; got {count}; expected at most {most}")
+
 
 @cache
 def _insertion(table: str, *columns: str) -> str:
@@ -63,18 +75,8 @@ def _insertion(table: str, *columns: str) -> str:
     return f"INSERT INTO {table} ({','.join(columns)}) VALUES ({marks})"  # noqa: S608 - names of this package
 
 
-class _Job(NamedTuple):
-    """A write, and the future that waits for it: of an event loop, or without a loop of a thread."""
-
-    work: Callable[[sqlite3.Connection], Any]
-    done: Future[Any] | asyncio.Future[Any]
-    loop: asyncio.AbstractEventLoop | None = None
-
-
-class _Outcome(NamedTuple):
-    job: _Job
-    result: Any
-    problem: Exception | None
+_Work: TypeAlias = Callable[[sqlite3.Connection], Any]
+_Done: TypeAlias = "Future[Any] | asyncio.Future[Any]"
 
 
 class Database:
@@ -88,7 +90,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         path.touch(mode=0o600)
         self._path = path
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[_Work, _Done] | None] = queue.SimpleQueue()
         with contextlib.ExitStack() as opened:
             try:
                 self._writing = opened.enter_context(contextlib.closing(_open(path)))
@@ -122,14 +124,13 @@ class Database:
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
         """Start a write. Its future is done once the write is on disk."""
         done: Future[T] = Future()
-        self._jobs.put(_Job(work, done))
+        self._jobs.put((work, done))
         return done
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Write, and return once it is on disk. A failing write leaves nothing behind and raises here."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
-        self._jobs.put(_Job(work, done, loop))
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.put((work, done))
         return await done
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -148,7 +149,7 @@ class Database:
         ended = False
         while not ended:
             job = self._jobs.get()
-            batch: list[_Job] = []
+            batch = []
             while job is not None:
                 batch.append(job)
                 if len(batch) == _BATCH or self._jobs.empty():
@@ -158,19 +159,20 @@ class Database:
             if batch:
                 self._commit(batch)
 
-    def _commit(self, batch: list[_Job]) -> None:
+    def _commit(self, batch: list[tuple[_Work, _Done]]) -> None:
         try:
             self._writing.execute("BEGIN IMMEDIATE")
-            outcomes = [_Outcome(job, *self._try(job.work)) for job in batch]
+            outcomes = [(done, *self._try(work)) for work, done in batch]
             self._writing.execute("COMMIT")
         except sqlite3.Error as error:  # a full disk, above all: nothing of this batch is kept
             if self._writing.in_transaction:
                 self._writing.execute("ROLLBACK")
-            outcomes = [_Outcome(job, None, error) for job in batch]
+            outcomes = [(done, None, error) for _, done in batch]
         # one call into the event loop for all of a batch: each wakes it, and costs as much as a write
-        by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[_Outcome]] = defaultdict(list)
+        by_loop = defaultdict(list)
         for outcome in outcomes:
-            by_loop[outcome.job.loop].append(outcome)
+            done = outcome[0]
+            by_loop[done.get_loop() if isinstance(done, asyncio.Future) else None].append(outcome)
         for loop, ended in by_loop.items():
             if loop is None:
                 _finish(ended)
@@ -178,7 +180,7 @@ class Database:
                 with contextlib.suppress(RuntimeError):  # the loop has ended, and its tasks with it
                     loop.call_soon_threadsafe(_finish, ended)
 
-    def _try(self, work: Callable[[sqlite3.Connection], T]) -> tuple[T | None, Exception | None]:
+    def _try(self, work: _Work) -> tuple[Any, Exception | None]:
         self._writing.execute("SAVEPOINT one")
         try:
             result = work(self._writing)
@@ -191,14 +193,14 @@ class Database:
             self._writing.execute("RELEASE one")
 
 
-def _finish(outcomes: list[_Outcome]) -> None:
-    for job, result, problem in outcomes:
-        if job.done.done():
+def _finish(outcomes: list[tuple[_Done, Any, Exception | None]]) -> None:
+    for done, result, problem in outcomes:
+        if done.done():
             continue  # canceled meanwhile
         if problem is None:
-            job.done.set_result(result)
+            done.set_result(result)
         else:
-            job.done.set_exception(problem)
+            done.set_exception(problem)
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -1,34 +1,56 @@
-"""The dead letter queue: messages whose delivery failed for good, how they are stored, found and removed."""
+"""The dead letter queues: ``/v2/workflows/dlq`` of runs, ``/v2/dlq`` of plain messages."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-import secrets
 import sqlite3
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, Final, TypeAlias, TypedDict
 
-from toolkit.local.operations import Texts, Timestamp
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from toolkit.local.api import ApiError, invalid
+from toolkit.local.operations import Endpoint, Operation, Query, Texts, Timestamp
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.listing import Condition, FlowKey, ListQuery, Position, json_field, page, sql
+from toolkit.local.queue.listing import (
+    FlowKey,
+    ListQuery,
+    TextOrTexts,
+    conditions,
+    json_field,
+    missing,
+    page,
+    sql,
+    with_ids,
+)
 from toolkit.local.queue.messages import (
     Attempt,
-    FunctionState,
+    DestinationResponse,
+    DlqEntry,
     Message,
+    Sent,
     Settings,
     WorkflowHeaders,
-    dlq_entry,
+    decode_message,
     new_id,
 )
+from toolkit.local.queue.outcomes import report_failure
+from toolkit.local.queue.publish_routes import cancel, header_pairs
+from toolkit.local.queue.publishing import PUBLISH_HEADERS, read_publish
+from toolkit.local.queue.runs import start_again
+from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.sender import check_url
-from toolkit.times import http_date_ms
+from toolkit.local.queue.steps import again, enqueue
 
-_COLUMNS: Final = {
-    "created_at": "createdAt", "workflow_url": "workflowUrl", "run_id": "workflowRunId",
-    "workflow_created_at": "workflowCreatedAt", "caller_ip": "callerIP", "flow_key": "flowControlKey",
-}  # fmt: skip
+Action: TypeAlias = Callable[[QueueWrite, sqlite3.Row, Queue, Settings], dict[str, Any] | None]
+"""Acts on an entry, with the settings that the request's headers give; returns its item of the response."""
 
 
 class DlqQuery(ListQuery):
@@ -58,20 +80,154 @@ class MessageDlqQuery(DlqQuery):
     url: Annotated[Texts, sql(json_field("url"))] = ()
 
 
-def entries(
-    tx: QueueWrite, query: DlqQuery, *, workflow: bool, entered_since: int, after: Position | None = None
-) -> tuple[list[sqlite3.Row], Position | None]:
-    """A page of entries of runs or of plain messages, and the position of the last if there are more."""
-    # "+" keeps SQLite from walking the whole list where an index leads to the few that are named
-    few = "+" if query.dlq_ids or query.workflow_run_id else ""
-    queue: tuple[Condition, ...] = (
-        (f"{few}workflow = {{}}", int(workflow)),
-        (f"{few}entered_at >= {{}}", entered_since),
-    )
-    return page(tx, "dlq", "entered_at", query, *queue, after=after)
+class DlqIds(msgspec.Struct, rename="camel"):
+    """DLQ entries by their ids."""
+
+    dlq_ids: TextOrTexts = []
 
 
-def shown(row: sqlite3.Row) -> str:
+class DlqPage(TypedDict):
+    """A page of entries, newest first; the cursor is empty on the last one."""
+
+    cursor: str
+    messages: Annotated[list[DlqEntry], Meta(max_length=100)]
+
+
+class Deleted(TypedDict):
+    """How many entries were removed; with a cursor when more remain."""
+
+    deleted: int
+    cursor: str
+
+
+class StartedRuns(TypedDict):
+    """The outcome for each entry."""
+
+    cursor: str
+    workflowRuns: list[dict[str, Any]]
+
+
+class RetriedMessages(TypedDict):
+    """The outcome for each entry."""
+
+    cursor: str
+    responses: list[dict[str, Any]]
+
+
+def dlq_operations(queue: Queue) -> list[Operation]:
+    """The operations below ``/v2/workflows/dlq`` and ``/v2/dlq``."""
+    return [
+        operation
+        for workflow in (True, False)
+        for operation in DeadLetters(queue, workflow=workflow).operations()
+    ]
+
+
+class DeadLetters:
+    """The operations on one of the two queues: that of runs, or that of plain messages."""
+
+    def __init__(self, queue: Queue, *, workflow: bool) -> None:
+        self._queue = queue
+        self._workflow = workflow
+
+    def operations(self) -> list[Operation]:
+        """Listing and removing entries, and what else can be done with some of them or with one."""
+        path, query, kind, done, started, actions = (
+            ("/v2/workflows/dlq", DlqQuery, "workflow", "workflowRuns", StartedRuns, _RUN_ACTIONS)
+            if self._workflow
+            else ("/v2/dlq", MessageDlqQuery, "message", "responses", RetriedMessages, _MESSAGE_ACTIONS)
+        )
+        entry = f"{path}/{{dlq_id}}"
+        several = partial(Operation, query=query, body=DlqIds, body_required=False)
+        one = partial(Operation, errors=(404,))
+        changed = {name: PUBLISH_HEADERS[name] for name in _CHANGES} if self._workflow else {}
+        run_id = {"Service-Workflow-RunId": "The id of the new run."} if self._workflow else {}
+        listed = "A page of entries, newest first."
+        removed = "Remove entries by ids or filters, at most `count`."
+        delete_many = self._each(_delete, lambda deleted: {"deleted": len(deleted)})
+        operations = [
+            Operation("GET", path, f"{kind}Dlq", listed, self._page, DlqPage, query=query),
+            several("DELETE", path, f"{kind}DlqDelete", removed, delete_many, Deleted),
+            one("GET", entry, f"{kind}DlqEntry", "One entry.", self._one, DlqEntry),
+            one("DELETE", entry, f"{kind}DlqEntryDelete", "Remove one entry.", self._act(_delete)),
+        ]
+        if self._workflow:
+            route, cancel_one = f"{path}/callback/{{dlq_id}}", self._act(_cancel_callback)
+            summary = "Cancel the failure function of an entry, which is in progress."
+            operations.append(one("DELETE", route, "cancelFailureFunction", summary, cancel_one))
+        for part, name, summary, action in actions:
+            route, act = f"{path}/{part}", self._act(action)
+            each = self._each(action, lambda entries: {done: entries})
+            many, alone = (
+                f"{summary} By ids or filters, at most `count` of them.",
+                f"{summary} This one alone.",
+            )
+            shown = partial(one, returns=dict[str, Any], errors=(404, 409), headers=changed | run_id)
+            operations += [
+                several("POST", route, f"{name}Many", many, each, started, errors=(404,), headers=changed),
+                shown("POST", f"{route}/{{dlq_id}}", name, alone, act),
+            ]
+        return operations
+
+    async def _page(self, _: Request, query: DlqQuery) -> Response:
+        rows, cursor = await self._queue.store.read(self._find, query)
+        # entries are stored as JSON: put together, not decoded and encoded again
+        found = f'{{"cursor": {json.dumps(cursor)}, "messages": [{", ".join(map(_shown, rows))}]}}'
+        return Response(found, media_type="application/json")
+
+    async def _one(self, request: Request, _: Query) -> Response:
+        row = await self._queue.store.read(self._find_one, request.path_params["dlq_id"])
+        return Response(_shown(row), media_type="application/json")
+
+    def _act(self, action: Action) -> Endpoint:
+        """Do something with one entry."""
+
+        async def endpoint(request: Request, _: Query) -> Response:
+            requested = _requested(request)
+
+            def work(tx: QueueWrite) -> dict[str, Any] | None:
+                return action(tx, self._find_one(tx, request.path_params["dlq_id"]), self._queue, requested)
+
+            done = await self._queue.write(work)
+            return Response() if done is None else JSONResponse(done)
+
+        return endpoint
+
+    def _each(self, action: Action, shown: Callable[[list[Any]], dict[str, Any]]) -> Endpoint:
+        """Do something with each entry of a page, all in one transaction."""
+
+        async def endpoint(request: Request, query: DlqQuery) -> Response:
+            query = await with_ids(request, query, DlqIds)
+            requested = replace(_requested(request), workflow=None)
+            if not conditions(query):
+                raise invalid("no entries are selected", "neither dlqIds nor a filter", "one of them")
+
+            def work(tx: QueueWrite) -> dict[str, Any]:
+                rows, cursor = self._find(tx, query)
+                return shown([action(tx, row, self._queue, requested) for row in rows]) | {"cursor": cursor}
+
+            return JSONResponse(await self._queue.write(work))
+
+        return endpoint
+
+    def _find(self, tx: QueueWrite, query: DlqQuery) -> tuple[list[sqlite3.Row], str]:
+        """A page of entries that have not expired, and the cursor of the next one."""
+        store = self._queue.store
+        # "+" keeps SQLite from walking the whole list where an index leads to the few that are named
+        few = "+" if query.dlq_ids or query.workflow_run_id else ""
+        ours = (f"{few}workflow = {{}}", int(self._workflow))
+        kept = (f"{few}entered_at >= {{}}", store.expired_before)
+        listing = "workflow dlq" if self._workflow else "message dlq"
+        return page(tx, store.cursors, "dlq", query, ours, kept, listing=listing)
+
+    def _find_one(self, tx: QueueWrite, dlq_id: str) -> sqlite3.Row:
+        rows, _ = self._find(tx, DlqQuery(count=1, dlq_ids=(dlq_id,)))
+        if not rows:
+            raise missing("DLQ entry", dlq_id, "one that was neither removed nor expired")
+        return rows[0]
+
+
+def _shown(row: sqlite3.Row) -> str:
     """The JSON of an entry as lists and single reads show it."""
     entry: str = row["entry"]  # an object that holds at least its id
     if row["state"] is None:
@@ -79,95 +235,90 @@ def shown(row: sqlite3.Row) -> str:
     return f'{entry[:-1]}, "failureFunctionState": {json.dumps(row["state"])}}}'
 
 
-def add(tx: QueueWrite, attempt: Attempt, *, run_created_at: int | None) -> str:
-    """Add the message of a failed attempt; returns its DLQ id."""
-    message = attempt.message
-    dlq_id = f"{tx.now_ms}-{secrets.token_hex(6)}"
-    entry = dlq_entry(attempt, dlq_id=dlq_id, run_created_at=run_created_at)
-    workflow = message.run_id is not None
-    _insert(tx, entry, workflow=workflow, entered_at=tx.now_ms, message=message.encode())
-    if workflow:
-        tx.execute("UPDATE runs SET dlq_id = ? WHERE id = ?", dlq_id, message.run_id)
-    return dlq_id
+def _requested(request: Request) -> Settings:
+    """The settings that a request's headers give."""
+    return read_publish("http://localhost/", header_pairs(request), b"").settings
 
 
-def insert(tx: QueueWrite, given: Iterable[Mapping[str, Any]], *, workflow: bool) -> int:
-    """Fill in entries, which entered when their response was dated or they were created; how many are new."""
-    new = 0
-    for entry in given:
-        if tx.first("SELECT 1 FROM dlq WHERE id = ?", entry["dlqId"]) is None:
-            entered_at = _entered_at(entry, tx.now_ms)
-            _insert(tx, entry, workflow=workflow, entered_at=entered_at, message=None)
-            new += 1
-    return new
-
-
-def _insert(
-    tx: QueueWrite, entry: Mapping[str, Any], *, workflow: bool, entered_at: int, message: bytes | None
-) -> None:
-    stored, state = dict(entry), entry.get("failureFunctionState")
-    if isinstance(state, str) and _storable(state) is not None:
-        del stored["failureFunctionState"]  # it changes: its column holds the current value
-    seq = tx.insert(
-        "dlq",
-        id=entry["dlqId"],
-        workflow=workflow,
-        entered_at=entered_at,
-        **{column: _storable(entry.get(name)) for column, name in _COLUMNS.items()},
-        state=None if "failureFunctionState" in stored else state,
-        entry=json.dumps(stored),
-        message=message,
-    )
-    given = entry.get("labels")
-    labels = {
-        label
-        for label in (*(given if isinstance(given, list) else ()), entry.get("label"))
-        if isinstance(label, str) and label and _storable(label) is not None
-    }
-    for label in sorted(labels):
-        tx.insert("dlq_labels", dlq_seq=seq, label=label)
-
-
-def _storable(value: Any) -> Any:
-    """The value when a column can hold it; others are shown in lists, but no filter finds them."""
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        return None
-    if isinstance(value, int):
-        return value if -(2**63) <= value < 2**63 else None
-    return value if value.isprintable() else None
-
-
-def _entered_at(entry: Mapping[str, Any], now_ms: int) -> int:
-    headers = entry.get("responseHeader")
-    for name, values in (headers if isinstance(headers, dict) else {}).items():
-        if name.lower() == "date" and isinstance(values, list) and values and isinstance(values[0], str):
-            dated = http_date_ms(values[0])
-            if dated is not None:
-                return dated
-            break
-    created = _storable(entry.get("createdAt"))
-    return min(created, now_ms) if isinstance(created, int) else now_ms
-
-
-def cancel_callback(tx: QueueWrite, dlq_id: str | None) -> bool:
-    """Cancel the failure function of an entry; whether it was running."""
-    canceled = tx.execute(
-        "UPDATE dlq SET state = 'CALLBACK_CANCELED' WHERE id = ? AND state = 'CALLBACK_INPROGRESS'", dlq_id
-    )
-    return canceled.rowcount > 0
-
-
-def set_state(tx: QueueWrite, dlq_id: str, state: FunctionState) -> None:
-    """Set the failure-function state of an entry; nothing happens when the entry does not exist."""
-    tx.execute("UPDATE dlq SET state = ? WHERE id = ?", state, dlq_id)
-
-
-def delete(tx: QueueWrite, row: sqlite3.Row) -> None:
-    """Remove an entry."""
+def _delete(tx: QueueWrite, row: sqlite3.Row, _: Queue, __: Settings) -> None:
     tx.execute("DELETE FROM dlq WHERE seq = ?", row["seq"])
 
 
-def body_of_entry(entry: Mapping[str, Any], name: str = "body") -> bytes:
+def _start_again(
+    tx: QueueWrite, row: sqlite3.Row, queue: Queue, requested: Settings, *, from_failed_step: bool
+) -> dict[str, Any]:
+    _delete(tx, row, queue, requested)
+    failed = _message(row, queue)
+    return start_again(tx, failed, from_failed_step=from_failed_step, requested=requested)
+
+
+def _call_failure_function(tx: QueueWrite, row: sqlite3.Row, queue: Queue, _: Settings) -> dict[str, Any]:
+    failed, entry = _message(row, queue), json.loads(row["entry"])
+    if failed.failure_callback is None:
+        raise ApiError(
+            400, f"DLQ entry {row['id']!r} has no failure callback; expected one that was published with it"
+        )
+    if row["state"] == "CALLBACK_INPROGRESS":
+        raise ApiError(400, f"the failure function of {row['id']!r} is running; expected it to have ended")
+    attempt = Attempt(
+        # shown as then: redacted values are not stored
+        message=replace(failed, redact=()),
+        sent=Sent(_pairs(entry.get("header")), _body(entry, "body")),
+        response=DestinationResponse(
+            int(entry.get("responseStatus") or 0),
+            _pairs(entry.get("responseHeader")),
+            _body(entry, "responseBody"),
+        ),
+        retried=failed.max_retries,
+    )
+    report_failure(tx, attempt, row["id"])
+    return {"workflowRunId": failed.run_id, "failureFunctionState": "CALLBACK_INPROGRESS"}
+
+
+def _cancel_callback(tx: QueueWrite, row: sqlite3.Row, _: Queue, __: Settings) -> None:
+    message_id = tx.value("SELECT id FROM messages WHERE about = ?", row["id"])
+    if message_id is None:
+        got = row["state"] or "no failure function"
+        raise invalid(f"nothing is in progress for {row['id']!r}", got, "CALLBACK_INPROGRESS")
+    cancel(tx, message_id)
+
+
+def _retry(tx: QueueWrite, row: sqlite3.Row, queue: Queue, requested: Settings) -> dict[str, Any]:
+    message = again(tx, _message(row, queue))
+    enqueue(tx, message)
+    _delete(tx, row, queue, requested)
+    return {"messageId": message.id}
+
+
+def _message(row: sqlite3.Row, queue: Queue) -> Message:
+    """The message of an entry; of one that was filled in, a message that can start its run again."""
+    if row["message"]:
+        return decode_message(row["message"])
+    entry = json.loads(row["entry"])
+    url = check_url(str(entry.get("url") or entry.get("workflowUrl") or ""), f"the URL of {entry['dlqId']!r}")
+    failure_callback = entry.get("failureCallback")
+    return Message(
+        id=str(entry.get("messageId") or new_id("msg")),
+        kind="step",
+        prefix=queue.prefix,
+        settings=Settings(
+            url=url,
+            method=entry.get("method"),
+            headers=_pairs(entry.get("header")),
+            labels=tuple(entry.get("labels") or ()),
+            workflow=WorkflowHeaders(
+                run_id=str(entry.get("workflowRunId") or ""), url=str(entry.get("workflowUrl") or url)
+            ),
+        ),
+        created_at=int(entry.get("createdAt") or 0),
+        not_before=0,
+        body=_body(entry, "body"),
+        failure_callback=Settings(url=str(failure_callback)) if failure_callback else None,
+        step=0,
+    )
+
+
+def _body(entry: Mapping[str, Any], name: str) -> bytes:
     """A body of an entry, from either field."""
     try:
         encoded = base64.b64decode(entry.get(f"{name}Base64") or "", validate=True)
@@ -176,32 +327,26 @@ def body_of_entry(entry: Mapping[str, Any], name: str = "body") -> bytes:
     return encoded or str(entry.get(name) or "").encode(errors="replace")
 
 
-def header_pairs(headers: Any) -> tuple[tuple[str, str], ...]:
+def _pairs(headers: Any) -> tuple[tuple[str, str], ...]:
     """The pairs of a header map of an entry."""
     lists = headers if isinstance(headers, dict) else {}
     return tuple((name, str(value)) for name, values in lists.items() for value in values)
 
 
-def message_of_entry(entry: Mapping[str, Any], prefix: str) -> Message:
-    """A message that can start a run again, from an entry that was filled in without one."""
-    url = check_url(str(entry.get("url") or entry.get("workflowUrl") or ""), f"the URL of {entry['dlqId']!r}")
-    failure_callback = entry.get("failureCallback")
-    return Message(
-        id=str(entry.get("messageId") or new_id("msg")),
-        kind="step",
-        prefix=prefix,
-        settings=Settings(
-            url=url,
-            method=entry.get("method"),
-            headers=header_pairs(entry.get("header")),
-            labels=tuple(entry.get("labels") or ()),
-            workflow=WorkflowHeaders(
-                run_id=str(entry.get("workflowRunId") or ""), url=str(entry.get("workflowUrl") or url)
-            ),
-        ),
-        created_at=int(entry.get("createdAt") or 0),
-        not_before=0,
-        body=body_of_entry(entry),
-        failure_callback=Settings(url=str(failure_callback)) if failure_callback else None,
-        step=0,
-    )
+_CHANGES: Final = tuple(
+    f"Service-{name}"
+    for name in ("Retries", "Retry-Delay", "Label", "Flow-Control-Key", "Flow-Control-Value")
+)
+_RUN_ACTIONS: Final[tuple[tuple[str, str, str, Action], ...]] = (
+    (
+        "resume",
+        "resume",
+        "Continue runs from their failed steps.",
+        partial(_start_again, from_failed_step=True),
+    ),
+    ("restart", "restart", "Start runs from the beginning.", partial(_start_again, from_failed_step=False)),
+    ("callback", "callFailureFunction", "Call failure functions again.", _call_failure_function),
+)
+_MESSAGE_ACTIONS: Final[tuple[tuple[str, str, str, Action], ...]] = (
+    ("retry", "retry", "Deliver messages again.", _retry),
+)

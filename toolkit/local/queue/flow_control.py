@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolkit.local.api import ApiError, invalid
-from toolkit.local.operations import Declared, Operation, Query, read_query
+from toolkit.local.api import invalid
+from toolkit.local.operations import Query, read_query
 from toolkit.local.queue.database import QueueWrite
+from toolkit.local.queue.listing import QueueOperations, missing
 from toolkit.local.queue.messages import FlowLimits, Message, decode_message
 from toolkit.times import DAY_MS
 
@@ -42,10 +44,29 @@ class KeySettings(msgspec.Struct, frozen=True):
             return limits
         limits = limits or FlowLimits()
         if self.parallelism is not None:
-            limits = msgspec.structs.replace(limits, parallelism=self.parallelism)
+            limits = replace(limits, parallelism=self.parallelism)
         if self.rate is not None:
-            limits = msgspec.structs.replace(limits, rate=self.rate, period_ms=self.period_ms or 1000)
+            limits = replace(limits, rate=self.rate, period_ms=self.period_ms or 1000)
         return limits
+
+
+class KeyUse(msgspec.Struct):
+    """What is known of a key: its settings, the limits of the message admitted last, and its deliveries."""
+
+    settings: KeySettings = KeySettings()
+    limits: FlowLimits | None = None
+    running: int = 0
+    counting: deque[int] = msgspec.field(default_factory=deque)  # until when, earliest first
+    resets: int = 0
+
+    def is_free(self, now_ms: int) -> bool:
+        """Whether its limits allow another delivery."""
+        while self.counting and self.counting[0] <= now_ms:
+            self.counting.popleft()
+        most = self.limits or FlowLimits()
+        if most.rate and len(self.counting) >= most.rate:
+            return False
+        return most.parallelism is None or self.running < most.parallelism
 
 
 class FlowControl:
@@ -57,104 +78,85 @@ class FlowControl:
 
     def __init__(self, factor: float) -> None:
         self._factor = factor
-        self._settings: dict[str, KeySettings] = {}
-        self._limits: dict[str, FlowLimits] = {}
-        self._running: defaultdict[str, int] = defaultdict(int)
-        self._counting: defaultdict[str, deque[int]] = defaultdict(deque)  # until when, earliest first
-        self._resets: dict[str, int] = {}  # of the rates of keys with deliveries in progress
+        self._keys: defaultdict[str, KeyUse] = defaultdict(KeyUse)
 
     def restore(self, counting: Iterable[tuple[str, int]], settings: dict[str, KeySettings]) -> None:
         """Count deliveries that were started before the restart, each until its time; earliest first."""
-        self._settings = dict(settings)
         for key, until in counting:
-            self._counting[key].append(until)
+            self._keys[key].counting.append(until)
+        for key, stored in settings.items():
+            self._keys[key].settings = stored
 
     def configure(self, key: str, settings: KeySettings) -> None:
         """Replace the settings of a key."""
-        self._settings[key] = settings
-        self._limits.pop(key, None)  # those of the next message, under the new settings
-        if settings == KeySettings():
-            del self._settings[key]
+        use = self._keys[key]
+        use.settings, use.limits = settings, None  # limits: those of the next message, under the new settings
 
     def reset_rate(self, key: str) -> None:
         """Forget the deliveries that count against the rate of a key."""
-        self._counting.pop(key, None)
-        if self._running.get(key):
-            self._resets[key] = self._resets.get(key, 0) + 1
+        self._keys[key].counting.clear()
+        self._keys[key].resets += 1
+
+    def use_of(self, key: str | None) -> KeyUse:
+        """What is known of a key."""
+        return self._keys.get(key or "", KeyUse())
 
     def resets(self, message: Message) -> int:
         """How often the rate of its key was reset: a delivery from before the last reset no longer counts."""
-        return self._resets.get(_key_of(message) or "", 0)
-
-    def limits_of(self, message: Message) -> FlowLimits | None:
-        """The limits under which a message is delivered."""
-        key = _key_of(message)
-        settings = self._settings.get(key or "")
-        limits = message.settings.flow if key is not None else None
-        return settings.applied_to(limits) if settings else limits
+        return self.use_of(_key_of(message)).resets
 
     def blocked(self, now_ms: int) -> list[str]:
         """The keys that are paused or at their limit."""
-        paused = {key for key, settings in self._settings.items() if settings.paused}
-        full = [key for key, limit in self._limits.items() if not self._is_free(key, limit, now_ms)]
-        for key in [key for key in self._limits if not self._running[key] and not self._counting[key]]:
-            for table in (self._running, self._counting, self._limits):
-                table.pop(key, None)
-        return [*sorted(paused), *(key for key in full if key not in paused)]
+        blocked = []
+        for key, use in list(self._keys.items()):
+            if use.settings.paused or not use.is_free(now_ms):
+                blocked.append(key)
+            if not use.running and not use.counting:
+                use.limits = None
+                if use.settings == KeySettings():
+                    del self._keys[key]
+        return blocked
 
     def admit(self, message: Message, now_ms: int) -> bool:
         """Count a delivery as started, when its key is free."""
-        key, limit = _key_of(message), self.limits_of(message)
+        key, limits = _key_of(message), self._limits_of(message)
         if key is None:
             return True
-        if key in self._settings and self._settings[key].paused:
+        use = self._keys[key]
+        if use.settings.paused:
             return False
-        if limit is not None:
-            self._limits[key] = limit
-            if not self._is_free(key, limit, now_ms):
-                return False
-            if limit.rate:
-                self._counting[key].append(self.counts_until(limit, now_ms))
-        self._running[key] += 1
+        use.limits = limits or use.limits
+        if limits and not use.is_free(now_ms):
+            return False
+        until = self.counts_until(message, now_ms)
+        if until is not None:
+            use.counting.append(until)
+        use.running += 1
         return True
 
     def release(self, message: Message) -> None:
         """Count an admitted delivery as ended."""
         key = _key_of(message)
         if key is not None:
-            self._running[key] -= 1
-            if not self._running[key]:
-                del self._running[key]
-                self._resets.pop(key, None)
+            self._keys[key].running -= 1
 
     def next_release(self, now_ms: int) -> int | None:
         """When the first of the keys at their rate may deliver again."""
         times = [
-            self._counting[key][0]
-            for key, limit in self._limits.items()
-            if limit.rate and len(self._counting[key]) >= limit.rate
+            use.counting[0]
+            for use in self._keys.values()
+            if use.limits and use.limits.rate and len(use.counting) >= use.limits.rate
         ]
         return max(now_ms, min(times)) if times else None
 
-    def counts_until(self, limit: FlowLimits, now_ms: int) -> int:
-        """Until when a delivery that starts now counts against the rate."""
-        return now_ms + max(1, round(limit.period_ms / self._factor))
+    def counts_until(self, message: Message, now_ms: int) -> int | None:
+        """Until when a delivery that starts now counts against the rate of its key, if that has one."""
+        limits = self._limits_of(message)
+        return now_ms + max(1, round(limits.period_ms / self._factor)) if limits and limits.rate else None
 
-    def counted(self, key: str, now_ms: int) -> tuple[int, list[int]]:
-        """How many deliveries of a key are in progress, and until when those of its rate count."""
-        return self._running.get(key, 0), [until for until in self._counting.get(key, ()) if until > now_ms]
-
-    def last_limits(self, key: str) -> FlowLimits | None:
-        """The limits of the message that was last to be delivered under a key, while they are known."""
-        return self._limits.get(key)
-
-    def _is_free(self, key: str, limit: FlowLimits, now_ms: int) -> bool:
-        counting = self._counting[key]
-        while counting and counting[0] <= now_ms:
-            counting.popleft()
-        if limit.rate and len(counting) >= limit.rate:
-            return False
-        return limit.parallelism is None or self._running[key] < limit.parallelism
+    def _limits_of(self, message: Message) -> FlowLimits | None:
+        key = _key_of(message)
+        return None if key is None else self.use_of(key).settings.applied_to(message.settings.flow)
 
 
 def _key_of(message: Message) -> str | None:
@@ -215,21 +217,17 @@ class UnpinQuery(Query):
     rate: Flag = "false"
 
 
-_operation: Declared[Queue] = Declared()
+flow_control_operations: Final = QueueOperations()
+"""The operations below ``/v2/flowControl``, and on the parallelism of all deliveries."""
 
 
-def flow_control_operations(queue: Queue) -> list[Operation]:
-    """The operations below ``/v2/flowControl``, and on the parallelism of all deliveries."""
-    return _operation.of(queue)
-
-
-@_operation("GET", "/v2/flowControl", "flowControlKeys", list[FlowControlKey])
+@flow_control_operations("GET", "/v2/flowControl", "flowControlKeys", list[FlowControlKey])
 async def _list(queue: Queue, _: Request, __: Query) -> Response:
     """The keys that have messages, counted deliveries or settings."""
     return JSONResponse(await queue.store.read(_shown, queue))
 
 
-@_operation(
+@flow_control_operations(
     "GET", "/v2/flowControl/{flow_key:path}", "flowControlKey", FlowControlKey, query=None, errors=(404,)
 )
 async def _one(queue: Queue, request: Request, _: None) -> Response:
@@ -240,24 +238,29 @@ async def _one(queue: Queue, request: Request, _: None) -> Response:
     key = request.path_params["flow_key"]
     keys = await queue.store.read(_shown, queue, key)
     if not keys:
-        expected = "one that has messages, counted deliveries or settings"
-        raise ApiError(404, f"flow-control key {key[:80]!r} is not here; expected {expected}")
+        raise missing("flow-control key", key, "one that has messages, counted deliveries or settings")
     return JSONResponse(keys[0])
 
 
-@_operation("POST", "/v2/flowControl/{flow_key:path}/pause", "pauseFlowControlKey", errors=(412,))
+@flow_control_operations(
+    "POST", "/v2/flowControl/{flow_key:path}/pause", "pauseFlowControlKey", errors=(412,)
+)
 async def _pause(queue: Queue, request: Request, _: Query) -> Response:
     """Start no more deliveries of a key; those in progress end."""
     return await _configured(queue, request, paused=True)
 
 
-@_operation("POST", "/v2/flowControl/{flow_key:path}/resume", "resumeFlowControlKey", errors=(412,))
+@flow_control_operations(
+    "POST", "/v2/flowControl/{flow_key:path}/resume", "resumeFlowControlKey", errors=(412,)
+)
 async def _resume(queue: Queue, request: Request, _: Query) -> Response:
     """Deliver the messages of a key again."""
     return await _configured(queue, request, paused=False)
 
 
-@_operation("POST", "/v2/flowControl/{flow_key:path}/pin", "pinFlowControlKey", errors=(412,), query=PinQuery)
+@flow_control_operations(
+    "POST", "/v2/flowControl/{flow_key:path}/pin", "pinFlowControlKey", errors=(412,), query=PinQuery
+)
 async def _pin(queue: Queue, request: Request, query: PinQuery) -> Response:
     """Replace limits of a key, also those of messages to come."""
     if query.parallelism is None and query.rate is None:
@@ -266,15 +269,13 @@ async def _pin(queue: Queue, request: Request, query: PinQuery) -> Response:
         )
     if query.period is not None and query.rate is None:
         raise invalid("period has no rate", "period alone", "a rate as well")
-    pinned: dict[str, int] = {}
-    if query.parallelism is not None:
-        pinned["parallelism"] = query.parallelism
+    pinned = {} if query.parallelism is None else {"parallelism": query.parallelism}
     if query.rate is not None:
         pinned |= {"rate": query.rate, "period_ms": (query.period or 1) * 1000}
     return await _configured(queue, request, **pinned)
 
 
-@_operation(
+@flow_control_operations(
     "POST", "/v2/flowControl/{flow_key:path}/unpin", "unpinFlowControlKey", errors=(412,), query=UnpinQuery
 )
 async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
@@ -285,29 +286,27 @@ async def _unpin(queue: Queue, request: Request, query: UnpinQuery) -> Response:
     return await _configured(queue, request, **dict.fromkeys(names))
 
 
-@_operation("POST", "/v2/flowControl/{flow_key:path}/resetRate", "resetRate")
+@flow_control_operations("POST", "/v2/flowControl/{flow_key:path}/resetRate", "resetRate")
 async def _reset_rate(queue: Queue, request: Request, _: Query) -> Response:
     """Begin a new period of a key's rate."""
     key = _checked_key(request)
-    await queue.scheduler.start_due()  # what is due by now belongs to the period that ends
-    queue.scheduler.flow.reset_rate(key)
-    await queue.store.write(QueueWrite.execute, "DELETE FROM rates WHERE flow_key = ?", key)
-    queue.scheduler.wake()
+    await queue.start_due()  # what is due by now belongs to the period that ends
+    queue.flow.reset_rate(key)
+    await queue.write(QueueWrite.execute, "DELETE FROM rates WHERE flow_key = ?", key)
     return Response()
 
 
-@_operation("GET", "/v2/globalParallelism", "globalParallelism", GlobalParallelism)
+@flow_control_operations("GET", "/v2/globalParallelism", "globalParallelism", GlobalParallelism)
 async def _global(queue: Queue, _: Request, __: Query) -> Response:
     """How many deliveries there may be at once, of all keys and without one."""
-    scheduler = queue.scheduler
-    return JSONResponse({"parallelismMax": scheduler.concurrency, "parallelismCount": scheduler.running})
+    return JSONResponse({"parallelismMax": queue.concurrency, "parallelismCount": queue.in_progress})
 
 
 async def _configured(queue: Queue, request: Request, **changed: bool | int | None) -> Response:
     key = _checked_key(request)
     settings = await queue.store.write(_store, key, changed)
-    queue.scheduler.flow.configure(key, settings)
-    queue.scheduler.wake()
+    queue.flow.configure(key, settings)
+    queue.wake()
     return Response()
 
 
@@ -319,18 +318,16 @@ def _checked_key(request: Request) -> str:
 
 
 def _store(tx: QueueWrite, key: str, changed: dict[str, bool | int | None]) -> KeySettings:
-    settings = msgspec.structs.replace(stored_settings(tx).get(key, KeySettings()), **changed)
+    settings = replace(stored_settings(tx).get(key, KeySettings()), **changed)
     tx.execute("DELETE FROM flow_keys WHERE flow_key = ?", key)
     if settings != KeySettings():
         tx.insert("flow_keys", flow_key=key, **msgspec.structs.asdict(settings))
-        (count,) = tx.rows("SELECT count(*) FROM flow_keys")[0]
-        if count > MAX_KEYS:
-            raise ApiError(412, f"too many keys have settings; got {count}; expected at most {MAX_KEYS}")
+        tx.check_count("flow_keys", MAX_KEYS, "keys have settings")
     return settings
 
 
 def _shown(tx: QueueWrite, queue: Queue, wanted: str | None = None) -> list[FlowControlKey]:
-    flow, settings = queue.scheduler.flow, stored_settings(tx)
+    settings = stored_settings(tx)
     # the message accepted last has the highest number, and with it SQLite takes its other columns
     latest = {
         row["flow_key"]: row
@@ -340,23 +337,22 @@ def _shown(tx: QueueWrite, queue: Queue, wanted: str | None = None) -> list[Flow
             *(tx.now_ms, wanted),
         )
     }
-    counted = {key for key, until in counting(tx) if until > tx.now_ms}
-    keys = sorted({*latest, *counted, *settings}) if wanted is None else [wanted]
+    counted = {row[0] for row in tx.rows("SELECT flow_key FROM rates WHERE until > ?", tx.now_ms)}
+    known = {*latest, *counted, *settings}
     shown: list[FlowControlKey] = []
-    for key in keys:
-        if key not in latest and key not in counted and key not in settings:
-            continue
+    for key in sorted(known if wanted is None else known & {wanted}):
         row, given = latest.get(key), settings.get(key, KeySettings())
-        last = flow.last_limits(key) or (decode_message(row["spec"]).settings.flow if row else None)
+        use = queue.flow.use_of(key)
+        last = use.limits or (decode_message(row["spec"]).settings.flow if row else None)
         limits = given.applied_to(last) or FlowLimits()
-        running, until = flow.counted(key, tx.now_ms)
+        until = [time for time in use.counting if time > tx.now_ms]
         start = until[0] - round(limits.period_ms / tx.factor) if until else 0
         shown.append(
             {
                 "flowControlKey": key,
-                "waitListSize": max(0, (row["due"] if row else 0) - running),
+                "waitListSize": max(0, (row["due"] if row else 0) - use.running),
                 "parallelismMax": limits.parallelism or 0,
-                "parallelismCount": running,
+                "parallelismCount": use.running,
                 "rateMax": limits.rate or 0,
                 "rateCount": len(until),
                 "ratePeriod": limits.period_ms // 1000,

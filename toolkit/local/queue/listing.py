@@ -1,4 +1,4 @@
-"""Listings: their query parameters with the SQL of each filter, their pages, and signed cursors."""
+"""Operations that are one transaction, and listings: filters with their SQL, pages, and signed cursors."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ import binascii
 import hmac
 import json
 import sqlite3
-from collections.abc import Sequence
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
-from toolkit.local.api import ApiError, parse_json, read_as, read_body
-from toolkit.local.operations import Query, Texts, Timestamp, parameters_of
+from toolkit.local.api import ApiError, parse_json, read_as, read_body, read_json
+from toolkit.local.operations import Declared, Query, Texts, Timestamp, parameters_of
 from toolkit.local.queue.database import QueueWrite
 
+if TYPE_CHECKING:
+    from toolkit.local.queue.scheduler import Queue
+
+F = TypeVar("F", bound=Callable[..., Any])
 Q = TypeVar("Q", bound=Query)
 Position: TypeAlias = tuple[int, int]
 """Where a row is in a listing, newest first: its timestamp (Unix ms), and its number."""
@@ -25,6 +30,44 @@ Condition: TypeAlias = tuple[str, int | str | Sequence[int | str] | None]
 TextOrTexts: TypeAlias = str | Annotated[list[str], Meta(max_length=1000)]
 
 _TAG: Final = 12  # bytes of the HMAC in a cursor
+
+
+class QueueOperations(Declared["Queue"]):
+    """Operations on the queue, declared by their handlers or, where one transaction does all, by that."""
+
+    def transaction(
+        self, method: str, path: str, name: str, returns: Any = None, **described: Any
+    ) -> Callable[[F], F]:
+        """Declare an operation that is one transaction, which only reads when the method is GET.
+
+        The function gets the transaction, the names of the path and, where they are declared, the `body` and
+        the `query`. It returns the JSON of the response, or None.
+        """
+
+        def declare(work: F) -> F:
+            async def handler(queue: Queue, request: Request, query: Any) -> Response:
+                given = dict(request.path_params)
+                body = described.get("body")
+                if body is bytes:
+                    given["body"] = await read_body(request, queue.max_message)
+                elif body is not None:
+                    given["body"] = read_as(await read_json(request), body)
+                if "query" in described:
+                    given["query"] = query
+                result = await (queue.store.read if method == "GET" else queue.write)(work, **given)
+                status = described.get("status", 200)
+                return Response(status_code=status) if result is None else JSONResponse(result, status)
+
+            handler.__doc__ = work.__doc__
+            self(method, path, name, returns, **described)(handler)
+            return work
+
+        return declare
+
+
+def missing(what: str, name: str, expected: str) -> ApiError:
+    """The error for something that is not here."""
+    return ApiError(404, f"{what} {name[:80]!r} is not here; expected {expected}")
 
 
 def sql(condition: str, description: str | None = None) -> Meta:
@@ -111,32 +154,14 @@ def starts_with(column: str, values: Sequence[str]) -> Condition:
     return any_of, json.dumps(values) if values else None
 
 
-def page(
-    tx: QueueWrite, table: str, order: str, query: ListQuery, *more: Condition, after: Position | None
-) -> tuple[list[sqlite3.Row], Position | None]:
-    """A page of a table, newest first, and the position of its last row; None when there are no more."""
-    wanted, values = where(*conditions(query), *more, (f"({order}, seq) < ({{}})", after))
-    rows = tx.rows(
-        f"SELECT * FROM {table} WHERE {wanted} ORDER BY {order} DESC, seq DESC LIMIT ?",  # noqa: S608 - SQL of this package, values bound
-        *values,
-        query.count + 1,
-    )
-    if len(rows) <= query.count:
-        return rows, None
-    last = rows[query.count - 1]
-    return rows[: query.count], (last[order], last["seq"])
-
-
 class CursorSigner:
     """Makes and reads cursors: signed positions in a listing, which stay valid while entries change."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def make(self, listing: str, position: Position | None) -> str:
-        """The cursor of the page after `position`; empty when there is none."""
-        if position is None:
-            return ""
+    def make(self, listing: str, position: Position) -> str:
+        """The cursor of the page after `position`."""
         raw = json.dumps(position).encode()
         return base64.urlsafe_b64encode(self._tag(listing, raw) + raw).decode().rstrip("=")
 
@@ -160,3 +185,23 @@ class CursorSigner:
 
     def _tag(self, listing: str, raw: bytes) -> bytes:
         return hmac.digest(self._key, listing.encode() + b"\0" + raw, "sha256")[:_TAG]
+
+
+def page(
+    tx: QueueWrite, cursors: CursorSigner, table: str, query: ListQuery, *more: Condition, listing: str = ""
+) -> tuple[list[sqlite3.Row], str]:
+    """A page of a table, newest first, and the cursor of the next one; `listing` names it in cursors."""
+    listing, order = listing or table, _ORDERS[table]
+    after = (f"({order}, seq) < ({{}})", cursors.read(listing, query.cursor))
+    wanted, values = where(*conditions(query), *more, after)
+    rows = tx.rows(
+        f"SELECT * FROM {table} WHERE {wanted} ORDER BY {order} DESC, seq DESC LIMIT ?",  # noqa: S608 - SQL of this package, values bound
+        *(*values, query.count + 1),
+    )
+    if len(rows) <= query.count:
+        return rows, ""
+    last = rows[query.count - 1]
+    return rows[: query.count], cursors.make(listing, (last[order], last["seq"]))
+
+
+_ORDERS: Final = {"runs": "created_at", "events": "time", "dlq": "entered_at"}

@@ -66,6 +66,10 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     flow: FlowLimits | None = None
     workflow: WorkflowHeaders | None = None
 
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of the named settings that were given."""
+        return {name: value for name in names if (value := getattr(self, name)) not in (None, ())}
+
 
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     """The event that a run waits for; the fields about the timeout are only shown."""
@@ -199,8 +203,20 @@ class Attempt(msgspec.Struct, frozen=True):
 HeaderLists: TypeAlias = dict[str, list[str]]
 
 
-class DlqEntry(TypedDict, total=False):
-    """Fields that do not apply are left out. Entries that were filled in may have others, too."""
+class Described(TypedDict, total=False):
+    """How a message was sent; fields that do not apply are left out."""
+
+    callerIP: str
+    topicName: str
+    endpointName: str
+    queueName: str
+    scheduleId: str
+    label: str
+    labels: list[str]
+
+
+class DlqEntry(Described, total=False):
+    """An entry of the DLQ. Those that were filled in may have other fields, too."""
 
     dlqId: Required[str]
     messageId: str
@@ -215,13 +231,6 @@ class DlqEntry(TypedDict, total=False):
     maxRetries: int
     createdAt: int
     failureCallback: str
-    callerIP: str
-    topicName: str
-    endpointName: str
-    queueName: str
-    scheduleId: str
-    label: str
-    labels: list[str]
     flowControlKey: str
     failureFunctionState: FunctionState | Literal[""]
     responseStatus: int
@@ -230,7 +239,7 @@ class DlqEntry(TypedDict, total=False):
     responseBodyBase64: str
 
 
-class PendingMessage(TypedDict, total=False):
+class PendingMessage(Described, total=False):
     """A message that still has to be delivered."""
 
     messageId: Required[str]
@@ -241,12 +250,22 @@ class PendingMessage(TypedDict, total=False):
     createdAt: Required[int]
     notBefore: int
     nextDeliveryTime: int
-    callerIP: str
-    topicName: str
-    endpointName: str
-    queueName: str
-    scheduleId: str
-    labels: list[str]
+
+
+class HistoryStep(TypedDict):
+    """A step of a run, its body in base64."""
+
+    messageId: str
+    body: str
+    callType: str
+
+
+def history_items(history: Iterable[tuple[str, bytes]]) -> list[HistoryStep]:
+    """The steps of a run, from the id and the body of each, as endpoints get them."""
+    return [
+        {"messageId": message_id, "body": base64.b64encode(body).decode(), "callType": "step"}
+        for message_id, body in history
+    ]
 
 
 def header_lists(headers: Iterable[tuple[str, str]]) -> HeaderLists:
@@ -267,36 +286,32 @@ def body_fields(name: str, body: bytes) -> dict[str, str]:
 
 def dlq_entry(attempt: Attempt, *, dlq_id: str, run_created_at: int | None) -> dict[str, Any]:
     """The `DlqEntry` of a message whose delivery failed for good, without its failure-function state."""
-    message, response = attempt.message, attempt.response
-    workflow = message.settings.workflow
-    run = workflow and {
-        "workflowUrl": workflow.url,
-        "workflowRunId": workflow.run_id,
-        "workflowCreatedAt": run_created_at,
-    }
+    response, workflow = attempt.response, attempt.message.settings.workflow
+    entry = message_entry(attempt.message, attempt.sent)
+    if workflow:
+        entry = {name: value for name, value in entry.items() if name not in _ONLY_MESSAGES} | {
+            "workflowUrl": workflow.url,
+            "workflowRunId": workflow.run_id,
+            "workflowCreatedAt": run_created_at,
+        }
     return {
         "dlqId": dlq_id,
-        **_shown(message, attempt.sent),
-        **(run or _only_messages(message)),
+        **entry,
         "responseStatus": response.status,
         "responseHeader": header_lists(response.headers),
         **body_fields("responseBody", response.body),
     }
 
 
-def message_entry(message: Message) -> dict[str, Any]:
-    """A message that still has to be delivered, as it may be shown."""
-    return _shown(message, Sent(message.settings.headers, message.body)) | _only_messages(message)
+_ONLY_MESSAGES: Final = ("notBefore", "callback", "retryDelayExpression", "parallelism", "rate", "period")
+"""The fields of plain messages that entries of runs do not have."""
 
 
-def _shown(message: Message, sent: Sent) -> dict[str, Any]:
+def message_entry(message: Message, sent: Sent | None = None) -> dict[str, Any]:
+    """A message as it may be shown: what was sent of it, or what will be."""
     settings = message.settings
-    headers, body = redacted(message.redact, sent)
-    optional = {
-        "label": settings.labels[0] if settings.labels else None,
-        "flowControlKey": settings.flow_key,
-        "failureCallback": message.failure_callback and message.failure_callback.url,
-    }
+    headers, body = redacted(message.redact, sent or Sent(settings.headers, message.body))
+    given = given_settings(settings, message.callback, message.failure_callback)
     return {
         "messageId": message.id,
         "url": settings.url,
@@ -305,39 +320,25 @@ def _shown(message: Message, sent: Sent) -> dict[str, Any]:
         **body_fields("body", body),
         "maxRetries": message.max_retries,
         "createdAt": message.created_at,
+        "notBefore": message.not_before,
         "callerIP": message.caller_ip,
         **message.origin.shown(),
-        **{name: value for name, value in optional.items() if value},
+        **{name: value for name, value in given.items() if value is not None},
         "labels": list(settings.labels),
     }
 
 
-def _only_messages(message: Message) -> dict[str, Any]:
-    """The fields that only plain messages show, not those of runs."""
-    flow = message.settings.flow
-    optional = {
-        "callback": message.callback and message.callback.url,
-        "retryDelayExpression": message.settings.retry_delay,
-        "parallelism": flow and flow.parallelism,
-        "rate": flow and flow.rate,
-        "period": flow and flow.period_ms // 1000,
-    }
-    return {"notBefore": message.not_before} | {
-        name: value for name, value in optional.items() if value is not None
-    }
-
-
-def settings_shown(message: Message) -> dict[str, Any]:
-    """The settings of a message in an event; those that were not given are left out or None."""
-    settings, flow = message.settings, message.settings.flow
-    callback, failure_callback = message.callback, message.failure_callback
+def given_settings(
+    settings: Settings, callback: Settings | None, failure_callback: Settings | None
+) -> dict[str, Any]:
+    """The settings of a message that all listings show; None is not given."""
+    flow = settings.flow
     return {
-        "timeout": settings.timeout_ms and settings.timeout_ms // 1000,
+        "label": settings.labels[0] if settings.labels else None,
+        "flowControlKey": settings.flow_key,
         "retryDelayExpression": settings.retry_delay,
         "callback": callback and callback.url,
-        "callbackHeaders": callback and header_lists(callback.headers),
         "failureCallback": failure_callback and failure_callback.url,
-        "failureCallbackHeaders": failure_callback and header_lists(failure_callback.headers),
         "parallelism": flow and flow.parallelism,
         "rate": flow and flow.rate,
         "period": flow and flow.period_ms // 1000,

@@ -13,23 +13,23 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
+import secrets
+from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
+from msgspec.structs import replace
 
 from toolkit.errors import InputError
-from toolkit.local.api import ApiError
-from toolkit.local.queue import dlq, runs
+from toolkit.local.queue import runs
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.messages import (
     Attempt,
     DestinationResponse,
     Message,
     Origin,
-    Sent,
     Settings,
     callback_body,
+    dlq_entry,
     header_lists,
     new_id,
 )
@@ -44,6 +44,12 @@ _RESET_HEADERS: Final = (
 _NON_RETRYABLE_HEADERS: Final = (
     "nonretryable-error", "service-nonretryable-error", "upstash-nonretryable-error",
 )  # fmt: skip
+_COLUMNS: Final = {
+    "created_at": "createdAt", "workflow_url": "workflowUrl", "run_id": "workflowRunId",
+    "workflow_created_at": "workflowCreatedAt", "caller_ip": "callerIP", "flow_key": "flowControlKey",
+}  # fmt: skip
+_INHERITED: Final = ("retries", "retry_delay", "workflow")
+_SET_STATE: Final = "UPDATE dlq SET state = ? WHERE id = ?"
 
 
 def record_start(tx: QueueWrite, message: Message, retried: int, *, counts_until: int | None) -> bool:
@@ -79,13 +85,50 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     tx.execute("DELETE FROM messages WHERE id = ?", message.id)
     record(tx, message, "DELIVERED" if response.ok else "FAILED", **details)
     if message.kind == "failure_callback" and message.about:
-        dlq.set_state(tx, message.about, "CALLBACK_SUCCESS" if response.ok else "CALLBACK_FAIL")
+        tx.execute(_SET_STATE, "CALLBACK_SUCCESS" if response.ok else "CALLBACK_FAIL", message.about)
         if message.run_id:
             return  # a run's failure function has no DLQ entry of its own
     if response.ok or (message.kind == "call" and message.callback):
         return  # the callback of a call delivered the response to the run, which interprets it
-    dlq_id = dlq.add(tx, attempt, run_created_at=runs.fail(tx, message))
-    _report_failure(tx, attempt, dlq_id, joins_at)
+    dlq_id = f"{tx.now_ms}-{secrets.token_hex(6)}"
+    entry = dlq_entry(attempt, dlq_id=dlq_id, run_created_at=runs.fail(tx, message))
+    workflow = message.run_id is not None
+    store_entry(tx, entry, workflow=workflow, entered_at=tx.now_ms, message=message.encode())
+    if workflow:
+        tx.execute("UPDATE runs SET dlq_id = ? WHERE id = ?", dlq_id, message.run_id)
+    report_failure(tx, attempt, dlq_id, joins_at)
+
+
+def store_entry(
+    tx: QueueWrite, entry: Mapping[str, Any], *, workflow: bool, entered_at: int, message: bytes | None = None
+) -> None:
+    """Add an entry to the DLQ; one that is filled in has no message."""
+    stored, state = dict(entry), storable(entry.get("failureFunctionState"))
+    if isinstance(state, str):
+        del stored["failureFunctionState"]  # it changes: its column holds the current value
+    seq = tx.insert(
+        "dlq",
+        id=entry["dlqId"],
+        workflow=workflow,
+        entered_at=entered_at,
+        **{column: storable(entry.get(name)) for column, name in _COLUMNS.items()},
+        state=state if isinstance(state, str) else None,
+        entry=json.dumps(stored),
+        message=message,
+    )
+    given = entry.get("labels")
+    labels = {*map(storable, (*(given if isinstance(given, list) else ()), entry.get("label")))}
+    for label in sorted(label for label in labels if label and isinstance(label, str)):
+        tx.insert("dlq_labels", dlq_seq=seq, label=label)
+
+
+def storable(value: Any) -> Any:
+    """The value when a column can hold it; others are shown in lists, but no filter finds them."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        return None
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else None
+    return value if value.isprintable() else None
 
 
 def retry_delay(attempt: Attempt, now_ms: int) -> int:
@@ -124,54 +167,31 @@ def _report_response(tx: QueueWrite, attempt: Attempt, joins_at: int | None) -> 
     if message.run_id:
         # a run that fails on its call's response has failed, and its failure function is to know
         first = first_message(tx, message.run_id)
-        failure_callback = message.failure_callback or (first.failure_callback if first else None)
-        callback = msgspec.structs.replace(callback, failure_callback=failure_callback)
+        reported_to = message.failure_callback or (first and first.failure_callback)
+        callback = replace(callback, failure_callback=reported_to)
     enqueue(tx, callback, joins_at=joins_at)
 
 
-def _report_failure(tx: QueueWrite, attempt: Attempt, dlq_id: str, joins_at: int | None = None) -> None:
+def report_failure(tx: QueueWrite, attempt: Attempt, dlq_id: str, joins_at: int | None = None) -> None:
     """Enqueue a failure callback, when the message has one, and set the state of its DLQ entry."""
     if attempt.message.failure_callback is None:
         return
     callback = _callback(tx, attempt, attempt.message.failure_callback, dlq_id)
-    callback = msgspec.structs.replace(callback, kind="failure_callback", about=dlq_id)
-    enqueue(tx, callback, joins_at=joins_at)
-    dlq.set_state(tx, dlq_id, "CALLBACK_INPROGRESS")
-
-
-def report_failure_again(tx: QueueWrite, failed: Message, row: sqlite3.Row) -> dict[str, Any]:
-    """Run the failure function of a DLQ entry again; an `ApiError` when it has none, or it is running."""
-    if failed.failure_callback is None:
-        raise ApiError(
-            400, f"DLQ entry {row['id']!r} has no failure callback; expected one that was published with it"
-        )
-    if row["state"] == "CALLBACK_INPROGRESS":
-        raise ApiError(400, f"the failure function of {row['id']!r} is running; expected it to have ended")
-    entry = json.loads(row["entry"])
-    attempt = Attempt(
-        # shown as then: redacted values are not stored
-        message=msgspec.structs.replace(failed, redact=()),
-        sent=Sent(dlq.header_pairs(entry.get("header")), dlq.body_of_entry(entry, "body")),
-        response=DestinationResponse(
-            int(entry.get("responseStatus") or 0),
-            dlq.header_pairs(entry.get("responseHeader")),
-            dlq.body_of_entry(entry, "responseBody"),
-        ),
-        retried=failed.max_retries,
-    )
-    _report_failure(tx, attempt, row["id"])
-    return {"workflowRunId": failed.run_id, "failureFunctionState": "CALLBACK_INPROGRESS"}
+    enqueue(tx, replace(callback, kind="failure_callback", about=dlq_id), joins_at=joins_at)
+    tx.execute(_SET_STATE, "CALLBACK_INPROGRESS", dlq_id)
 
 
 def _callback(tx: QueueWrite, attempt: Attempt, settings: Settings, dlq_id: str | None = None) -> Message:
     """A callback message: with the retry settings of the message it reports on unless it has its own."""
-    source = attempt.message
-    settings = msgspec.structs.replace(
+    source, source_body = attempt.message, None
+    # with the InitialBody feature, the source body is the payload of the run
+    first = None if source.kind == "call" else first_message(tx, source.run_id)
+    if first and first.settings.workflow and "InitialBody" in first.settings.workflow.features:
+        source_body = first.body
+    settings = replace(
         settings,
-        retries=source.settings.retries if settings.retries is None else settings.retries,
-        retry_delay=settings.retry_delay or source.settings.retry_delay,
         headers=(("Content-Type", "application/json"), *settings.headers),
-        workflow=settings.workflow or source.settings.workflow,
+        **source.settings.given(*_INHERITED) | settings.given(*_INHERITED),
     )
     return Message(
         id=new_id("msg"),
@@ -180,14 +200,7 @@ def _callback(tx: QueueWrite, attempt: Attempt, settings: Settings, dlq_id: str 
         settings=settings,
         created_at=tx.now_ms,
         not_before=tx.now_ms + first_delay(tx, settings),
-        body=callback_body(attempt, source_body=_source_body(tx, source), dlq_id=dlq_id),
+        body=callback_body(attempt, source_body=source_body, dlq_id=dlq_id),
         caller_ip=source.caller_ip,
         origin=Origin(queue=source.origin.queue),
     )
-
-
-def _source_body(tx: QueueWrite, message: Message) -> bytes | None:
-    """The source body in callbacks: with the InitialBody feature, the payload of the run."""
-    first = None if message.kind == "call" else first_message(tx, message.run_id)
-    workflow = first and first.settings.workflow
-    return first.body if first and workflow and "InitialBody" in workflow.features else None

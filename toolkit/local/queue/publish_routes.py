@@ -1,4 +1,4 @@
-"""Operations on messages: publish, batch, trigger, and show or cancel those to be delivered."""
+"""Operations on messages (publish, batch, trigger, show, cancel), and on the named queues that hold them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -25,16 +26,18 @@ from toolkit.local.api import (
     read_json,
     shown,
 )
-from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
-from toolkit.local.queue import dlq, url_groups
+from toolkit.local.operations import Query, Texts, Timestamp
+from toolkit.local.queue import url_groups
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.listing import (
     FlowKey,
     MostCanceled,
+    QueueOperations,
     Span,
     TextOrTexts,
     any_label,
     conditions,
+    missing,
     sql,
     where,
     with_ids,
@@ -48,18 +51,16 @@ from toolkit.local.queue.messages import (
     new_id,
 )
 from toolkit.local.queue.publishing import PREFIXES, PUBLISH_HEADERS, Publish, read_publish
-from toolkit.local.queue.steps import REQUESTED, PublishedMessage, accept, record
+from toolkit.local.queue.steps import REQUESTED, PublishedMessage, accept, ensure_queue, record
 
 if TYPE_CHECKING:
     from toolkit.local.queue.scheduler import Queue
 
-Addressed: TypeAlias = Publish | list[Publish]
-"""A publish to a URL, or one for each endpoint of a URL group."""
 Published: TypeAlias = PublishedMessage | list[PublishedMessage]
 
+MAX_PARALLELISM: Final = 1000
 _ENCODED_SCHEME: Final = re.compile(r"https?%3a", re.IGNORECASE)
-
-
+_PENDING: Final = "one that still has to be delivered"
 _HEADER: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 
@@ -115,13 +116,30 @@ class Triggered(TypedDict, total=False):
     deduplicated: bool
 
 
-_operation: Declared[Queue] = Declared()
-_publishing = partial(_operation, query=None, body=bytes, headers=PUBLISH_HEADERS, errors=(404, 412))
+class NamedQueue(TypedDict):
+    """A named queue; `lag` counts its messages that are neither delivered nor failed."""
+
+    name: str
+    createdAt: int
+    updatedAt: int
+    parallelism: int
+    paused: bool
+    lag: int
 
 
-def message_operations(queue: Queue) -> list[Operation]:
-    """The operations that publish messages, show and cancel them."""
-    return _operation.of(queue)
+class ChangedQueue(msgspec.Struct, rename="camel"):
+    """A queue to make or to change; what is not given stays as it is."""
+
+    queue_name: str
+    parallelism: Annotated[int, Meta(ge=1)] | None = None
+    paused: bool | None = None
+
+
+message_operations: Final = QueueOperations()
+"""The operations that publish messages, show and cancel them."""
+queue_operations: Final = QueueOperations()
+"""The operations below ``/v2/queues``."""
+_publishing = partial(message_operations, query=None, body=bytes, headers=PUBLISH_HEADERS, errors=(404, 412))
 
 
 def header_pairs(request: Request) -> list[tuple[str, str]]:
@@ -137,10 +155,7 @@ def caller(request: Request) -> str:
 @_publishing("POST", "/v2/publish/{destination:path}", "publish", Published)
 async def _publish(queue: Queue, request: Request, _: None) -> Response:
     """Publish a message to a URL, or to each URL of a group. Headers may have the prefix Upstash-."""
-    destination = destination_of(request, "/v2/publish/")
-    body = await read_body(request, queue.max_message)
-    publish = await _addressed(queue, destination, header_pairs(request), body)
-    return JSONResponse((await _accept(queue, [publish], caller(request)))[0])
+    return await _published(queue, request, destination_of(request, "/v2/publish/"), NO_ORIGIN)
 
 
 @_publishing("POST", "/v2/enqueue/{queue_name}/{destination:path}", "enqueue", Published)
@@ -149,24 +164,26 @@ async def _enqueue(queue: Queue, request: Request, _: None) -> Response:
     written = request.scope["raw_path"].decode("latin-1").split("/", 4)[3]
     name = checked_name(unquote(written), "name of the queue")
     destination = destination_of(request, f"/v2/enqueue/{written}/")
+    return await _published(queue, request, destination, Origin(queue=name))
+
+
+async def _published(queue: Queue, request: Request, destination: str, origin: Origin) -> Response:
     body = await read_body(request, queue.max_message)
-    publish = await _addressed(queue, destination, header_pairs(request), body, Origin(queue=name))
-    return JSONResponse((await _accept(queue, [publish], caller(request)))[0])
+    publishes = await _addressed(queue, destination, header_pairs(request), body, origin)
+    return JSONResponse((await _accept(queue, [publishes], request))[0])
 
 
-@_operation("POST", "/v2/batch", "batch", list[Published], body=list[BatchItem], errors=(404, 412))
+@message_operations("POST", "/v2/batch", "batch", list[Published], body=list[BatchItem], errors=(404, 412))
 async def _batch(queue: Queue, request: Request, _: Query) -> Response:
     """Publish all messages of an array, or none."""
     items = await read_json(request)
     if not isinstance(items, list):
-        raise ApiError(
-            400, f"body is not an array; got {type(items).__name__}; expected an array of messages"
-        )
+        raise invalid("body is not an array", type(items).__name__, "an array of messages")
     publishes = []
     for position, item in enumerate(items):
         with naming(f"message {position}: "):
             publishes.append(await _batch_item(read_as(item, BatchItem, "message"), queue))
-    return JSONResponse(await _accept(queue, publishes, caller(request)))
+    return JSONResponse(await _accept(queue, publishes, request))
 
 
 @_publishing("POST", "/v2/trigger/{destination:path}", "trigger", Triggered)
@@ -190,43 +207,34 @@ async def _trigger(queue: Queue, request: Request, _: None) -> Response:
             headers.append((f"{prefix}{name}", value))
     body = await read_body(request, queue.max_message)
     publish = read_publish(url, headers, body, prefix=queue.prefix)
-    (accepted,) = await _accept(queue, [publish], caller(request))
+    (accepted,) = await _accept(queue, [[publish]], request)
     run_id = None if isinstance(accepted, list) else accepted.get("workflowRunId")
     return JSONResponse({"workflowRunId": run_id} if run_id else accepted)
 
 
 async def _addressed(
-    queue: Queue, destination: str, headers: list[tuple[str, str]], body: bytes, origin: Origin = NO_ORIGIN
-) -> Addressed:
+    queue: Queue, destination: str, headers: list[tuple[str, str]], body: bytes, origin: Origin
+) -> list[Publish]:
     """The publish to a URL, or to each endpoint of the URL group of this name."""
     group = NAMES.fullmatch(destination) is not None
-    url = await first_url(queue, destination) if group else destination
-    publish = read_publish(url, headers, body, prefix=queue.prefix)
-    publish = msgspec.structs.replace(publish, origin=origin)
-    return await queue.store.read(url_groups.spread, publish, destination) if group else publish
+    endpoints = await queue.store.read(url_groups.destinations, destination) if group else []
+    url = endpoints[0]["url"] if group else destination
+    publish = replace(read_publish(url, headers, body, prefix=queue.prefix), origin=origin)
+    return url_groups.spread(publish, destination, endpoints) if group else [publish]
 
 
-async def first_url(queue: Queue, group: str) -> str:
-    """The URL of the first endpoint of a group; an `ApiError` where it has none."""
-    members = await queue.store.read(url_groups.urls, group)
-    if not members:
-        raise url_groups.no_destination(group)
-    return members[0]
-
-
-async def _accept(queue: Queue, publishes: Sequence[Addressed], caller_ip: str) -> list[Published]:
-    every = [item for publish in publishes for item in (publish if isinstance(publish, list) else [publish])]
+async def _accept(queue: Queue, publishes: Sequence[list[Publish]], request: Request) -> list[Published]:
+    """Accept all in one transaction; those to a URL group are a list of the response."""
+    every = [item for several in publishes for item in several]
     settings = [part for item in every for part in (item.settings, item.callback, item.failure_callback)]
     for url in dict.fromkeys(part.url for part in settings if part is not None):
         await queue.destinations.address(url)
 
     def work(tx: QueueWrite) -> list[Published]:
-        return [
-            [accept(tx, item, caller_ip=caller_ip) for item in publish]
-            if isinstance(publish, list)
-            else accept(tx, publish, caller_ip=caller_ip)
-            for publish in publishes
+        accepted = [
+            [accept(tx, item, caller_ip=caller(request)) for item in several] for several in publishes
         ]
+        return [made if made[0].get("url") else made[0] for made in accepted]
 
     return await queue.write(work)
 
@@ -242,7 +250,7 @@ def destination_of(request: Request, route: str) -> str:
     return f"{url}?{'&'.join(own)}" if any(own) else url
 
 
-async def _batch_item(item: BatchItem, queue: Queue) -> Addressed:
+async def _batch_item(item: BatchItem, queue: Queue) -> list[Publish]:
     pairs = []
     for name, values in (item.headers or {}).items():
         for value in values if isinstance(values, list) else [values]:
@@ -258,7 +266,7 @@ async def _batch_item(item: BatchItem, queue: Queue) -> Addressed:
     return await _addressed(queue, item.destination, pairs, raw, Origin(queue=name))
 
 
-@_operation(
+@message_operations(
     "DELETE",
     "/v2/messages",
     "cancelMessages",
@@ -281,39 +289,98 @@ async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> 
     return JSONResponse({"cancelled": await queue.write(work)})
 
 
-@_operation("GET", "/v2/messages/{message_id}", "message", PendingMessage, errors=(404,))
-async def _show(queue: Queue, request: Request, _: Query) -> Response:
+@message_operations.transaction("GET", "/v2/messages/{message_id}", "message", PendingMessage, errors=(404,))
+def _show(tx: QueueWrite, message_id: str) -> dict[str, Any]:
     """The stored message."""
-    message_id = request.path_params["message_id"]
-    row = await queue.store.read(
-        QueueWrite.first, "SELECT spec, due_at, retried FROM messages WHERE id = ?", message_id
-    )
+    row = tx.first("SELECT spec, due_at, retried FROM messages WHERE id = ?", message_id)
     if row is None:
-        raise _no_message(message_id)
+        raise missing("message", message_id, _PENDING)
     entry = message_entry(decode_message(row["spec"]))
-    return JSONResponse(entry | {"retried": row["retried"], "nextDeliveryTime": row["due_at"]})
+    return entry | {"retried": row["retried"], "nextDeliveryTime": row["due_at"]}
 
 
-@_operation("DELETE", "/v2/messages/{message_id}", "cancelMessage", status=202, errors=(404,))
-async def _cancel_one(queue: Queue, request: Request, _: Query) -> Response:
-    """Cancel a message."""
-    await queue.write(cancel, request.path_params["message_id"])
-    return Response(status_code=202)
-
-
+@message_operations.transaction(
+    "DELETE", "/v2/messages/{message_id}", "cancelMessage", status=202, errors=(404,)
+)
 def cancel(tx: QueueWrite, message_id: str) -> None:
-    """Cancel a message. A failure callback that is canceled leaves its DLQ entry as CALLBACK_CANCELED."""
+    """Cancel a message.
+
+    A failure callback that is canceled leaves its DLQ entry as CALLBACK_CANCELED.
+    """
     row = tx.first("DELETE FROM messages WHERE id = ? RETURNING spec", message_id)
     if row is None:
-        raise _no_message(message_id)
+        raise missing("message", message_id, _PENDING)
     message = decode_message(row["spec"])
     for state in REQUESTED:
         record(tx, message, state)
-    if message.kind == "failure_callback" and message.about:
-        dlq.set_state(tx, message.about, "CALLBACK_CANCELED")
+    if message.kind == "failure_callback":
+        tx.execute("UPDATE dlq SET state = 'CALLBACK_CANCELED' WHERE id = ?", message.about)
 
 
-def _no_message(message_id: str) -> ApiError:
-    return ApiError(
-        404, f"message {message_id[:80]!r} is not here; expected one that still has to be delivered"
+@queue_operations.transaction("GET", "/v2/queues", "queues", list[NamedQueue])
+def _queues(tx: QueueWrite) -> list[NamedQueue]:
+    """All named queues, by name."""
+    return [_queue(tx, row["name"]) for row in tx.rows("SELECT name FROM queues ORDER BY name")]
+
+
+@queue_operations.transaction(
+    "POST", "/v2/queues", "changeQueue", NamedQueue, body=ChangedQueue, errors=(412,)
+)
+def _change_queue(tx: QueueWrite, body: ChangedQueue) -> NamedQueue:
+    """Make a named queue, or change it."""
+    name, parallelism = checked_name(body.queue_name, "queueName"), body.parallelism
+    if (parallelism or 1) > MAX_PARALLELISM:
+        raise invalid(
+            "parallelism is over the limit", str(parallelism), f"1 to {MAX_PARALLELISM}", status=412
+        )
+    ensure_queue(tx, name)
+    _update_queue(tx, name, parallelism=parallelism, paused=body.paused)
+    return _queue(tx, name)
+
+
+@queue_operations.transaction("GET", "/v2/queues/{queue_name}", "queue", NamedQueue, errors=(404,))
+def _queue(tx: QueueWrite, queue_name: str) -> NamedQueue:
+    """A named queue."""
+    row: Any = tx.first("SELECT * FROM queues WHERE name = ?", queue_name)
+    if row is None:
+        raise missing("queue", queue_name, "one that was made or enqueued to")
+    return {
+        "name": queue_name,
+        "createdAt": row["created_at"],
+        "updatedAt": row["updated_at"],
+        "parallelism": row["parallelism"],
+        "paused": bool(row["paused"]),
+        "lag": tx.value("SELECT count(*) FROM messages WHERE queue = ?", queue_name),
+    }
+
+
+@queue_operations.transaction("DELETE", "/v2/queues/{queue_name}", "deleteQueue", errors=(404,))
+def _delete_queue(tx: QueueWrite, queue_name: str) -> None:
+    """Delete a named queue, and cancel its messages."""
+    _queue(tx, queue_name)  # 404 where there is none
+    for row in tx.rows("SELECT id FROM messages WHERE queue = ? ORDER BY seq", queue_name):
+        cancel(tx, row["id"])
+    tx.execute("DELETE FROM queues WHERE name = ?", queue_name)
+
+
+@queue_operations.transaction("POST", "/v2/queues/{queue_name}/pause", "pauseQueue", errors=(404,))
+def _pause_queue(tx: QueueWrite, queue_name: str) -> None:
+    """Start no more deliveries of a named queue; those in progress end."""
+    _update_queue(tx, queue_name, paused=True)
+
+
+@queue_operations.transaction("POST", "/v2/queues/{queue_name}/resume", "resumeQueue", errors=(404,))
+def _resume_queue(tx: QueueWrite, queue_name: str) -> None:
+    """Deliver the messages of a named queue again."""
+    _update_queue(tx, queue_name, paused=False)
+
+
+def _update_queue(
+    tx: QueueWrite, name: str, *, parallelism: int | None = None, paused: bool | None = None
+) -> None:
+    _queue(tx, name)  # 404 where there is none
+    tx.execute(
+        "UPDATE queues SET parallelism = coalesce(?, parallelism), paused = coalesce(?, paused), "
+        "updated_at = ? WHERE name = ?",
+        *(parallelism, paused, tx.now_ms, name),
     )

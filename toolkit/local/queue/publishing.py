@@ -7,13 +7,14 @@ import hashlib
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from toolkit.errors import InputError
-from toolkit.local.api import ApiError
+from toolkit.local.api import ApiError, invalid
 from toolkit.local.queue.messages import (
     DEFAULT_RETRIES,
     NO_ORIGIN,
@@ -43,14 +44,11 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
 }  # fmt: skip
 _FUNCTIONS: Final[dict[str, tuple[range, Callable[..., float]]]] = {
     "pow": (range(2, 3), math.pow),
-    "sqrt": (range(1, 2), math.sqrt),
-    "abs": (range(1, 2), abs),
-    "exp": (range(1, 2), math.exp),
-    "floor": (range(1, 2), math.floor),
-    "ceil": (range(1, 2), math.ceil),
-    "round": (range(1, 2), round),
     "min": (range(1, 65), lambda *values: min(values)),
     "max": (range(1, 65), lambda *values: max(values)),
+} | {
+    function.__name__: (range(1, 2), function)
+    for function in (math.sqrt, abs, math.exp, math.floor, math.ceil, round)
 }
 
 
@@ -121,6 +119,7 @@ def _refused(got: str, expected: str) -> InputError:
 PREFIXES: Final = ("Service-", "Upstash-")
 MAX_RETRIES: Final = 100
 MAX_WAIT_MS: Final = 10 * 365 * DAY_MS
+_CALLBACKS: Final = ("callback-", "failure-callback-")  # prefixes of their settings
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 # invalid in an HTTP header value: control characters, and all beyond Latin-1
@@ -133,23 +132,20 @@ _NOT_FORWARDED: Final = frozenset({
 })  # fmt: skip
 
 PUBLISH_HEADERS: Final = {
-    f"Service-{name}": description
-    for name, description in {
-        "Method": "Method of the delivery (POST).",
-        "Timeout": "Longest delivery, such as 30s.",
-        "Retries": "How often delivery is tried again (3).",
-        "Retry-Delay": "Milliseconds before a retry, as an expression over `retried`.",
-        "Delay": "Wait before the first delivery, such as 1d10h30m.",
-        "Not-Before": "Unix seconds before which nothing is delivered.",
-        "Label": "Labels, with commas between them.",
-        "Flow-Control-Key": "Messages of one key are limited together.",
-        "Flow-Control-Value": "parallelism=, rate= and period=.",
-        "Deduplication-Id": "The same within ten minutes is one message.",
-        "Content-Based-Deduplication": "true or false.",
-        "Callback": "URL that receives every response; Service-Callback-* are its settings.",
-        "Failure-Callback": "URL called after the last retry; Service-Failure-Callback-* are its settings.",
-        "Redact-Fields": "body, headers or header[Name], with commas between them.",
-    }.items()
+    "Service-Method": "Method of the delivery (POST).",
+    "Service-Timeout": "Longest delivery, such as 30s.",
+    "Service-Retries": "How often delivery is tried again (3).",
+    "Service-Retry-Delay": "Milliseconds before a retry, as an expression over `retried`.",
+    "Service-Delay": "Wait before the first delivery, such as 1d10h30m.",
+    "Service-Not-Before": "Unix seconds before which nothing is delivered.",
+    "Service-Label": "Labels, with commas between them.",
+    "Service-Flow-Control-Key": "Messages of one key are limited together.",
+    "Service-Flow-Control-Value": "parallelism=, rate= and period=.",
+    "Service-Deduplication-Id": "The same within ten minutes is one message.",
+    "Service-Content-Based-Deduplication": "true or false.",
+    "Service-Callback": "URL that receives every response; Service-Callback-* are its settings.",
+    "Service-Failure-Callback": "URL called after all retries; Service-Failure-Callback-* are its settings.",
+    "Service-Redact-Fields": "body, headers or header[Name], with commas between them.",
 }
 """Descriptions of the publish headers, for the OpenAPI document."""
 
@@ -191,30 +187,25 @@ def read_publish(
     1
     """
     content_type = ""
-    scopes: dict[str, list[tuple[str, str, str]]] = {"": [], "callback-": [], "failure-callback-": []}
+    scopes: dict[str, list[tuple[str, str, str]]] = {"": [], **{scope: [] for scope in _CALLBACKS}}
     for name, value in headers:
         if _UNSENDABLE.search(value) or not _TOKEN.fullmatch(name):
-            raise ApiError(
-                400,
-                f"header {name[:80]!r} is malformed; got characters that HTTP does not allow; "
-                "expected a plain name, and a value of Latin-1 text",
+            expected = "a plain name, and a value of Latin-1 text"
+            raise invalid(
+                f"header {name[:80]!r} is malformed", "characters that HTTP does not allow", expected
             )
         if name.lower() == "content-type":
             content_type = value
         for known in PREFIXES:
             if name.lower().startswith(known.lower()):
-                prefix = known
-                remainder = name[len(known) :]
-                scope = next(
-                    (s for s in ("failure-callback-", "callback-") if remainder.lower().startswith(s)), ""
-                )
-                scopes[scope].append((name, remainder[len(scope) :], value.strip()))
+                prefix, key = known, name[len(known) :]
+                scope = next((scope for scope in _CALLBACKS if key.lower().startswith(scope)), "")
+                scopes[scope].append((name, key[len(scope) :], value.strip()))
     main = _Scope(scopes[""])
     own = _settings(main, check_url(url, "destination"))
     if content_type:
-        own = msgspec.structs.replace(
-            own, headers=(("Content-Type", content_type), *_without(own.headers, "content-type"))
-        )
+        others = [header for header in own.headers if header[0].lower() != "content-type"]
+        own = replace(own, headers=(("Content-Type", content_type), *others))
     return Publish(
         settings=own,
         prefix=prefix,
@@ -226,28 +217,24 @@ def read_publish(
     )
 
 
-def _without(headers: Sequence[tuple[str, str]], name: str) -> list[tuple[str, str]]:
-    return [header for header in headers if header[0].lower() != name]
-
-
 class _Scope:
     """The headers of one scope: full name (for errors) and value by the remaining name in lower case."""
 
     def __init__(self, headers: list[tuple[str, str, str]]) -> None:
         self.values = {remainder.lower(): (name, value) for name, remainder, value in headers}
-        self.forwarded = tuple(
+        forwarded = [
             (remainder[len("forward-") :], value)
             for _, remainder, value in headers
             if remainder.lower().startswith("forward-")
-            and remainder[len("forward-") :].lower() not in _NOT_FORWARDED
-        )
+        ]
+        self.forwarded = tuple(pair for pair in forwarded if pair[0].lower() not in _NOT_FORWARDED)
 
     def text(self, key: str) -> str | None:
         return self.values[key][1] if key in self.values else None
 
     def error(self, key: str, expected: str) -> ApiError:
         name, value = self.values[key]
-        return ApiError(400, f"header {name} is not understood; got {value[:80]!r}; expected {expected}")
+        return invalid(f"header {name} is not understood", repr(value[:80]), expected)
 
     def duration(self, key: str) -> int | None:
         text = self.text(key)
@@ -312,9 +299,7 @@ def _retry_delay(scope: _Scope, retries: int | None) -> str | None:
             delay(retried)
     except InputError as error:
         name = scope.values["retry-delay"][0]
-        raise ApiError(
-            400, f"header {name} is not understood; got {error.got}; expected {error.expected}"
-        ) from None
+        raise invalid(f"header {name} is not understood", str(error.got), str(error.expected)) from None
     return text
 
 
@@ -373,10 +358,7 @@ def _deduplication(scope: _Scope, url: str, settings: Settings, body: bytes) -> 
         return f"id {given}"
     if not scope.flag("content-based-deduplication"):
         return None
-    parts = [
-        url.encode(),
-        *(f"{name.lower()}: {value}".encode() for name, value in sorted(settings.headers)),
-        body,
-    ]
+    headers = (f"{name.lower()}: {value}".encode() for name, value in sorted(settings.headers))
+    parts = [url.encode(), *headers, body]
     digest = hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
     return f"content {digest.hexdigest()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sqlite3
 from collections.abc import Callable
@@ -13,14 +12,15 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolkit.local.api import ApiError, checked_name, read_as, read_body, read_json
-from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
-from toolkit.local.queue import runs, steps, waiting
+from toolkit.local.api import ApiError, checked_name, read_as, read_json
+from toolkit.local.operations import Query, Texts, Timestamp
+from toolkit.local.queue import runs, steps
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.listing import (
     FlowKey,
     ListQuery,
     MostCanceled,
+    QueueOperations,
     Span,
     TextOrTexts,
     any_label,
@@ -31,12 +31,12 @@ from toolkit.local.queue.listing import (
     starts_with,
     with_ids,
 )
+from toolkit.local.queue.messages import HistoryStep, history_items
 from toolkit.local.queue.publish_routes import Canceled, caller, header_pairs
 from toolkit.local.queue.publishing import read_publish
-from toolkit.local.queue.runs import RestartedRun, RunEntry
+from toolkit.local.queue.runs import Notified, RestartedRun, RunEntry, Waiter, WaitRequest
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.steps import PublishedMessage
-from toolkit.local.queue.waiting import Notified, Waiter, WaitRequest
 
 Flag: TypeAlias = Literal["true", "false"]
 RunLabels: TypeAlias = Annotated[Texts, sql(any_label("labels"))]
@@ -108,14 +108,6 @@ class RunSelection(msgspec.Struct, rename="camel"):
     workflow_url: TextOrTexts = []
 
 
-class HistoryStep(TypedDict):
-    """A step of a run, its body in base64."""
-
-    messageId: str
-    body: str
-    callType: str
-
-
 class RunPage(TypedDict):
     """A page of runs, newest first; the cursor is empty on the last one."""
 
@@ -161,15 +153,11 @@ class SigningKeys(TypedDict):
     next: str
 
 
-_operation: Declared[Queue] = Declared()
+run_operations: Final = QueueOperations()
+"""The operations on runs, events, logs and keys."""
 
 
-def run_operations(queue: Queue) -> list[Operation]:
-    """The operations on runs, events, logs and keys."""
-    return _operation.of(queue)
-
-
-@_operation(
+@run_operations(
     "DELETE",
     "/v2/workflows/runs",
     "cancelRuns",
@@ -187,32 +175,25 @@ async def _cancel(queue: Queue, request: Request, query: RunsQuery) -> Response:
     return JSONResponse({"cancelled": await queue.write(runs.cancel_all, wanted, query.count)})
 
 
-@_operation("GET", "/v2/workflows/runs/{run_id}", "run", list[HistoryStep], errors=(404,))
-async def _history(queue: Queue, request: Request, _: Query) -> Response:
+@run_operations.transaction("GET", "/v2/workflows/runs/{run_id}", "run", list[HistoryStep], errors=(404,))
+def _history(tx: QueueWrite, run_id: str) -> list[HistoryStep]:
     """The steps of a run, in order."""
-    run_id = request.path_params["run_id"]
-    history = await queue.store.read(steps.steps, run_id)
+    history = steps.steps(tx, run_id)
     if not history:
         raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
-    return JSONResponse(
-        [
-            {"messageId": message_id, "body": base64.b64encode(body).decode(), "callType": "step"}
-            for message_id, body in history
-        ]
-    )
+    return history_items(history)
 
 
-@_operation(
+@run_operations.transaction(
     "DELETE", "/v2/workflows/runs/{run_id}", "endRun", RestartedRun, query=EndQuery, body=bytes, errors=(404,)
 )
-async def _end(queue: Queue, request: Request, query: EndQuery) -> Response:
+def _end(tx: QueueWrite, run_id: str, query: EndQuery, body: bytes) -> RestartedRun:
     """End a run: canceled, or with cancel=false as one that is through."""
-    result, run_id = await read_body(request, queue.max_message), request.path_params["run_id"]
-    await queue.write(runs.end, run_id, cancel=query.cancel == "true", result=result)
-    return JSONResponse({"workflowRunId": run_id})
+    runs.end(tx, run_id, cancel=query.cancel == "true", result=body)
+    return {"workflowRunId": run_id}
 
 
-@_operation(
+@run_operations(
     "POST",
     "/v2/wait/{event_id}",
     "wait",
@@ -223,72 +204,71 @@ async def _end(queue: Queue, request: Request, query: EndQuery) -> Response:
 )
 async def _wait(queue: Queue, request: Request, _: Query) -> Response:
     """Let a run wait for an event."""
-    event_id = checked_name(request.path_params["event_id"], "event id")
+    event_id = _event_id(request.path_params["event_id"])
     body = read_as(await read_json(request), WaitRequest, "wait")
     publish = read_publish(body.url, header_pairs(request), b"", prefix=queue.prefix)
     await queue.destinations.address(body.url)
-    return JSONResponse(await queue.write(waiting.wait, publish, event_id, body, caller_ip=caller(request)))
+    return JSONResponse(await queue.write(runs.wait, publish, event_id, body, caller_ip=caller(request)))
 
 
-@_operation("GET", "/v2/waiters/{event_id}", "waiters", list[Waiter])
-async def _waiters(queue: Queue, request: Request, _: Query) -> Response:
+@run_operations.transaction("GET", "/v2/waiters/{event_id}", "waiters", list[Waiter])
+def _waiters(tx: QueueWrite, event_id: str) -> list[Waiter]:
     """The waiters of an event."""
-    event_id = checked_name(request.path_params["event_id"], "event id")
-    messages = await queue.store.read(waiting.waiters, event_id)
-    return JSONResponse([waiting.shown(message) for message in messages])
+    return runs.waiters(tx, _event_id(event_id))
 
 
-@_operation("POST", "/v2/notify/{event_id}", "notify", list[Notified], body=bytes)
-async def _notify(queue: Queue, request: Request, _: Query) -> Response:
+@run_operations.transaction("POST", "/v2/notify/{event_id}", "notify", list[Notified], body=bytes)
+def _notify(tx: QueueWrite, event_id: str, body: bytes) -> list[Notified]:
     """Notify all waiters of an event."""
-    event_id = checked_name(request.path_params["event_id"], "event id")
-    body = await read_body(request, queue.max_message)
-    return JSONResponse(await queue.write(waiting.notify, event_id, body))
+    return runs.notify(tx, _event_id(event_id), body)
 
 
-@_operation("POST", "/v2/notify/{run_id}/{event_id}", "notifyRun", Notified, body=bytes, errors=(404,))
-async def _notify_run(queue: Queue, request: Request, _: Query) -> Response:
+@run_operations.transaction(
+    "POST", "/v2/notify/{run_id}/{event_id}", "notifyRun", Notified, body=bytes, errors=(404,)
+)
+def _notify_run(tx: QueueWrite, run_id: str, event_id: str, body: bytes) -> Notified:
     """Notify one run of an event, now or when it waits for it."""
-    run_id = request.path_params["run_id"]
-    event_id = checked_name(request.path_params["event_id"], "event id")
-    body = await read_body(request, queue.max_message)
-    return JSONResponse(await queue.write(waiting.notify_run, run_id, event_id, body))
+    return runs.notify_run(tx, run_id, _event_id(event_id), body)
 
 
-@_operation("GET", "/v2/workflows/logs", "run-logs", RunPage, query=RunLogQuery)
-@_operation("GET", "/v2/workflows/events", "run-events", RunPage, query=RunLogQuery)
+def _event_id(text: str) -> str:
+    return checked_name(text, "event id")
+
+
+@run_operations("GET", "/v2/workflows/logs", "run-logs", RunPage, query=RunLogQuery)
+@run_operations("GET", "/v2/workflows/events", "run-events", RunPage, query=RunLogQuery)
 async def _run_log(queue: Queue, _: Request, query: RunLogQuery) -> Response:
     """A page of runs, newest first."""
-    shown = _trimmed if query.trim_body == "true" else runs.shown
-    return JSONResponse(await queue.store.read(_listed, queue, "runs", "created_at", query, shown))
+
+    def shown(tx: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
+        run = runs.shown(tx, row)
+        if query.trim_body == "true":
+            for step in (step for group in run.get("steps", ()) for step in group["steps"]):
+                step.pop("out", None)
+        return run
+
+    return JSONResponse(await queue.store.read(_listed, queue, "runs", query, shown))
 
 
-def _trimmed(tx: QueueWrite, row: sqlite3.Row) -> Any:
-    run = runs.shown(tx, row)
-    for step in (step for group in run.get("steps", ()) for step in group["steps"]):
-        step.pop("out", None)
-    return run
-
-
-@_operation("GET", "/v2/logs", "message-logs", LogPage, query=EventLogQuery)
+@run_operations("GET", "/v2/logs", "message-logs", LogPage, query=EventLogQuery)
 async def _log(queue: Queue, _: Request, query: EventLogQuery) -> Response:
     """A page of events of messages, newest first, as `logs` and as `events`."""
-    listed = await queue.store.read(_listed, queue, "events", "time", query, _event)
+    listed = await queue.store.read(_listed, queue, "events", query, _event)
     return JSONResponse(listed | {"logs": listed["events"]})
 
 
-@_operation("GET", "/v2/events", "message-events", EventPage, query=EventLogQuery)
+@run_operations("GET", "/v2/events", "message-events", EventPage, query=EventLogQuery)
 async def _event_log(queue: Queue, _: Request, query: EventLogQuery) -> Response:
     """A page of events of messages, newest first."""
-    return JSONResponse(await queue.store.read(_listed, queue, "events", "time", query, _event))
+    return JSONResponse(await queue.store.read(_listed, queue, "events", query, _event))
 
 
 _OTHER_NAMES: Final = {"responseHeader": "responseHeaders", "retryDelayExpression": "retryDelayExpr"}
 """Fields of events that the public package and the public pages call by different names."""
 
 
-def _event(_: QueueWrite, row: sqlite3.Row) -> Any:
-    entry = json.loads(row["entry"])
+def _event(_: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
+    entry: dict[str, Any] = json.loads(row["entry"])
     return entry | {other: entry[name] for name, other in _OTHER_NAMES.items() if name in entry}
 
 
@@ -296,24 +276,22 @@ def _listed(
     tx: QueueWrite,
     queue: Queue,
     table: str,
-    order: str,
     query: ListQuery,
-    shown: Callable[[QueueWrite, sqlite3.Row], Any],
+    shown: Callable[[QueueWrite, sqlite3.Row], dict[str, Any]],
 ) -> dict[str, Any]:
     """A page of a table, newest first, as its operation responds."""
-    cursors = queue.store.cursors
-    rows, last = page(tx, table, order, query, after=cursors.read(table, query.cursor))
-    return {"cursor": cursors.make(table, last), table: [shown(tx, row) for row in rows]}
+    rows, cursor = page(tx, queue.store.cursors, table, query)
+    return {"cursor": cursor, table: [shown(tx, row) for row in rows]}
 
 
-@_operation("GET", "/v2/keys", "keys", SigningKeys)
+@run_operations("GET", "/v2/keys", "keys", SigningKeys)
 async def _keys(queue: Queue, _: Request, __: Query) -> Response:
     """The signing keys."""
     current, following = queue.store.signing_keys
     return JSONResponse({"current": current, "next": following})
 
 
-@_operation("POST", "/v2/keys/rotate", "rotateKeys", SigningKeys)
+@run_operations("POST", "/v2/keys/rotate", "rotateKeys", SigningKeys)
 async def _rotate(queue: Queue, _: Request, __: Query) -> Response:
     """Make the next key the current one."""
     current, following = await queue.store.rotate_keys()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import sqlite3
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from toolkit.local.api import RETENTION_MS
-from toolkit.local.queue import dlq, runs, steps
 from toolkit.local.queue.database import Database, QueueWrite
 from toolkit.local.queue.listing import CursorSigner
+from toolkit.local.queue.outcomes import storable, store_entry
+from toolkit.times import http_date_ms
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,20 +24,8 @@ T = TypeVar("T")
 _LONGEST_SLEEP: Final = 60.0  # seconds; waking now and then survives a laptop's sleep and clock changes
 
 
-class Clock(Protocol):
-    """The clock of the service; tests replace it to advance time."""
-
-    def now_ms(self) -> int:
-        """Unix time in milliseconds."""
-        ...
-
-    async def sleep_until(self, until_ms: int) -> None:
-        """Return once `now_ms` is at least this."""
-        ...
-
-
 class SystemClock:
-    """The machine's own clock."""
+    """The machine's own clock; tests replace it to advance time."""
 
     def now_ms(self) -> int:
         """Unix time in milliseconds."""
@@ -50,15 +40,16 @@ class SystemClock:
 class Store:
     """The queue's state in a folder, of one process at a time.
 
-    DLQ entries, ended runs and events are kept for `retention_ms`. Without `signing_keys`, those stored are
-    used, or new ones; rotated keys stay rotated when the same keys are given again.
+    DLQ entries, ended runs and events are kept for `retention_ms`. `signing_keys` are the current and the
+    next one. Without them, those stored are used, or new ones; rotated keys stay rotated when the same keys
+    are given again.
     """
 
     def __init__(
         self,
         folder: Path,
         *,
-        clock: Clock | None = None,
+        clock: SystemClock | None = None,
         retention_ms: int = RETENTION_MS,
         signing_keys: tuple[str, str] | None = None,
     ) -> None:
@@ -67,56 +58,83 @@ class Store:
         self.factor = 1.0
         self.retention_ms = retention_ms
         self.database = Database(folder / "queue.sqlite")
-        self.cursors = CursorSigner(self.database.submit(_cursor_key).result())
-        self._keys = self.database.submit(lambda connection: _keys(connection, signing_keys)).result()
-
-    @property
-    def signing_keys(self) -> tuple[str, str]:
-        """The current and the next signing key."""
-        return self._keys
+        self.cursors = CursorSigner(self.database.submit(self._in_transaction(_cursor_key)).result())
+        self.signing_keys = self.database.submit(self._in_transaction(_keys, signing_keys)).result()
 
     @property
     def expired_before(self) -> int:
         """Entries that entered the DLQ before this time (Unix ms) have expired."""
         return self.clock.now_ms() - self.retention_ms
 
+    def _in_transaction(
+        self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Callable[[sqlite3.Connection], T]:
+        now_ms, factor = self.clock.now_ms(), self.factor
+        return lambda connection: work(QueueWrite(connection, now_ms, factor), *args, **kwargs)
+
     async def write(
         self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a function in a transaction, and return once what it changed is on disk."""
-        tx = partial(QueueWrite, now_ms=self.clock.now_ms(), factor=self.factor)
-        return await self.database.write(lambda connection: work(tx(connection), *args, **kwargs))
+        return await self.database.write(self._in_transaction(work, *args, **kwargs))
 
     async def read(
         self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a function that only reads what has been committed."""
-        tx = partial(QueueWrite, now_ms=self.clock.now_ms(), factor=self.factor)
-        return await self.database.read(lambda connection: work(tx(connection), *args, **kwargs))
+        return await self.database.read(self._in_transaction(work, *args, **kwargs))
 
     async def rotate_keys(self) -> tuple[str, str]:
         """Make the next key the current one, and a new one the next."""
-        rotated = (self._keys[1], _new_key())
-        await self.database.write(lambda connection: _store(connection, "keys", "\n".join(rotated).encode()))
-        self._keys = rotated
+        rotated = (self.signing_keys[1], _new_key())
+        await self.write(_keep, "keys", "\n".join(rotated).encode())
+        self.signing_keys = rotated
         return rotated
 
     def insert_failures(self, entries: Iterable[Mapping[str, Any]], *, workflow: bool = True) -> int:
-        """Fill in DLQ entries, listed as given, except known ones; returns how many are new."""
-        now, given = self.clock.now_ms(), list(entries)
-        return self.database.submit(
-            lambda connection: dlq.insert(QueueWrite(connection, now), given, workflow=workflow)
-        ).result()
+        """Fill in DLQ entries, listed as given, except known ones; returns how many are new.
+
+        They entered when their response was dated or, without a date, when they were created.
+        """
+        given = list(entries)
+
+        def work(tx: QueueWrite) -> int:
+            new = 0
+            for entry in given:
+                if tx.first("SELECT 1 FROM dlq WHERE id = ?", entry["dlqId"]) is None:
+                    store_entry(tx, entry, workflow=workflow, entered_at=_entered_at(entry, tx.now_ms))
+                    new += 1
+            return new
+
+        return self.database.submit(self._in_transaction(work)).result()
 
     def insert_runs(self, entries: Iterable[Mapping[str, Any]]) -> int:
         """Fill in workflow runs, listed exactly as given; returns how many are new."""
-        given = list(entries)
-        return self.database.submit(lambda connection: runs.insert(connection, given)).result()
+        return self._fill_in(
+            "INSERT OR IGNORE INTO runs (id, url, state, created_at, completed_at, dlq_id, labels, "
+            "caller_ip, flow_key, entry) VALUES (:workflowRunId, :workflowUrl, :workflowState, "
+            "coalesce(:workflowRunCreatedAt, 0), :workflowRunCompletedAt, :dlqId, :labels, :callerIP, "
+            ":flowControlKey, :entry)",
+            entries,
+        )
 
     def insert_events(self, entries: Iterable[Mapping[str, Any]]) -> None:
         """Fill in events of messages, listed exactly as given."""
-        given = list(entries)
-        self.database.submit(lambda connection: steps.insert_events(connection, given)).result()
+        self._fill_in(
+            "INSERT INTO events (time, message_id, run_id, state, url, entry) "
+            "VALUES (:time, :messageId, :workflowRunId, :state, :url, :entry)",
+            entries,
+        )
+
+    def _fill_in(self, sql: str, entries: Iterable[Mapping[str, Any]]) -> int:
+        """Insert rows by the names of fields; those that an entry does not have are NULL."""
+        rows = [
+            defaultdict(
+                lambda: None, entry, labels=json.dumps(entry.get("labels") or []), entry=json.dumps(entry)
+            )
+            for entry in entries
+        ]
+        return self.database.submit(lambda connection: connection.executemany(sql, rows).rowcount).result()
 
     async def expire(self) -> None:
         """Remove expired rows."""
@@ -125,6 +143,18 @@ class Store:
     def close(self) -> None:
         """Close the files."""
         self.database.close()
+
+
+def _entered_at(entry: Mapping[str, Any], now_ms: int) -> int:
+    headers = entry.get("responseHeader")
+    for name, values in (headers if isinstance(headers, dict) else {}).items():
+        if name.lower() == "date" and isinstance(values, list) and values and isinstance(values[0], str):
+            dated = http_date_ms(values[0])
+            if dated is not None:
+                return dated
+            break
+    created = storable(entry.get("createdAt"))
+    return min(created, now_ms) if isinstance(created, int) else now_ms
 
 
 def _expire(tx: QueueWrite, before: int) -> None:
@@ -142,29 +172,26 @@ def _new_key() -> str:
     return f"sig_{secrets.token_urlsafe(32)}"
 
 
-def _stored(connection: sqlite3.Connection, name: str) -> bytes | None:
-    row = connection.execute("SELECT value FROM kept WHERE name = ?", (name,)).fetchone()
-    return row["value"] if row else None
+def _kept(tx: QueueWrite, name: str) -> bytes | None:
+    value: bytes | None = tx.value("SELECT value FROM kept WHERE name = ?", name)
+    return value
 
 
-def _store(connection: sqlite3.Connection, name: str, value: bytes) -> None:
-    connection.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, value))
+def _keep(tx: QueueWrite, name: str, value: bytes) -> bytes:
+    tx.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
+    return value
 
 
-def _cursor_key(connection: sqlite3.Connection) -> bytes:
-    key = _stored(connection, "cursor_key")
-    if key is None:
-        key = secrets.token_bytes(32)
-        _store(connection, "cursor_key", key)
-    return key
+def _cursor_key(tx: QueueWrite) -> bytes:
+    return _kept(tx, "cursor_key") or _keep(tx, "cursor_key", secrets.token_bytes(32))
 
 
-def _keys(connection: sqlite3.Connection, given: tuple[str, str] | None) -> tuple[str, str]:
-    stored, configured = _stored(connection, "keys"), _stored(connection, "configured_keys")
+def _keys(tx: QueueWrite, given: tuple[str, str] | None) -> tuple[str, str]:
+    stored, configured = _kept(tx, "keys"), _kept(tx, "configured_keys")
     wanted = "\n".join(given).encode() if given else configured
     if stored is None or wanted != configured:
-        stored = wanted if wanted is not None else f"{_new_key()}\n{_new_key()}".encode()
-        _store(connection, "keys", stored)
-        _store(connection, "configured_keys", stored)
+        stored = wanted or f"{_new_key()}\n{_new_key()}".encode()
+        _keep(tx, "keys", stored)
+        _keep(tx, "configured_keys", stored)
     current, following = stored.decode().split("\n")
     return current, following

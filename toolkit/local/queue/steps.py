@@ -8,21 +8,21 @@ itself: the last item tells an endpoint what to run, however the others proceed 
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict
 
 import msgspec
+from msgspec.structs import replace
 
-from toolkit.local.api import ApiError
+from toolkit.local.api import ApiError, invalid
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.messages import (
     Message,
     Settings,
     created_details,
     decode_message,
+    given_settings,
+    header_lists,
     new_id,
-    settings_shown,
 )
 from toolkit.local.queue.publishing import Publish, read_publish
 
@@ -54,20 +54,23 @@ class StepPosition(msgspec.Struct, frozen=True, rename="camel"):
 # created here: msgspec's first inspection of a struct is not thread-safe
 _POSITION: Final = msgspec.json.Decoder(StepPosition)
 _INVOCATION: Final = msgspec.json.Decoder(Invocation)
+_STEP: Final = msgspec.json.Decoder(dict[str, Any])
+_INHERITED: Final = ("timeout_ms", "retries", "retry_delay", "labels", "flow_key")
+_MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 def position_of(body: bytes) -> StepPosition:
     """The position that a posted step names; one without a name for a body that is no step."""
     try:
         return _POSITION.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _MALFORMED:
         return StepPosition()
 
 
 def append(tx: QueueWrite, message: Message) -> Message:
     """Add a step after those that are already there; returns the message with its position."""
-    (last,) = tx.rows("SELECT max(position) FROM steps WHERE run_id = ?", message.run_id)[0]
-    message = msgspec.structs.replace(message, step=0 if last is None else last + 1)
+    last = tx.value("SELECT max(position) FROM steps WHERE run_id = ?", message.run_id)
+    message = replace(message, step=0 if last is None else last + 1)
     name = position_of(message.body).name if message.step else None
     row = {"run_id": message.run_id, "position": message.step, "message_id": message.id}
     tx.insert("steps", **row, name=name, body=message.body)
@@ -76,27 +79,15 @@ def append(tx: QueueWrite, message: Message) -> Message:
 
 def posted_before(tx: QueueWrite, run_id: str | None, body: bytes) -> str | None:
     """The message that brought the same step before: an endpoint that is called twice posts it twice."""
-    name = position_of(body).name
-    if name is None:
-        return None
-    row = tx.first("SELECT message_id FROM steps WHERE run_id = ? AND name = ?", run_id, name)
-    return row["message_id"] if row else None
+    sql = "SELECT message_id FROM steps WHERE run_id = ? AND name = ?"
+    known: str | None = tx.value(sql, run_id, position_of(body).name)
+    return known
 
 
 def steps(tx: QueueWrite, run_id: str | None, *, until: int | None = None) -> list[tuple[str, bytes]]:
     """Message id and body of the steps of a run in order, its start first, up to a position or all."""
     sql = "SELECT message_id, body FROM steps WHERE run_id = ? AND position <= ? ORDER BY position"
     return [tuple(row) for row in tx.rows(sql, run_id, 2**62 if until is None else until)]
-
-
-def copy(tx: QueueWrite, old_run: str | None, new_run: str | None) -> None:
-    """Append the steps of another run to this run's own start."""
-    tx.execute(
-        "INSERT INTO steps (run_id, position, message_id, name, body) "
-        "SELECT ?, position, message_id, name, body FROM steps WHERE run_id = ? AND position > 0",
-        new_run,
-        old_run,
-    )
 
 
 def has_result(tx: QueueWrite, message: Message) -> bool:
@@ -114,23 +105,19 @@ def has_result(tx: QueueWrite, message: Message) -> bool:
 
 def shown(tx: QueueWrite, run_id: str) -> list[dict[str, Any]]:
     """The steps of a run as the run log shows them: groups of one, or of those that ran in parallel."""
-    groups: list[dict[str, Any]] = []
-    for message_id, body in steps(tx, run_id):
-        if not groups:
-            first = {"stepName": "init", "stepType": "Initial", "concurrent": 1}
-            groups.append({"steps": [_log(message_id, first)], "type": "sequential"})
-            continue
+    history = steps(tx, run_id)
+    first = {"stepName": "init", "stepType": "Initial", "concurrent": 1}
+    groups: list[Any] = [{"steps": [_log(start, first)], "type": "sequential"} for start, _ in history[:1]]
+    for message_id, body in history[1:]:
         try:
-            step = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            step = None
-        if not isinstance(step, dict) or step.get("stepId") == 0:
+            step = _STEP.decode(body)
+        except _MALFORMED:
+            continue
+        if step.get("stepId") == 0:
             continue  # a plan shows by its result
-        entry = _log(message_id, step)
-        last = groups[-1]
+        entry, last = _log(message_id, step), groups[-1]
         parallel = isinstance(step.get("concurrent"), int) and step["concurrent"] > 1
-        capacity = parallel and last["type"] == "parallel" and len(last["steps"]) < step["concurrent"]
-        if capacity:
+        if parallel and last["type"] == "parallel" and len(last["steps"]) < step["concurrent"]:
             last["steps"].append(entry)
         else:
             groups.append({"steps": [entry], "type": "parallel" if parallel else "sequential"})
@@ -157,15 +144,6 @@ def brought_before(tx: QueueWrite, message: Message) -> str | None:
     return decode_message(row["first"]).id if row else None
 
 
-def join_run(tx: QueueWrite, message: Message) -> Message:
-    """Add a step that was published to its run, or start a run, perhaps invoked by another."""
-    message, invoker = split_invocation(message)
-    message = as_step(tx, message)
-    if invoker:
-        tx.execute("UPDATE runs SET invoker = ? WHERE id = ?", invoker.encode(), message.run_id)
-    return message
-
-
 def split_invocation(message: Message) -> tuple[Message, Message | None]:
     """The first message of a new run, and the step for the run that invoked it; None when none did."""
     workflow = message.settings.workflow
@@ -173,15 +151,14 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
         return message, None
     try:
         invocation = _INVOCATION.decode(message.body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(
-            400, f"body is no invocation; got one with {error}; expected workflowUrl, step, headers and body"
-        ) from None
+    except _MALFORMED as error:
+        expected = "workflowUrl, step, headers and body"
+        raise invalid("body is no invocation", f"one with {error}", expected) from None
     pairs = [(name, value) for name, values in invocation.headers.items() for value in values]
     back = read_publish(invocation.workflow_url, pairs, b"", prefix=message.prefix)
     if back.settings.workflow is None:
         raise ApiError(400, "headers of the invocation name no run; expected the id of the run that invokes")
-    step = msgspec.structs.replace(
+    step = replace(
         message,
         settings=back.settings,
         body=json.dumps(invocation.step).encode(),
@@ -189,19 +166,19 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
         failure_callback=back.failure_callback,
         redact=back.redact,
     )
-    return msgspec.structs.replace(message, body=invocation.body.encode()), step
+    return replace(message, body=invocation.body.encode()), step
 
 
 def first_message(tx: QueueWrite, run_id: str | None) -> Message | None:
     """The message that started a run; None when that did not happen here."""
-    row = tx.first("SELECT first FROM runs WHERE id = ?", run_id)
-    return decode_message(row["first"]) if row and row["first"] else None
+    first = tx.value("SELECT first FROM runs WHERE id = ?", run_id)
+    return decode_message(first) if first else None
 
 
 def running(tx: QueueWrite, run_id: str | None) -> Message | None:
-    """The message that started a run, when that happened here and the run is running."""
-    row = tx.first("SELECT first FROM runs WHERE id = ? AND state = 'RUN_STARTED'", run_id)
-    return decode_message(row["first"]) if row and row["first"] else None
+    """The message that started a run here, when the run is running."""
+    first = tx.value("SELECT first FROM runs WHERE id = ? AND state = 'RUN_STARTED'", run_id)
+    return decode_message(first) if first else None
 
 
 def as_step(tx: QueueWrite, message: Message) -> Message:
@@ -221,17 +198,13 @@ def of_run(tx: QueueWrite, message: Message) -> Message:
         )
     own, before = message.settings, first.settings
     has_headers = any(name.lower() != "content-type" for name, _ in own.headers)
-    settings = msgspec.structs.replace(
+    settings = replace(
         own,
         headers=own.headers if has_headers else before.headers,
-        timeout_ms=before.timeout_ms if own.timeout_ms is None else own.timeout_ms,
-        retries=before.retries if own.retries is None else own.retries,
-        retry_delay=own.retry_delay or before.retry_delay,
-        labels=own.labels or before.labels,
-        flow_key=own.flow_key or before.flow_key,
         flow=own.flow or (None if own.flow_key else before.flow),
+        **before.given(*_INHERITED) | own.given(*_INHERITED),
     )
-    return msgspec.structs.replace(
+    return replace(
         message,
         settings=settings,
         failure_callback=message.failure_callback or first.failure_callback,
@@ -241,7 +214,7 @@ def of_run(tx: QueueWrite, message: Message) -> Message:
 
 def start_run(tx: QueueWrite, first: Message) -> Message:
     """Store a new run and its first message, whose body is the run's payload."""
-    first = msgspec.structs.replace(first, step=0)
+    first = replace(first, step=0)
     workflow = first.settings.workflow
     tx.insert(
         "runs",
@@ -279,15 +252,13 @@ class PublishedMessage(TypedDict):
 
 def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMessage:
     """Accept one publish; raises `ApiError` with 404 for a step of a run that is not running (any more)."""
-    accepted: PublishedMessage
+    accepted: PublishedMessage = {"messageId": ""}
+    if publish.origin.topic:  # several messages of one publish are told apart by their URLs
+        accepted["url"] = publish.settings.url
     if publish.deduplication:
         sql = "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?"
-        known = tx.first(sql, publish.deduplication, tx.now_ms)
-        if known:
-            accepted = {"messageId": known["message_id"], "deduplicated": True}
-            if publish.origin.topic:
-                accepted["url"] = publish.settings.url
-            return accepted
+        if known := tx.value(sql, publish.deduplication, tx.now_ms):
+            return {**accepted, "messageId": known, "deduplicated": True}
     workflow = publish.settings.workflow
     to_third_party = workflow is not None and workflow.call_type.lower() == "tocallback"
     message = publish.message(
@@ -297,17 +268,17 @@ def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMess
         caller_ip=caller_ip,
     )
     if message.kind == "step":
-        before = brought_before(tx, message)
-        if before:
+        if before := brought_before(tx, message):
             return {"messageId": before, "deduplicated": True}
-        message = join_run(tx, message)
+        message, invoker = split_invocation(message)
+        message = as_step(tx, message)
+        if invoker:
+            tx.execute("UPDATE runs SET invoker = ? WHERE id = ?", invoker.encode(), message.run_id)
     if publish.deduplication:
         row = (publish.deduplication, message.id, tx.now_ms + DEDUPLICATION_MS)
         tx.execute("INSERT OR REPLACE INTO deduplication VALUES (?, ?, ?)", *row)
     enqueue(tx, message)
-    accepted = {"messageId": message.id}
-    if publish.origin.topic:  # several messages of one publish are told apart by their URLs
-        accepted["url"] = publish.settings.url
+    accepted["messageId"] = message.id
     if message.run_id:
         accepted["workflowRunId"] = message.run_id
     return accepted
@@ -316,12 +287,9 @@ def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMess
 def ensure_queue(tx: QueueWrite, name: str) -> None:
     """Make a named queue, unless it is there."""
     if tx.first("SELECT 1 FROM queues WHERE name = ?", name) is None:
-        (count,) = tx.rows("SELECT count(*) FROM queues")[0]
-        if count >= MAX_QUEUES:
-            raise ApiError(412, f"too many named queues; got {count} and another; expected at most {count}")
-        tx.insert(
-            "queues", name=name, parallelism=1, paused=False, created_at=tx.now_ms, updated_at=tx.now_ms
-        )
+        times = {"created_at": tx.now_ms, "updated_at": tx.now_ms}
+        tx.insert("queues", name=name, parallelism=1, paused=False, **times)
+        tx.check_count("queues", MAX_QUEUES, "named queues")
 
 
 def enqueue(tx: QueueWrite, message: Message, *, joins_at: int | None = None) -> None:
@@ -349,12 +317,15 @@ def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> 
     settings = message.settings
     optional = {
         "workflowRunId": message.run_id,
-        "label": settings.labels[0] if settings.labels else None,
         "labels": list(settings.labels),
-        "flowControlKey": settings.flow_key,
+        "timeout": settings.timeout_ms and settings.timeout_ms // 1000,
         **message.origin.shown(),
-        **settings_shown(message),
+        **given_settings(settings, message.callback, message.failure_callback),
     }
+    if message.callback:
+        optional["callbackHeaders"] = header_lists(message.callback.headers)
+    if message.failure_callback:
+        optional["failureCallbackHeaders"] = header_lists(message.failure_callback.headers)
     entry = {
         "time": tx.now_ms,
         "messageId": message.id,
@@ -371,23 +342,9 @@ def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> 
     tx.insert("events", time=tx.now_ms, **about, entry=json.dumps(entry))
 
 
-def insert_events(connection: sqlite3.Connection, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Fill in events, shown exactly as given."""
-    connection.executemany(
-        "INSERT INTO events (time, message_id, run_id, state, url, entry) VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            (
-                *(entry.get(name) for name in ("time", "messageId", "workflowRunId", "state", "url")),
-                json.dumps(entry),
-            )
-            for entry in entries
-        ),
-    )
-
-
 def again(tx: QueueWrite, message: Message) -> Message:
     """The message under a new id, due now."""
-    return msgspec.structs.replace(message, id=new_id("msg"), created_at=tx.now_ms, not_before=tx.now_ms)
+    return replace(message, id=new_id("msg"), created_at=tx.now_ms, not_before=tx.now_ms)
 
 
 def first_delay(tx: QueueWrite, settings: Settings) -> int:
