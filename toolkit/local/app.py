@@ -36,8 +36,8 @@ from toolkit.local.queue.run_routes import run_operations
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.schedules import schedule_operations
 from toolkit.local.queue.url_groups import url_group_operations
-from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit.local.vectors.vector_routes import vector_operations
 from toolkit.redaction import Secret, escape_html
 from toolkit.serving import CALLER, MAX_HEAD

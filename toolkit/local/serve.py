@@ -27,8 +27,8 @@ from toolkit.local.app import Interception, build_app
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.state import Store
 from toolkit.local.startup import DEFAULT_INDEXES, read_signing_keys, read_token
-from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit.private_files import check_private, open_private, user_folder
 from toolkit.serving import ACCEPTED_AT_ONCE, BoundedHttp, Strangers, listen, listen_longer
 

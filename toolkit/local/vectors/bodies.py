@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -69,14 +69,6 @@ Dimensions: TypeAlias = Annotated[
 Metadata: TypeAlias = dict[str, Any]
 
 
-class IncludedFields(NamedTuple):
-    """What a response holds beside ids and scores."""
-
-    metadata: bool
-    vectors: bool
-    data: bool
-
-
 class _Body(msgspec.Struct, rename="camel"):
     """The body of a request, or an item of one."""
 
@@ -132,12 +124,6 @@ class Included(_Body, kw_only=True):
     include_metadata: bool | None = False
     include_vectors: bool | None = False
     include_data: bool | None = False
-
-    @property
-    def include(self) -> IncludedFields:
-        """The same as a tuple."""
-        flags = (self.include_metadata, self.include_vectors, self.include_data)
-        return IncludedFields(*map(bool, flags))
 
 
 class SearchOptions(Included, kw_only=True):
@@ -232,10 +218,10 @@ _inspect(_Body)  # here, as msgspec's first inspection of a struct is not thread
 class IndexQuery:
     """One query."""
 
-    question: NDArray[np.float64] | str | None
+    question: NDArray[np.floating] | str | None
     """A dense vector; text for the index's models; or None where there is only a sparse vector."""
     top_k: int
-    include: IncludedFields
+    include: Included
     filter: MetadataFilter | None = None
     sparse: SparseArray | None = None
     idf: bool = False
@@ -245,8 +231,13 @@ class IndexQuery:
     mode: Mode = "HYBRID"
     """Which vectors of a text a hybrid index searches with."""
 
+    @property
+    def has_both(self) -> bool:
+        """Whether it has both vectors, so that two rankings are fused."""
+        return self.question is not None and self.sparse is not None
 
-def read_body(value: Any, kind: type[T], what: str = "body") -> T:
+
+def read_item(value: Any, kind: type[T], what: str = "body") -> T:
     """A body, or an item of one, as its type; 2.0 is a whole number, too."""
     if isinstance(value, dict):
         value = {name: whole(item) for name, item in value.items()}
@@ -262,7 +253,7 @@ def read_items(body: Any, kind: type[T], noun: str, most: int, check: Callable[[
     result = []
     for number, item in enumerate(items):
         with naming(f"{noun} {number}: " if isinstance(body, list) else ""):
-            result.append(check(read_body(item, kind, noun)))
+            result.append(check(read_item(item, kind, noun)))
     return result
 
 
@@ -281,20 +272,19 @@ def read_queries(
 
 def index_query(query: QueryByVector | QueryByText, spec: IndexSpec) -> IndexQuery:
     """The query of a body, which has the vectors that the index's kind needs."""
-    question: NDArray[np.float64] | str | None
+    question: NDArray[np.floating] | str | None
     if isinstance(query, QueryByText):
         question, sparse = read_text(query.data), None
     else:
-        dense, sparse = vectors_of(query, spec)
-        if dense is None and sparse is None:
+        question, sparse = vectors_of(query, spec)
+        if question is None and sparse is None:
             if spec.kind == "hybrid":
                 raise invalid("query", "no vector and no sparseVector", "one of them, or both")
             raise invalid("vector" if spec.has_dense else "sparseVector", "none", "one")
-        question = None if dense is None else dense.astype(np.float64)
     return IndexQuery(
         question=question,
         top_k=query.top_k or 10,
-        include=query.include,
+        include=query,
         filter=read_filter(query.filter),
         sparse=sparse,
         idf=query.weighting_strategy is not None,
@@ -344,6 +334,11 @@ def read_row(row: UpsertVector, spec: IndexSpec) -> IndexRow:
     return IndexRow(row.id, vector, metadata_text(row.metadata), data, sparse)
 
 
+def read_text_row(row: UpsertText) -> IndexRow:
+    """A row with text, without its vectors."""
+    return IndexRow(row.id, np.empty(0, np.float32), metadata_text(row.metadata), read_text(row.data))
+
+
 def read_text(text: str) -> str:
     """Text of a permitted size."""
     size = len(text.encode())
@@ -372,6 +367,23 @@ def metadata_text(metadata: Metadata | None) -> str | None:
     if size > MAX_METADATA:
         raise invalid("metadata", f"{size} bytes", f"at most {MAX_METADATA}")
     return text
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396): null removes a field, objects merge, everything else replaces.
+
+    >>> merge({"a": 1, "b": {"c": 2, "d": 3}}, {"a": None, "b": {"c": 4}})
+    {'b': {'c': 4, 'd': 3}}
+    """
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), value)
+    return merged
 
 
 def whole(value: Any) -> Any:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from toolkit.filters.metadata import And, Comparison, Membership, MetadataFilter, Or
 from toolkit.filters.metadata.tree import Condition, parse_path, resolve
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.float32 import Floats
+from toolkit.local.vectors.sparse import Floats
 
 T = TypeVar("T")
 Mask = NDArray[np.bool_]
