@@ -32,23 +32,15 @@ from toolkit.local.vectors.specs import IndexSpec
 T = TypeVar("T")
 R = TypeVar("R")
 
-# limits that are not publicly documented, but for those of metadata and text
-MAX_ID: Final = 1024
-"""Longest id, prefix and namespace, in characters."""
-MAX_METADATA: Final = 48 * 1024
-"""Most bytes of a vector's metadata."""
-MAX_NESTING: Final = 100
-"""Most levels of a vector's metadata."""
-MAX_DATA: Final = 1024 * 1024
-"""Most bytes of a vector's text."""
-MAX_PAGE: Final = 10_000
-"""Most results of a query, vectors in a range page, ids in a fetch, and rows in an upsert."""
-MAX_BATCH: Final = 1000
-"""Most queries in a batch."""
-MAX_IDLE: Final = 86_400
-"""Longest time, in seconds, for which a resumable query may idle."""
-DEFAULT_IDLE: Final = 3600
-"""Seconds for which a resumable query may idle unless it says so: what the public client sends."""
+# limits, not publicly documented but for those of metadata and text
+MAX_ID: Final = 1024  # characters of an id, a prefix or a namespace
+MAX_METADATA: Final = 48 * 1024  # bytes of a vector's metadata
+MAX_NESTING: Final = 100  # levels of a vector's metadata
+MAX_DATA: Final = 1024 * 1024  # bytes of a vector's text
+MAX_PAGE: Final = 10_000  # results of a query, vectors in a range page, ids in a fetch, rows in an upsert
+MAX_BATCH: Final = 1000  # queries in a batch
+MAX_IDLE: Final = 86_400  # seconds for which a resumable query may idle
+DEFAULT_IDLE: Final = 3600  # the same unless it says so: what the public client sends
 
 _LARGEST: Final = 3.4028235e38
 """The largest float32 in its shortest digits, as responses have it: a little above the number itself."""
@@ -257,21 +249,8 @@ def read_items(body: Any, kind: type[T], noun: str, most: int, check: Callable[[
     return result
 
 
-def read_queries(
-    body: Any, kind: type[QueryByVector | QueryByText], spec: IndexSpec, budget: FilterBudget
-) -> list[IndexQuery]:
-    """The queries of a body. Parsing filters is in the budget."""
-
-    def check(query: QueryByVector | QueryByText) -> IndexQuery:
-        budget.check()
-        return index_query(query, spec)
-
-    with budget.spending():
-        return read_items(body, kind, "query", MAX_BATCH, check)
-
-
-def index_query(query: QueryByVector | QueryByText, spec: IndexSpec) -> IndexQuery:
-    """The query of a body, which has the vectors that the index's kind needs."""
+def index_query(query: QueryByVector | QueryByText, spec: IndexSpec, budget: FilterBudget) -> IndexQuery:
+    """The query of a body, with the vectors that the index's kind needs. The budget includes its parsing."""
     question: NDArray[np.floating] | str | None
     if isinstance(query, QueryByText):
         question, sparse = read_text(query.data), None
@@ -281,11 +260,13 @@ def index_query(query: QueryByVector | QueryByText, spec: IndexSpec) -> IndexQue
             if spec.kind == "hybrid":
                 raise invalid("query", "no vector and no sparseVector", "one of them, or both")
             raise invalid("vector" if spec.has_dense else "sparseVector", "none", "one")
+    with budget.spending():
+        chosen = read_filter(query.filter)
     return IndexQuery(
         question=question,
         top_k=query.top_k or 10,
         include=query,
-        filter=read_filter(query.filter),
+        filter=chosen,
         sparse=sparse,
         idf=query.weighting_strategy is not None,
         fusion=query.fusion_algorithm or "RRF",

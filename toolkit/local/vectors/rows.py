@@ -17,17 +17,14 @@ from numpy.typing import NDArray
 
 from toolkit.filters.metadata import And, Comparison, Membership, MetadataFilter, Or
 from toolkit.filters.metadata.tree import Condition, parse_path, resolve
-from toolkit.local.api import ApiError
+from toolkit.local.api import ApiError, invalid
 from toolkit.local.vectors.sparse import Floats
 
 T = TypeVar("T")
 Mask = NDArray[np.bool_]
 
-FILTER_SECONDS: Final = 3.0
-"""Seconds of processor time that the filters of one request may take."""
-MAX_COLUMNS: Final = 32
-"""Fields that are kept as columns between filters."""
-
+FILTER_SECONDS: Final = 3.0  # of processor time that the filters of one request may take
+MAX_COLUMNS: Final = 32  # fields that are kept as columns between filters
 _CLOCK_INTERVAL: Final = 0.01  # seconds between reads of the CPU clock, each a system call
 _BATCH: Final = 16  # values between reads of any clock; one value costs milliseconds at most
 _MAX_RESULTS: Final = 8  # conditions whose results a column keeps
@@ -35,10 +32,9 @@ _STALE_FROM: Final = 1024
 
 
 class FilterBudget:
-    """What one request may spend on metadata filters.
+    """What one request may spend on metadata filters: processor time, the same on a busy machine.
 
-    Processor time, so that the limit is the same on a busy machine. `wanted` returns whether
-    the caller is still connected; it is called from the thread that evaluates.
+    `wanted` returns whether the caller is still connected; it is called from the thread that evaluates.
     """
 
     def __init__(self, seconds: float = FILTER_SECONDS, *, wanted: Callable[[], bool] = lambda: True) -> None:
@@ -81,11 +77,8 @@ class FilterBudget:
         if self._ended or not self._wanted():
             raise ApiError(503, "the request has ended; got its caller's leave or the service's end")
         if self._spent + time.thread_time() - self._since > self._seconds:
-            got = f"more than {self._seconds:g} s of processor time"
-            raise ApiError(
-                422,
-                f"filter takes too long; got {got}, which is the limit; expected fewer or simpler conditions",
-            )
+            got = f"more than {self._seconds:g} s of processor time, which is the limit"
+            raise invalid("filter takes too long", got, "fewer or simpler conditions", status=422)
         self._due = time.monotonic() + _CLOCK_INTERVAL
 
 

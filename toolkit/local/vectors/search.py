@@ -43,6 +43,7 @@ _STALE_SHARE: Final = 4  # the graph is rebuilt when more than one in so many of
 _LONGEST: Final = 1e15  # longer vectors overflow in the graph's single precision
 _CONNECTIVITY: Final = 16
 EXPANSION: Final = 128
+_SWITCHING_ON: Final = "switching approximate search on"
 
 
 def nearest(
@@ -221,12 +222,8 @@ def _usable(rows: NamespaceRows, query: Floats) -> bool:
 def check_approximate(above: int) -> None:
     """Raise InputError unless the number is positive and usearch is installed."""
     if type(above) is not int or above < 1:
-        raise InputError(
-            "switching approximate search on",
-            got=repr(above),
-            expected="a number of vectors, at least 1",
-            next_step="Leave it out for exact search.",
-        )
+        expected, next_step = "a number of vectors, at least 1", "Leave it out for exact search."
+        raise InputError(_SWITCHING_ON, got=repr(above), expected=expected, next_step=next_step)
     _usearch()
 
 
@@ -235,7 +232,7 @@ def _usearch() -> Any:
         return import_module("usearch.index")
     except ImportError:
         raise InputError(
-            "switching approximate search on",
+            _SWITCHING_ON,
             got="no usearch in this environment",
             expected="the package usearch",
             next_step="Install it (pip install usearch), or leave approximate search off.",

@@ -74,8 +74,8 @@ class _Postings(NamedTuple):
         """The dimension of each posting."""
         return np.repeat(self.terms, np.diff(self.starts))
 
-    def of(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The positions of some dimensions' postings, and the number of the dimension that each one has."""
+    def of(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.intp]]:
+        """Rows and values of some dimensions' postings, and the number of the dimension that each one has."""
         positions = np.searchsorted(self.terms, terms)
         known = np.flatnonzero(positions < len(self.terms))
         known = known[self.terms[positions[known]] == terms[known]]
@@ -83,7 +83,8 @@ class _Postings(NamedTuple):
         counts = self.starts[positions[known] + 1] - firsts
         # the n-th posting of a dimension is n after its first
         before = np.cumsum(counts) - counts
-        return np.arange(counts.sum()) + np.repeat(firsts - before, counts), np.repeat(known, counts)
+        postings = np.arange(counts.sum()) + np.repeat(firsts - before, counts)
+        return self.rows[postings], self.values[postings], np.repeat(known, counts)
 
 
 _EMPTY: Final = _Postings.sorted(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
@@ -143,10 +144,8 @@ class InvertedRows:
         may be returned (None: all).
         """
         self._add_pending()
-        sets = [(postings, *postings.of(query.indices)) for postings in (self._large, self._small)]
-        rows = np.concatenate([postings.rows[positions] for postings, positions, _ in sets])
-        values = np.concatenate([postings.values[positions] for postings, positions, _ in sets])
-        terms = np.concatenate([terms for _, _, terms in sets])
+        sets = [postings.of(query.indices) for postings in (self._large, self._small)]
+        rows, values, terms = (np.concatenate(arrays) for arrays in zip(*sets, strict=True))
         alive = self._alive[rows]
         rows, values, terms = rows[alive], values[alive], terms[alive]
         weights = query.values * self._idf(terms, rows, len(query.values)) if idf else query.values

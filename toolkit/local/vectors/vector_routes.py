@@ -29,7 +29,7 @@ from toolkit.local.vectors.bodies import (
     SparseVector,
     index_query,
     read_item,
-    read_queries,
+    read_items,
     whole,
 )
 from toolkit.local.vectors.index_database import IndexRow
@@ -219,7 +219,8 @@ def _operation(
                 index.need_models()
             if isinstance(body, type):
                 values = read_item(values, body)
-            return _json(run(Call(index, namespace, values, "all" in request.query_params, budget)))
+            result = run(Call(index, namespace, values, "all" in request.query_params, budget))
+            return _json("Success" if returns is Done else result)
 
         async def endpoint(registry: IndexRegistry, request: Request, _: Query) -> Response:
             caller = request.scope.get("extensions", {}).get(CALLER)
@@ -243,19 +244,17 @@ def _operation(
 
 
 @_operation("upsert", Done, bodies.UpsertVector | Annotated[list[bodies.UpsertVector], Meta(min_length=1)])
-def _upsert(call: Call) -> str:
+def _upsert(call: Call) -> None:
     """Put vectors in."""
     call.index.upsert(call.rows, namespace=call.namespace)
-    return "Success"
 
 
 @_operation(
     "upsert-data", Done, bodies.UpsertText | Annotated[list[bodies.UpsertText], Meta(min_length=1)], text=True
 )
-def _upsert_data(call: Call) -> str:
+def _upsert_data(call: Call) -> None:
     """Put text in, to be embedded."""
     call.index.upsert_data(call.rows, namespace=call.namespace)
-    return "Success"
 
 
 @_operation(
@@ -265,7 +264,8 @@ def _upsert_data(call: Call) -> str:
 )
 def query(call: Call, kind: type[bodies.QueryByVector | bodies.QueryByText] = bodies.QueryByVector) -> Any:
     """The vectors most similar to a vector."""
-    queries = read_queries(call.body, kind, call.index.spec, call.budget)
+    read = partial(index_query, spec=call.index.spec, budget=call.budget)
+    queries = read_items(call.body, kind, "query", bodies.MAX_BATCH, read)
     results = call.index.query(queries, namespace=call.namespace, budget=call.budget)
     lists = [_results_as_json(rows, query.include) for query, rows in zip(queries, results, strict=True)]
     return lists if isinstance(call.body, list) and len(lists) > 1 else lists[0]
@@ -285,7 +285,7 @@ def query_data(call: Call) -> Any:
 @_operation("resumable-query", ResumableScores, bodies.ResumableByVector)
 def _resumable_query(call: Call) -> Any:
     """A query that can be resumed."""
-    query = index_query(call.body, call.index.spec)
+    query = index_query(call.body, call.index.spec, call.budget)
     max_idle = call.body.max_idle or bodies.DEFAULT_IDLE
     query_id, rows = call.index.begin_query(
         query, max_idle=max_idle, namespace=call.namespace, budget=call.budget
@@ -306,10 +306,9 @@ def _next_results(call: Call) -> Any:
 
 
 @_operation("resumable-query-end", Done, bodies.QueryEnd, suffixes=[_PLAIN])
-def _end_query(call: Call) -> str:
+def _end_query(call: Call) -> None:
     """End a resumable query."""
     call.index.end_query(call.body.uuid)
-    return "Success"
 
 
 @_operation("range", VectorPage, bodies.RangePage, _READ)
@@ -342,10 +341,9 @@ def _delete(call: Call) -> Any:
 
 
 @_operation("reset", Done, methods=_DELETE, query=ResetQuery)
-def _reset(call: Call) -> str:
+def _reset(call: Call) -> None:
     """Remove all vectors of a namespace; with ?all of every namespace."""
     call.index.reset(namespace=None if call.everywhere else call.namespace)
-    return "Success"
 
 
 @_operation("random", VectorJson | None, methods=_READ)
@@ -387,10 +385,9 @@ def _list_namespaces(call: Call) -> Any:
 
 
 @_operation("delete-namespace", Done, methods=_DELETE, suffixes=[_NAMESPACED])
-def _delete_namespace(call: Call) -> str:
+def _delete_namespace(call: Call) -> None:
     """Remove a namespace."""
     call.index.delete_namespace(call.namespace)
-    return "Success"
 
 
 @_operation("rename-namespace", Renamed, bodies.RenameNamespace, suffixes=[_PLAIN])
