@@ -51,7 +51,7 @@ _HOST: Final = re.compile(r"[\w.:\[\]%\-]*", re.ASCII)
 _BEARER: Final = re.compile(r"(?i)bearer +(\S+) *")
 
 _log = logging.getLogger(__name__)
-_open = partial(Operation, tag="service", without_token=True)
+_public = partial(Operation, tag="service", without_token=True)
 
 
 class Interception(Protocol):
@@ -94,7 +94,7 @@ def all_operations(
 
     operations = [
         status_operation(queue, registry),
-        _open("GET", "/openapi.json", "document", "This document.", described, dict[str, Any]),
+        _public("GET", "/openapi.json", "document", "This document.", described, dict[str, Any]),
         *(interception.operations() if interception else ()),
         *message_operations(queue),
         *dlq_operations(queue),
@@ -176,8 +176,9 @@ class Guard:
             return
         except Exception as error:  # noqa: BLE001 - any error; the service continues
             # its type and line alone: the message may hold data of the request
-            line = _innermost(error)
-            _log.error("responding to %s failed: %s at %s", scope["method"], type(error).__name__, line)
+            *_, (frame, line) = walk_tb(error.__traceback__)
+            failed = (scope["method"], type(error).__name__, frame.f_code.co_filename, line)
+            _log.error("responding to %s failed: %s at %s:%s", *failed)
             if begun and not ended:
                 raise Abort from None
             if not begun:
@@ -226,11 +227,6 @@ def _hostname(url: str) -> str | None:
         return None
 
 
-def _innermost(error: BaseException) -> str:
-    *_, (frame, line) = walk_tb(error.__traceback__)
-    return f"{frame.f_code.co_filename}:{line}"
-
-
 KNOWN: Final = "toolkit.known"
 """Key of the ASGI scope: whether the request was authenticated."""
 
@@ -271,7 +267,7 @@ def status_operation(queue: Queue, registry: IndexRegistry) -> Operation:
         render = partial(template.render, counts=counts, version=__version__)
         return HTMLResponse(render(indexes=indexes if request.scope.get(KNOWN) else None), headers=_HEADERS)
 
-    return _open("GET", "/", "status", "The status page.", page, str)
+    return _public("GET", "/", "status", "The status page.", page, str)
 
 
 def _counted(tx: QueueWrite, since: int) -> list[tuple[str, int]]:

@@ -14,14 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from toolkit.local.api import TOKEN_PARAMETERS, ErrorBody, VectorErrorBody, invalid
+from toolkit.local.api import TOKEN_PARAMETERS, ErrorBody, VectorErrorBody, invalid, shown
 from toolkit.version import __version__
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Callable[..., Awaitable[Response]])
 
 _LOOKS_LIKE_SECONDS: Final = range(10**9, 10**10)
-_SHOWN: Final = 80
 
 Texts: TypeAlias = Annotated[tuple[str, ...], Meta(description="Any of these.")]
 """A parameter that may be repeated, or hold several values separated by commas."""
@@ -137,7 +136,7 @@ def read_query(request: Request, query: type[Query]) -> Any:
     for name in request.query_params:
         if name not in allowed:
             expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
-            raise invalid("unknown query parameter", repr(name[:_SHOWN]), expected)
+            raise invalid("unknown query parameter", shown(name), expected)
     read = {parameter.attribute: _read(request, parameter) for parameter in parameters}
     return query(**{name: value for name, value in read.items() if value is not None})
 
@@ -157,7 +156,7 @@ def _read(request: Request, wanted: Parameter) -> Any:
         return _read_whole(text, wanted, wanted.type)
     if isinstance(wanted.type, inspect.LiteralType) and text not in wanted.type.values:
         choices = " or ".join(sorted(map(str, wanted.type.values), reverse=True))
-        raise invalid(f"{wanted.name} is not understood", repr(text[:_SHOWN]), choices)
+        raise invalid(f"{wanted.name} is not understood", shown(text), choices)
     return text
 
 
@@ -165,7 +164,7 @@ def _read_whole(text: str, wanted: Parameter, bounds: inspect.IntType) -> int:
     low, high = bounds.ge or 0, bounds.le or 0
     if not re.fullmatch(r"-?[0-9]{1,30}", text) or not low <= int(text) <= high:
         expected = f"a whole number from {low} to {high}"
-        raise invalid(f"{wanted.name} is out of range", repr(text[:_SHOWN]), expected)
+        raise invalid(f"{wanted.name} is out of range", shown(text), expected)
     if wanted.is_timestamp and int(text) in _LOOKS_LIKE_SECONDS:
         expected = f"Unix milliseconds, such as {int(text)}000"
         raise invalid(f"{wanted.name} looks like seconds", str(int(text)), expected)
@@ -276,8 +275,8 @@ def _parameters(operation: Operation) -> list[Node]:
     for part in operation.path.split("/"):
         if part.startswith("{"):
             name = part.partition(":")[0].strip("{}")
-            schema = {"type": "string", "minLength": 1}
-            parameters.append(described(name, "path", schema, _PATH_PARAMETERS[name], required=True))
+            named: Node = {"type": "string", "minLength": 1}
+            parameters.append(described(name, "path", named, _PATH_PARAMETERS[name], required=True))
     for wanted in msgspec.structs.fields(operation.query) if operation.query else ():
         schema = msgspec.json.schema(wanted.type)
         if "anyOf" in schema:  # with null, which a query cannot express

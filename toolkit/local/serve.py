@@ -11,8 +11,8 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -43,7 +43,9 @@ def run(options: argparse.Namespace, *, fill: Fill, interception: Interception) 
     """Run the service until SIGTERM, SIGINT or the end of its standard input; `fill` is for ``--sample``."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    with _folder(options) as folder, _locked(folder), ExitStack() as opened:
+    with ExitStack() as opened:
+        folder = _folder(options, opened)
+        _lock(folder, opened)
         token, token_file = read_token(options.token_file or folder / "token")
         listening = opened.enter_context(listen(options.port))
         store = Store(folder / "queue", retention_ms=options.retention, signing_keys=read_signing_keys())
@@ -144,23 +146,22 @@ def _serve(
         raise LocalServiceError("starting the embedded service", got="an internal error", expected="a start")
 
 
-@contextmanager
-def _folder(options: argparse.Namespace) -> Iterator[Path]:
+def _folder(options: argparse.Namespace, opened: ExitStack) -> Path:
     """The folder of its state; a temporary one is removed at the end."""
     if options.temporary:
-        with tempfile.TemporaryDirectory(prefix="toolkit-local-", ignore_cleanup_errors=True) as temporary:
-            yield Path(temporary)
-        return
-    folder = options.data_dir or user_folder("data") / "local"
+        prefix = "toolkit-local-"
+        return Path(
+            opened.enter_context(tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True))
+        )
+    folder: Path = options.data_dir or user_folder("data") / "local"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise _unusable(folder, str(error.strerror), "a folder this user may write") from None
-    yield folder
+    return folder
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path, opened: ExitStack) -> None:
     """Lock the folder for this process; the lock ends with the process."""
     try:
         import fcntl  # noqa: PLC0415 - not on Windows
@@ -173,6 +174,7 @@ def _locked(folder: Path) -> Iterator[None]:
         ) from None
     try:
         handle = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
+        opened.callback(os.close, handle)
         # before SQLite opens them: closing a file afterwards would release its locks
         check_private(*folder.glob("*/*.sqlite*"), *folder.glob("*/*.f32"))
     except OSError as error:
@@ -181,13 +183,8 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(handle)
         got = "a folder that another embedded service holds"
         raise _unusable(folder, got, "one service a folder", ", or end the other service") from None
-    try:
-        yield
-    finally:
-        os.close(handle)
 
 
 def _unusable(folder: Path, got: str, expected: str, other: str = "") -> LocalServiceError:

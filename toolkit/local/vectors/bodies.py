@@ -153,17 +153,16 @@ class ResumableByText(QueryByText, kw_only=True):
     max_idle: Idle | None = None
 
 
-class NextResults(_Body, kw_only=True):
-    """How many more results of a resumable query."""
-
-    uuid: Name
-    additional_k: Count
-
-
 class QueryEnd(_Body, kw_only=True):
     """The resumable query to end."""
 
     uuid: Name
+
+
+class NextResults(QueryEnd, kw_only=True):
+    """How many more results of a resumable query."""
+
+    additional_k: Count
 
 
 class RangePage(Included, kw_only=True):
@@ -236,11 +235,11 @@ def read_item(value: Any, kind: type[T], what: str = "body") -> T:
     return read_as(value, kind, what)
 
 
-def read_items(body: Any, kind: type[T], noun: str, most: int, check: Callable[[T], R]) -> list[R]:
+def read_items(body: Any, kind: type[T], noun: Literal["row", "query"], check: Callable[[T], R]) -> list[R]:
     """The items of a body that is one or an array of them, each read and checked."""
     items = body if isinstance(body, list) else [body]
+    most, plural = (MAX_BATCH, "queries") if noun == "query" else (MAX_PAGE, "rows")
     if not 1 <= len(items) <= most:
-        plural = "queries" if noun == "query" else f"{noun}s"
         raise invalid(f"{noun} batch", f"{len(items)} {plural}", f"1 to {most}")
     result = []
     for number, item in enumerate(items):

@@ -232,13 +232,9 @@ class IndexDatabase:
 
 def _row(stored: tuple[int, str, bytes | None, str | None, str | None, bytes | None]) -> IndexRow:
     sequence, row_id, vector, metadata, data, sparse = stored
+    dense = np.frombuffer(vector or b"", dtype=_FLOAT)
     return IndexRow(
-        row_id,
-        np.frombuffer(vector or b"", dtype=_FLOAT),
-        metadata,
-        data,
-        None if sparse is None else SparseArray.from_bytes(sparse),
-        sequence,
+        row_id, dense, metadata, data, SparseArray.from_bytes(sparse) if sparse else None, sequence
     )
 
 

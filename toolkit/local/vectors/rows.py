@@ -181,21 +181,20 @@ class _FieldColumn:
     def _first_results(self, condition: Condition) -> Mask:
         """The results for all values if few evaluations determine them, as of comparisons; else for none."""
         results = np.zeros(len(self._values), dtype=np.bool_)
+        equal: Sequence[Any] = ()
         if isinstance(condition, Membership) and not condition.negated:
-            return self._marked_equal(results, condition.values)
-        if not isinstance(condition, Comparison) or condition.op == "!=":
+            equal = condition.values
+        elif isinstance(condition, Comparison) and condition.op == "=":
+            equal = (condition.value,)
+        elif isinstance(condition, Comparison) and condition.op != "!=":
+            # among ordered values, those that pass are the first or the last
+            codes = self._in_order(str if isinstance(condition.value, str) else (int, float))
+            last = condition.op.startswith(">")
+            index = bisect_left(codes, True, key=lambda code: condition.accepts(self._values[code]) is last)
+            results[codes[index:] if last else codes[:index]] = True
+        else:
             return results[:0]
-        if condition.op == "=":
-            return self._marked_equal(results, (condition.value,))
-        # among ordered values, those that pass are the first or the last
-        codes = self._in_order(str if isinstance(condition.value, str) else (int, float))
-        last = condition.op.startswith(">")
-        index = bisect_left(codes, True, key=lambda code: condition.accepts(self._values[code]) is last)
-        results[codes[index:] if last else codes[:index]] = True
-        return results
-
-    def _marked_equal(self, results: Mask, values: Sequence[Any]) -> Mask:
-        results[[self._codes_by_value[value] for value in values if value in self._codes_by_value]] = True
+        results[[self._codes_by_value[value] for value in equal if value in self._codes_by_value]] = True
         return results
 
     def _in_order(self, kind: type | tuple[type, ...]) -> list[int]:

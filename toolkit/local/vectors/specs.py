@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.errors import InputError, LocalServiceError
+from toolkit.local.api import shown
 from toolkit.local.vectors.sparse import MAX_INDEX, SparseArray
 
 Kind = Literal["dense", "sparse", "hybrid"]
@@ -75,36 +76,27 @@ class IndexSpec:
     """
 
     def __post_init__(self) -> None:
-        similarities = get_args(Similarity) if self.has_dense else (None,)
-        dimensions = range(1, MAX_DIMENSION + 1) if self.has_dense else range(1)
-        models = self.model.split("+") if isinstance(self.model, str) else []
-        count, wanted = (1, "the name of one model")
+        dimensions, similarities = range(1, MAX_DIMENSION + 1), get_args(Similarity)
+        whole, one_of = f"a whole number from 1 to {MAX_DIMENSION}", f"one of {', '.join(similarities)}"
+        if not self.has_dense:
+            dimensions, similarities = range(1), (None,)
+            whole = one_of = "none, on a sparse index"
+        count, models = (1, "the name of one model")
         if self.kind == "hybrid":
-            count, wanted = (2, "two names of models, such as hashing+bm25")
-        fits_model = len(models) == count and all(map(_MODEL.fullmatch, models))
-        none = "none, on a sparse index"
+            count, models = (2, "two names of models, such as hashing+bm25")
+        names = self.model.split("+") if isinstance(self.model, str) else []
+        fits_model = self.model is None or (len(names) == count and all(map(_MODEL.fullmatch, names)))
+        fits_name = isinstance(self.name, str) and _NAME.fullmatch(self.name)
         for field, fits, expected in (
-            (
-                "name",
-                type(self.name) is str and _NAME.fullmatch(self.name),
-                "1 to 64 letters, digits, '_' and '-'",
-            ),
+            ("name", fits_name, "1 to 64 letters, digits, '_' and '-'"),
             ("kind", self.kind in get_args(Kind), f"one of {', '.join(get_args(Kind))}"),
-            (
-                "dimension",
-                type(self.dimension) is int and self.dimension in dimensions,
-                f"a whole number from 1 to {MAX_DIMENSION}" if self.has_dense else none,
-            ),
-            (
-                "similarity",
-                self.similarity in similarities,
-                f"one of {', '.join(get_args(Similarity))}" if self.has_dense else none,
-            ),
-            ("model", self.model is None or fits_model, f"{wanted}, or none, on a {self.kind} index"),
+            ("dimension", type(self.dimension) is int and self.dimension in dimensions, whole),
+            ("similarity", self.similarity in similarities, one_of),
+            ("model", fits_model, f"{models}, or none, on a {self.kind} index"),
             ("rank_start", type(self.rank_start) is int and self.rank_start in {0, 1}, "0 or 1"),
         ):
             if not fits:
-                raise _wrong(f"the {field} {_shown(getattr(self, field))}", expected)
+                raise _wrong(f"the {field} {shown(getattr(self, field))}", expected)
 
     @property
     def has_dense(self) -> bool:
@@ -152,7 +144,7 @@ class IndexSpec:
         """The spec from JSON values under the names of its fields; those with a default may be left out."""
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(values) - set(known)):
-            raise _wrong(f"the unknown field {_shown(unknown[0])}", ", ".join(sorted(known)))
+            raise _wrong(f"the unknown field {shown(unknown[0])}", ", ".join(sorted(known)))
         needed = {"name"} if values.get("kind") == "sparse" else {"name", "dimension", "similarity"}
         if missing := sorted(needed - set(values)):
             raise _wrong(f"no {missing[0]}", ", ".join(sorted(needed)))
@@ -161,11 +153,6 @@ class IndexSpec:
     def to_dict(self) -> dict[str, Any]:
         """The spec as JSON values."""
         return asdict(self)
-
-
-def _shown(value: object) -> str:
-    shown = isinstance(value, str | int | float) or value is None
-    return repr(value)[:80] if shown else type(value).__name__
 
 
 def _wrong(got: str, expected: str) -> InputError:

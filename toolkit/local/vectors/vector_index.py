@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,25 +18,8 @@ import numpy as np
 
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.api import ApiError, invalid
-from toolkit.local.vectors.bodies import (
-    MAX_PAGE,
-    DeleteVectors,
-    FetchVectors,
-    Included,
-    IndexQuery,
-    RangePage,
-    UpdateVector,
-    UpsertText,
-    UpsertVector,
-    merge,
-    metadata_text,
-    read_filter,
-    read_items,
-    read_row,
-    read_text,
-    read_text_row,
-    vectors_of,
-)
+from toolkit.local.vectors import bodies
+from toolkit.local.vectors.bodies import Included, IndexQuery
 from toolkit.local.vectors.index_database import IndexDatabase, IndexRow
 from toolkit.local.vectors.rows import FilterBudget, NamespaceRows
 from toolkit.local.vectors.search import (
@@ -52,10 +36,8 @@ from toolkit.local.vectors.search import (
 from toolkit.local.vectors.sparse import InvertedRows
 from toolkit.local.vectors.specs import IndexSpec, Models, load_models
 
-MAX_PREFIX_FETCH: Final = 1000
-"""Most vectors that a fetch by prefix returns."""
-MAX_OPEN: Final = 100
-"""Most resumable queries of an index at a time: an assumption."""
+MAX_PREFIX_FETCH: Final = 1000  # vectors that a fetch by prefix returns
+MAX_OPEN: Final = 100  # resumable queries of an index at a time: an assumption
 
 
 class ScoredRow(NamedTuple):
@@ -124,13 +106,14 @@ class VectorIndex:
 
     def upsert(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
         """Write rows with their vectors; all of them, or none when one is wrong."""
-        new = read_items(list(rows), UpsertVector, "row", MAX_PAGE, partial(read_row, spec=self.spec))
+        read = partial(bodies.read_row, spec=self.spec)
+        new = bodies.read_items(list(rows), bodies.UpsertVector, "row", read)
         self._put(namespace, new)
 
     def upsert_data(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
         """Write rows with text, which the index's models embed."""
         models = self.need_models()
-        new = read_items(list(rows), UpsertText, "row", MAX_PAGE, read_text_row)
+        new = bodies.read_items(list(rows), bodies.UpsertText, "row", bodies.read_text_row)
         texts = [row.data or "" for row in new]
         dense = models.embed_dense(texts, self.spec.dimension)
         sparse = models.embed_sparse(texts, question=False)
@@ -198,7 +181,7 @@ class VectorIndex:
             self._open_query(query_id)
             del self._resumable[query_id]
 
-    def range(self, page: RangePage, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
+    def range(self, page: bodies.RangePage, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
         """The next cursor ("" at the end) and one page, in the order of first insertion."""
         start, prefix = int(page.cursor or 0), page.prefix or ""
         with self._lock:
@@ -210,7 +193,7 @@ class VectorIndex:
         rest = rows[page.limit :]
         return (str(rest[0].sequence) if rest else ""), rows[: page.limit]
 
-    def fetch(self, body: FetchVectors, *, namespace: str = "") -> list[IndexRow | None]:
+    def fetch(self, body: bodies.FetchVectors, *, namespace: str = "") -> list[IndexRow | None]:
         """The rows requested: by ids with None where there is none, or by prefix, at most 1000."""
         if (body.ids is None) == (not body.prefix):
             got = "both ids and prefix" if body.prefix else "neither ids nor prefix"
@@ -221,28 +204,29 @@ class VectorIndex:
                 return [*self._database.page(key, 0, MAX_PREFIX_FETCH, body.prefix)]
             return [self._database.find(key, row_id) for row_id in body.ids or ()]
 
-    def update(self, body: UpdateVector, *, namespace: str = "") -> int:
+    def update(self, body: bodies.UpdateVector, *, namespace: str = "") -> int:
         """Change one row; returns how many were changed, 0 or 1."""
-        vector, sparse = vectors_of(body, self.spec)
+        vector, sparse = bodies.vectors_of(body, self.spec)
         if vector is None and sparse is None and body.metadata is None and body.data is None:
             expected = "at least one of vector, sparseVector, metadata and data"
             raise invalid("update", "nothing to change", expected)
         if body.data is not None:
-            texts = [read_text(body.data)]
+            texts = [bodies.read_text(body.data)]
             if vector is None:
                 vector = self._models.embed_dense(texts, self.spec.dimension)[0]
             if sparse is None:
                 sparse = self._models.embed_sparse(texts, question=False)[0]
-        metadata_text(body.metadata)
+        bodies.metadata_text(body.metadata)
         with self._lock:
             row = self._database.find(self._namespace(namespace).key, body.id)
             if row is None:
                 return 0
             metadata = row.metadata
             if body.metadata is not None:
-                before = None if metadata is None else json.loads(metadata)
-                patch = body.metadata_update_mode == "PATCH"
-                metadata = metadata_text(merge(before, body.metadata) if patch else body.metadata)
+                given: Any = body.metadata
+                if body.metadata_update_mode == "PATCH":
+                    given = bodies.merge(json.loads(metadata or "null"), given)
+                metadata = bodies.metadata_text(given)
             changed = row._replace(
                 vector=row.vector if vector is None else vector,
                 metadata=metadata,
@@ -252,12 +236,14 @@ class VectorIndex:
             self._put(namespace, [changed])
             return 1
 
-    def delete(self, body: DeleteVectors, *, namespace: str = "", budget: FilterBudget | None = None) -> int:
+    def delete(
+        self, body: bodies.DeleteVectors, *, namespace: str = "", budget: FilterBudget | None = None
+    ) -> int:
         """Delete rows; returns how many there were. When a filter exceeds its budget, nothing is deleted."""
         given = [name for name in ("ids", "prefix", "filter") if getattr(body, name) is not None]
         if len(given) != 1:
             raise invalid("delete", " and ".join(given) or "none", "exactly one of ids, prefix and filter")
-        chosen = read_filter(body.filter)
+        chosen = bodies.read_filter(body.filter)
         if chosen is None and given == ["filter"]:
             raise invalid("filter", "an empty one", "at least one condition")
         with self._lock:
@@ -441,12 +427,11 @@ class IndexRegistry:
                 expected="a folder this user may write",
                 next_step="Name another folder.",
             ) from None
-        try:
+        with ExitStack() as opened:
+            opened.callback(self.close)
             for path in sorted(folder.glob("*.sqlite")):
                 self._open(path)
-        except BaseException:
-            self.close()
-            raise
+            opened.pop_all()
 
     def create(self, spec: IndexSpec) -> VectorIndex:
         """The index of this spec, made when it is not there."""
@@ -488,11 +473,8 @@ class IndexRegistry:
             self._indexes.clear()
 
     def _open(self, path: Path) -> VectorIndex:
-        database = IndexDatabase(path)
-        try:
-            index = self._index(database)
-        except BaseException:
-            database.close()
-            raise
+        with ExitStack() as opened:
+            index = self._index(opened.enter_context(closing(IndexDatabase(path))))
+            opened.pop_all()
         self._indexes[index.spec.name] = index
         return index

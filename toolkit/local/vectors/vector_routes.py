@@ -21,17 +21,7 @@ from toolkit.errors import InputError
 from toolkit.local.api import ApiError, invalid, parse_json, read_as, read_body, read_json
 from toolkit.local.operations import Declared, Operation, Query, Texts
 from toolkit.local.vectors import bodies
-from toolkit.local.vectors.bodies import (
-    Included,
-    Metadata,
-    Namespace,
-    Numbers,
-    SparseVector,
-    index_query,
-    read_item,
-    read_items,
-    whole,
-)
+from toolkit.local.vectors.bodies import Included
 from toolkit.local.vectors.index_database import IndexRow
 from toolkit.local.vectors.rows import FilterBudget
 from toolkit.local.vectors.specs import MAX_DIMENSION, IndexSpec, Kind, Similarity
@@ -67,9 +57,9 @@ class VectorJson(TypedDict, total=False):
     """A vector, with what the request includes."""
 
     id: Required[str]
-    vector: Numbers
-    sparseVector: SparseVector
-    metadata: Metadata
+    vector: bodies.Numbers
+    sparseVector: bodies.SparseVector
+    metadata: bodies.Metadata
     data: str
 
 
@@ -165,13 +155,13 @@ def vector_operations(registry: IndexRegistry) -> list[Operation]:
 @_declared("GET", "/vector", "indexes", list[IndexSpec], tag="vectors")
 async def _indexes(registry: IndexRegistry, _: Request, __: Query) -> Response:
     """The indexes."""
-    return _json([spec.to_dict() for spec in registry.specs()])
+    return _json(registry.specs())
 
 
 @_declared("GET", "/vector/{index}", "index", IndexSpec, tag="vectors", errors=(404,))
 async def _index(registry: IndexRegistry, request: Request, _: Query) -> Response:
     """What an index is."""
-    return _json(registry.get(request.path_params["index"]).spec.to_dict())
+    return _json(registry.get(request.path_params["index"]).spec)
 
 
 @_declared("PUT", "/vector/{index}", "makeIndex", IndexSpec, tag="vectors", body=NewIndex, errors=(404, 409))
@@ -185,8 +175,8 @@ def _make(registry: IndexRegistry, name: str, body: Any) -> Response:
     if not isinstance(body, dict) or body.get("name", name) != name:
         raise invalid(f"index {name!r}", "another body", "a JSON object with its fields")
     try:
-        fields = {key: whole(value) for key, value in body.items()}
-        return _json(registry.create(IndexSpec.from_dict(fields | {"name": name})).spec.to_dict())
+        fields = {key: bodies.whole(value) for key, value in body.items()}
+        return _json(registry.create(IndexSpec.from_dict(fields | {"name": name})).spec)
     except InputError as error:
         taken = any(spec.name == name for spec in registry.specs())
         raise ApiError(409 if taken else 400, str(error)) from None
@@ -213,12 +203,12 @@ def _operation(
             index = registry.get(request.path_params["index"])
             namespace = request.path_params.get("namespace", "")
             if namespace:
-                read_as(namespace, Namespace, "namespace")
+                read_as(namespace, bodies.Namespace, "namespace")
             values = None if body is None else parse_json(raw)
             if text:
                 index.need_models()
             if isinstance(body, type):
-                values = read_item(values, body)
+                values = bodies.read_item(values, body)
             result = run(Call(index, namespace, values, "all" in request.query_params, budget))
             return _json("Success" if returns is Done else result)
 
@@ -264,8 +254,8 @@ def _upsert_data(call: Call) -> None:
 )
 def query(call: Call, kind: type[bodies.QueryByVector | bodies.QueryByText] = bodies.QueryByVector) -> Any:
     """The vectors most similar to a vector."""
-    read = partial(index_query, spec=call.index.spec, budget=call.budget)
-    queries = read_items(call.body, kind, "query", bodies.MAX_BATCH, read)
+    read = partial(bodies.index_query, spec=call.index.spec, budget=call.budget)
+    queries = bodies.read_items(call.body, kind, "query", read)
     results = call.index.query(queries, namespace=call.namespace, budget=call.budget)
     lists = [_results_as_json(rows, query.include) for query, rows in zip(queries, results, strict=True)]
     return lists if isinstance(call.body, list) and len(lists) > 1 else lists[0]
@@ -285,7 +275,7 @@ def query_data(call: Call) -> Any:
 @_operation("resumable-query", ResumableScores, bodies.ResumableByVector)
 def _resumable_query(call: Call) -> Any:
     """A query that can be resumed."""
-    query = index_query(call.body, call.index.spec, call.budget)
+    query = bodies.index_query(call.body, call.index.spec, call.budget)
     max_idle = call.body.max_idle or bodies.DEFAULT_IDLE
     query_id, rows = call.index.begin_query(
         query, max_idle=max_idle, namespace=call.namespace, budget=call.budget
@@ -336,7 +326,7 @@ def _update(call: Call) -> Any:
 def _delete(call: Call) -> Any:
     """Remove vectors by ids, by a prefix or by a filter."""
     value = {"ids": call.body} if isinstance(call.body, str | list) else call.body
-    body = read_item(value, bodies.DeleteVectors)
+    body = bodies.read_item(value, bodies.DeleteVectors)
     return {"deleted": call.index.delete(body, namespace=call.namespace, budget=call.budget)}
 
 
@@ -400,18 +390,16 @@ def _rename_namespace(call: Call) -> dict[str, bool]:
 
 def _rows_as_json(rows: Sequence[IndexRow], include: Included) -> list[dict[str, Any]]:
     """Rows as responses show them, their vectors with the shortest digits of float32."""
-    arrays = []
-    for row in rows if include.include_vectors else ():
-        arrays += [row.vector] if row.vector.size else []
-        arrays += [row.sparse.values.astype(np.float32)] if row.sparse else []
-    numbers = iter(json_arrays(arrays))
+    with_vectors = rows if include.include_vectors else ()
+    dense = iter(json_arrays([row.vector for row in with_vectors if row.vector.size]))
+    sparse = iter(json_arrays([row.sparse.values.astype(np.float32) for row in with_vectors if row.sparse]))
     shown = []
     for row in rows:
         item: dict[str, Any] = {"id": row.id}
         if include.include_vectors and row.vector.size:
-            item["vector"] = next(numbers)
+            item["vector"] = next(dense)
         if include.include_vectors and row.sparse:
-            item["sparseVector"] = {"indices": row.sparse.indices.tolist(), "values": next(numbers)}
+            item["sparseVector"] = {"indices": row.sparse.indices.tolist(), "values": next(sparse)}
         if include.include_metadata and row.metadata is not None:
             item["metadata"] = msgspec.Raw(row.metadata.encode())  # as stored: numbers keep their digits
         if include.include_data and row.data is not None:
