@@ -189,8 +189,8 @@ class Guard:
         head = target + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         if head > MAX_HEAD:  # the server does not limit a head that arrives in one read
             raise invalid("headers too large", f"{head} bytes", f"at most {MAX_HEAD}", status=431)
-        headers = Headers(scope=scope)
-        host, origin, ours = headers.get("host", ""), headers.get("origin"), "127.0.0.1 or localhost"
+        headers, ours = Headers(scope=scope), "127.0.0.1 or localhost"
+        host, origin = headers.get("host", ""), headers.get("origin")
         if _hostname(f"//{host}") not in _OUR_HOSTS:
             # a folded line after it is a part of its value: what is no host name is not quoted
             got = repr(host)[:80] if _HOST.fullmatch(host) else "text that is no host name"

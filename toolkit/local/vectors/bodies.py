@@ -73,8 +73,8 @@ class SparseVector(_Body, kw_only=True):
 
     def array(self) -> SparseArray:
         """As many dimensions as values, at least one."""
-        indices = [whole(item) for item in _items(self.indices, "sparseVector.indices")]
-        _check_each(indices, "sparseVector.indices", {int}, "a whole number")
+        given = [*map(whole, self.indices)] if isinstance(self.indices, list) else self.indices
+        indices = _items(given, "sparseVector.indices", {int}, "a whole number")
         values = read_numbers(self.values, "sparseVector.values")
         if not 0 < len(indices) == len(values):
             got = f"{len(indices)} indices and {len(values)} values"
@@ -373,8 +373,7 @@ def whole(value: Any) -> Any:
 
 def read_numbers(value: Any, what: str) -> NDArray[np.float32]:
     """Finite numbers that fit single precision."""
-    items = _items(value, what)
-    _check_each(items, what, {int, float}, "a number")
+    items = _items(value, what, {int, float}, "a number")
     try:
         numbers = np.array(items, dtype=np.float64)
         fits = bool((np.abs(numbers) <= _LARGEST).all())
@@ -388,14 +387,12 @@ def read_numbers(value: Any, what: str) -> NDArray[np.float32]:
         return numbers.astype(np.float32)
 
 
-def _items(value: Any, what: str) -> Sequence[Any]:
+def _items(value: Any, what: str, kinds: set[type], expected: str) -> Sequence[Any]:
+    """The items of an array, each of one of these types."""
     items = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(items, list | tuple):
         raise invalid(what, shown(items), "an array of numbers")
-    return items
-
-
-def _check_each(items: Sequence[Any], what: str, kinds: set[type], expected: str) -> None:
     if not kinds.issuperset(map(type, items)):
         index = next(index for index, item in enumerate(items) if type(item) not in kinds)
         raise invalid(f"{what}[{index}]", shown(items[index]), expected)
+    return items

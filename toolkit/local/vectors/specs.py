@@ -346,9 +346,5 @@ def _usable(vector: SparseArray) -> bool:
 
 
 def _faulty(name: str, got: str, expected: str) -> LocalServiceError:
-    return LocalServiceError(
-        f"embedding text with the model {name!r}",
-        got=got,
-        expected=expected,
-        next_step="This is a fault of the model; use another.",
-    )
+    doing, next_step = f"embedding text with the model {name!r}", "This is a fault of the model; use another."
+    return LocalServiceError(doing, got=got, expected=expected, next_step=next_step)
