@@ -38,7 +38,7 @@ Programs that check which model an index has find the name they know; similarity
 """
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
-_MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_MODEL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _FORM: Final = (
     "NAME:dense:DIMENSION:SIMILARITY[:MODEL], NAME:hybrid:DIMENSION:SIMILARITY[:MODEL+MODEL] or "
     "NAME:sparse[:MODEL]"
@@ -81,18 +81,18 @@ class IndexSpec:
         if not self.has_dense:
             dimensions, similarities = range(1), (None,)
             whole = one_of = "none, on a sparse index"
-        count, models = (1, "the name of one model")
+        count, wanted = 1, "the name of one model"
         if self.kind == "hybrid":
-            count, models = (2, "two names of models, such as hashing+bm25")
+            count, wanted = 2, "two names of models, such as hashing+bm25"
         names = self.model.split("+") if isinstance(self.model, str) else []
-        fits_model = self.model is None or (len(names) == count and all(map(_MODEL.fullmatch, names)))
+        fits_model = self.model is None or (len(names) == count and all(map(_MODEL_NAME.fullmatch, names)))
         fits_name = isinstance(self.name, str) and _NAME.fullmatch(self.name)
         for field, fits, expected in (
             ("name", fits_name, "1 to 64 letters, digits, '_' and '-'"),
             ("kind", self.kind in get_args(Kind), f"one of {', '.join(get_args(Kind))}"),
             ("dimension", type(self.dimension) is int and self.dimension in dimensions, whole),
             ("similarity", self.similarity in similarities, one_of),
-            ("model", fits_model, f"{models}, or none, on a {self.kind} index"),
+            ("model", fits_model, f"{wanted}, or none, on a {self.kind} index"),
             ("rank_start", type(self.rank_start) is int and self.rank_start in {0, 1}, "0 or 1"),
         ):
             if not fits:
@@ -279,7 +279,7 @@ class Bm25Model:
 
 
 # by kind of vectors: entry points, models that are built in, and those that stand in for the public service's
-_MODELS: Final[Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]]] = {
+_KNOWN_MODELS: Final[Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]]] = {
     "dense": (GROUP, {"hashing": HashingModel}, dict.fromkeys(STAND_INS, HashingModel)),
     "sparse": (SPARSE_GROUP, {"bm25": Bm25Model, "BM25": Bm25Model}, {"BGE_M3": Bm25Model}),
 }
@@ -305,7 +305,7 @@ def words_of(text: str) -> list[str]:
 def _load(kind: str, name: str | None) -> Any:
     if name is None:
         return None
-    group, built_in, standing_in = _MODELS[kind]
+    group, built_in, standing_in = _KNOWN_MODELS[kind]
     if name in built_in:
         return built_in[name]()
     offered = entry_points(group=group)
