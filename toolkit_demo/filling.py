@@ -12,7 +12,7 @@ from toolkit_demo.stories import occurrences
 
 if TYPE_CHECKING:
     from toolkit.local.queue.state import Store
-    from toolkit.local.vectors.registry import IndexRegistry
+    from toolkit.local.vectors.vector_index import IndexRegistry
 
 INDEX: Final = "docs"
 """The vector index that gets the documents."""

@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 from clusters import clustered
 
-from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
-from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.bodies import Included, IndexQuery
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import IndexRegistry
 
 DIMENSION = 384
 BATCH = 1000
-NOTHING = IncludedFields(metadata=False, vectors=False, data=False)
+NOTHING = Included()
 
 
 def main() -> None:

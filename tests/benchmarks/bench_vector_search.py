@@ -24,12 +24,11 @@ import numpy as np
 from clusters import clustered
 
 from toolkit.filters.metadata import parse
-from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
-from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.bodies import Included, IndexQuery, RangePage
 from toolkit.local.vectors.sparse import SparseArray
 from toolkit.local.vectors.specs import IndexSpec
-from toolkit.local.vectors.vector_index import VectorIndex
-from toolkit.local.vectors.vector_routes import OPERATIONS, Call
+from toolkit.local.vectors.vector_index import IndexRegistry, VectorIndex
+from toolkit.local.vectors.vector_routes import Call, range_page
 
 DIMENSION = 384
 TOP_K = 10
@@ -42,7 +41,7 @@ FILTERS = {
     "filtered, one in a hundred": "n = 7",
     "filtered, three conditions": "kind != 'k1' AND (tags CONTAINS 't2' OR n < 60) AND name GLOB 'row-*'",
 }
-NOTHING = IncludedFields(metadata=False, vectors=False, data=False)
+NOTHING = Included()
 
 
 def main() -> None:
@@ -179,12 +178,12 @@ def approximate_search(folder: Path, size: int, clock: Callable[[], float]) -> N
 def pages(folder: Path, vectors: np.ndarray, rounds: int, clock: Callable[[], float]) -> None:
     """A page of a range with vectors, from the file to JSON, beside writing the vectors alone as float64."""
     registry = IndexRegistry(folder)
-    index, run = registry.get("all"), OPERATIONS["range"].run
-    body = {"cursor": "0", "limit": 1000, "includeVectors": True, "includeMetadata": True}
+    index = registry.get("all")
+    body = RangePage(cursor="0", limit=1000, include_vectors=True, include_metadata=True)
     sizes, taken = {}, {"float64 alone": [], "page": []}
     ways: dict[str, Callable[[], Any]] = {
         "float64 alone": lambda: [vector.tolist() for vector in vectors[:1000]],
-        "page": lambda: run(Call(index, body=body)),
+        "page": lambda: range_page(Call(index, body=body)),
     }
     for _ in range(rounds):
         for name, way in ways.items():

@@ -10,7 +10,7 @@ from toolkit.local.app import all_operations
 from toolkit.local.operations import Operation, document
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.state import Store
-from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit_demo.faults.middleware import Faults
 
 

@@ -18,8 +18,8 @@ from starlette.routing import Route
 from toolkit.local.app import Guard, build_app
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.state import Store
-from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit.redaction import Secret
 
 TOKEN = "token-of-the-guard-tests"

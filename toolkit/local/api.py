@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, get_args
 
 import msgspec
 
@@ -18,16 +19,10 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE: Final = 10 * 1024 * 1024
 """Largest message body that is accepted, and most of a response's body that is kept, in bytes."""
-
 RETENTION_MS: Final = 90 * DAY_MS
 """How long DLQ entries, ended runs and events are kept by default: the longest of the public plans."""
-
-MAX_BODY: Final = 64 * 1024 * 1024
-"""Largest request body that is read, in bytes."""
-
-REQUEST_TIMEOUT: Final = 30.0
-"""Seconds within which a request, head and body, must have arrived."""
-
+MAX_BODY: Final = 64 * 1024 * 1024  # bytes of a request
+REQUEST_TIMEOUT: Final = 30.0  # seconds within which a request, head and body, must have arrived
 TOKEN_PARAMETERS: Final = ("queue_token", "qstash_token")
 """Query parameters that may carry the token, beside the Authorization header."""
 
@@ -35,7 +30,6 @@ NAME_PATTERN: Final = r"^[^\x00]*$"
 NAMESPACE_PATTERN: Final = r"^(?!([^\x00]*/)?\.\.?(/|$))[^\x00]*$"
 NAMES: Final = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9_.-]{1,256}")
 """Names of URL groups, named queues, schedules and events; clients resolve '.' and '..' in a path away."""
-
 CURSOR_PATTERN: Final = r"^[0-9]{0,18}$"
 PATTERNS: Final = {
     NAME_PATTERN: "text without NUL",
@@ -91,7 +85,7 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
-            raise ApiError(413, f"body too large; got more than {limit} bytes; expected at most that")
+            raise invalid("body too large", f"more than {limit} bytes", "at most that", status=413)
     return bytes(body)
 
 
@@ -107,57 +101,45 @@ def parse_json(body: bytes) -> Any:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         got = f"byte {body[error.start]:#04x} at offset {error.start}"
-        raise ApiError(400, f"body is not UTF-8; got {got}; expected JSON in UTF-8") from None
+        raise invalid("body is not UTF-8", got, "JSON in UTF-8") from None
     if text.startswith("\ufeff"):
-        raise ApiError(400, "body is not JSON; got a byte order mark at offset 0; expected plain UTF-8")
+        raise invalid("body is not JSON", "a byte order mark at offset 0", "plain UTF-8")
 
     # the parser's hooks get no offsets: positions are searched for only after an error
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
         if len(result) != len(pairs):
             name, offset = _duplicate_name(text)
-            raise ApiError(
-                400,
-                f"body is ambiguous; got {name[:80]!r} a second time at offset {offset}; expected it once",
-            )
+            raise invalid("body is ambiguous", f"{name[:80]!r} a second time at offset {offset}", "it once")
         return result
 
     def whole(digits: str) -> int:
         if len(digits) > _MAX_DIGITS:
-            raise _number_error(
-                text, digits, f"{len(digits)} digits", f"whole numbers of at most {_MAX_DIGITS}"
-            )
+            expected = f"whole numbers of at most {_MAX_DIGITS}"
+            raise _number_error(text, digits, f"{len(digits)} digits", expected)
         return int(digits)
 
     def finite(digits: str) -> float:
         value = float(digits)
-        if value in (float("inf"), float("-inf")):
-            raise _number_error(text, digits, digits[:40], "64-bit numbers")
+        if not math.isfinite(value):
+            raise _number_error(text, digits, digits[:40], "finite 64-bit numbers")
         return value
-
-    def no_constant(name: str) -> NoReturn:
-        raise _number_error(text, name, name, "numbers that JSON knows")
 
     try:
         value = json.loads(
-            text, object_pairs_hook=unique, parse_int=whole, parse_float=finite, parse_constant=no_constant
+            text, object_pairs_hook=unique, parse_int=whole, parse_float=finite, parse_constant=finite
         )
     except json.JSONDecodeError as error:
         got = repr(text[error.pos]) if error.pos < len(text) else "its end"
-        raise ApiError(
-            400, f"body is not JSON; got {got} at offset {error.pos}; expected JSON: {error.msg}"
-        ) from None
+        raise invalid("body is not JSON", f"{got} at offset {error.pos}", f"JSON: {error.msg}") from None
     except RecursionError:
         got = f"deeper nesting at offset {_depth_offset(text)}"
-        raise ApiError(
-            400, f"body is nested too deep; got {got}; expected at most {_MAX_DEPTH} levels"
-        ) from None
+        raise invalid("body is nested too deep", got, f"at most {_MAX_DEPTH} levels") from None
     if _SURROGATE.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            got = "a lone surrogate"
-            raise ApiError(400, f"body is not text; got {got}; expected text that UTF-8 can hold") from None
+            raise invalid("body is not text", "a lone surrogate", "text that UTF-8 can hold") from None
     return value
 
 
@@ -192,7 +174,7 @@ def _duplicate_name(text: str) -> tuple[str, int]:
 def _number_error(text: str, literal: str, got: str, expected: str) -> ApiError:
     matches = re.finditer(rf"{_STRING}|{re.escape(literal)}(?![\w.])", text, re.DOTALL)
     offset = next((match.start() for match in matches if not match[0].startswith('"')), len(text))
-    return ApiError(400, f"body holds no usable number; got {got} at offset {offset}; expected {expected}")
+    return invalid("body holds no usable number", f"{got} at offset {offset}", expected)
 
 
 def read_as(value: Any, kind: type[T], what: str = "body") -> T:
@@ -245,11 +227,8 @@ def invalid(what: str, got: str, expected: str, *, status: int = 400) -> ApiErro
 def checked_name(text: str, what: str) -> str:
     """The text, when it is a name; `what` says of what."""
     if not NAMES.fullmatch(text):
-        raise invalid(
-            f"{what} is not usable",
-            repr(text[:80]),
-            "letters, digits, '-', '_' and '.', at most 256, and more than '.' or '..'",
-        )
+        expected = "letters, digits, '-', '_' and '.', at most 256, and more than '.' or '..'"
+        raise invalid(f"{what} is not usable", repr(text[:80]), expected)
     return text
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
+from traceback import walk_tb
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
@@ -25,7 +26,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolkit.local.api import TOKEN_PARAMETERS, ApiError, error_body
+from toolkit.local.api import TOKEN_PARAMETERS, ApiError, error_body, invalid
 from toolkit.local.operations import Operation, Query, document
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.dlq import dlq_operations
@@ -35,8 +36,8 @@ from toolkit.local.queue.run_routes import run_operations
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.schedules import schedule_operations
 from toolkit.local.queue.url_groups import url_group_operations
-from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit.local.vectors.vector_routes import vector_operations
 from toolkit.redaction import Secret, escape_html
 from toolkit.serving import CALLER, MAX_HEAD
@@ -49,6 +50,7 @@ _HOST: Final = re.compile(r"[\w.:\[\]%\-]*", re.ASCII)
 _BEARER: Final = re.compile(r"(?i)bearer +(\S+) *")
 
 _log = logging.getLogger(__name__)
+_public = partial(Operation, tag="service", without_token=True)
 
 
 class Interception(Protocol):
@@ -56,11 +58,9 @@ class Interception(Protocol):
 
     def operations(self) -> Iterable[Operation]:
         """Its operations, served and described beside those of the service."""
-        ...
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
         """The application behind it."""
-        ...
 
 
 def build_app(
@@ -93,16 +93,7 @@ def all_operations(
 
     operations = [
         status_operation(queue, registry),
-        Operation(
-            "GET",
-            "/openapi.json",
-            "document",
-            "This document.",
-            described,
-            dict[str, Any],
-            tag="service",
-            without_token=True,
-        ),
+        _public("GET", "/openapi.json", "document", "This document.", described, dict[str, Any]),
         *(interception.operations() if interception else ()),
         *message_operations.of(queue),
         *dlq_operations(queue),
@@ -184,8 +175,9 @@ class Guard:
             return
         except Exception as error:  # noqa: BLE001 - any error; the service continues
             # its type and line alone: the message may hold data of the request
-            line = _innermost(error)
-            _log.error("responding to %s failed: %s at %s", scope["method"], type(error).__name__, line)
+            *_, (frame, line) = walk_tb(error.__traceback__)
+            failed = (scope["method"], type(error).__name__, frame.f_code.co_filename, line)
+            _log.error("responding to %s failed: %s at %s:%s", *failed)
             if begun and not ended:
                 raise Abort from None
             if not begun:
@@ -195,19 +187,15 @@ class Guard:
         target = len(scope["raw_path"]) + len(scope["query_string"])
         head = target + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         if head > MAX_HEAD:  # the server does not limit a head that arrives in one read
-            raise ApiError(431, f"headers too large; got {head} bytes; expected at most {MAX_HEAD}")
-        headers = Headers(scope=scope)
-        if _hostname(f"//{headers.get('host', '')}") not in _OUR_HOSTS:
+            raise invalid("headers too large", f"{head} bytes", f"at most {MAX_HEAD}", status=431)
+        headers, ours = Headers(scope=scope), "127.0.0.1 or localhost"
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if _hostname(f"//{host}") not in _OUR_HOSTS:
             # a folded line after it is a part of its value: what is no host name is not quoted
-            host = headers.get("host", "")
             got = repr(host)[:80] if _HOST.fullmatch(host) else "text that is no host name"
-            raise ApiError(403, f"Host is not this machine; got {got}; expected 127.0.0.1 or localhost")
-        origin = headers.get("origin")
+            raise invalid("Host is not this machine", got, ours, status=403)
         if origin is not None and _hostname(origin) not in _OUR_HOSTS:
-            got = repr(origin)[:80]
-            raise ApiError(
-                403, f"Origin is not this machine; got {got}; expected none, or 127.0.0.1 or localhost"
-            )
+            raise invalid("Origin is not this machine", repr(origin)[:80], f"none, or {ours}", status=403)
         tokens = [
             match[1] for value in headers.getlist("authorization") if (match := _BEARER.fullmatch(value))
         ]
@@ -220,13 +208,11 @@ class Guard:
         if any(right) and caller is not None:
             caller.admit()
         if right and not any(right):
-            raise ApiError(
-                401, "token is not valid; got another one; expected the service's own in one of the places"
-            )
+            expected = "the service's own in one of the places"
+            raise invalid("token is not valid", "another one", expected, status=401)
         if not right and scope["path"] not in _WITHOUT_TOKEN:
-            raise ApiError(
-                401, "no token; got none; expected 'Authorization: Bearer …' or the parameter queue_token"
-            )
+            expected = "'Authorization: Bearer …' or the parameter queue_token"
+            raise invalid("no token", "none", expected, status=401)
 
 
 class Abort(Exception):  # noqa: N818 - ends a connection, not an error
@@ -238,13 +224,6 @@ def _hostname(url: str) -> str | None:
         return urlsplit(url).hostname
     except ValueError:
         return None
-
-
-def _innermost(error: BaseException) -> str:
-    frame = error.__traceback__
-    while frame and frame.tb_next:
-        frame = frame.tb_next
-    return f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else "an unknown line"
 
 
 KNOWN: Final = "toolkit.known"
@@ -287,10 +266,9 @@ def status_operation(queue: Queue, registry: IndexRegistry) -> Operation:
         render = partial(template.render, counts=counts, version=__version__)
         return HTMLResponse(render(indexes=indexes if request.scope.get(KNOWN) else None), headers=_HEADERS)
 
-    return Operation("GET", "/", "status", "The status page.", page, str, tag="service", without_token=True)
+    return _public("GET", "/", "status", "The status page.", page, str)
 
 
 def _counted(tx: QueueWrite, since: int) -> list[tuple[str, int]]:
     values = {"since": since}
-    rows = {words: tx.connection.execute(sql, values).fetchone() for words, sql in _COUNTS.items()}
-    return [(words, count) for words, (count,) in rows.items()]
+    return [(words, tx.connection.execute(sql, values).fetchone()[0]) for words, sql in _COUNTS.items()]

@@ -14,14 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from toolkit.local.api import TOKEN_PARAMETERS, ApiError, ErrorBody, VectorErrorBody
+from toolkit.local.api import TOKEN_PARAMETERS, ErrorBody, VectorErrorBody, invalid, shown
 from toolkit.version import __version__
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Callable[..., Awaitable[Response]])
 
 _LOOKS_LIKE_SECONDS: Final = range(10**9, 10**10)
-_SHOWN: Final = 80
 
 Texts: TypeAlias = Annotated[tuple[str, ...], Meta(description="Any of these.")]
 """A parameter that may be repeated, or hold several values separated by commas."""
@@ -67,7 +66,7 @@ class Operation:
             raw: bytes = request.scope["raw_path"]
             # a slash within a name must not lead to what another path names: a%2Fpause is not a/pause
             if b"%2f" in raw.lower() and not (":path}" in self.path and raw.endswith(end)):
-                raise ApiError(404, "path is not here; got an encoded slash; expected names without any")
+                raise invalid("path is not here", "an encoded slash", "names without any", status=404)
             query = None if self.query is None else read_query(request, self.query)
             return await self.endpoint(request, query)
 
@@ -137,7 +136,7 @@ def read_query(request: Request, query: type[Query]) -> Any:
     for name in request.query_params:
         if name not in allowed:
             expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
-            raise ApiError(400, f"unknown query parameter; got {name[:_SHOWN]!r}; expected {expected}")
+            raise invalid("unknown query parameter", shown(name), expected)
     read = {parameter.attribute: _read(request, parameter) for parameter in parameters}
     return query(**{name: value for name, value in read.items() if value is not None})
 
@@ -149,7 +148,7 @@ def _read(request: Request, wanted: Parameter) -> Any:
         parts = (part.strip() for text in given for part in text.split(","))
         return tuple(dict.fromkeys(part for part in parts if part))
     if len(given) > 1:
-        raise ApiError(400, f"{wanted.name} is not clear; got it {len(given)} times; expected it once")
+        raise invalid(f"{wanted.name} is not clear", f"it {len(given)} times", "it once")
     text = given[0] if given else ""
     if not text:
         return None
@@ -157,7 +156,7 @@ def _read(request: Request, wanted: Parameter) -> Any:
         return _read_whole(text, wanted, wanted.type)
     if isinstance(wanted.type, inspect.LiteralType) and text not in wanted.type.values:
         choices = " or ".join(sorted(map(str, wanted.type.values), reverse=True))
-        raise ApiError(400, f"{wanted.name} is not understood; got {text[:_SHOWN]!r}; expected {choices}")
+        raise invalid(f"{wanted.name} is not understood", shown(text), choices)
     return text
 
 
@@ -165,10 +164,10 @@ def _read_whole(text: str, wanted: Parameter, bounds: inspect.IntType) -> int:
     low, high = bounds.ge or 0, bounds.le or 0
     if not re.fullmatch(r"-?[0-9]{1,30}", text) or not low <= int(text) <= high:
         expected = f"a whole number from {low} to {high}"
-        raise ApiError(400, f"{wanted.name} is out of range; got {text[:_SHOWN]!r}; expected {expected}")
+        raise invalid(f"{wanted.name} is out of range", shown(text), expected)
     if wanted.is_timestamp and int(text) in _LOOKS_LIKE_SECONDS:
         expected = f"Unix milliseconds, such as {int(text)}000"
-        raise ApiError(400, f"{wanted.name} looks like seconds; got {int(text)}; expected {expected}")
+        raise invalid(f"{wanted.name} looks like seconds", str(int(text)), expected)
     return int(text)
 
 
@@ -207,11 +206,17 @@ _PATH_PARAMETERS: Final = {
 def document(operations: Iterable[Operation]) -> Node:
     """The OpenAPI document of these operations, as JSON values."""
     described = tuple(operations)
-    schemas = _Schemas(described)
+    types: list[Any] = [ErrorBody, VectorErrorBody]
+    for operation in described:
+        types += [kind for kind in (operation.returns, operation.body) if kind is not None]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    for component in components.values():
+        if "description" in component:  # a docstring: the first paragraph is for callers, too
+            component["description"] = component["description"].partition("\n\n")[0]
     paths: dict[str, Node] = {}
     for operation in described:
         methods = paths.setdefault(operation.path.replace(":path}", "}"), {})
-        methods[operation.method.lower()] = _operation(operation, schemas)
+        methods[operation.method.lower()] = _operation(operation, lambda kind: schemas[types.index(kind)])
     schemes: Node = {"bearer": {"type": "http", "scheme": "bearer"}}
     for name in TOKEN_PARAMETERS:
         schemes[name] = {"type": "apiKey", "in": "query", "name": name}
@@ -226,38 +231,20 @@ def document(operations: Iterable[Operation]) -> Node:
         },
         "security": [{name: []} for name in schemes],
         "paths": paths,
-        "components": {"schemas": schemas.components, "securitySchemes": schemes},
+        "components": {"schemas": components, "securitySchemes": schemes},
     }
 
 
-class _Schemas:
-    """The schemas of all types that operations name."""
-
-    def __init__(self, operations: Iterable[Operation]) -> None:
-        self._types: list[Any] = [ErrorBody, VectorErrorBody]
-        for operation in operations:
-            self._types += [kind for kind in (operation.returns, operation.body) if kind is not None]
-        self._schemas, self.components = msgspec.json.schema_components(
-            self._types, ref_template="#/components/schemas/{name}"
-        )
-        for component in self.components.values():
-            if "description" in component:  # a docstring: the first paragraph is for callers, too
-                component["description"] = component["description"].partition("\n\n")[0]
-
-    def of(self, kind: Any) -> Node:
-        return self._schemas[next(at for at, known in enumerate(self._types) if known is kind)]
-
-
-def _operation(operation: Operation, schemas: _Schemas) -> Node:
+def _operation(operation: Operation, schema_of: Callable[[Any], Node]) -> Node:
+    on_vectors = operation.tag == "vectors"
     done: Node = {"description": "Done."}
     if operation.returns is not None:
         media = "text/html" if operation.returns is str else "application/json"
-        schema = schemas.of(operation.returns)
-        if operation.tag == "vectors":
+        schema = schema_of(operation.returns)
+        if on_vectors:
             schema = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
         done["content"] = {media: {"schema": schema}}
-    error = schemas.of(VectorErrorBody if operation.tag == "vectors" else ErrorBody)
-    content = {"application/json": {"schema": error}}
+    content = {"application/json": {"schema": schema_of(VectorErrorBody if on_vectors else ErrorBody)}}
     statuses = sorted({*_ALWAYS, *operation.errors, *((413,) if operation.body is not None else ())})
     described: Node = {
         "operationId": operation.name,
@@ -273,7 +260,7 @@ def _operation(operation: Operation, schemas: _Schemas) -> Node:
     if operation.body is bytes:
         described["requestBody"] = {"required": False, "content": {"*/*": {"schema": {}}}}
     elif operation.body is not None:
-        json = {"application/json": {"schema": schemas.of(operation.body)}}
+        json = {"application/json": {"schema": schema_of(operation.body)}}
         described["requestBody"] = {"required": operation.body_required, "content": json}
     if operation.without_token:
         described["security"] = [{}, {"bearer": []}]
@@ -281,32 +268,20 @@ def _operation(operation: Operation, schemas: _Schemas) -> Node:
 
 
 def _parameters(operation: Operation) -> list[Node]:
-    named = [part.partition(":")[0].strip("{}") for part in operation.path.split("/") if part[:1] == "{"]
-    path = [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "schema": {"type": "string", "minLength": 1},
-            "description": _PATH_PARAMETERS[name],
-        }
-        for name in named
-    ]
-    headers = [
-        {"name": name, "in": "header", "schema": {"type": "string"}, "description": description}
-        for name, description in operation.headers.items()
-    ]
-    return [*path, *(_query(operation.query) if operation.query else ()), *headers]
+    def described(name: str, place: str, schema: Node, text: str, **more: Any) -> Node:
+        return {"name": name, "in": place, **more, "schema": schema, "description": text}
 
-
-def _query(query: type[Query]) -> list[Node]:
     parameters = []
-    for parameter in msgspec.structs.fields(query):
-        schema = msgspec.json.schema(parameter.type)
+    for part in operation.path.split("/"):
+        if part.startswith("{"):
+            name = part.partition(":")[0].strip("{}")
+            named: Node = {"type": "string", "minLength": 1}
+            parameters.append(described(name, "path", named, _PATH_PARAMETERS[name], required=True))
+    for wanted in msgspec.structs.fields(operation.query) if operation.query else ():
+        schema = msgspec.json.schema(wanted.type)
         if "anyOf" in schema:  # with null, which a query cannot express
             schema = schema["anyOf"][0]
         text = schema.pop("description", "")
-        parameters.append(
-            {"name": parameter.encode_name, "in": "query", "schema": schema, "description": text}
-        )
-    return parameters
+        parameters.append(described(wanted.encode_name, "query", schema, text))
+    headers = operation.headers.items()
+    return parameters + [described(name, "header", {"type": "string"}, text) for name, text in headers]

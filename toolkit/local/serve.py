@@ -11,8 +11,8 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -27,8 +27,8 @@ from toolkit.local.app import Interception, build_app
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.state import Store
 from toolkit.local.startup import DEFAULT_INDEXES, read_signing_keys, read_token
-from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit.private_files import check_private, open_private, user_folder
 from toolkit.serving import ACCEPTED_AT_ONCE, BoundedHttp, Strangers, listen, listen_longer
 
@@ -43,42 +43,37 @@ def run(options: argparse.Namespace, *, fill: Fill, interception: Interception) 
     """Run the service until SIGTERM, SIGINT or the end of its standard input; `fill` is for ``--sample``."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    with _folder(options) as folder, _locked(folder):
+    with ExitStack() as opened:
+        folder = _folder(options, opened)
+        _lock(folder, opened)
         token, token_file = read_token(options.token_file or folder / "token")
-        listening = listen(options.port)
+        listening = opened.enter_context(listen(options.port))
         store = Store(folder / "queue", retention_ms=options.retention, signing_keys=read_signing_keys())
-        try:
-            registry = IndexRegistry(
-                folder / "vectors",
-                approximate_above=options.approximate_above,
-                expansion=options.approximate_expansion,
-            )
-            try:
-                _prepare(folder, store, registry, options, fill)
-                queue = Queue(
-                    store,
-                    time_factor=options.time_factor,
-                    allowed=options.allow_destination,
-                    max_message=options.max_message,
-                    prefix=f"{options.dialect.title()}-",
-                )
-                app = build_app(queue, registry, token, interception=interception)
-                _serve(app, registry, listening, token_file, options)
-            finally:
-                registry.close()
-        finally:
-            store.close()
-            listening.close()
+        opened.callback(store.close)
+        registry = IndexRegistry(
+            folder / "vectors",
+            approximate_above=options.approximate_above,
+            expansion=options.approximate_expansion,
+        )
+        opened.callback(registry.close)
+        _prepare(folder, store, registry, options, fill)
+        queue = Queue(
+            store,
+            time_factor=options.time_factor,
+            allowed=options.allow_destination,
+            max_message=options.max_message,
+            prefix=f"{options.dialect.title()}-",
+        )
+        app = build_app(queue, registry, token, interception=interception)
+        _serve(app, registry, listening, token_file, options)
     return 0
 
 
 def _prepare(
     folder: Path, store: Store, registry: IndexRegistry, options: argparse.Namespace, fill: Fill
 ) -> None:
-    specs = [*options.index] or [*DEFAULT_INDEXES]
     known = {spec.name for spec in registry.specs()}
-    for text in specs:
-        spec = IndexSpec.parse(text)
+    for spec in map(IndexSpec.parse, options.index or DEFAULT_INDEXES):
         if spec.name not in known or options.index:
             registry.create(spec)
     if not options.sample:
@@ -98,9 +93,13 @@ def _serve(
     token_file: Path | None,
     options: argparse.Namespace,
 ) -> None:
-    class ServedConnection(_ApiConnection):
+    class ServedConnection(BoundedHttp):
         request_timeout = options.request_timeout
         strangers = Strangers()
+
+        def error_body(self, status: int, message: str) -> bytes:
+            path = self.scope["path"] if self.scope and self.conn.their_state is h11.SEND_BODY else ""
+            return error_body(status, message, path)
 
     server = uvicorn.Server(
         uvicorn.Config(
@@ -147,36 +146,22 @@ def _serve(
         raise LocalServiceError("starting the embedded service", got="an internal error", expected="a start")
 
 
-class _ApiConnection(BoundedHttp):
-    """A connection whose errors are those of the API."""
-
-    def error_body(self, status: int, message: str) -> bytes:
-        path = self.scope["path"] if self.scope and self.conn.their_state is h11.SEND_BODY else ""
-        return error_body(status, message, path)
-
-
-@contextmanager
-def _folder(options: argparse.Namespace) -> Iterator[Path]:
+def _folder(options: argparse.Namespace, opened: ExitStack) -> Path:
     """The folder of its state; a temporary one is removed at the end."""
     if options.temporary:
-        with tempfile.TemporaryDirectory(prefix="toolkit-local-", ignore_cleanup_errors=True) as temporary:
-            yield Path(temporary)
-        return
-    folder = options.data_dir or user_folder("data") / "local"
+        prefix = "toolkit-local-"
+        return Path(
+            opened.enter_context(tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True))
+        )
+    folder: Path = options.data_dir or user_folder("data") / "local"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise LocalServiceError(
-            f"opening the data folder {folder.name!r}",
-            got=str(error.strerror),
-            expected="a folder this user may write",
-            next_step="Name another folder with --data-dir.",
-        ) from None
-    yield folder
+        raise _unusable(folder, str(error.strerror), "a folder this user may write") from None
+    return folder
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path, opened: ExitStack) -> None:
     """Lock the folder for this process; the lock ends with the process."""
     try:
         import fcntl  # noqa: PLC0415 - not on Windows
@@ -189,26 +174,22 @@ def _locked(folder: Path) -> Iterator[None]:
         ) from None
     try:
         handle = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
+        opened.callback(os.close, handle)
         # before SQLite opens them: closing a file afterwards would release its locks
         check_private(*folder.glob("*/*.sqlite*"), *folder.glob("*/*.f32"))
     except OSError as error:
-        raise LocalServiceError(
-            f"opening the data folder {folder.name!r}",
-            got=f"{Path(error.filename).name!r}: {error.strerror}",
-            expected="files of this user alone, and no links",
-            next_step="Name another folder with --data-dir.",
-        ) from None
+        got = f"{Path(error.filename).name!r}: {error.strerror}"
+        raise _unusable(folder, got, "files of this user alone, and no links") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(handle)
-        raise LocalServiceError(
-            f"opening the data folder {folder.name!r}",
-            got="a folder that another embedded service holds",
-            expected="one service a folder",
-            next_step="Name another folder with --data-dir, or end the other service.",
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(handle)
+        got = "a folder that another embedded service holds"
+        raise _unusable(folder, got, "one service a folder", ", or end the other service") from None
+
+
+def _unusable(folder: Path, got: str, expected: str, other: str = "") -> LocalServiceError:
+    doing, next_step = (
+        f"opening the data folder {folder.name!r}",
+        f"Name another folder with --data-dir{other}.",
+    )
+    return LocalServiceError(doing, got=got, expected=expected, next_step=next_step)

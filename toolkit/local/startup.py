@@ -135,25 +135,18 @@ def _make(file: Path, content: bytes) -> None:
 
 def read_signing_keys() -> tuple[str, str] | None:
     """The current and the next signing key of the environment; None where neither is given."""
-    current, following = (os.environ.get(name) for name in KEY_VARIABLES)
-    if current is None and following is None:
+    keys = {name: os.environ[name] for name in KEY_VARIABLES if name in os.environ}
+    if not keys:
         return None
-    if current is None or following is None:
-        raise SettingsError(
-            "reading the signing keys",
-            got="one of them",
-            expected=f"both {' and '.join(KEY_VARIABLES)}, or neither",
-        )
-    names = dict(zip(KEY_VARIABLES, (current, following), strict=True))
-    first, second = (_checked(key, name, _SHORTEST_KEY) for name, key in names.items())
-    return first, second
+    if len(keys) == 1:
+        expected = f"both {' and '.join(KEY_VARIABLES)}, or neither"
+        raise SettingsError("reading the signing keys", got="one of them", expected=expected)
+    current, following = (_checked(key, name, _SHORTEST_KEY) for name, key in keys.items())
+    return current, following
 
 
 def _checked(value: str, source: str, shortest: int) -> str:
     if len(value) < shortest or not value.isascii() or not value.isprintable() or " " in value:
-        raise SettingsError(
-            f"reading {source}",
-            got=f"{len(value)} characters",
-            expected=f"at least {shortest}, all printable ASCII without spaces",
-        )
+        expected = f"at least {shortest}, all printable ASCII without spaces"
+        raise SettingsError(f"reading {source}", got=f"{len(value)} characters", expected=expected)
     return value

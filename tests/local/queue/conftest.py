@@ -19,7 +19,7 @@ import uvicorn
 from toolkit.local.app import build_app
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.state import Store, SystemClock
-from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit.redaction import Secret
 
 TOKEN = "token-of-the-queue-tests"

@@ -12,8 +12,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from toolkit.local.app import ERROR_HANDLERS
-from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit.local.vectors.vector_routes import vector_operations
 
 SPECS = (

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 
 from toolkit.filters.metadata import parse
 from toolkit.local.vectors import sparse as sparse_module
-from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
-from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.bodies import Included, IndexQuery
 from toolkit.local.vectors.search import DEPTH, fuse
 from toolkit.local.vectors.sparse import InvertedRows, SparseArray
 from toolkit.local.vectors.specs import IndexSpec
-from toolkit.local.vectors.vector_index import VectorIndex
+from toolkit.local.vectors.vector_index import IndexRegistry, VectorIndex
 
-NOTHING = IncludedFields(metadata=False, vectors=False, data=False)
+NOTHING = Included()
 SIMILARITIES = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
 Sparse = dict[int, float]
 FLOAT32 = 2.0**-24

@@ -14,10 +14,10 @@ import pytest
 
 from toolkit.filters.metadata import parse
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.bodies import DeleteVectors, IncludedFields, IndexQuery
-from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.bodies import DeleteVectors, Included, IndexQuery
 from toolkit.local.vectors.rows import FILTER_SECONDS, FilterBudget
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit_demo.local_service import LocalService
 
 pytestmark = pytest.mark.slow
@@ -81,9 +81,7 @@ def test_a_request_beyond_the_budget_changes_nothing_and_can_be_retried(tmp_path
     index = registry.create(IndexSpec.parse("plain:dense:2:COSINE"))
     index.upsert({"id": f"{n}", "vector": [1.0, n], "metadata": {"n": n}} for n in range(20))
     chosen = parse("n < 5")
-    query = IndexQuery(
-        np.ones(2), 10, IncludedFields(metadata=False, vectors=False, data=False), filter=chosen
-    )
+    query = IndexQuery(np.ones(2), 10, Included(), filter=chosen)
     for ask in (
         lambda **more: index.query([query], **more),
         lambda **more: index.begin_query(query, max_idle=60, **more),

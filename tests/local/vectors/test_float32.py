@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from toolkit.local.vectors.float32 import json_arrays, rounded, score_numbers
 from toolkit.local.vectors.rows import NamespaceRows
 from toolkit.local.vectors.search import nearest
+from toolkit.local.vectors.sparse import rounded
+from toolkit.local.vectors.vector_routes import json_arrays, score_numbers
 
 singles = st.floats(width=32, allow_nan=False, allow_infinity=False)
 decimals = st.builds(

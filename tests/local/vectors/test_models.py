@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
-from toolkit.local.vectors.models import STAND_INS, Bm25Model, load_models, words_of
-from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.bodies import Included, IndexQuery
 from toolkit.local.vectors.sparse import MAX_INDEX, SparseArray
-from toolkit.local.vectors.specs import IndexSpec
-from toolkit.local.vectors.vector_routes import OPERATIONS, Call
+from toolkit.local.vectors.specs import STAND_INS, Bm25Model, IndexSpec, load_models, words_of
+from toolkit.local.vectors.vector_index import IndexRegistry
+from toolkit.local.vectors.vector_routes import Call, info, query_data
 
 PACKAGE = """
 import numpy as np
@@ -71,7 +70,7 @@ def test_models_of_other_packages_are_found(registry: IndexRegistry) -> None:
     """A model under an entry point embeds text, on either side, beside a built-in one on the other."""
     index = registry.create(IndexSpec.parse("own:hybrid:2:EUCLIDEAN:lengths+letters"))
     index.upsert_data([{"id": "a", "data": "xyz"}, {"id": "b", "data": "xxxx"}])
-    include = IncludedFields(metadata=False, vectors=True, data=False)
+    include = Included(include_vectors=True)
     ((hit,),) = index.query([IndexQuery("z", 5, include, mode="SPARSE")])
     assert hit.row.id == "a"
     assert hit.row.vector.tolist() == [3, 3]
@@ -162,7 +161,7 @@ def test_text_without_models_is_rejected(tmp_path: Path) -> None:
     registry = IndexRegistry(tmp_path)
     index = registry.create(IndexSpec.parse("words:sparse"))
     with pytest.raises(ApiError, match="model"):
-        index.query([IndexQuery("text", 1, IncludedFields(metadata=False, vectors=False, data=False))])
+        index.query([IndexQuery("text", 1, Included())])
     registry.close()
 
 
@@ -172,10 +171,10 @@ def test_names_of_the_public_services_models_are_known(tmp_path: Path) -> None:
     for name in STAND_INS:
         index = registry.create(IndexSpec.parse(f"{name}:hybrid:384:COSINE:{name}+BM25"))
         index.upsert_data([{"id": "a", "data": "disk full"}, {"id": "b", "data": "connection refused"}])
-        info = OPERATIONS["info"].run(Call(index))
-        assert info["denseIndex"]["embeddingModel"] == name
-        assert info["sparseIndex"]["embeddingModel"] == "BM25"
-        hits = OPERATIONS["query-data"].run(Call(index, body={"data": "disks"}))
+        shown = info(Call(index))
+        assert shown["denseIndex"]["embeddingModel"] == name
+        assert shown["sparseIndex"]["embeddingModel"] == "BM25"
+        hits = query_data(Call(index, body={"data": "disks"}))
         assert hits[0]["id"] == "a"
     assert registry.create(IndexSpec.parse("words:sparse:BGE_M3")).need_models().sparse is not None
     registry.close()

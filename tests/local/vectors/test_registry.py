@@ -20,13 +20,12 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.bodies import DeleteVectors, FetchVectors, IncludedFields, IndexQuery, RangePage
+from toolkit.local.vectors.bodies import DeleteVectors, FetchVectors, Included, IndexQuery, RangePage
 from toolkit.local.vectors.index_database import IndexDatabase
-from toolkit.local.vectors.models import HashingModel, load_models
-from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.specs import HashingModel, IndexSpec, load_models
+from toolkit.local.vectors.vector_index import IndexRegistry
 
-ALL = IncludedFields(metadata=True, vectors=True, data=True)
+ALL = Included(include_metadata=True, include_vectors=True, include_data=True)
 PLAIN = IndexSpec.parse("plain:dense:2:COSINE")
 
 
@@ -72,7 +71,7 @@ def test_what_was_accepted_survives_a_kill(tmp_path: Path) -> None:
     """A process killed while upserting leaves every batch it acknowledged, whole, and opens again."""
     program = f"""
         from pathlib import Path
-        from toolkit.local.vectors.registry import IndexRegistry
+        from toolkit.local.vectors.vector_index import IndexRegistry
         from toolkit.local.vectors.specs import IndexSpec
         index = IndexRegistry(Path({str(tmp_path)!r})).create(IndexSpec.parse("plain:dense:2:COSINE"))
         for batch in range(10_000):

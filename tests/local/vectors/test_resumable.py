@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.bodies import DeleteVectors, IncludedFields, IndexQuery
+from toolkit.local.vectors.bodies import DeleteVectors, Included, IndexQuery
 from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.sparse import SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import MAX_OPEN, VectorIndex
 
-NOTHING = IncludedFields(metadata=False, vectors=False, data=False)
+NOTHING = Included()
 
 
 def result(response: httpx.Response) -> Any:

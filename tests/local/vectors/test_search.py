@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError
 from toolkit.filters.metadata import parse
-from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
-from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.bodies import Included, IndexQuery
 from toolkit.local.vectors.rows import NamespaceRows
 from toolkit.local.vectors.search import STEP, ApproximateSearch, nearest
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import IndexRegistry
 
 SIMILARITIES = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
-NOTHING = IncludedFields(metadata=False, vectors=False, data=False)
+NOTHING = Included()
 
 
 def naive_score(vector: list[float], query: list[float], similarity: str) -> float:

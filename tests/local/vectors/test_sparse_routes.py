@@ -10,10 +10,10 @@ import httpx
 import numpy as np
 import pytest
 
-from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
-from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.bodies import Included, IndexQuery
 from toolkit.local.vectors.sparse import SparseArray
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import IndexRegistry
 
 
 def result(response: httpx.Response) -> Any:
@@ -278,7 +278,7 @@ def test_sparse_vectors_survive_reopening(tmp_path_factory: pytest.TempPathFacto
     """After reopening, sparse and hybrid indexes return the same as before, to the bit."""
     folder = tmp_path_factory.mktemp("reopened")
     numbers = np.random.default_rng(4)
-    include = IncludedFields(metadata=False, vectors=True, data=False)
+    include = Included(include_vectors=True)
     request = SparseArray(np.arange(0, 50, 7), numbers.standard_normal(8))
     query = IndexQuery(np.ones(3), 20, include, sparse=request, fusion="DBSF", idf=True)
     registry = IndexRegistry(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -32,23 +32,15 @@ from toolkit.local.vectors.specs import IndexSpec
 T = TypeVar("T")
 R = TypeVar("R")
 
-# limits that are not publicly documented, but for those of metadata and text
-MAX_ID: Final = 1024
-"""Longest id, prefix and namespace, in characters."""
-MAX_METADATA: Final = 48 * 1024
-"""Most bytes of a vector's metadata."""
-MAX_NESTING: Final = 100
-"""Most levels of a vector's metadata."""
-MAX_DATA: Final = 1024 * 1024
-"""Most bytes of a vector's text."""
-MAX_PAGE: Final = 10_000
-"""Most results of a query, vectors in a range page, ids in a fetch, and rows in an upsert."""
-MAX_BATCH: Final = 1000
-"""Most queries in a batch."""
-MAX_IDLE: Final = 86_400
-"""Longest time, in seconds, for which a resumable query may idle."""
-DEFAULT_IDLE: Final = 3600
-"""Seconds for which a resumable query may idle unless it says so: what the public client sends."""
+# limits, not publicly documented but for those of metadata and text
+MAX_ID: Final = 1024  # characters of an id, a prefix or a namespace
+MAX_METADATA: Final = 48 * 1024  # bytes of a vector's metadata
+MAX_NESTING: Final = 100  # levels of a vector's metadata
+MAX_DATA: Final = 1024 * 1024  # bytes of a vector's text
+MAX_PAGE: Final = 10_000  # results of a query, vectors in a range page, ids in a fetch, rows in an upsert
+MAX_BATCH: Final = 1000  # queries in a batch
+MAX_IDLE: Final = 86_400  # seconds for which a resumable query may idle
+DEFAULT_IDLE: Final = 3600  # the same unless it says so: what the public client sends
 
 _LARGEST: Final = 3.4028235e38
 """The largest float32 in its shortest digits, as responses have it: a little above the number itself."""
@@ -69,14 +61,6 @@ Dimensions: TypeAlias = Annotated[
 Metadata: TypeAlias = dict[str, Any]
 
 
-class IncludedFields(NamedTuple):
-    """What a response holds beside ids and scores."""
-
-    metadata: bool
-    vectors: bool
-    data: bool
-
-
 class _Body(msgspec.Struct, rename="camel"):
     """The body of a request, or an item of one."""
 
@@ -89,8 +73,8 @@ class SparseVector(_Body, kw_only=True):
 
     def array(self) -> SparseArray:
         """As many dimensions as values, at least one."""
-        indices = [whole(item) for item in _items(self.indices, "sparseVector.indices")]
-        _check_each(indices, "sparseVector.indices", {int}, "a whole number")
+        given = [*map(whole, self.indices)] if isinstance(self.indices, list) else self.indices
+        indices = _items(given, "sparseVector.indices", {int}, "a whole number")
         values = read_numbers(self.values, "sparseVector.values")
         if not 0 < len(indices) == len(values):
             got = f"{len(indices)} indices and {len(values)} values"
@@ -133,12 +117,6 @@ class Included(_Body, kw_only=True):
     include_vectors: bool | None = False
     include_data: bool | None = False
 
-    @property
-    def include(self) -> IncludedFields:
-        """The same as a tuple."""
-        flags = (self.include_metadata, self.include_vectors, self.include_data)
-        return IncludedFields(*map(bool, flags))
-
 
 class SearchOptions(Included, kw_only=True):
     """How vectors are searched."""
@@ -175,17 +153,16 @@ class ResumableByText(QueryByText, kw_only=True):
     max_idle: Idle | None = None
 
 
-class NextResults(_Body, kw_only=True):
-    """How many more results of a resumable query."""
-
-    uuid: Name
-    additional_k: Count
-
-
 class QueryEnd(_Body, kw_only=True):
     """The resumable query to end."""
 
     uuid: Name
+
+
+class NextResults(QueryEnd, kw_only=True):
+    """How many more results of a resumable query."""
+
+    additional_k: Count
 
 
 class RangePage(Included, kw_only=True):
@@ -232,10 +209,10 @@ _inspect(_Body)  # here, as msgspec's first inspection of a struct is not thread
 class IndexQuery:
     """One query."""
 
-    question: NDArray[np.float64] | str | None
+    question: NDArray[np.floating] | str | None
     """A dense vector; text for the index's models; or None where there is only a sparse vector."""
     top_k: int
-    include: IncludedFields
+    include: Included
     filter: MetadataFilter | None = None
     sparse: SparseArray | None = None
     idf: bool = False
@@ -245,57 +222,50 @@ class IndexQuery:
     mode: Mode = "HYBRID"
     """Which vectors of a text a hybrid index searches with."""
 
+    @property
+    def has_both(self) -> bool:
+        """Whether it has both vectors, so that two rankings are fused."""
+        return self.question is not None and self.sparse is not None
 
-def read_body(value: Any, kind: type[T], what: str = "body") -> T:
+
+def read_item(value: Any, kind: type[T], what: str = "body") -> T:
     """A body, or an item of one, as its type; 2.0 is a whole number, too."""
     if isinstance(value, dict):
         value = {name: whole(item) for name, item in value.items()}
     return read_as(value, kind, what)
 
 
-def read_items(body: Any, kind: type[T], noun: str, most: int, check: Callable[[T], R]) -> list[R]:
+def read_items(body: Any, kind: type[T], noun: Literal["row", "query"], check: Callable[[T], R]) -> list[R]:
     """The items of a body that is one or an array of them, each read and checked."""
     items = body if isinstance(body, list) else [body]
+    most, plural = (MAX_BATCH, "queries") if noun == "query" else (MAX_PAGE, "rows")
     if not 1 <= len(items) <= most:
-        plural = "queries" if noun == "query" else f"{noun}s"
         raise invalid(f"{noun} batch", f"{len(items)} {plural}", f"1 to {most}")
     result = []
     for number, item in enumerate(items):
         with naming(f"{noun} {number}: " if isinstance(body, list) else ""):
-            result.append(check(read_body(item, kind, noun)))
+            result.append(check(read_item(item, kind, noun)))
     return result
 
 
-def read_queries(
-    body: Any, kind: type[QueryByVector | QueryByText], spec: IndexSpec, budget: FilterBudget
-) -> list[IndexQuery]:
-    """The queries of a body. Parsing filters is in the budget."""
-
-    def check(query: QueryByVector | QueryByText) -> IndexQuery:
-        budget.check()
-        return index_query(query, spec)
-
-    with budget.spending():
-        return read_items(body, kind, "query", MAX_BATCH, check)
-
-
-def index_query(query: QueryByVector | QueryByText, spec: IndexSpec) -> IndexQuery:
-    """The query of a body, which has the vectors that the index's kind needs."""
-    question: NDArray[np.float64] | str | None
+def index_query(query: QueryByVector | QueryByText, spec: IndexSpec, budget: FilterBudget) -> IndexQuery:
+    """The query of a body, with the vectors that the index's kind needs. The budget includes its parsing."""
+    question: NDArray[np.floating] | str | None
     if isinstance(query, QueryByText):
         question, sparse = read_text(query.data), None
     else:
-        dense, sparse = vectors_of(query, spec)
-        if dense is None and sparse is None:
+        question, sparse = vectors_of(query, spec)
+        if question is None and sparse is None:
             if spec.kind == "hybrid":
                 raise invalid("query", "no vector and no sparseVector", "one of them, or both")
             raise invalid("vector" if spec.has_dense else "sparseVector", "none", "one")
-        question = None if dense is None else dense.astype(np.float64)
+    with budget.spending():
+        chosen = read_filter(query.filter)
     return IndexQuery(
         question=question,
         top_k=query.top_k or 10,
-        include=query.include,
-        filter=read_filter(query.filter),
+        include=query,
+        filter=chosen,
         sparse=sparse,
         idf=query.weighting_strategy is not None,
         fusion=query.fusion_algorithm or "RRF",
@@ -344,6 +314,11 @@ def read_row(row: UpsertVector, spec: IndexSpec) -> IndexRow:
     return IndexRow(row.id, vector, metadata_text(row.metadata), data, sparse)
 
 
+def read_text_row(row: UpsertText) -> IndexRow:
+    """A row with text, without its vectors."""
+    return IndexRow(row.id, np.empty(0, np.float32), metadata_text(row.metadata), read_text(row.data))
+
+
 def read_text(text: str) -> str:
     """Text of a permitted size."""
     size = len(text.encode())
@@ -374,6 +349,23 @@ def metadata_text(metadata: Metadata | None) -> str | None:
     return text
 
 
+def merge(target: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396): null removes a field, objects merge, everything else replaces.
+
+    >>> merge({"a": 1, "b": {"c": 2, "d": 3}}, {"a": None, "b": {"c": 4}})
+    {'b': {'c': 4, 'd': 3}}
+    """
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), value)
+    return merged
+
+
 def whole(value: Any) -> Any:
     """An integer for a number without a fraction, such as 2.0; anything else as it is."""
     return int(value) if type(value) is float and value.is_integer() else value
@@ -381,8 +373,7 @@ def whole(value: Any) -> Any:
 
 def read_numbers(value: Any, what: str) -> NDArray[np.float32]:
     """Finite numbers that fit single precision."""
-    items = _items(value, what)
-    _check_each(items, what, {int, float}, "a number")
+    items = _items(value, what, {int, float}, "a number")
     try:
         numbers = np.array(items, dtype=np.float64)
         fits = bool((np.abs(numbers) <= _LARGEST).all())
@@ -396,14 +387,12 @@ def read_numbers(value: Any, what: str) -> NDArray[np.float32]:
         return numbers.astype(np.float32)
 
 
-def _items(value: Any, what: str) -> Sequence[Any]:
+def _items(value: Any, what: str, kinds: set[type], expected: str) -> Sequence[Any]:
+    """The items of an array, each of one of these types."""
     items = value.tolist() if isinstance(value, np.ndarray) else value
     if not isinstance(items, list | tuple):
         raise invalid(what, shown(items), "an array of numbers")
-    return items
-
-
-def _check_each(items: Sequence[Any], what: str, kinds: set[type], expected: str) -> None:
     if not kinds.issuperset(map(type, items)):
         index = next(index for index, item in enumerate(items) if type(item) not in kinds)
         raise invalid(f"{what}[{index}]", shown(items[index]), expected)
+    return items

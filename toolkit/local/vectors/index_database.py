@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -62,19 +62,18 @@ class IndexDatabase:
     """The file of one index, made by `make`. Not thread-safe: its index holds a lock."""
 
     def __init__(self, path: Path) -> None:
-        with _opening(path):
-            self._connection = _connect(path)
+        with _opening(path), ExitStack() as opened:
+            self._connection = opened.enter_context(closing(_connect(path)))
             self._execute = self._connection.execute
-            try:
-                (layout,) = self._execute("PRAGMA user_version").fetchone()
-                (text,) = self._execute("SELECT text FROM spec").fetchone()
-                self.spec = IndexSpec.from_dict(json.loads(text))
-                _check_layout(path, layout)
-                if layout == _LAYOUT_WITH_FILES:
-                    self._import_vector_files(path)
-            except BaseException:
-                self._connection.close()
-                raise
+            (layout,) = self._execute("PRAGMA user_version").fetchone()
+            (text,) = self._execute("SELECT text FROM spec").fetchone()
+            self.spec = IndexSpec.from_dict(json.loads(text))
+            if layout not in {_LAYOUT, _LAYOUT_WITH_FILES}:
+                got = f"layout {layout}, from another version of this package"
+                raise _unusable(path, got, f"layout {_LAYOUT}", "Use another data folder, or that version.")
+            if layout == _LAYOUT_WITH_FILES:
+                self._import_vector_files(path)
+            opened.pop_all()
 
     @staticmethod
     def make(path: Path, spec: IndexSpec) -> None:
@@ -131,7 +130,21 @@ class IndexDatabase:
 
     def put(self, key: int, rows: Iterable[IndexRow]) -> list[int]:
         """Write rows, replacing those with the same ids; returns their sequence numbers."""
-        return [self._put(key, row) for row in rows]
+        sequences = []
+        for row in rows:
+            vector = row.vector.astype(_FLOAT, copy=False).tobytes() or None
+            values = (vector, row.metadata, row.data, row.sparse and row.sparse.to_bytes())
+            before = self._execute(
+                "SELECT sequence FROM vectors WHERE namespace = ? AND id = ?", (key, row.id)
+            )
+            stored = before.fetchone()
+            # no UPSERT: it would use up a sequence number for each row that it replaces
+            if stored is None:
+                stored = (self._execute(_INSERT, (*values, key, row.id)).lastrowid or 0,)
+            else:
+                self._execute(_UPDATE, (*values, *stored))
+            sequences.append(int(stored[0]))
+        return sequences
 
     def remove(self, key: int, ids: Iterable[str]) -> None:
         """Delete rows; ids that are not there are passed over."""
@@ -178,9 +191,8 @@ class IndexDatabase:
 
     def size(self) -> int:
         """Bytes of the file, without its write-ahead log."""
-        (pages,) = self._execute("PRAGMA page_count").fetchone()
-        (page_size,) = self._execute("PRAGMA page_size").fetchone()
-        return int(pages * page_size)
+        sql = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        return int(self._execute(sql).fetchone()[0])
 
     def _in_order(self, key: int, columns: str, condition: str = "TRUE") -> sqlite3.Cursor:
         """Columns of a namespace's rows in the order of insertion, which is that of the pages of the file."""
@@ -189,17 +201,6 @@ class IndexDatabase:
             f"WHERE namespace = ? AND {condition} ORDER BY sequence",
             (key,),
         )
-
-    def _put(self, key: int, row: IndexRow) -> int:
-        vector = row.vector.astype(_FLOAT, copy=False).tobytes() or None
-        values = (vector, row.metadata, row.data, row.sparse and row.sparse.to_bytes())
-        cursor = self._execute("SELECT sequence FROM vectors WHERE namespace = ? AND id = ?", (key, row.id))
-        row_before = cursor.fetchone()
-        # no UPSERT: it would use up a sequence number for each row that it replaces
-        if row_before is None:
-            return int(self._execute(_INSERT, (*values, key, row.id)).lastrowid or 0)
-        self._execute(_UPDATE, (*values, *row_before))
-        return int(row_before[0])
 
     def _import_vector_files(self, path: Path) -> None:
         """Upgrade from layout 2: vectors in ``<name>.<namespace key>.f32``, each row naming its place."""
@@ -213,12 +214,10 @@ class IndexDatabase:
                 numbers = np.fromfile(file, dtype=_FLOAT) if file.exists() else np.empty(0, dtype=_FLOAT)
                 rows = len(numbers) // self.spec.dimension
                 if any(position >= rows for position, _ in wanted):
-                    raise LocalServiceError(
-                        f"opening the index file {path.name!r}",
-                        got=f"{rows} vectors in {file.name!r}, too few for its {len(wanted)} rows",
-                        expected="the files of its vectors beside it, as they were written",
-                        next_step="Put the missing file back from a copy, or use another data folder.",
-                    )
+                    got = f"{rows} vectors in {file.name!r}, too few for its {len(wanted)} rows"
+                    expected = "the files of its vectors beside it, as they were written"
+                    next_step = "Put the missing file back from a copy, or use another data folder."
+                    raise _unusable(path, got, expected, next_step)
                 matrix = numbers[: rows * self.spec.dimension].reshape(rows, self.spec.dimension)
                 self._connection.executemany(
                     "UPDATE vectors SET vector = ? WHERE sequence = ?",
@@ -233,13 +232,9 @@ class IndexDatabase:
 
 def _row(stored: tuple[int, str, bytes | None, str | None, str | None, bytes | None]) -> IndexRow:
     sequence, row_id, vector, metadata, data, sparse = stored
+    dense = np.frombuffer(vector or b"", dtype=_FLOAT)
     return IndexRow(
-        row_id,
-        np.frombuffer(vector or b"", dtype=_FLOAT),
-        metadata,
-        data,
-        None if sparse is None else SparseArray.from_bytes(sparse),
-        sequence,
+        row_id, dense, metadata, data, SparseArray.from_bytes(sparse) if sparse else None, sequence
     )
 
 
@@ -258,25 +253,19 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _check_layout(path: Path, layout: int) -> None:
-    if layout not in {_LAYOUT, _LAYOUT_WITH_FILES}:
-        raise LocalServiceError(
-            f"opening the index file {path.name!r}",
-            got=f"layout {layout}, from another version of this package",
-            expected=f"layout {_LAYOUT}",
-            next_step="Use another data folder, or that version.",
-        )
-
-
 @contextmanager
 def _opening(path: Path) -> Iterator[None]:
     """Turn the errors of a file that cannot be used into a LocalServiceError with its name."""
     try:
         yield
     except (OSError, sqlite3.Error, TypeError) as error:
-        raise LocalServiceError(
-            f"opening the index file {path.name!r}",
-            got=f"{type(error).__name__}: {error}",
-            expected="a file of this service that no other process has open",
-            next_step="End the other service, or use another data folder.",
-        ) from None
+        got, expected = (
+            f"{type(error).__name__}: {error}",
+            "a file of this service that no other process has open",
+        )
+        raise _unusable(path, got, expected, "End the other service, or use another data folder.") from None
+
+
+def _unusable(path: Path, got: str, expected: str, next_step: str) -> LocalServiceError:
+    doing = f"opening the index file {path.name!r}"
+    return LocalServiceError(doing, got=got, expected=expected, next_step=next_step)

@@ -17,17 +17,14 @@ from numpy.typing import NDArray
 
 from toolkit.filters.metadata import And, Comparison, Membership, MetadataFilter, Or
 from toolkit.filters.metadata.tree import Condition, parse_path, resolve
-from toolkit.local.api import ApiError
-from toolkit.local.vectors.float32 import Floats
+from toolkit.local.api import ApiError, invalid
+from toolkit.local.vectors.sparse import Floats
 
 T = TypeVar("T")
 Mask = NDArray[np.bool_]
 
-FILTER_SECONDS: Final = 3.0
-"""Seconds of processor time that the filters of one request may take."""
-MAX_COLUMNS: Final = 32
-"""Fields that are kept as columns between filters."""
-
+FILTER_SECONDS: Final = 3.0  # of processor time that the filters of one request may take
+MAX_COLUMNS: Final = 32  # fields that are kept as columns between filters
 _CLOCK_INTERVAL: Final = 0.01  # seconds between reads of the CPU clock, each a system call
 _BATCH: Final = 16  # values between reads of any clock; one value costs milliseconds at most
 _MAX_RESULTS: Final = 8  # conditions whose results a column keeps
@@ -35,10 +32,9 @@ _STALE_FROM: Final = 1024
 
 
 class FilterBudget:
-    """What one request may spend on metadata filters.
+    """What one request may spend on metadata filters: processor time, the same on a busy machine.
 
-    Processor time, so that the limit is the same on a busy machine. `wanted` returns whether
-    the caller is still connected; it is called from the thread that evaluates.
+    `wanted` returns whether the caller is still connected; it is called from the thread that evaluates.
     """
 
     def __init__(self, seconds: float = FILTER_SECONDS, *, wanted: Callable[[], bool] = lambda: True) -> None:
@@ -81,11 +77,8 @@ class FilterBudget:
         if self._ended or not self._wanted():
             raise ApiError(503, "the request has ended; got its caller's leave or the service's end")
         if self._spent + time.thread_time() - self._since > self._seconds:
-            got = f"more than {self._seconds:g} s of processor time"
-            raise ApiError(
-                422,
-                f"filter takes too long; got {got}, which is the limit; expected fewer or simpler conditions",
-            )
+            got = f"more than {self._seconds:g} s of processor time, which is the limit"
+            raise invalid("filter takes too long", got, "fewer or simpler conditions", status=422)
         self._due = time.monotonic() + _CLOCK_INTERVAL
 
 
@@ -188,21 +181,20 @@ class _FieldColumn:
     def _first_results(self, condition: Condition) -> Mask:
         """The results for all values if few evaluations determine them, as of comparisons; else for none."""
         results = np.zeros(len(self._values), dtype=np.bool_)
+        equal: Sequence[Any] = ()
         if isinstance(condition, Membership) and not condition.negated:
-            return self._marked_equal(results, condition.values)
-        if not isinstance(condition, Comparison) or condition.op == "!=":
+            equal = condition.values
+        elif isinstance(condition, Comparison) and condition.op == "=":
+            equal = (condition.value,)
+        elif isinstance(condition, Comparison) and condition.op != "!=":
+            # among ordered values, those that pass are the first or the last
+            codes = self._in_order(str if isinstance(condition.value, str) else (int, float))
+            last = condition.op.startswith(">")
+            index = bisect_left(codes, True, key=lambda code: condition.accepts(self._values[code]) is last)
+            results[codes[index:] if last else codes[:index]] = True
+        else:
             return results[:0]
-        if condition.op == "=":
-            return self._marked_equal(results, (condition.value,))
-        # among ordered values, those that pass are the first or the last
-        codes = self._in_order(str if isinstance(condition.value, str) else (int, float))
-        last = condition.op.startswith(">")
-        index = bisect_left(codes, True, key=lambda code: condition.accepts(self._values[code]) is last)
-        results[codes[index:] if last else codes[:index]] = True
-        return results
-
-    def _marked_equal(self, results: Mask, values: Sequence[Any]) -> Mask:
-        results[[self._codes_by_value[value] for value in values if value in self._codes_by_value]] = True
+        results[[self._codes_by_value[value] for value in equal if value in self._codes_by_value]] = True
         return results
 
     def _in_order(self, kind: type | tuple[type, ...]) -> list[int]:

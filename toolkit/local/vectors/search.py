@@ -1,4 +1,4 @@
-"""Searching a namespace: exact by one matrix product or approximate by a graph, and fusion of two rankings.
+"""Dense search, exact by one matrix product or approximate by a graph, and fusion of two rankings.
 
 Scores as publicly documented: COSINE (1 + cos) / 2, EUCLIDEAN 1 / (1 + squared distance), DOT_PRODUCT
 (1 + dot) / 2. The cosine of a vector of length 0 is taken as 0. The formulas of fusion are documented, too;
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -17,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.errors import InputError
-from toolkit.local.vectors.bodies import Fusion, IndexQuery
-from toolkit.local.vectors.float32 import Floats, rounded
-from toolkit.local.vectors.models import Models
-from toolkit.local.vectors.rows import FilterBudget, NamespaceRows
-from toolkit.local.vectors.sparse import InvertedRows
-from toolkit.local.vectors.specs import IndexSpec, Similarity
+from toolkit.local.vectors.bodies import Fusion, IndexQuery, Mode
+from toolkit.local.vectors.rows import NamespaceRows
+from toolkit.local.vectors.sparse import Floats, rounded
+from toolkit.local.vectors.specs import IndexSpec, Models, Similarity
 
 Positions = NDArray[np.intp]
 Search = Callable[[NamespaceRows, Floats, int, Similarity, Positions | None], list[tuple[int, float]]]
@@ -44,6 +43,7 @@ _STALE_SHARE: Final = 4  # the graph is rebuilt when more than one in so many of
 _LONGEST: Final = 1e15  # longer vectors overflow in the graph's single precision
 _CONNECTIVITY: Final = 16
 EXPANSION: Final = 128
+_SWITCHING_ON: Final = "switching approximate search on"
 
 
 def nearest(
@@ -56,21 +56,14 @@ def nearest(
     the best is computed again in double precision, so the result is that of a plain double-precision search.
     Where a filter leaves few rows, they are computed in double precision directly.
     """
-    total = len(rows)
-    if passing is None and total <= top_k:
-        chosen = np.arange(total)
-    elif passing is None:
+    if passing is None and len(rows) > top_k:
         chosen = _candidates(rows, query, top_k, similarity, slice(None))
-    elif len(passing) > max(top_k, total // _FEW):
+    elif passing is not None and len(passing) > max(top_k, len(rows) // _FEW):
         chosen = _candidates(rows, query, top_k, similarity, passing)
     else:
-        chosen = passing
-    closeness = np.concatenate(
-        [
-            _closeness(rows, query, similarity, chosen[start : start + _CHUNK])
-            for start in range(0, max(1, len(chosen)), _CHUNK)
-        ]
-    )
+        chosen = np.arange(len(rows)) if passing is None else passing
+    chunks = (chosen[start : start + _CHUNK] for start in range(0, max(1, len(chosen)), _CHUNK))
+    closeness = np.concatenate([_closeness(rows, query, similarity, chunk) for chunk in chunks])
     scores = rounded(1 / (1 - closeness) if similarity == "EUCLIDEAN" else (1 + closeness) / 2)
     order = np.lexsort((rows.sequence[chosen], -scores))[:top_k]
     return [*zip(chosen[order].tolist(), scores[order].tolist(), strict=True)]
@@ -153,7 +146,6 @@ class ApproximateSearch:
     """
 
     def __init__(self, above: int, expansion: int = EXPANSION) -> None:
-        check_approximate(above)
         self._above, self._expansion = above, expansion
         self._clear()
 
@@ -172,8 +164,7 @@ class ApproximateSearch:
             self._catch_up(rows, similarity)
             if self.is_complete(rows):
                 candidates = self._candidates(rows, query, wanted, similarity)
-                if len(candidates) >= top_k:
-                    passing = candidates
+                passing = candidates if len(candidates) >= top_k else None
         return nearest(rows, query, top_k, similarity, passing)
 
     def is_complete(self, rows: NamespaceRows) -> bool:
@@ -231,12 +222,8 @@ def _usable(rows: NamespaceRows, query: Floats) -> bool:
 def check_approximate(above: int) -> None:
     """Raise InputError unless the number is positive and usearch is installed."""
     if type(above) is not int or above < 1:
-        raise InputError(
-            "switching approximate search on",
-            got=repr(above),
-            expected="a number of vectors, at least 1",
-            next_step="Leave it out for exact search.",
-        )
+        expected, next_step = "a number of vectors, at least 1", "Leave it out for exact search."
+        raise InputError(_SWITCHING_ON, got=repr(above), expected=expected, next_step=next_step)
     _usearch()
 
 
@@ -245,7 +232,7 @@ def _usearch() -> Any:
         return import_module("usearch.index")
     except ImportError:
         raise InputError(
-            "switching approximate search on",
+            _SWITCHING_ON,
             got="no usearch in this environment",
             expected="the package usearch",
             next_step="Install it (pip install usearch), or leave approximate search off.",
@@ -268,61 +255,28 @@ _ROUNDING: Final = 1e-12
 
 def with_vectors(queries: Sequence[IndexQuery], spec: IndexSpec, models: Models) -> list[IndexQuery]:
     """The queries with vectors in place of text: on a hybrid index those of the query's mode."""
-    hybrid = spec.kind == "hybrid"
-    of_text = [(query, query.question) for query in queries if isinstance(query.question, str)]
-    for_dense = [text for query, text in of_text if not (hybrid and query.mode == "SPARSE")]
-    for_sparse = [text for query, text in of_text if not (hybrid and query.mode == "DENSE")]
-    # all texts in one batch: a call of a model may be slow
-    dense = iter(models.embed_dense(for_dense, spec.dimension) if for_dense else ())
-    sparse = iter(models.embed_sparse(for_sparse, question=True) if for_sparse else ())
-    result = []
-    for query in queries:
-        if isinstance(query.question, str):
-            vector = None if hybrid and query.mode == "SPARSE" else next(dense)
-            other = None if hybrid and query.mode == "DENSE" else next(sparse)
-            question = None if vector is None else vector.astype(np.float64)
-            query = replace(query, question=question, sparse=other)  # noqa: PLW2901
-        result.append(query)
-    return result
 
+    def embedded(side: Mode, embed: Callable[[list[str]], Iterable[Any]]) -> dict[int, Any]:
+        texts = {
+            at: query.question
+            for at, query in enumerate(queries)
+            if isinstance(query.question, str) and (spec.kind != "hybrid" or query.mode in {side, "HYBRID"})
+        }
+        # all texts in one batch: a call of a model may be slow
+        return dict(zip(texts, embed([*texts.values()]), strict=True)) if texts else {}
 
-def has_both(query: IndexQuery) -> bool:
-    """Whether a query has both vectors, so that two rankings are fused."""
-    return query.question is not None and query.sparse is not None
-
-
-def ranked(
-    query: IndexQuery,
-    spec: IndexSpec,
-    rows: NamespaceRows,
-    inverted: Callable[[], InvertedRows],
-    *,
-    search: Search = nearest,
-    budget: FilterBudget | None = None,
-) -> Ranking:
-    """The ``query.top_k`` best rows of a namespace, or, where two rankings are fused, all that they name."""
-    if not len(rows):
-        return []
-    passing = None if query.filter is None else rows.passing(query.filter, budget)
-    top_k = max(query.top_k, DEPTH) if has_both(query) else query.top_k
-    rankings: list[Ranking] = []
-    if isinstance(query.question, np.ndarray) and spec.similarity is not None:
-        best = search(rows, query.question, top_k, spec.similarity, passing)
-        rankings.append([(rows.ids[position], score) for position, score in best])
-    if query.sparse is not None:
-        chosen = None if passing is None else rows.sequence[passing]
-        rankings.append(inverted().nearest(query.sparse, top_k, idf=query.idf, passing=chosen))
-    if len(rankings) == 1:
-        return rankings[0]
-    return fuse(rankings, query.fusion, rank_start=spec.rank_start, inserted=rows.inserted)
+    dense = embedded("DENSE", partial(models.embed_dense, dimension=spec.dimension))
+    sparse = embedded("SPARSE", partial(models.embed_sparse, question=True))
+    return [
+        replace(query, question=dense.get(at), sparse=sparse.get(at))
+        if isinstance(query.question, str)
+        else query
+        for at, query in enumerate(queries)
+    ]
 
 
 def fuse(
-    rankings: Iterable[Ranking],
-    algorithm: Fusion,
-    *,
-    rank_start: int,
-    inserted: Callable[[list[str]], Any],
+    rankings: Iterable[Ranking], algorithm: Fusion, *, rank_start: int, inserted: Callable[[list[str]], Any]
 ) -> Ranking:
     """Each id once, with the sum of its parts in the rankings, best first.
 

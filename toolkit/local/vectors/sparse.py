@@ -1,4 +1,4 @@
-"""Sparse vectors: how they are stored, and the inverted index that finds the nearest ones of a namespace."""
+"""Sparse vectors: how they are stored, and the inverted index that finds the nearest; scores in float32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.local.vectors.float32 import Floats, rounded
+Floats = NDArray[np.float64]
 
 MAX_INDEX: Final = 2**31 - 1
 """Largest number of a dimension: the largest signed 32-bit integer."""
@@ -17,6 +17,18 @@ _INDEX: Final = np.dtype("<i4")
 _VALUE: Final = np.dtype("<f4")
 _SMALL: Final = 20_000
 _SHARE: Final = 16  # the small set is merged at this fraction of the large one
+_SMALLEST: Final = float(np.finfo(np.float32).smallest_normal)
+
+
+def rounded(scores: Floats) -> Floats:
+    """Scores as float32 has them, so that scores that are written alike are equal.
+
+    Scores that are too large or too small for float32 keep the order they have in float64.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        single = scores.astype(np.float32).astype(np.float64)
+    usual = np.isfinite(single) & (np.abs(single) >= _SMALLEST)
+    return np.where(usual, single, scores)
 
 
 class SparseArray(NamedTuple):
@@ -58,16 +70,12 @@ class _Postings(NamedTuple):
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))  # no dimension is -1
         return cls(ordered[starts], np.append(starts, len(order)), rows[order], values[order])
 
-    @classmethod
-    def empty(cls) -> _Postings:
-        return cls.sorted(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
-
     def dimensions(self) -> NDArray[np.int64]:
         """The dimension of each posting."""
         return np.repeat(self.terms, np.diff(self.starts))
 
-    def of(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """The positions of some dimensions' postings, and the number of the dimension that each one has."""
+    def of(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.intp]]:
+        """Rows and values of some dimensions' postings, and the number of the dimension that each one has."""
         positions = np.searchsorted(self.terms, terms)
         known = np.flatnonzero(positions < len(self.terms))
         known = known[self.terms[positions[known]] == terms[known]]
@@ -75,7 +83,11 @@ class _Postings(NamedTuple):
         counts = self.starts[positions[known] + 1] - firsts
         # the n-th posting of a dimension is n after its first
         before = np.cumsum(counts) - counts
-        return np.arange(counts.sum()) + np.repeat(firsts - before, counts), np.repeat(known, counts)
+        postings = np.arange(counts.sum()) + np.repeat(firsts - before, counts)
+        return self.rows[postings], self.values[postings], np.repeat(known, counts)
+
+
+_EMPTY: Final = _Postings.sorted(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 class InvertedRows:
@@ -91,7 +103,7 @@ class InvertedRows:
         self._ids: list[str] = []
         self._sequence = np.empty(16, dtype=np.int64)
         self._alive = np.zeros(16, dtype=np.bool_)
-        self._large = self._small = _Postings.empty()
+        self._large = self._small = _EMPTY
         self._pending: list[tuple[int, SparseArray]] = []
         self._repeats = False  # whether any vector names a dimension twice
         for sequence, row_id, vector in rows:
@@ -106,8 +118,10 @@ class InvertedRows:
             self.remove(row_id)
         number = len(self._ids)
         if number == len(self._alive):
-            self._sequence = np.concatenate([self._sequence, np.empty_like(self._sequence)])
-            self._alive = np.concatenate([self._alive, np.zeros_like(self._alive)])
+            self._sequence, self._alive = (
+                np.resize(self._sequence, 2 * number),
+                np.resize(self._alive, 2 * number),
+            )
         self._numbers[row_id] = number
         self._ids.append(row_id)
         self._sequence[number] = sequence
@@ -120,12 +134,7 @@ class InvertedRows:
         self._alive[self._numbers.pop(row_id)] = False
 
     def nearest(
-        self,
-        query: SparseArray,
-        top_k: int,
-        *,
-        idf: bool = False,
-        passing: NDArray[np.int64] | None = None,
+        self, query: SparseArray, top_k: int, *, idf: bool = False, passing: NDArray[np.int64] | None = None
     ) -> list[tuple[str, float]]:
         """Ids and inner products of the best rows that share a dimension with the query, best first.
 
@@ -135,10 +144,8 @@ class InvertedRows:
         may be returned (None: all).
         """
         self._add_pending()
-        sets = [(postings, *postings.of(query.indices)) for postings in (self._large, self._small)]
-        rows = np.concatenate([postings.rows[positions] for postings, positions, _ in sets])
-        values = np.concatenate([postings.values[positions] for postings, positions, _ in sets])
-        terms = np.concatenate([terms for _, _, terms in sets])
+        sets = [postings.of(query.indices) for postings in (self._large, self._small)]
+        rows, values, terms = (np.concatenate(arrays) for arrays in zip(*sets, strict=True))
         alive = self._alive[rows]
         rows, values, terms = rows[alive], values[alive], terms[alive]
         weights = query.values * self._idf(terms, rows, len(query.values)) if idf else query.values
@@ -162,33 +169,25 @@ class InvertedRows:
         return weights
 
     def _add_pending(self) -> None:
+        """Add new postings to the small set, or all to the large one, without dead rows, as they grow."""
         if not self._pending:
             return
-        vectors = [vector for _, vector in self._pending]
-        numbers = np.array([number for number, _ in self._pending], dtype=np.int64)
-        rows = numbers.repeat([len(vector.indices) for vector in vectors])
-        small = _Postings.sorted(
-            np.concatenate([self._small.dimensions(), *(vector.indices for vector in vectors)]),
-            np.concatenate([self._small.rows, rows]),
-            np.concatenate([self._small.values, *(vector.values.astype(np.float32) for vector in vectors)]),
-        )
+        large, small = self._large, self._small
+        numbers, vectors = zip(*self._pending, strict=True)
+        counts = [len(vector.indices) for vector in vectors]
+        dimensions = np.concatenate([small.dimensions(), *(vector.indices for vector in vectors)])
+        rows = np.concatenate([small.rows, np.repeat(np.array(numbers, dtype=np.int64), counts)])
+        values = np.concatenate([small.values, *(vector.values.astype(np.float32) for vector in vectors)])
         self._pending.clear()
-        if len(small.rows) <= max(_SMALL, len(self._large.rows) // _SHARE):
-            self._small = small
-        else:
-            self._merge(small)
-
-    def _merge(self, small: _Postings) -> None:
-        """Bring the small set into the large one, without dead rows."""
-        large = self._large
-        rows = np.concatenate([large.rows, small.rows])
+        if len(rows) <= max(_SMALL, len(large.rows) // _SHARE):
+            self._small = _Postings.sorted(dimensions, rows, values)
+            return
+        dimensions = np.concatenate([large.dimensions(), dimensions])
+        rows, values = np.concatenate([large.rows, rows]), np.concatenate([large.values, values])
         alive = self._alive[: len(self._ids)]
-        remaining = alive[rows]
-        dimensions = np.concatenate([large.dimensions(), small.dimensions()])
-        values = np.concatenate([large.values, small.values])
-        renumbered = np.cumsum(alive) - 1
+        remaining, renumbered = alive[rows], np.cumsum(alive) - 1
         self._large = _Postings.sorted(dimensions[remaining], renumbered[rows[remaining]], values[remaining])
-        self._small = _Postings.empty()
+        self._small = _EMPTY
         if not alive.all():
             self._sequence[: len(self)] = self._sequence[: len(alive)][alive]
             self._ids = [row_id for row_id, lives in zip(self._ids, alive.tolist(), strict=True) if lives]

@@ -1,4 +1,4 @@
-"""One index: its namespaces in memory for searching, over its database, which is written first."""
+"""Indexes: namespaces in memory for searching, over a database that is written first; and all of a folder."""
 
 from __future__ import annotations
 
@@ -8,53 +8,36 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from toolkit.errors import LocalServiceError
+from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.api import ApiError, invalid
-from toolkit.local.vectors.bodies import (
-    MAX_PAGE,
-    DeleteVectors,
-    FetchVectors,
-    IncludedFields,
-    IndexQuery,
-    RangePage,
-    UpdateVector,
-    UpsertText,
-    UpsertVector,
-    metadata_text,
-    read_filter,
-    read_items,
-    read_row,
-    read_text,
-    vectors_of,
-)
+from toolkit.local.vectors import bodies
+from toolkit.local.vectors.bodies import Included, IndexQuery
 from toolkit.local.vectors.index_database import IndexDatabase, IndexRow
-from toolkit.local.vectors.models import Models, load_models
 from toolkit.local.vectors.rows import FilterBudget, NamespaceRows
 from toolkit.local.vectors.search import (
+    DEPTH,
     EXPANSION,
     ApproximateSearch,
     Ranking,
     Search,
-    has_both,
+    check_approximate,
+    fuse,
     nearest,
-    ranked,
     with_vectors,
 )
 from toolkit.local.vectors.sparse import InvertedRows
-from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.specs import IndexSpec, Models, load_models
 
-MAX_PREFIX_FETCH: Final = 1000
-"""Most vectors that a fetch by prefix returns."""
-MAX_OPEN: Final = 100
-"""Most resumable queries of an index at a time: an assumption."""
-
-_NO_VECTOR: Final = np.empty(0, dtype=np.float32)
+MAX_PREFIX_FETCH: Final = 1000  # vectors that a fetch by prefix returns
+MAX_OPEN: Final = 100  # resumable queries of an index at a time: an assumption
 
 
 class ScoredRow(NamedTuple):
@@ -77,7 +60,7 @@ class _Namespace:
 class _ResumableQuery:
     namespace: int
     remaining: Iterator[tuple[str, float]]
-    include: IncludedFields
+    include: Included
     max_idle: int
     used: float
 
@@ -99,8 +82,11 @@ class VectorIndex:
         approximate_above: int | None = None,
         expansion: int = EXPANSION,
     ) -> None:
+        self.spec = database.spec
         self._database = database
-        self._approximate_above, self._expansion = approximate_above, expansion
+        self._new_search: Callable[[], Search] = lambda: (
+            nearest if approximate_above is None else ApproximateSearch(approximate_above, expansion).nearest
+        )
         self._lock = threading.RLock()
         self._random = random.Random(seed)  # noqa: S311 - which vector is shown first is no secret
         self._models = load_models(self.spec)
@@ -113,11 +99,6 @@ class VectorIndex:
             for ids, sequences, vectors in database.vectors(key):
                 opened.rows.put(ids, sequences, vectors)
 
-    @property
-    def spec(self) -> IndexSpec:
-        """What the index is."""
-        return self._database.spec
-
     def close(self) -> None:
         """Close the file."""
         with self._lock:
@@ -125,13 +106,14 @@ class VectorIndex:
 
     def upsert(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
         """Write rows with their vectors; all of them, or none when one is wrong."""
-        new = read_items(list(rows), UpsertVector, "row", MAX_PAGE, lambda row: read_row(row, self.spec))
+        read = partial(bodies.read_row, spec=self.spec)
+        new = bodies.read_items(list(rows), bodies.UpsertVector, "row", read)
         self._put(namespace, new)
 
     def upsert_data(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
         """Write rows with text, which the index's models embed."""
         models = self.need_models()
-        new = read_items(list(rows), UpsertText, "row", MAX_PAGE, _row_of_text)
+        new = bodies.read_items(list(rows), bodies.UpsertText, "row", bodies.read_text_row)
         texts = [row.data or "" for row in new]
         dense = models.embed_dense(texts, self.spec.dimension)
         sparse = models.embed_sparse(texts, question=False)
@@ -169,19 +151,17 @@ class VectorIndex:
         with self._lock:
             stored = self._namespace(namespace)
             # two fused lists are whole as they are; one continues to its last row
-            whole = requested if has_both(requested) else replace(requested, top_k=len(stored.rows))
+            whole = requested if requested.has_both else replace(requested, top_k=len(stored.rows))
             ranking = self._ranked(stored, whole, budget)
-            self._expire_queries()
-            if len(self._resumable) >= MAX_OPEN:
-                got = f"{MAX_OPEN} open ones"
-                raise ApiError(400, f"resumable query; got {got}; expected fewer: end one, or let one expire")
+            if len(self._open_queries()) >= MAX_OPEN:
+                raise invalid("resumable query", f"{MAX_OPEN} open ones", "fewer: end one, or let one expire")
             query_id = str(uuid.uuid4())
             self._resumable[query_id] = _ResumableQuery(
                 stored.key, iter(ranking), query.include, max_idle, self._clock()
             )
             return query_id, self.next_results(query_id, query.top_k)[0]
 
-    def next_results(self, query_id: str, count: int) -> tuple[list[ScoredRow], IncludedFields]:
+    def next_results(self, query_id: str, count: int) -> tuple[list[ScoredRow], Included]:
         """At most so many further results of a resumable query, and what they are to come with."""
         with self._lock:
             query = self._open_query(query_id)
@@ -201,7 +181,7 @@ class VectorIndex:
             self._open_query(query_id)
             del self._resumable[query_id]
 
-    def range(self, page: RangePage, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
+    def range(self, page: bodies.RangePage, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
         """The next cursor ("" at the end) and one page, in the order of first insertion."""
         start, prefix = int(page.cursor or 0), page.prefix or ""
         with self._lock:
@@ -213,7 +193,7 @@ class VectorIndex:
         rest = rows[page.limit :]
         return (str(rest[0].sequence) if rest else ""), rows[: page.limit]
 
-    def fetch(self, body: FetchVectors, *, namespace: str = "") -> list[IndexRow | None]:
+    def fetch(self, body: bodies.FetchVectors, *, namespace: str = "") -> list[IndexRow | None]:
         """The rows requested: by ids with None where there is none, or by prefix, at most 1000."""
         if (body.ids is None) == (not body.prefix):
             got = "both ids and prefix" if body.prefix else "neither ids nor prefix"
@@ -224,28 +204,29 @@ class VectorIndex:
                 return [*self._database.page(key, 0, MAX_PREFIX_FETCH, body.prefix)]
             return [self._database.find(key, row_id) for row_id in body.ids or ()]
 
-    def update(self, body: UpdateVector, *, namespace: str = "") -> int:
+    def update(self, body: bodies.UpdateVector, *, namespace: str = "") -> int:
         """Change one row; returns how many were changed, 0 or 1."""
-        vector, sparse = vectors_of(body, self.spec)
+        vector, sparse = bodies.vectors_of(body, self.spec)
         if vector is None and sparse is None and body.metadata is None and body.data is None:
             expected = "at least one of vector, sparseVector, metadata and data"
             raise invalid("update", "nothing to change", expected)
         if body.data is not None:
-            texts = [read_text(body.data)]
+            texts = [bodies.read_text(body.data)]
             if vector is None:
                 vector = self._models.embed_dense(texts, self.spec.dimension)[0]
             if sparse is None:
                 sparse = self._models.embed_sparse(texts, question=False)[0]
-        metadata_text(body.metadata)
+        bodies.metadata_text(body.metadata)
         with self._lock:
             row = self._database.find(self._namespace(namespace).key, body.id)
             if row is None:
                 return 0
             metadata = row.metadata
             if body.metadata is not None:
-                before = None if metadata is None else json.loads(metadata)
-                patch = body.metadata_update_mode == "PATCH"
-                metadata = metadata_text(merge(before, body.metadata) if patch else body.metadata)
+                given: Any = body.metadata
+                if body.metadata_update_mode == "PATCH":
+                    given = bodies.merge(json.loads(metadata or "null"), given)
+                metadata = bodies.metadata_text(given)
             changed = row._replace(
                 vector=row.vector if vector is None else vector,
                 metadata=metadata,
@@ -255,13 +236,14 @@ class VectorIndex:
             self._put(namespace, [changed])
             return 1
 
-    def delete(self, body: DeleteVectors, *, namespace: str = "", budget: FilterBudget | None = None) -> int:
+    def delete(
+        self, body: bodies.DeleteVectors, *, namespace: str = "", budget: FilterBudget | None = None
+    ) -> int:
         """Delete rows; returns how many there were. When a filter exceeds its budget, nothing is deleted."""
         given = [name for name in ("ids", "prefix", "filter") if getattr(body, name) is not None]
         if len(given) != 1:
-            got = " and ".join(given) or "none of them"
-            raise invalid("delete", got, "exactly one of ids, prefix and filter")
-        chosen = read_filter(body.filter)
+            raise invalid("delete", " and ".join(given) or "none", "exactly one of ids, prefix and filter")
+        chosen = bodies.read_filter(body.filter)
         if chosen is None and given == ["filter"]:
             raise invalid("filter", "an empty one", "at least one condition")
         with self._lock:
@@ -331,16 +313,35 @@ class VectorIndex:
     def need_models(self) -> Models:
         """The models for text; 422 when the index has none."""
         if self.spec.model is None:
-            raise ApiError(
-                422,
-                f"text for the index {self.spec.name}; got no embedding model; expected an index with one",
-            )
+            what = f"text for the index {self.spec.name}"
+            raise invalid(what, "no embedding model", "an index with one", status=422)
         return self._models
 
     def _with_vectors(self, queries: Sequence[IndexQuery]) -> list[IndexQuery]:
+        """The queries with vectors in place of text: on a hybrid index those of the query's mode."""
         if any(isinstance(query.question, str) for query in queries):
-            self.need_models()
-        return with_vectors(queries, self.spec, self._models)
+            return with_vectors(queries, self.spec, self.need_models())
+        return [*queries]
+
+    def _ranked(self, stored: _Namespace, query: IndexQuery, budget: FilterBudget | None) -> Ranking:
+        """The ``query.top_k`` best rows or, where two rankings are fused, all that they name."""
+        rows, similarity = stored.rows, self.spec.similarity
+        if not len(rows):
+            return []
+        passing = None if query.filter is None else rows.passing(query.filter, budget)
+        top_k = max(query.top_k, DEPTH) if query.has_both else query.top_k
+        rankings: list[Ranking] = []
+        if isinstance(query.question, np.ndarray) and similarity is not None:
+            best = stored.search(rows, query.question.astype(np.float64), top_k, similarity, passing)
+            rankings.append([(rows.ids[position], score) for position, score in best])
+        if query.sparse is not None:
+            if stored.inverted is None:
+                stored.inverted = InvertedRows(self._database.sparse_rows(stored.key))
+            chosen = None if passing is None else rows.sequence[passing]
+            rankings.append(stored.inverted.nearest(query.sparse, top_k, idf=query.idf, passing=chosen))
+        if len(rankings) == 1:
+            return rankings[0]
+        return fuse(rankings, query.fusion, rank_start=self.spec.rank_start, inserted=rows.inserted)
 
     def _namespace(self, name: str) -> _Namespace:
         """The namespace of this name; where there is none, one without rows, whose key no namespace has."""
@@ -353,10 +354,7 @@ class VectorIndex:
 
     def _empty_namespace(self, key: int) -> _Namespace:
         rows = NamespaceRows(self.spec.dimension, partial(self._database.metadata, key))
-        above = self._approximate_above
-        return _Namespace(
-            key, rows, nearest if above is None else ApproximateSearch(above, self._expansion).nearest
-        )
+        return _Namespace(key, rows, self._new_search())
 
     def _put(self, namespace: str, rows: Sequence[IndexRow]) -> None:
         with self._lock:
@@ -372,15 +370,6 @@ class VectorIndex:
                 if stored.inverted is not None and row.sparse is not None:
                     stored.inverted.put(sequence, row.id, row.sparse)
 
-    def _ranked(self, stored: _Namespace, query: IndexQuery, budget: FilterBudget | None) -> Ranking:
-        inverted = partial(self._inverted, stored)
-        return ranked(query, self.spec, stored.rows, inverted, search=stored.search, budget=budget)
-
-    def _inverted(self, stored: _Namespace) -> InvertedRows:
-        if stored.inverted is None:
-            stored.inverted = InvertedRows(self._database.sparse_rows(stored.key))
-        return stored.inverted
-
     def _row(self, stored: _Namespace, row_id: str) -> IndexRow:
         row = self._database.find(stored.key, row_id)
         if row is None:
@@ -393,38 +382,99 @@ class VectorIndex:
         return row
 
     def _open_query(self, query_id: str) -> _ResumableQuery:
-        self._expire_queries()
-        if query_id not in self._resumable:
-            raise ApiError(
-                404, "uuid; got none that is open; expected a resumable query not ended or expired"
-            )
+        if query_id not in self._open_queries():
+            raise invalid("uuid", "none that is open", "a resumable query not ended or expired", status=404)
         return self._resumable[query_id]
 
-    def _expire_queries(self) -> None:
+    def _open_queries(self) -> dict[str, _ResumableQuery]:
+        """The resumable queries that have not expired."""
         now = self._clock()
-        self._resumable = {
-            query_id: query
-            for query_id, query in self._resumable.items()
-            if now - query.used <= query.max_idle
-        }
+        for query_id in [key for key, query in self._resumable.items() if now - query.used > query.max_idle]:
+            del self._resumable[query_id]
+        return self._resumable
 
 
-def merge(target: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7396): null removes a field, objects merge, everything else replaces.
+class IndexRegistry:
+    """The indexes of a folder, all open, for one process at a time; the folder is made where it is missing.
 
-    >>> merge({"a": 1, "b": {"c": 2, "d": 3}}, {"a": None, "b": {"c": 4}})
-    {'b': {'c': 4, 'd': 3}}
+    `seed` is for the random choices of the indexes; the other options are those of `VectorIndex`.
+    LocalServiceError when a file cannot be used, or another process has it open; InputError when a model, or
+    usearch for approximate search, is not installed.
     """
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = merge(merged.get(name), value)
-    return merged
 
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        seed: int | None = None,
+        approximate_above: int | None = None,
+        expansion: int = EXPANSION,
+    ) -> None:
+        if approximate_above is not None:
+            check_approximate(approximate_above)
+        self._folder = folder
+        self._index = partial(
+            VectorIndex, seed=seed, approximate_above=approximate_above, expansion=expansion
+        )
+        self._lock = threading.Lock()
+        self._indexes: dict[str, VectorIndex] = {}
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise LocalServiceError(
+                f"opening the data folder {folder.name!r}",
+                got=f"{type(error).__name__}: {error.strerror}",
+                expected="a folder this user may write",
+                next_step="Name another folder.",
+            ) from None
+        with ExitStack() as opened:
+            opened.callback(self.close)
+            for path in sorted(folder.glob("*.sqlite")):
+                self._open(path)
+            opened.pop_all()
 
-def _row_of_text(row: UpsertText) -> IndexRow:
-    return IndexRow(row.id, _NO_VECTOR, metadata_text(row.metadata), read_text(row.data))
+    def create(self, spec: IndexSpec) -> VectorIndex:
+        """The index of this spec, made when it is not there."""
+        with self._lock:
+            index = self._indexes.get(spec.name)
+            if index is None:
+                load_models(spec)
+                path = self._folder / f"{spec.name}.sqlite"
+                IndexDatabase.make(path, spec)
+                return self._open(path)
+            if index.spec != spec:
+                raise InputError(
+                    f"making the index {spec.name!r}",
+                    got=f"{spec} while there is {index.spec}",
+                    expected="the same, or a name that is free",
+                    next_step="Use another name, or another data folder.",
+                )
+            return index
+
+    def get(self, name: str) -> VectorIndex:
+        """The index of this name; ApiError 404 when there is none."""
+        with self._lock:
+            index = self._indexes.get(name)
+            names = ", ".join(sorted(self._indexes)) or "none yet: PUT one"
+        if index is None:
+            raise invalid("index", repr(name[:64]), f"one of {names}", status=404)
+        return index
+
+    def specs(self) -> list[IndexSpec]:
+        """What the indexes are, by name."""
+        with self._lock:
+            return [self._indexes[name].spec for name in sorted(self._indexes)]
+
+    def close(self) -> None:
+        """Close all indexes."""
+        with self._lock:
+            for index in self._indexes.values():
+                index.close()
+            self._indexes.clear()
+
+    def _open(self, path: Path) -> VectorIndex:
+        with ExitStack() as opened:
+            index = self._index(opened.enter_context(closing(IndexDatabase(path))))
+            opened.pop_all()
+        self._indexes[index.spec.name] = index
+        return index

@@ -5,44 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Final, Literal, NamedTuple, Required, TypeAlias, TypedDict
+from typing import Annotated, Any, Final, Literal, Required, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Meta
+from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from toolkit.errors import InputError
-from toolkit.local import api
-from toolkit.local.api import ApiError, invalid, parse_json, read_as, read_json
-from toolkit.local.operations import Endpoint, Operation, Query, Texts
+from toolkit.local.api import ApiError, invalid, parse_json, read_as, read_body, read_json
+from toolkit.local.operations import Declared, Operation, Query, Texts
 from toolkit.local.vectors import bodies
-from toolkit.local.vectors.bodies import (
-    IncludedFields,
-    Metadata,
-    Namespace,
-    Numbers,
-    SparseVector,
-    index_query,
-    read_body,
-    read_queries,
-    whole,
-)
-from toolkit.local.vectors.float32 import json_arrays, score_numbers
+from toolkit.local.vectors.bodies import Included
 from toolkit.local.vectors.index_database import IndexRow
-from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.rows import FilterBudget
 from toolkit.local.vectors.specs import MAX_DIMENSION, IndexSpec, Kind, Similarity
-from toolkit.local.vectors.vector_index import ScoredRow, VectorIndex
+from toolkit.local.vectors.vector_index import IndexRegistry, ScoredRow, VectorIndex
 from toolkit.serving import CALLER
 
-_READ: Final = ("GET", "POST")
-_DELETE: Final = ("DELETE", "POST")
+R = TypeVar("R", bound=Callable[..., Any])
 Done: TypeAlias = Literal["Success"]
 # without the pattern of `Name`: msgspec 0.22 crashes where a union with a struct has it twice
 Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=bodies.MAX_ID)]
+
+_PLAIN: Final = ""
+_NAMESPACED: Final = "InNamespace"
+"""Suffixes of the names of operations: of the default namespace or of all, and of any namespace."""
+_READ: Final = ("GET", "POST")
+_DELETE: Final = ("DELETE", "POST")
+_FLOAT32: Final = np.finfo(np.float32)
+_EXPONENT_FROM: Final = 1e10  # from here on Arrow writes whole numbers with an exponent
 
 
 class NewIndex(TypedDict, total=False):
@@ -60,9 +57,9 @@ class VectorJson(TypedDict, total=False):
     """A vector, with what the request includes."""
 
     id: Required[str]
-    vector: Numbers
-    sparseVector: SparseVector
-    metadata: Metadata
+    vector: bodies.Numbers
+    sparseVector: bodies.SparseVector
+    metadata: bodies.Metadata
     data: str
 
 
@@ -136,8 +133,9 @@ class Call:
     index: VectorIndex
     namespace: str = ""
     body: Any = None
-    flags: frozenset[str] = frozenset()
-    """The names in the query string."""
+    """As the type of the operation, where that is a struct; else JSON values."""
+    everywhere: bool = False
+    """Whether the query string names ``all``."""
     budget: FilterBudget = field(default_factory=FilterBudget)
 
     @property
@@ -146,123 +144,107 @@ class Call:
         return self.body if isinstance(self.body, list) else [self.body]
 
 
-class IndexOperation(NamedTuple):
-    """One operation of an index, with and without a namespace. A body of None is not read."""
-
-    run: Callable[[Call], Any]
-    returns: Any
-    body: Any = None
-    methods: Sequence[str] = ("POST",)
-    namespaced: bool = True
-    query: type[Query] = Query
-
-
-OPERATIONS: Final[dict[str, IndexOperation]] = {}
-"""Every operation of an index, by the name in its address."""
-
-
-def _operation(
-    name: str, returns: Any, body: Any = None, **described: Any
-) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
-    """Declare an operation; the first line of its docstring is its summary."""
-
-    def declare(run: Callable[[Call], Any]) -> Callable[[Call], Any]:
-        OPERATIONS[name] = IndexOperation(run, returns, body, **described)
-        return run
-
-    return declare
+_declared: Declared[IndexRegistry] = Declared()
 
 
 def vector_operations(registry: IndexRegistry) -> list[Operation]:
     """The operations of the indexes, at ``/vector``."""
+    return _declared.of(registry)
 
-    async def indexes(_: Request, __: Query) -> Response:
-        return _json([spec.to_dict() for spec in registry.specs()])
 
-    async def index(request: Request, _: Query) -> Response:
-        return _json(registry.get(request.path_params["index"]).spec.to_dict())
+@_declared("GET", "/vector", "indexes", list[IndexSpec], tag="vectors")
+async def _indexes(registry: IndexRegistry, _: Request, __: Query) -> Response:
+    """The indexes."""
+    return _json(registry.specs())
 
-    async def make(request: Request, _: Query) -> Response:
-        body = await read_json(request)
-        return await run_in_threadpool(_make, registry, request.path_params["index"], body)
 
-    declare = partial(Operation, tag="vectors")
-    path, making = "/vector/{index}", "Make an index; the same one again changes nothing."
-    operations = [
-        declare("GET", "/vector", "indexes", "The indexes.", indexes, list[IndexSpec]),
-        declare("GET", path, "index", "What an index is.", index, IndexSpec, errors=(404,)),
-        declare("PUT", path, "makeIndex", making, make, IndexSpec, body=NewIndex, errors=(404, 409)),
-    ]
-    for name, operation in OPERATIONS.items():
-        names = [name, f"{name}InNamespace"]
-        described = partial(
-            declare,
-            summary=(operation.run.__doc__ or "").partition("\n")[0],
-            endpoint=_endpoint(registry, operation),
-            returns=operation.returns,
-            query=operation.query,
-            body=operation.body,
-            errors=(404, 422),
-        )
-        if name == "delete-namespace":
-            names = names[1:]
-        elif not operation.namespaced:
-            names = names[:1]
-        for full_name in names:
-            path = f"/vector/{{index}}/{name}" + "/{namespace:path}" * full_name.endswith("InNamespace")
-            operations += [
-                described(method=method, path=path, name=f"{method.lower()}-{full_name}")
-                for method in sorted(operation.methods)
-            ]
-    return operations
+@_declared("GET", "/vector/{index}", "index", IndexSpec, tag="vectors", errors=(404,))
+async def _index(registry: IndexRegistry, request: Request, _: Query) -> Response:
+    """What an index is."""
+    return _json(registry.get(request.path_params["index"]).spec)
+
+
+@_declared("PUT", "/vector/{index}", "makeIndex", IndexSpec, tag="vectors", body=NewIndex, errors=(404, 409))
+async def _make_index(registry: IndexRegistry, request: Request, _: Query) -> Response:
+    """Make an index; the same one again changes nothing."""
+    body = await read_json(request)
+    return await run_in_threadpool(_make, registry, request.path_params["index"], body)
 
 
 def _make(registry: IndexRegistry, name: str, body: Any) -> Response:
     if not isinstance(body, dict) or body.get("name", name) != name:
         raise invalid(f"index {name!r}", "another body", "a JSON object with its fields")
     try:
-        fields = {key: whole(value) for key, value in body.items()}
-        return _json(registry.create(IndexSpec.from_dict(fields | {"name": name})).spec.to_dict())
+        fields = {key: bodies.whole(value) for key, value in body.items()}
+        return _json(registry.create(IndexSpec.from_dict(fields | {"name": name})).spec)
     except InputError as error:
         taken = any(spec.name == name for spec in registry.specs())
         raise ApiError(409 if taken else 400, str(error)) from None
 
 
-def _endpoint(registry: IndexRegistry, operation: IndexOperation) -> Endpoint:
-    def respond(request: Request, body: bytes | None, budget: FilterBudget) -> Response:
-        index = registry.get(request.path_params["index"])
-        namespace = request.path_params.get("namespace", "")
-        if namespace:
-            read_as(namespace, Namespace, "namespace")
-        values = None if body is None else parse_json(body)
-        call = Call(index, namespace, values, frozenset(request.query_params), budget)
-        return _json(operation.run(call))
+def _operation(
+    name: str,
+    returns: Any,
+    body: Any = None,
+    methods: Sequence[str] = ("POST",),
+    *,
+    query: type[Query] = Query,
+    suffixes: Sequence[str] = (_PLAIN, _NAMESPACED),
+    text: bool = False,
+) -> Callable[[R], R]:
+    """Declare an operation of an index, which is run off the event loop.
 
-    async def endpoint(request: Request, _: Query) -> Response:
-        caller = request.scope.get("extensions", {}).get(CALLER)
-        budget = FilterBudget(wanted=lambda: caller is None or caller.is_open)
-        try:
-            body = None if operation.body is None else await api.read_body(request)
-            # parsing, numpy and SQLite work off the event loop, which other requests need
-            return await run_in_threadpool(respond, request, body, budget)
-        finally:
-            budget.end()  # also when the service ends: canceling the task does not end its thread
+    A body of None is not read, a struct is read before `run`. `suffixes` says whether the path has a
+    namespace; `text`, whether the index needs a model.
+    """
 
-    return endpoint
+    def declare(run: R) -> R:
+        def respond(registry: IndexRegistry, request: Request, raw: bytes, budget: FilterBudget) -> Response:
+            index = registry.get(request.path_params["index"])
+            namespace = request.path_params.get("namespace", "")
+            if namespace:
+                read_as(namespace, bodies.Namespace, "namespace")
+            values = None if body is None else parse_json(raw)
+            if text:
+                index.need_models()
+            if isinstance(body, type):
+                values = bodies.read_item(values, body)
+            result = run(Call(index, namespace, values, "all" in request.query_params, budget))
+            return _json("Success" if returns is Done else result)
+
+        async def endpoint(registry: IndexRegistry, request: Request, _: Query) -> Response:
+            caller = request.scope.get("extensions", {}).get(CALLER)
+            budget = FilterBudget(wanted=lambda: caller is None or caller.is_open)
+            try:
+                raw = b"" if body is None else await read_body(request)
+                # parsing, numpy and SQLite work off the event loop, which other requests need
+                return await run_in_threadpool(respond, registry, request, raw, budget)
+            finally:
+                budget.end()  # also when the service ends: canceling the task does not end its thread
+
+        endpoint.__doc__ = run.__doc__
+        for suffix in suffixes:
+            path = f"/vector/{{index}}/{name}" + "/{namespace:path}" * (suffix == _NAMESPACED)
+            for method in methods:
+                named = partial(_declared, method, path, f"{method.lower()}-{name}{suffix}", returns)
+                named(tag="vectors", query=query, body=body, errors=(404, 422))(endpoint)
+        return run
+
+    return declare
 
 
 @_operation("upsert", Done, bodies.UpsertVector | Annotated[list[bodies.UpsertVector], Meta(min_length=1)])
-def _upsert(call: Call) -> str:
+def _upsert(call: Call) -> None:
     """Put vectors in."""
     call.index.upsert(call.rows, namespace=call.namespace)
-    return "Success"
 
 
-@_operation("upsert-data", Done, bodies.UpsertText | Annotated[list[bodies.UpsertText], Meta(min_length=1)])
-def _upsert_data(call: Call) -> str:
+@_operation(
+    "upsert-data", Done, bodies.UpsertText | Annotated[list[bodies.UpsertText], Meta(min_length=1)], text=True
+)
+def _upsert_data(call: Call) -> None:
     """Put text in, to be embedded."""
     call.index.upsert_data(call.rows, namespace=call.namespace)
-    return "Success"
 
 
 @_operation(
@@ -270,181 +252,203 @@ def _upsert_data(call: Call) -> str:
     list[ScoredVectorJson | list[ScoredVectorJson]],
     bodies.QueryByVector | Annotated[list[bodies.QueryByVector], Meta(min_length=1)],
 )
-def _query(call: Call) -> Any:
+def query(call: Call, kind: type[bodies.QueryByVector | bodies.QueryByText] = bodies.QueryByVector) -> Any:
     """The vectors most similar to a vector."""
-    return _results(call, bodies.QueryByVector)
+    read = partial(bodies.index_query, spec=call.index.spec, budget=call.budget)
+    queries = bodies.read_items(call.body, kind, "query", read)
+    results = call.index.query(queries, namespace=call.namespace, budget=call.budget)
+    lists = [_results_as_json(rows, query.include) for query, rows in zip(queries, results, strict=True)]
+    return lists if isinstance(call.body, list) and len(lists) > 1 else lists[0]
 
 
 @_operation(
     "query-data",
     list[ScoredVectorJson | list[ScoredVectorJson]],
     bodies.QueryByText | Annotated[list[bodies.QueryByText], Meta(min_length=1)],
+    text=True,
 )
-def _query_data(call: Call) -> Any:
+def query_data(call: Call) -> Any:
     """The vectors most similar to text."""
-    call.index.need_models()
-    return _results(call, bodies.QueryByText)
-
-
-def _results(call: Call, kind: type[bodies.QueryByVector | bodies.QueryByText]) -> Any:
-    queries = read_queries(call.body, kind, call.index.spec, call.budget)
-    results = call.index.query(queries, namespace=call.namespace, budget=call.budget)
-    lists = [_results_as_json(rows, query.include) for query, rows in zip(queries, results, strict=True)]
-    return lists if isinstance(call.body, list) and len(lists) > 1 else lists[0]
+    return query(call, bodies.QueryByText)
 
 
 @_operation("resumable-query", ResumableScores, bodies.ResumableByVector)
 def _resumable_query(call: Call) -> Any:
     """A query that can be resumed."""
-    return _first_results(call, read_body(call.body, bodies.ResumableByVector, "query"))
-
-
-@_operation("resumable-query-data", ResumableScores, bodies.ResumableByText)
-def _resumable_query_data(call: Call) -> Any:
-    """A text query that can be resumed."""
-    call.index.need_models()
-    return _first_results(call, read_body(call.body, bodies.ResumableByText, "query"))
-
-
-def _first_results(call: Call, body: bodies.ResumableByVector | bodies.ResumableByText) -> Any:
-    query = index_query(body, call.index.spec)
+    query = bodies.index_query(call.body, call.index.spec, call.budget)
+    max_idle = call.body.max_idle or bodies.DEFAULT_IDLE
     query_id, rows = call.index.begin_query(
-        query, max_idle=body.max_idle or bodies.DEFAULT_IDLE, namespace=call.namespace, budget=call.budget
+        query, max_idle=max_idle, namespace=call.namespace, budget=call.budget
     )
     return {"uuid": query_id, "scores": _results_as_json(rows, query.include)}
 
 
-@_operation("resumable-query-next", list[ScoredVectorJson], bodies.NextResults, namespaced=False)
+@_operation("resumable-query-data", ResumableScores, bodies.ResumableByText, text=True)
+def _resumable_query_data(call: Call) -> Any:
+    """A text query that can be resumed."""
+    return _resumable_query(call)
+
+
+@_operation("resumable-query-next", list[ScoredVectorJson], bodies.NextResults, suffixes=[_PLAIN])
 def _next_results(call: Call) -> Any:
     """More results of a resumable query."""
-    body = read_body(call.body, bodies.NextResults)
-    return _results_as_json(*call.index.next_results(body.uuid, body.additional_k))
+    return _results_as_json(*call.index.next_results(call.body.uuid, call.body.additional_k))
 
 
-@_operation("resumable-query-end", Done, bodies.QueryEnd, namespaced=False)
-def _end_query(call: Call) -> str:
+@_operation("resumable-query-end", Done, bodies.QueryEnd, suffixes=[_PLAIN])
+def _end_query(call: Call) -> None:
     """End a resumable query."""
-    call.index.end_query(read_body(call.body, bodies.QueryEnd).uuid)
-    return "Success"
+    call.index.end_query(call.body.uuid)
 
 
-@_operation("range", VectorPage, bodies.RangePage, methods=_READ)
-def _range(call: Call) -> Any:
+@_operation("range", VectorPage, bodies.RangePage, _READ)
+def range_page(call: Call) -> Any:
     """A page of vectors."""
-    body = read_body(call.body, bodies.RangePage)
-    cursor, rows = call.index.range(body, namespace=call.namespace)
-    return {"nextCursor": cursor, "vectors": _rows_as_json(rows, body.include)}
+    cursor, rows = call.index.range(call.body, namespace=call.namespace)
+    return {"nextCursor": cursor, "vectors": _rows_as_json(rows, call.body)}
 
 
-@_operation("fetch", list[VectorJson | None], bodies.FetchVectors, methods=_READ)
+@_operation("fetch", list[VectorJson | None], bodies.FetchVectors, _READ)
 def _fetch(call: Call) -> Any:
     """Vectors by ids or by a prefix."""
-    body = read_body(call.body, bodies.FetchVectors)
-    rows = call.index.fetch(body, namespace=call.namespace)
-    shown = iter(_rows_as_json([row for row in rows if row], body.include))
+    rows = call.index.fetch(call.body, namespace=call.namespace)
+    shown = iter(_rows_as_json([row for row in rows if row], call.body))
     return [row and next(shown) for row in rows]
 
 
 @_operation("update", Updated, bodies.UpdateVector)
 def _update(call: Call) -> Any:
     """Change parts of a vector."""
-    body = read_body(call.body, bodies.UpdateVector)
-    return {"updated": call.index.update(body, namespace=call.namespace)}
+    return {"updated": call.index.update(call.body, namespace=call.namespace)}
 
 
-@_operation("delete", DeletedVectors, bodies.DeleteVectors | Id | list[Id], methods=_DELETE)
+@_operation("delete", DeletedVectors, bodies.DeleteVectors | Id | list[Id], _DELETE)
 def _delete(call: Call) -> Any:
     """Remove vectors by ids, by a prefix or by a filter."""
     value = {"ids": call.body} if isinstance(call.body, str | list) else call.body
-    body = read_body(value, bodies.DeleteVectors)
+    body = bodies.read_item(value, bodies.DeleteVectors)
     return {"deleted": call.index.delete(body, namespace=call.namespace, budget=call.budget)}
 
 
 @_operation("reset", Done, methods=_DELETE, query=ResetQuery)
-def _reset(call: Call) -> str:
+def _reset(call: Call) -> None:
     """Remove all vectors of a namespace; with ?all of every namespace."""
-    call.index.reset(namespace=None if "all" in call.flags else call.namespace)
-    return "Success"
+    call.index.reset(namespace=None if call.everywhere else call.namespace)
 
 
 @_operation("random", VectorJson | None, methods=_READ)
 def _random(call: Call) -> Any:
     """Any one vector."""
     row = call.index.random(namespace=call.namespace)
-    return row and _rows_as_json([row], IncludedFields(metadata=True, vectors=True, data=True))[0]
+    include = Included(include_metadata=True, include_vectors=True, include_data=True)
+    return row and _rows_as_json([row], include)[0]
 
 
-@_operation("info", IndexCounts, methods=_READ, namespaced=False)
-def _info(call: Call) -> Any:
+@_operation("info", IndexCounts, methods=_READ, suffixes=[_PLAIN])
+def info(call: Call) -> Any:
     """Counts and settings."""
-    spec, models, counts = call.index.spec, call.index.spec.models, call.index.namespaces()
+    spec, counts = call.index.spec, call.index.namespaces()
+    dense, sparse = spec.models
     similarity = {"dimension": spec.dimension, "similarityFunction": spec.similarity or ""}
-    info: dict[str, Any] = {
-        "vectorCount": sum(counts.values()),
-        "pendingVectorCount": 0,
+    shown: dict[str, Any] = {
+        **_counted(sum(counts.values())),
         "indexSize": call.index.size(),
         **similarity,
         "indexType": spec.kind.upper(),
-        "namespaces": {
-            name: {"vectorCount": count, "pendingVectorCount": 0} for name, count in counts.items()
-        },
+        "namespaces": {name: _counted(count) for name, count in counts.items()},
     }
     if spec.has_dense:
-        info["denseIndex"] = similarity | {"embeddingModel": models.dense or ""}
+        shown["denseIndex"] = similarity | {"embeddingModel": dense or ""}
     if spec.has_sparse:
-        info["sparseIndex"] = {"embeddingModel": models.sparse or ""}
-    return info
+        shown["sparseIndex"] = {"embeddingModel": sparse or ""}
+    return shown
 
 
-@_operation("list-namespaces", list[str], methods=_READ, namespaced=False)
+def _counted(count: int) -> NamespaceCounts:
+    return {"vectorCount": count, "pendingVectorCount": 0}
+
+
+@_operation("list-namespaces", list[str], methods=_READ, suffixes=[_PLAIN])
 def _list_namespaces(call: Call) -> Any:
     """Names of the namespaces."""
     return list(call.index.namespaces())
 
 
-@_operation("delete-namespace", Done, methods=_DELETE)
-def _delete_namespace(call: Call) -> str:
+@_operation("delete-namespace", Done, methods=_DELETE, suffixes=[_NAMESPACED])
+def _delete_namespace(call: Call) -> None:
     """Remove a namespace."""
     call.index.delete_namespace(call.namespace)
-    return "Success"
 
 
-@_operation("rename-namespace", Renamed, bodies.RenameNamespace, namespaced=False)
+@_operation("rename-namespace", Renamed, bodies.RenameNamespace, suffixes=[_PLAIN])
 def _rename_namespace(call: Call) -> dict[str, bool]:
     """Give a namespace another name."""
-    body = read_body(call.body, bodies.RenameNamespace)
-    call.index.rename_namespace(
-        body.namespace, body.new_namespace, delete_existing=bool(body.delete_existing)
-    )
+    names = (call.body.namespace, call.body.new_namespace)
+    call.index.rename_namespace(*names, delete_existing=bool(call.body.delete_existing))
     return {"renamed": True}
 
 
-def _rows_as_json(rows: Sequence[IndexRow], include: IncludedFields) -> list[dict[str, Any]]:
+def _rows_as_json(rows: Sequence[IndexRow], include: Included) -> list[dict[str, Any]]:
     """Rows as responses show them, their vectors with the shortest digits of float32."""
-    arrays = []
-    for row in rows if include.vectors else ():
-        arrays += [row.vector] if row.vector.size else []
-        arrays += [row.sparse.values.astype(np.float32)] if row.sparse else []
-    numbers = iter(json_arrays(arrays))
+    with_vectors = rows if include.include_vectors else ()
+    dense = iter(json_arrays([row.vector for row in with_vectors if row.vector.size]))
+    sparse = iter(json_arrays([row.sparse.values.astype(np.float32) for row in with_vectors if row.sparse]))
     shown = []
     for row in rows:
         item: dict[str, Any] = {"id": row.id}
-        if include.vectors and row.vector.size:
-            item["vector"] = next(numbers)
-        if include.vectors and row.sparse:
-            item["sparseVector"] = {"indices": row.sparse.indices.tolist(), "values": next(numbers)}
-        if include.metadata and row.metadata is not None:
+        if include.include_vectors and row.vector.size:
+            item["vector"] = next(dense)
+        if include.include_vectors and row.sparse:
+            item["sparseVector"] = {"indices": row.sparse.indices.tolist(), "values": next(sparse)}
+        if include.include_metadata and row.metadata is not None:
             item["metadata"] = msgspec.Raw(row.metadata.encode())  # as stored: numbers keep their digits
-        if include.data and row.data is not None:
+        if include.include_data and row.data is not None:
             item["data"] = row.data
         shown.append(item)
     return shown
 
 
-def _results_as_json(results: Sequence[ScoredRow], include: IncludedFields) -> list[dict[str, Any]]:
+def _results_as_json(results: Sequence[ScoredRow], include: Included) -> list[dict[str, Any]]:
     scores = score_numbers([result.score for result in results])
     rows = _rows_as_json([result.row for result in results], include)
     return [{"id": row.pop("id"), "score": score, **row} for row, score in zip(rows, scores, strict=True)]
+
+
+def score_numbers(scores: Sequence[float]) -> list[float]:
+    """Scores as they are written: float32, the largest finite number where they are larger.
+
+    >>> score_numbers([1 / 3, 1e300])
+    [0.33333334, 3.4028235e+38]
+    """
+    with np.errstate(under="ignore"):
+        singles = np.clip(np.array(scores, dtype=np.float64), _FLOAT32.min, _FLOAT32.max).astype(np.float32)
+    numbers: list[float] = pc.cast(_digits(singles), pa.float64()).to_pylist()
+    return numbers
+
+
+def json_arrays(arrays: Sequence[NDArray[np.float32]]) -> list[msgspec.Raw]:
+    """Each array, finite and not empty, as JSON with the shortest digits that read back to float32.
+
+    As a float64, 0.1 would be written 0.10000000149011612; it is written 0.1, as the public service does.
+    Arrow writes the digits: exactly, many at a time, and without holding the interpreter lock.
+
+    >>> [bytes(one) for one in json_arrays([np.array([0.1, 1], dtype=np.float32)])]
+    [b'[0.1,1.0]']
+    """
+    if not arrays:
+        return []
+    ends = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int32)
+    rows = pa.ListArray.from_arrays(pa.array(ends), _digits(np.concatenate(arrays)))
+    return [msgspec.Raw(f"[{row}]".encode()) for row in pc.binary_join(rows, ",").to_pylist()]
+
+
+def _digits(singles: NDArray[np.float32]) -> pa.StringArray:
+    texts = pc.cast(pa.array(singles), pa.string())
+    whole = (singles == np.rint(singles)) & (np.abs(singles) < _EXPONENT_FROM)
+    if whole.any():  # a reader that distinguishes 1 from 1.0 is to see a float
+        mask = pa.array(whole)
+        texts = pc.replace_with_mask(texts, mask, pc.binary_join_element_wise(texts.filter(mask), ".0", ""))
+    return texts
 
 
 def _json(result: Any) -> Response:
