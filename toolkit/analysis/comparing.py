@@ -37,10 +37,9 @@ from toolkit.analysis.outcomes import (
     UNKNOWN,
     retry_outcomes,
 )
-from toolkit.analysis.results import Plotted, frame_table
-from toolkit.analysis.selection import collect_timed, facts_of, receipt_of, timestamps, typed_frame
+from toolkit.analysis.selection import facts_of, receipt_of, select_timed, timestamps, typed_frame
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import Plotted, counted, frame_table
 from toolkit.arguments import positive, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import visible
@@ -248,7 +247,7 @@ def _compared(counted: pd.DataFrame, groups: FailureGroups, notes: list[str]) ->
 def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
     """What is compared of a frame, of one schema whatever it is made of; rows without an id get one."""
     columns = [*grouped_columns(rules), "workflow_run_id"]
-    table = collect_timed(failures, columns, doing="comparing failures", name=name)
+    table = select_timed(failures, columns, doing="comparing failures", name=name).table()
     columns += ["failed_at", "created_at"]
     numbers = {"response_status": pa.float64()}
     types = {field.name: field.type for field in STORED_FAILURES} | numbers
@@ -379,7 +378,7 @@ def _counted(
 
 
 def _when(table: pa.Table) -> pd.Series:
-    when = timestamps(collect_timed(table, [], doing="comparing failures"), "when_")
+    when = timestamps(select_timed(table, [], doing="comparing failures").table(), "when_")
     return when.astype("datetime64[ms, UTC]")
 
 

@@ -14,9 +14,9 @@ import pandas as pd
 from toolkit.analysis.condition_rows import rows_meeting
 from toolkit.analysis.conditions import Change, RankedCondition, likelihood, plainest
 from toolkit.analysis.failure_attributes import column_texts
-from toolkit.analysis.results import Plotted, result_table, share_text
 from toolkit.analysis.selection import opened, typed_frame
 from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.wording import Plotted, result_table, share_text
 from toolkit.arguments import nearest, positive, wrong
 from toolkit.redaction import Redactor, escape_html, visible
 from toolkit.signatures.signed_rows import SIGNATURE

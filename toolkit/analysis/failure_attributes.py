@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import grouped, grouped_columns
-from toolkit.analysis.selection import NONE, collect_timed, opened, scanned, timestamps
+from toolkit.analysis.selection import NONE, opened, scanned, select_timed, timestamps
 from toolkit.analysis.sources import AnyFrame
 from toolkit.redaction import Redactor
 
@@ -51,7 +51,7 @@ class FailureAttributes:
         frame = scanned(frame, doing=doing)
         names = set(opened(frame, doing=doing).names)
         present = [name for name in (*NAMED, "labels", LABEL, *JSON_FIELDS) if name in names]
-        table = collect_timed(frame, present, doing=doing)
+        table = select_timed(frame, present, doing=doing).table()
         when = timestamps(table, "when_")
         dated = when.notna().to_numpy()
         order = when[dated].sort_values(kind="stable").index.to_numpy()

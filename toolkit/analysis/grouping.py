@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from toolkit.analysis.counts import LATEST_ROWS, latest_rows, stored_counts
 from toolkit.analysis.group_rules import GroupRules, Rule, json_text, known_of
 from toolkit.analysis.group_wording import cohesion_of, reason_of, status_list, title_of
-from toolkit.analysis.results import Plotted, frame_table
 from toolkit.analysis.selection import (
-    collect_timed,
     facts_of,
     opened,
     scanned,
@@ -30,7 +28,7 @@ from toolkit.analysis.selection import (
     typed_frame,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, percent, shorten
+from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, sign_rows
@@ -288,7 +286,7 @@ class Rows(NamedTuple):
 def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> Rows:
     """Read failures, with columns that later rules may name; rules are not applied yet."""
     wanted = list(dict.fromkeys([*grouped_columns(rules), *columns]))
-    table = collect_timed(failures, wanted, doing=_DOING)
+    table = select_timed(failures, wanted, doing=_DOING).table()
     reader, learned = BodyReader(Redactor()), known_of(rules)
     signed = sign_rows(table, learned, reader)
     ids = list(dict.fromkeys(document.id for document in signed.documents))

@@ -10,19 +10,17 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import (
-    collect,
-    collect_timed,
     opened,
     receipt_of,
     select,
+    select_timed,
     timestamps,
     typed_frame,
     when_counted,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import mapping
 from toolkit.times import parse_duration
 
@@ -141,7 +139,7 @@ def retry_outcomes(
     doing = "finding out what became of entries"
     columns = ["dlq_id", "workflow_url", "workflow_run_id"]
     history = [name for name in ("gone_after", "gone_before") if name in _names(failures, columns, doing)]
-    table = collect_timed(failures, [*columns, *history], doing=doing)
+    table = select_timed(failures, [*columns, *history], doing=doing).table()
     frame = pd.DataFrame({name: table[name].to_pylist() for name in columns}, dtype=object)
     when = timestamps(table, "when_")
     nothing = pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
@@ -192,7 +190,7 @@ def _names(failures: AnyFrame, columns: Iterable[str], doing: str) -> list[str]:
 
 def _loaded(later: AnyFrame, now: datetime | None, doing: str) -> tuple[set[str], pd.Timestamp]:
     """The ids of a load, and when it was made."""
-    table = collect_timed(later, ["dlq_id"], doing=doing, name="later")
+    table = select_timed(later, ["dlq_id"], doing=doing, name="later").table()
     end = _looked(later, timestamps(table, "when_")) if now is None else pd.Timestamp(when_counted(now))
     return set(table["dlq_id"].to_pylist()), end
 
@@ -212,12 +210,12 @@ def _ended(runs: AnyFrame | None, callbacks: AnyFrame | None, doing: str) -> dic
     ended: dict[str, str] = {}
     if callbacks is not None:
         names = ["source_message_id", "delivered", "exhausted"]
-        rows = collect(select(callbacks, names, doing=doing, name="callbacks")).to_pydict()
+        rows = select(callbacks, names, doing=doing, name="callbacks").table().to_pydict()
         for message, delivered, exhausted in zip(*rows.values(), strict=True):
             if delivered or exhausted:
                 ended[message] = SUCCEEDED if delivered else FAILED_AGAIN
     if runs is not None:
-        rows = collect(select(runs, ["workflow_run_id", "state"], doing=doing, name="runs")).to_pydict()
+        rows = select(runs, ["workflow_run_id", "state"], doing=doing, name="runs").table().to_pydict()
         ended |= {
             run: _STATES.get(state, RETRIED)
             for run, state in zip(rows["workflow_run_id"], rows["state"], strict=True)
@@ -229,7 +227,7 @@ def _starts(runs: AnyFrame | None, doing: str) -> dict[str | None, Any] | None:
     """When the runs of each workflow started, sorted, as nanoseconds; those of all under None."""
     if runs is None:
         return None
-    table = collect(select(runs, ["workflow_url", "created_at"], doing=doing, name="runs"))
+    table = select(runs, ["workflow_url", "created_at"], doing=doing, name="runs").table()
     frame = pd.DataFrame({"url": table["workflow_url"].to_pylist(), "at": timestamps(table, "created_at")})
     frame = frame.dropna().assign(at=lambda rows: rows["at"].astype("datetime64[ns, UTC]").astype("int64"))
     starts: dict[str | None, Any] = {

@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 from toolkit.analysis.counts import count_by
 from toolkit.analysis.run_log import run_summary
 from toolkit.analysis.selection import (
-    collect,
-    collect_timed,
     opened,
     receipt_of,
     scanned,
@@ -29,6 +27,8 @@ from toolkit.analysis.wording import counted, time_text
 from toolkit.receipt import Receipt, facts_html
 from toolkit.redaction import visible
 from toolkit.times import parse_duration
+
+_Summed = tuple[int, list[tuple[str, str]]]  # rows; names and texts of lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,6 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     Returns
     -------
     FailureOverview
-        How many failures, workflows and runs, the first and last time, and the worst workflow.
 
     Raises
     ------
@@ -109,22 +108,20 @@ def recent_failures(
 ) -> RecentFailures:
     """Compare the failures of the span of time that ends `now` with those of the one before it.
 
-    Whether the frame holds all of the earlier span is for the caller to know: entries that have expired or
-    been deleted are not in it.
+    Entries that have expired or been deleted are not in the frame, and so not in the earlier span.
 
     Parameters
     ----------
-    failures : frame
-        With the columns `workflow_url`, `failed_at` and `created_at`.
+    failures
+        As in `count_workflows`.
     now : datetime
         When the later span ends, with a time zone.
     span : timedelta
-        How long each of the two is.
+        Length of each of the two.
 
     Returns
     -------
     RecentFailures
-        Counts of both spans, and `by_workflow`, a frame of a row a workflow.
 
     Raises
     ------
@@ -141,17 +138,16 @@ def recent_failures(
     (1, 1)
     """
     rows = select_timed(failures, ["workflow_url"], doing="comparing with the time before")
-    counted = rows.then(partial(_with_spans, now.astimezone(UTC), span)).count(
-        "workflow_url", recent=("recent", "sum"), before=("before", "sum")
-    )
-    counted = counted.sort_by([("count_", "descending"), ("workflow_url", "ascending")])
-    total = sum(counted["count_"].to_pylist())
+    rows = rows.then(partial(_with_spans, now.astimezone(UTC), span))
+    table = rows.count("workflow_url", recent=("recent", "sum"), before=("before", "sum"))
+    table = table.sort_by([("count_", "descending"), ("workflow_url", "ascending")])
+    counts = table["count_"].to_pylist()
     by_workflow = typed_frame(
-        workflow_url=("str", counted["workflow_url"].to_pylist()),
-        count=("Int64", counted["count_"].to_pylist()),
-        share=("float64", [count / total for count in counted["count_"].to_pylist()]),
-        recent=("Int64", counted["recent"].to_pylist()),
-        before=("Int64", counted["before"].to_pylist()),
+        workflow_url=("str", table["workflow_url"].to_pylist()),
+        count=("Int64", counts),
+        share=("float64", [count / sum(counts) for count in counts]),
+        recent=("Int64", table["recent"].to_pylist()),
+        before=("Int64", table["before"].to_pylist()),
     )
     with_url = by_workflow.dropna(subset="workflow_url")
     return RecentFailures(
@@ -226,8 +222,8 @@ class NewAndGone:
 def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     """Compare a frame of failures with an earlier one.
 
-    Where one of the two loads was not complete, an id can look new or missing without being so. Rows without
-    an id are neither new nor gone.
+    Where a load was not complete, an id can look new or gone without being so. Rows without an id are
+    neither.
 
     Parameters
     ----------
@@ -238,7 +234,6 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     Returns
     -------
     NewAndGone
-        Ids of new failures, the latest first, ids that are gone, and workflows that had not failed before.
 
     Raises
     ------
@@ -254,8 +249,8 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     NewAndGone(new=('b',), gone=(), new_workflows=())
     """
     doing = "comparing failures"
-    later = collect_timed(failures, ["dlq_id", "workflow_url"], doing=doing)
-    earlier = collect(select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous"))
+    later = select_timed(failures, ["dlq_id", "workflow_url"], doing=doing).table()
+    earlier = select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous").table()
     known, ids = {None, *earlier["dlq_id"].to_pylist()}, later["dlq_id"].to_pylist()
     ages = [-when.timestamp() if when else 0.0 for when in later["when_"].to_pylist()]
     new = sorted((age, dlq_id) for age, dlq_id in zip(ages, ids, strict=True) if dlq_id not in known)
@@ -308,8 +303,7 @@ def summary(frame: AnyFrame) -> FrameSummary:
     Parameters
     ----------
     frame : frame
-        Made by a loader, or derived from one. Frames without a receipt are summed up, too; whether they are
-        complete is then not known.
+        Made by a loader, or derived from one. Whether it is complete is not known without a receipt.
 
     Returns
     -------
@@ -332,8 +326,9 @@ def summary(frame: AnyFrame) -> FrameSummary:
     time         2026-03-01 09:05 UTC
     complete     not known: the frame has no receipt
     """
-    frame = scanned(frame, doing="summing up a frame", name="frame")
-    names = opened(frame, doing="summing up a frame", name="frame").names
+    doing = "summing up a frame"
+    frame = scanned(frame, doing=doing, name="frame")
+    names = opened(frame, doing=doing, name="frame").names
     receipt = receipt_of(frame)
     if {"dlq_id", "failed_at", "workflow_run_id"} <= set(names):
         what, rows, lines = "failures", *_failures(frame)
@@ -344,15 +339,17 @@ def summary(frame: AnyFrame) -> FrameSummary:
     elif {"workflow_run_id", "state", "workflow_url", "created_at", "completed_at"} <= set(names):
         summed = run_summary(frame)
         what, rows = "runs", int(summed.frame["runs"].sum())
-        lines = [("rows", summed.verdict.partition(": ")[0]), ("outcomes", summed.verdict.partition(": ")[2])]
+        said, _, outcomes = summed.verdict.partition(": ")
+        lines = [("rows", said), ("outcomes", outcomes)]
     else:
         what = receipt.what if receipt else "rows"
-        rows = select(frame, names[:1], doing="summing up a frame").count()["count_"][0].as_py()
+        rows = select(frame, names[:1], doing=doing).count()["count_"][0].as_py()
         lines = [("rows", f"{rows:,} of {counted(len(names), 'column')}")]
+    lines.append(("complete", _complete(receipt, rows)))
     return FrameSummary(
         what=what,
         rows=rows,
-        lines=tuple((name, visible(text)) for name, text in [*lines, ("complete", _complete(receipt, rows))]),
+        lines=tuple((name, visible(text)) for name, text in lines),
         complete=receipt.complete if receipt and receipt.rows == rows else None,
     )
 
@@ -367,7 +364,7 @@ def _complete(receipt: Receipt | None, rows: int) -> str:
     return f"{replace(receipt, frame_rows=rows).part} of the load, {whole}"
 
 
-def _failures(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
+def _failures(frame: AnyFrame) -> _Summed:
     overview = failure_overview(frame)
     lines = [("rows", f"{counted(overview.count, 'failure')} in {counted(overview.workflows, 'workflow')}")]
     if overview.first_at and overview.last_at:
@@ -380,10 +377,9 @@ def _failures(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
     return overview.count, lines
 
 
-def _vectors(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
-    table = collect(
-        select(frame, ["namespace", "vector", "vector_problem"], doing="summing up vectors", name="frame")
-    )
+def _vectors(frame: AnyFrame) -> _Summed:
+    columns = ["namespace", "vector", "vector_problem"]
+    table = select(frame, columns, doing="summing up vectors", name="frame").table()
     spaces = len(table["namespace"].unique())
     lines = [("rows", f"{counted(table.num_rows, 'vector')} in {counted(spaces, 'namespace')}")]
     kind = table.schema.field("vector").type
@@ -395,12 +391,11 @@ def _vectors(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
     return table.num_rows, lines
 
 
-def _hits(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
-    table = collect(select(frame, ["query", "score"], doing="summing up hits"))
+def _hits(frame: AnyFrame) -> _Summed:
+    table = select(frame, ["query", "score"], doing="summing up hits").table()
     queries = len(table["query"].unique())
-    lines = [
-        ("rows", f"{counted(table.num_rows, 'hit')} of {queries:,} {'query' if queries == 1 else 'queries'}")
-    ]
+    said = f"{counted(table.num_rows, 'hit')} of {queries:,} {'query' if queries == 1 else 'queries'}"
+    lines = [("rows", said)]
     if table["score"].null_count < table.num_rows:
         span = pc.min_max(table["score"]).as_py()
         lines.append(("scores", f"{span['min']:.3g} to {span['max']:.3g}"))

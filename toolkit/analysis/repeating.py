@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from toolkit.analysis.selection import collect_timed, timestamps, typed_frame, when_counted
+from toolkit.analysis.selection import select_timed, timestamps, typed_frame, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import whole
 from toolkit.redaction import Redactor
@@ -81,7 +81,7 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
     0  entity  customer_id=7      3          3
     """
     least, top = whole("least", least), whole("top", top)
-    table = collect_timed(failures, [*_KINDS.values(), "body"], doing="finding repeat offenders")
+    table = select_timed(failures, [*_KINDS.values(), "body"], doing="finding repeat offenders").table()
     when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
     parts = [
         pd.DataFrame({"kind": kind, "field": "", "value": table[column].to_pylist(), "at": when})
@@ -193,7 +193,7 @@ def failure_functions(
     """
     span, end = parse_duration(hanging, name="hanging"), pd.Timestamp(when_counted(now))
     names = ["workflow_url", "failure_callback", "failure_function_state"]
-    table = collect_timed(failures, names, doing="counting failure functions")
+    table = select_timed(failures, names, doing="counting failure functions").table()
     frame = pd.DataFrame({name: pd.Series(table[name].to_pylist(), dtype=object) for name in names})
     state = frame["failure_function_state"].fillna("")
     late = timestamps(table, "when_") <= end - span

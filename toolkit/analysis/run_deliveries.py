@@ -8,7 +8,7 @@ from typing import Final
 
 import pandas as pd
 
-from toolkit.analysis.selection import collect, select
+from toolkit.analysis.selection import select
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import nearest, text
 from toolkit.errors import InputError
@@ -43,7 +43,7 @@ def run_deliveries(
 ) -> RunDeliveries:
     """The deliveries of the one run of the events, or of the run of this id; `steps` name them."""
     names = ["time", "message_id", "state", "workflow_run_id"]
-    rows = collect(select(events, names, doing=_DOING, name="events")).to_pandas()
+    rows = select(events, names, doing=_DOING, name="events").table().to_pandas()
     rows["time"] = pd.to_datetime(rows["time"], utc=True)
     rows = rows.dropna(subset=["time", "message_id", "workflow_run_id"])
     runs = sorted(rows["workflow_run_id"].unique())
@@ -95,7 +95,7 @@ def _names(steps: AnyFrame | None) -> dict[str, str]:
     if steps is None:
         return {}
     names = ["message_id", "step_name", "workflow_run_id", "position"]
-    rows = collect(select(steps, names, doing=_DOING, name="steps")).to_pandas().dropna(subset="message_id")
+    rows = select(steps, names, doing=_DOING, name="steps").table().to_pandas().dropna(subset="message_id")
     rows = rows.sort_values(["workflow_run_id", "position"], kind="stable")
     rows["step_name"] = rows["step_name"].fillna("(no name)")
     after = rows.groupby("workflow_run_id", dropna=False)["step_name"].shift(-1).fillna("")

@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from toolkit.analysis.over_time import bin_width, bins_of
-from toolkit.analysis.results import Plotted, frame_table
-from toolkit.analysis.selection import collect, select
+from toolkit.analysis.selection import select
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, elapsed, percent, time_text
+from toolkit.analysis.wording import Plotted, counted, elapsed, frame_table, percent, time_text
 from toolkit.redaction import Redactor
 
 _DOING: Final = "counting runs"
@@ -157,7 +156,7 @@ def binned_rates(runs: AnyFrame, wanted: int | None) -> tuple[pd.DataFrame, time
 
 def _read(runs: AnyFrame) -> pd.DataFrame:
     names = ["workflow_url", "state", "created_at", "completed_at"]
-    rows = collect(select(runs, names, doing=_DOING, name="runs")).to_pandas()
+    rows = select(runs, names, doing=_DOING, name="runs").table().to_pandas()
     for name in ("created_at", "completed_at"):
         rows[name] = pd.to_datetime(rows[name], utc=True)
     rows["workflow_url"] = rows["workflow_url"].astype("str").fillna("(no workflow)")

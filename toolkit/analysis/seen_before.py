@@ -19,10 +19,9 @@ from toolkit.analysis.comparing import comparable
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups, grouped, read_rules
 from toolkit.analysis.outcomes import OUTCOMES, RetryOutcomes, retry_outcomes
-from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import whole, wrong
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import LONGEST, read_document

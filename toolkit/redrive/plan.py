@@ -13,8 +13,7 @@ from typing import Any, Final, Self
 import msgspec
 import pandas as pd
 
-from toolkit.analysis.results import frame_table
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import file_path, instance
 from toolkit.errors import InputError
 from toolkit.private_files import read_file, write_file

@@ -8,8 +8,8 @@ from typing import Final
 
 import pandas as pd
 
-from toolkit.analysis.results import Plotted, frame_table
 from toolkit.analysis.selection import typed_frame
+from toolkit.analysis.wording import Plotted, frame_table
 from toolkit.arguments import nearest, text
 from toolkit.errors import InputError
 from toolkit.redrive.ledger import Ledger
