@@ -25,6 +25,7 @@ from toolkit.analysis.grouping import (
     grouped_by_signature,
     grouped_columns,
     read_rules,
+    with_learned,
 )
 from toolkit.analysis.outcomes import (
     CANCELED,
@@ -37,14 +38,13 @@ from toolkit.analysis.outcomes import (
     UNKNOWN,
     retry_outcomes,
 )
-from toolkit.analysis.selection import facts_of, receipt_of, select_timed, timestamps, typed_frame
+from toolkit.analysis.selection import receipt_of, select_timed, timestamps, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, counted, frame_table
 from toolkit.arguments import positive, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import visible
 from toolkit.signatures.signed_rows import SIGNATURE, are_signed
-from toolkit.signatures.signing import RULES_VERSION
 from toolkit.snapshots import scan_snapshot
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
@@ -67,20 +67,12 @@ _LEFT: Final = {
     "unknown": (UNKNOWN, STILL_THERE),
 }
 """The columns that say what became of the entries that left."""
+_TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
-    "group": "str",
-    "title": "str",
-    "change": "str",
-    "before": "Int64",
-    "after": "Int64",
-    "added": "Int64",
-    "left": "Int64",
-    "expected": "float64",
-    "confidence": "float64",
-    **dict.fromkeys(_LEFT, "Int64"),
-    "first_at": "datetime64[ms, UTC]",
-    "last_at": "datetime64[ms, UTC]",
-}
+    "group": "str", "title": "str", "change": "str", "before": "Int64", "after": "Int64", "added": "Int64",
+    "left": "Int64", "expected": "float64", "confidence": "float64", **dict.fromkeys(_LEFT, "Int64"),
+    "first_at": _TIME, "last_at": _TIME,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,9 +112,8 @@ class FailureComparison(Plotted):
         text = f"{counted(len(self.frame), 'group')}{f': {counts}' * bool(counts)}"
         if len(self.frame) and self.frame["change"].iloc[0] != "steady":
             first = self.frame.iloc[0]
-            text += (
-                f"; {first['change']}: {visible(first['title'])} ({first['before']:,} to {first['after']:,})"
-            )
+            sizes = f"{first['before']:,} to {first['after']:,}"
+            text += f"; {first['change']}: {visible(first['title'])} ({sizes})"
         return "; ".join([text, *self.notes])
 
     def _repr_html_(self) -> str:
@@ -145,10 +136,9 @@ def compare_failures(
 ) -> FailureComparison:
     """Compare two loads of failures, or two times of a snapshot, by group.
 
-    Entries of both loads are matched by `dlq_id`, so that two loads of one queue can be compared as well as
-    the failures of two spans of time (of one frame, the later all after the earlier). A group has grown when
-    more were added than left, by more than its bursts explain: failures come in retries and batches, and
-    their counts vary more than by chance alone. Not proof of a cause.
+    Entries are matched by `dlq_id`, so that two loads of one queue can be compared as well as the failures of
+    two spans of time (of one frame, the later all after the earlier). A group has grown when more were added
+    than left, by more than its bursts of retries and batches explain. Not proof of a cause.
 
     Parameters
     ----------
@@ -207,9 +197,7 @@ def compare_failures(
         if end < start:
             raise wrong("after", after, "a time that is not earlier than before")
         parts, earlier, notes = _at_times(source, start, end, given)
-        learned = facts_of(source).get("learned") or {}
-        if given.learned is None and learned.get("rules_version") == RULES_VERSION:
-            given = GroupRules(given.text, learned)
+        given = with_learned(given, source)
         outcomes = retry_outcomes(parts[0], runs=runs, retried=retried, retention=retention)
     outcome = outcomes.frame["outcome"].to_numpy()
     earlier = parts[0].slice(0, 0) if earlier is None else earlier
@@ -282,9 +270,8 @@ def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
     if None not in receipts:
         return receipts[0] == receipts[1]
     last, first = _when(parts[0]).max(), _when(parts[1]).min()
-    return bool(first > last) and not set(parts[0]["dlq_id"].to_pylist()) & set(
-        parts[1]["dlq_id"].to_pylist()
-    )
+    earlier, later = (set(part["dlq_id"].to_pylist()) for part in parts)
+    return bool(first > last) and earlier.isdisjoint(later)
 
 
 def _at_times(
@@ -335,12 +322,10 @@ def _counted(
     bounds = np.cumsum([earlier.num_rows, *(part.num_rows for part in parts)])
     known, *of_parts = np.split(groups, bounds[:-1])
     old, later = (
-        pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": _when(part)}).assign(
-            outcome=values
-        )
-        for group, part, values in zip(of_parts, parts, (outcome, None), strict=True)
+        pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": _when(part)})
+        for group, part in zip(of_parts, parts, strict=True)
     )
-    old, later = old.drop_duplicates("id"), later.drop_duplicates("id")
+    old, later = old.assign(outcome=outcome).drop_duplicates("id"), later.drop_duplicates("id")
     left, added = old[~old["id"].isin(later["id"])], later[~later["id"].isin(old["id"])]
     names = sorted({*old["group"], *later["group"]})
     every = pd.concat([old, later]).drop_duplicates("id", keep="last")

@@ -106,9 +106,9 @@ class GroupRules:
             raise wrong("rules", path, "the path of a rules file, or GroupRules")
         try:
             return cls(read_file(Path(path)).decode())
+        except InputError:
+            raise
         except (OSError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
             raise wrong("rules", str(path), f"the path of a rules file ({type(error).__name__})") from None
 
     def save(self, path: str | Path) -> None:
@@ -142,13 +142,12 @@ def _json(value: str, line: int) -> Mapping[str, Any]:
 
 
 def _learned(value: object) -> Learned:
-    expected = "what groups have learned"
     try:
         known = msgspec.convert(mapping("learned", value), Learned)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise wrong("learned", value, expected) from None
+    except InputError:
+        raise
+    except (msgspec.ValidationError, TypeError, ValueError):
+        raise wrong("learned", value, "what groups have learned") from None
     if known.rules_version != RULES_VERSION:
         raise InputError(
             "reading learned",

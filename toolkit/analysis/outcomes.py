@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -15,6 +15,7 @@ from toolkit.analysis.selection import (
     receipt_of,
     select,
     select_timed,
+    tallied,
     timestamps,
     typed_frame,
     when_counted,
@@ -33,7 +34,7 @@ DELETED: Final = "deleted"
 EXPIRED: Final = "expired"
 UNKNOWN: Final = "unknown"
 OUTCOMES: Final = (STILL_THERE, SUCCEEDED, FAILED_AGAIN, RETRIED, CANCELED, DELETED, EXPIRED, UNKNOWN)
-"""Everything that can have become of an entry."""
+"""All that can have become of an entry."""
 
 _STATES: Final = {"RUN_SUCCESS": SUCCEEDED, "RUN_FAILED": FAILED_AGAIN, "RUN_CANCELED": CANCELED}
 _SEEN_LATE: Final = timedelta(days=1)
@@ -70,9 +71,8 @@ class RetryOutcomes:
 
     def __repr__(self) -> str:
         parts = [f"{count:,} {outcome}" for outcome, count, _ in self.counts.itertuples(index=False)]
-        return f"{counted(len(self.frame), 'entry').replace('entrys', 'entries')}" + (
-            f": {', '.join(parts)}" if parts else ""
-        )
+        entries = counted(len(self.frame), "entry").replace("entrys", "entries")
+        return entries + f": {', '.join(parts)}" * bool(parts)
 
     def _repr_html_(self) -> str:
         return frame_table(repr(self), self.counts)
@@ -92,8 +92,7 @@ def retry_outcomes(
 
     Only what the frames show is claimed. An entry that left is `expired` when its retention ended while it
     was away and it had been seen until shortly before; `deleted` when it left earlier and no run of its
-    workflow started meanwhile, or all retries are given and it is not among them; otherwise it is `unknown`:
-    nobody looked in between.
+    workflow started meanwhile, or `retried` lacks it; otherwise `unknown`: nobody looked in between.
 
     Parameters
     ----------
@@ -138,7 +137,9 @@ def retry_outcomes(
     """
     doing = "finding out what became of entries"
     columns = ["dlq_id", "workflow_url", "workflow_run_id"]
-    history = [name for name in ("gone_after", "gone_before") if name in _names(failures, columns, doing)]
+    select(failures, columns, doing=doing)  # raises where it is not a frame
+    names = opened(failures, doing=doing).names
+    history = [name for name in ("gone_after", "gone_before") if name in names]
     table = select_timed(failures, [*columns, *history], doing=doing).table()
     frame = pd.DataFrame({name: table[name].to_pylist() for name in columns}, dtype=object)
     when = timestamps(table, "when_")
@@ -180,12 +181,7 @@ def retry_outcomes(
         left_before=("datetime64[ms, UTC]", missed),
         expires_at=("datetime64[ms, UTC]", expires),
     )
-    return RetryOutcomes(result, _counts(result["outcome"]))
-
-
-def _names(failures: AnyFrame, columns: Iterable[str], doing: str) -> list[str]:
-    select(failures, columns, doing=doing)  # raises where it is not a frame
-    return list(opened(failures, doing=doing).names)
+    return RetryOutcomes(result, tallied(result["outcome"]))
 
 
 def _loaded(later: AnyFrame, now: datetime | None, doing: str) -> tuple[set[str], pd.Timestamp]:
@@ -258,9 +254,3 @@ def _without_retry(
             idle.iloc[rows] &= ~ran
     named = pd.Series(UNKNOWN, index=frame.index, dtype=object)
     return named.mask(early & idle & missed.notna(), DELETED).mask(expired, EXPIRED)
-
-
-def _counts(outcomes: pd.Series) -> pd.DataFrame:
-    sizes = outcomes.value_counts().reset_index().sort_values(["count", "outcome"], ascending=[False, True])
-    counts = sizes.reset_index(drop=True).astype({"outcome": "str", "count": "Int64"})
-    return counts.assign(share=(counts["count"] / max(len(outcomes), 1)).astype("float64"))

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from toolkit.analysis.selection import select_timed, timestamps, typed_frame, when_counted
+from toolkit.analysis.selection import select_timed, timestamps, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import whole
 from toolkit.redaction import Redactor
@@ -32,18 +32,20 @@ _ENTITIES: Final = 20  # of one body
 _VALUE: Final = 200  # characters
 _APART: Final = timedelta(hours=1)  # failures closer than this are one occasion
 _STATES: Final = {
-    "CALLBACK_FAIL": "failed",
-    "CALLBACK_SUCCESS": "succeeded",
-    "CALLBACK_CANCELED": "canceled",
-}
+    "CALLBACK_FAIL": "failed", "CALLBACK_SUCCESS": "succeeded", "CALLBACK_CANCELED": "canceled",
+}  # fmt: skip
+_TYPES: Final = {
+    "kind": "str", "value": "str", "count": "Int64", "occasions": "Int64", "share": "float64",
+    "lift": "float64", "first_at": "datetime64[ms, UTC]", "last_at": "datetime64[ms, UTC]",
+}  # fmt: skip
 _FUNCTION: Final = ("failed", "hanging", "running", "canceled", "succeeded", "no state", "never set", "other")
 
 
 def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd.DataFrame:
     """Find what fails again and again: runs, destinations, callers, keys, labels, and entities.
 
-    Entities are values of fields such as ``customer_id`` in the bodies of requests (JSON objects). One burst
-    of retries is one occasion; what counts is on how many occasions something failed. Not proof that it is at
+    Entities are values of fields such as ``customer_id`` in the bodies of requests (JSON objects). What
+    counts are the occasions on which something failed; a burst of retries is one. Not proof that it is at
     fault: a busy destination fails more often than an idle one, see `lift`.
 
     Parameters
@@ -113,16 +115,7 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
         (clean.url if kind == "destination" else clean.text)(value[:_VALUE])
         for kind, value in zip(offenders["kind"], offenders["value"], strict=True)
     ]
-    return typed_frame(
-        kind=("str", offenders["kind"]),
-        value=("str", shown),
-        count=("Int64", offenders["count"]),
-        occasions=("Int64", offenders["occasions"]),
-        share=("float64", offenders["share"]),
-        lift=("float64", offenders["lift"]),
-        first_at=("datetime64[ms, UTC]", offenders["first_at"]),
-        last_at=("datetime64[ms, UTC]", offenders["last_at"]),
-    )
+    return offenders.assign(value=pd.Series(shown, dtype="str"))[list(_TYPES)].astype(_TYPES)
 
 
 def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]]:
@@ -146,9 +139,8 @@ def _fields(body: str) -> Iterator[tuple[str, str]]:
         value: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return
-    for name, item in list(value.items()) + [
-        pair for inner in value.values() if isinstance(inner, dict) for pair in inner.items()
-    ]:
+    inner = [item for item in value.values() if isinstance(item, dict)]
+    for name, item in (pair for members in (value, *inner) for pair in members.items()):
         if isinstance(item, str | int) and not isinstance(item, bool) and _ENTITY.search(name) and item != "":
             yield name[:_VALUE], str(item)[:_VALUE]
 
