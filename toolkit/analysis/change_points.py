@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from toolkit.arguments import whole, wrong
 
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]
+_Bins = tuple[int, int]  # the first of a window, and the one after its last
 
 _SHORTEST: Final = 3  # bins of a level
 _PERIODS: Final = (24, 168, 7, 12, 48, 96, 144, 288, 336, 672, 1440)  # a day or a week of usual bins
@@ -272,15 +273,6 @@ def _confidence(values: _Floats, starts: list[int], exposure: _Floats, spread: f
     return found
 
 
-class Rise(NamedTuple):
-    """Bins in which a series is high, the last one excluded, and how clearly."""
-
-    score: float
-    series: int
-    start: int
-    stop: int
-
-
 def expected_shares(values: _Floats, wave: _Floats) -> _Floats:
     """The share of each bin of what a series is expected to have: level, or with the wave of all failures."""
     return wave if values @ np.log(wave * wave.size) > 0 else np.full(wave.size, 1 / wave.size)
@@ -308,7 +300,7 @@ def spreads(counts: _Ints, wave: _Floats) -> _Floats:
     return np.asarray(np.clip(own, usual, _UNUSUAL * usual))
 
 
-def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, least: float) -> list[Rise]:
+def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, least: float) -> list[_Bins]:
     """The strongest window of each series and length that scores at least so much, the strongest first."""
     size, events = counts.shape[1], counts.sum(axis=1)
     logs = np.arange(int(events.max(initial=0)) + 1, dtype=np.float64)
@@ -316,7 +308,7 @@ def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, lea
     sums = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))
     waving = np.array([expected_shares(values, wave) is wave for values in counts], dtype=bool)
     levels = np.linspace(0, 1, size + 1), cumulated(wave), cumulated(total / max(total.sum(), 1e-9))
-    rises = []
+    rises: list[tuple[float, int, int, int]] = []
     for length in _lengths(size):
         step = max(1, length // _STARTS)
         inside = sums[:, length::step] - sums[:, : size - length + 1 : step]
@@ -336,8 +328,8 @@ def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, lea
         for first in order[np.unique(series[order], return_index=True)[1]]:
             if score[first] >= least:
                 start = int(place[first]) * step
-                rises.append(Rise(float(score[first]), int(series[first]), start, start + length))
-    return sorted(rises, key=lambda rise: (-rise.score, rise.series, rise.start, rise.stop))
+                rises.append((-float(score[first]), int(series[first]), start, start + length))
+    return [(start, stop) for _, _, start, stop in sorted(rises)]
 
 
 def _clipped(share: _Floats) -> _Floats:
@@ -357,7 +349,7 @@ def _lengths(size: int) -> list[int]:
     return sizes
 
 
-def gain(inside: _Floats, events: _Floats, share: _Floats | float) -> _Floats:
+def gain(inside: _Floats | _Ints, events: _Floats | _Ints, share: _Floats | float) -> _Floats:
     """Log-likelihood of a rate of its own inside, over one rate; zero where it is not higher."""
     outside = events - inside
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -366,11 +358,11 @@ def gain(inside: _Floats, events: _Floats, share: _Floats | float) -> _Floats:
     return np.where(inside > events * share, inner + two, 0.0)
 
 
-def episodes(values: _Floats, share: _Floats, spread: float) -> list[tuple[int, int]]:
+def episodes(values: _Floats, share: _Floats, spread: float) -> list[_Bins]:
     """All windows in which one series is high, in order; those that nearly touch are one."""
     values, share = values.copy(), share / share.sum()
     least = least_surprise(1, values.size)
-    spans: list[tuple[int, int]] = []
+    spans: list[_Bins] = []
     while len(spans) < _EPISODES and values.any() and share.sum() > 0:
         span, score = _best(values, share / share.sum())
         if score / spread < least:
@@ -380,7 +372,7 @@ def episodes(values: _Floats, share: _Floats, spread: float) -> list[tuple[int, 
     return _joined(sorted(spans))
 
 
-def _best(values: _Floats, share: _Floats) -> tuple[tuple[int, int], float]:
+def _best(values: _Floats, share: _Floats) -> tuple[_Bins, float]:
     """The window of one series that is highest, its ends sharpened, and its score."""
     sums, parts = cumulated(values), cumulated(share)
     best, span = 0.0, (0, 1)
@@ -394,7 +386,7 @@ def _best(values: _Floats, share: _Floats) -> tuple[tuple[int, int], float]:
     return _sharpened(sums, parts, *span), best
 
 
-def unlike_any(total: _Floats, share: _Floats, least: float) -> tuple[int, int] | None:
+def unlike_any(total: _Floats, share: _Floats, least: float) -> _Bins | None:
     """The window in which all failures are many as at no other time; None where there is none such."""
     span, score = _best(total, share)
     length = span[1] - span[0]
@@ -407,7 +399,7 @@ def unlike_any(total: _Floats, share: _Floats, least: float) -> tuple[int, int] 
     return span if enough else None
 
 
-def _sharpened(sums: _Floats, parts: _Floats, start: int, stop: int) -> tuple[int, int]:
+def _sharpened(sums: _Floats, parts: _Floats, start: int, stop: int) -> _Bins:
     """The window with the ends, near those found, that fit best; empty bins at the ends are left out."""
     size = sums.size - 1
     for _ in range(_ROUNDS):
@@ -426,8 +418,8 @@ def _sharpened(sums: _Floats, parts: _Floats, start: int, stop: int) -> tuple[in
     return start + int(full[0]), start + int(full[-1]) + 1
 
 
-def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    joined: list[tuple[int, int]] = []
+def _joined(spans: list[_Bins]) -> list[_Bins]:
+    joined: list[_Bins] = []
     for start, stop in spans:
         before = joined[-1] if joined else None
         if before and start - before[1] <= _JOINED * max(stop - start, before[1] - before[0]):

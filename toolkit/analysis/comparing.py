@@ -27,17 +27,7 @@ from toolkit.analysis.grouping import (
     read_rules,
     with_learned,
 )
-from toolkit.analysis.outcomes import (
-    CANCELED,
-    DELETED,
-    EXPIRED,
-    FAILED_AGAIN,
-    RETRIED,
-    STILL_THERE,
-    SUCCEEDED,
-    UNKNOWN,
-    retry_outcomes,
-)
+from toolkit.analysis.outcomes import LEFT, retry_outcomes
 from toolkit.analysis.selection import receipt_of, select_timed, timestamps, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, counted, frame_table
@@ -59,18 +49,10 @@ _BUSY: Final = 8  # failures of a group from which on its own bursts are measure
 _HOUR: Final = 3_600_000  # milliseconds
 _SHOWN: Final = 50  # groups that a notebook shows
 _OF_SNAPSHOT: Final = (FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE)
-_LEFT: Final = {
-    "succeeded": (SUCCEEDED,),
-    "retried": (FAILED_AGAIN, RETRIED, CANCELED),
-    "deleted": (DELETED,),
-    "expired": (EXPIRED,),
-    "unknown": (UNKNOWN, STILL_THERE),
-}
-"""The columns that say what became of the entries that left."""
 _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
     "group": "str", "title": "str", "change": "str", "before": "Int64", "after": "Int64", "added": "Int64",
-    "left": "Int64", "expected": "float64", "confidence": "float64", **dict.fromkeys(_LEFT, "Int64"),
+    "left": "Int64", "expected": "float64", "confidence": "float64", **dict.fromkeys(LEFT, "Int64"),
     "first_at": _TIME, "last_at": _TIME,
 }  # fmt: skip
 
@@ -112,8 +94,8 @@ class FailureComparison(Plotted):
         text = f"{counted(len(self.frame), 'group')}{f': {counts}' * bool(counts)}"
         if len(self.frame) and self.frame["change"].iloc[0] != "steady":
             first = self.frame.iloc[0]
-            sizes = f"{first['before']:,} to {first['after']:,}"
-            text += f"; {first['change']}: {visible(first['title'])} ({sizes})"
+            numbers = f"{first['before']:,} to {first['after']:,}"
+            text += f"; {first['change']}: {visible(first['title'])} ({numbers})"
         return "; ".join([text, *self.notes])
 
     def _repr_html_(self) -> str:
@@ -146,10 +128,9 @@ def compare_failures(
         With the columns of `load_failures`. With `snapshot`, the times at which its queue is compared, as
         `FailureFilter` reads them (``"2d"`` ago, a date, a timestamp).
     snapshot : str, Path or pyarrow.dataset.Dataset, optional
-        A snapshot made by `sync_failures`, or what `scan_snapshot` returned. What had left the queue by
-        `before` is its history.
+        Made by `sync_failures`, or what `scan_snapshot` returned. What had left by `before` is its history.
     history : frame, optional
-        Failures from before `before`: a group that is known there, and not in `before`, is back again.
+        Failures from before `before`: a group that is only there and in `after` is back again.
     exposure : float
         How many times longer the span of `before` is than that of `after`. 1 for two loads of a queue.
     runs, retried, retention, now
@@ -299,9 +280,9 @@ def _at_times(
 
 
 def _entered(table: pa.Table) -> pa.Array:
-    """From when on each entry of a snapshot was in the queue for certain.
+    """Since when each entry was in the queue for certain.
 
-    From its failure on; where a look at the queue after its failure did not show it, from when it was seen.
+    Since its failure; where a look at the queue after that did not show it, since it was seen.
     """
     failed, seen, gone = (
         timestamps(table, name).astype("datetime64[ms, UTC]")
@@ -347,16 +328,13 @@ def _counted(
     return typed_frame(
         group=("str", names),
         change=("str", change),
-        before=("Int64", before.astype(np.int64)),
-        after=("Int64", after.astype(np.int64)),
-        added=("Int64", sizes(added).astype(np.int64)),
-        left=("Int64", sizes(left).astype(np.int64)),
+        before=("Int64", before),
+        after=("Int64", after),
+        added=("Int64", sizes(added)),
+        left=("Int64", sizes(left)),
         expected=("float64", rate),
         confidence=("float64", confidence),
-        **{
-            name: ("Int64", sizes(left[left["outcome"].isin(outcomes)]).astype(np.int64))
-            for name, outcomes in _LEFT.items()
-        },
+        **{name: ("Int64", sizes(left[left["outcome"].isin(those)])) for name, those in LEFT.items()},
         first_at=("datetime64[ms, UTC]", times["min"].to_numpy()),
         last_at=("datetime64[ms, UTC]", times["max"].to_numpy()),
     )
@@ -392,10 +370,7 @@ def _confidence(
     added: NDArray[np.float64], left: NDArray[np.float64], before: NDArray[np.float64],
     after: NDArray[np.float64], exposure: float, bursts: NDArray[np.float64],
 ) -> NDArray[np.float64]:  # fmt: skip
-    """That a rate changed: two-sided, normal, with the variance of counts that come in bursts.
-
-    What both loads hold varies with neither, so only added and left rows count.
-    """
+    """That a rate changed: two-sided, normal, by what was added and left, with the variance of bursts."""
     usual = (added + left) / (1 + exposure)
     deviation = np.sqrt(bursts * np.maximum(usual, 1e-9) * (1 + 1 / exposure))
     z = np.maximum(np.abs(after - before / exposure) - 0.5, 0) / deviation

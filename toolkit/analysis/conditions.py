@@ -248,7 +248,7 @@ def _split(one: _Floats, two: _Floats) -> _Floats:
 def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> float:
     """Variance over mean of counts, 1 for single events and more where they come in bursts.
 
-    The median over the values of single attributes and of pairs of them, so that what rose hardly counts.
+    The median over values of attributes and of pairs of them, so that what rose hardly counts.
     """
     ratios: list[_Floats] = []
     for depth in (1, 2):

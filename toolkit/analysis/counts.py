@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit.analysis.selection import (
-    check_scalar,
+    Counted,
     largest_groups,
     opened,
     scanned,
@@ -88,9 +88,7 @@ def count_by(failures: AnyFrame, column: str | Sequence[str]) -> pd.DataFrame:
         raise wrong("column", column, "a column, or several")
     for one in columns:
         select(failures, [], doing=doing, chosen={"column": one})  # raises an error that names the argument
-    rows = select(failures, columns, doing=doing)
-    check_scalar(rows, columns, doing=doing)
-    counted = rows.count(*columns)
+    counted = select(failures, columns, doing=doing).count(*columns)
     counted = counted.sort_by([("count_", "descending"), *((name, "ascending") for name in columns)])
     numbers = counted["count_"].to_numpy()
     frame = to_frame(pa.table({name: counted[name] for name in columns}))
@@ -304,7 +302,7 @@ def _read(body: str | None, raw: str | None, clean: Callable[[str], str]) -> tup
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class CountMatrix:
+class CountMatrix(Counted):
     """Counts by the values of two columns; where values were merged, the last name is ``other (n)``."""
 
     rows: tuple[str, ...]  # names of the values, largest count first
@@ -312,11 +310,6 @@ class CountMatrix:
     counts: NDArray[np.int64]  # shape (rows, columns)
     merged_rows: int  # how many values the last row holds; 0 when none were merged
     merged_columns: int
-
-    @property
-    def total(self) -> int:
-        """Rows counted."""
-        return int(self.counts.sum())
 
     def to_frame(self) -> pd.DataFrame:
         """The counts as a frame (Int64), named rows and columns."""
@@ -357,9 +350,7 @@ def count_matrix(
     whole("top_rows", top_rows)
     whole("top_columns", top_columns)
     selected = select(frame, [], doing=doing, chosen={"rows": rows, "columns": columns})
-    keys = list(dict.fromkeys([rows, columns]))
-    check_scalar(selected, keys, doing=doing)
-    counted = selected.count(*keys)
+    counted = selected.count(*selected.names)
     numbers = np.array(counted["count_"].to_pylist(), dtype=np.int64)
     row_names, row_positions, merged_rows = largest_groups(counted[rows].to_pylist(), numbers, top_rows)
     column_names, column_positions, merged_columns = largest_groups(

@@ -83,9 +83,9 @@ class Explanation(Plotted):
         Returns
         -------
         pandas.DataFrame
-            These rows with all columns; `classify_failures`, `FailureBrowser` and `plan_redrive` take them.
-            They can be a few less than were `observed` around the window of a spike, and more where a failure
-            has several labels, of which the explanation counts one.
+            These rows with all columns, for `classify_failures`, `FailureBrowser` or `plan_redrive`. They can
+            be a few less than were `observed` around the window of a spike, and more where a failure has
+            several labels, of which the explanation counts one.
 
         Raises
         ------
@@ -233,16 +233,16 @@ def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None,
     """The columns of a frame as texts, and the count of each row."""
     rows = opened(frame, doing="explaining a change", name=name)
     known = list(rows.names)
-    listed = isinstance(attributes, list | tuple) and all(isinstance(one, str) for one in attributes)
-    if attributes is not None and not listed:
+    listed = [] if attributes is None else attributes
+    if not isinstance(listed, list | tuple) or not all(isinstance(one, str) for one in listed):
         raise wrong("attributes", attributes, "a list of names of columns")
-    for one in attributes or ():
+    for one in listed:
         if one not in known:
             raise wrong("attributes", one, f"columns of {name}", nearest(one, known, what="It has"))
     if weight is not None and (not isinstance(weight, str) or weight not in known):
         raise wrong("weight", weight, f"a column of {name}", nearest(weight, known, what="It has"))
-    names = list(dict.fromkeys(known if attributes is None else attributes))
-    table = rows.choose([column for column in known if column in names or column == weight]).table()
+    names = {*(known if attributes is None else attributes), weight}
+    table = rows.choose([column for column in known if column in names]).table()
     # whole numbers stay whole where some are missing: 500 before and 500.0 after would be two values
     read = {
         column: column_texts(table[column].to_pandas(integer_object_nulls=True))

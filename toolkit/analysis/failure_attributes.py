@@ -51,7 +51,10 @@ _CUT: Final = 200  # characters of a value
 
 
 class FailureAttributes:
-    """Failures with a time, oldest first: `when` (ns since 1970), and a column of categories an attribute."""
+    """Failures with a time, oldest first: `when` (ns since 1970), and a column of categories an attribute.
+
+    Every label of every failure is in `label_codes`, and its failure in `labelled`.
+    """
 
     def __init__(self, frame: AnyFrame, *, doing: str) -> None:
         frame = scanned(frame, doing=doing)
@@ -65,7 +68,9 @@ class FailureAttributes:
         times = when.loc[order].astype("datetime64[ns, UTC]").astype("int64")
         self.when: NDArray[np.int64] = np.asarray(times, dtype=np.int64)
         redactor = Redactor()
-        columns = {name: _category(table[name], redactor) for name in NAMED if name in names}
+        columns: dict[str, pd.Categorical] = {
+            name: _category(table[name], redactor) for name in NAMED if name in names
+        }
         if SIGNATURE not in names and names.issuperset(grouped_columns(GroupRules())):
             columns[SIGNATURE] = _categories(grouped(frame)[1])
         for source, prefix in JSON_FIELDS.items():
@@ -73,30 +78,26 @@ class FailureAttributes:
                 columns |= dict(_fields(table[source], prefix, redactor))
         self.columns = _distinct({name: column.take(order) for name, column in columns.items()})
         self.labels = _labels(table, redactor).iloc[order].to_numpy(dtype=object)
-        self._labelled = np.repeat(np.arange(len(self)), [len(own) for own in self.labels])
+        self.labelled = np.repeat(np.arange(len(self)), [len(own) for own in self.labels])
         flat = np.array([label for own in self.labels for label in own], dtype=object)
         codes, labels = pd.factorize(flat, sort=True)
-        self._label_codes, self._label_names = codes.astype(np.int64), np.asarray(labels, dtype=object)
+        self.label_codes, self._label_names = codes.astype(np.int64), np.asarray(labels, dtype=object)
 
     def __len__(self) -> int:
         return len(self.when)
-
-    def label_codes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Every label of every failure, as codes of labels and positions of failures."""
-        return self._label_codes, self._labelled
 
     def columns_of(
         self, rows: NDArray[np.bool_], observed: NDArray[np.float64], expected: NDArray[np.float64]
     ) -> dict[str, pd.Categorical]:
         """The attributes of some failures; of several labels the one that rose most."""
         columns = {name: column[rows] for name, column in self.columns.items()}
-        if rows[self._labelled].any():
+        if rows[self.labelled].any():
             rose = np.zeros(len(self))
             rose[rows] = observed - expected
-            excess = np.bincount(self._label_codes, rose[self._labelled], len(self._label_names))
+            excess = np.bincount(self.label_codes, rose[self.labelled], len(self._label_names))
             order = np.argsort(-excess, kind="stable")  # of equal ones the first by name
             chosen = np.full(len(self), len(order))
-            np.minimum.at(chosen, self._labelled, np.argsort(order)[self._label_codes])
+            np.minimum.at(chosen, self.labelled, np.argsort(order)[self.label_codes])
             names = np.array([*self._label_names[order], NONE], dtype=object)
             columns[LABEL] = pd.Categorical(names[chosen[rows]])
         return columns
@@ -107,7 +108,7 @@ class FailureAttributes:
         for name, value in condition.items():
             if name == LABEL:
                 named = np.asarray((self._label_names == value) | (value == NONE))
-                held = np.bincount(self._labelled[named[self._label_codes]], minlength=len(self)) > 0
+                held = np.bincount(self.labelled[named[self.label_codes]], minlength=len(self)) > 0
                 met &= held if value != NONE else ~held
             else:
                 met &= np.asarray(self.columns[name] == value)

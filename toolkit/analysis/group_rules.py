@@ -112,10 +112,7 @@ class GroupRules:
             raise wrong("rules", str(path), f"the path of a rules file ({type(error).__name__})") from None
 
     def save(self, path: str | Path) -> None:
-        """Write a rules file: the text as it is, then what was learnt on one line.
-
-        InputError when the file cannot be written.
-        """
+        """Write a rules file: the text, then what was learnt on one line; InputError when that fails."""
         learned = f"{_LEARNED}{json_text(self.learned)}\n" if self.learned is not None else ""
         content = (self.text + learned).encode()
         write_file(file_path("path", path), lambda file: file.write(content))

@@ -95,7 +95,7 @@ class FailureGroups(Plotted):
     def assign(self, failures: pd.DataFrame) -> pd.DataFrame:
         """A copy of the failures with a column `signature` (str): the group of each.
 
-        Rows that were not grouped may be among them: each has the id that it would have had.
+        Rows that were not grouped have the id that they would have had.
         """
         rows = _ruled(read_rows(checked_frame("failures", failures, *_COLUMNS), self.rules), self.rules)
         groups = pd.Series([rows.ids[code] for code in rows.groups], index=failures.index, dtype="str")
@@ -332,16 +332,10 @@ def _plain(value: object) -> str:
 
 
 def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
-    frame = pd.DataFrame(
-        {
-            "group_": rows.groups,
-            "alone_": rows.alone,
-            "code_": rows.signed.codes,
-            "body_": rows.signed.bodies,
-            "dlq_id": pd.Series(rows.table["dlq_id"].to_pylist(), dtype=object),
-            "workflow": pd.Series(rows.table["workflow_url"].to_pylist(), dtype=object),
-        }
-    ).assign(when=timestamps(rows.table, "when_"))
+    texts = {"dlq_id": rows.table["dlq_id"].to_pylist(), "workflow": rows.table["workflow_url"].to_pylist()}
+    frame = pd.DataFrame(texts, dtype=object).assign(
+        group_=rows.groups, body_=rows.signed.bodies, when=timestamps(rows.table, "when_")
+    )
     if frame.empty:
         return typed_rows([], _TYPES)
     latest = frame.sort_values(["when", "dlq_id"], ascending=False, kind="stable")

@@ -150,9 +150,7 @@ class Incident:
         if len(self.episodes) == 1:
             episodes = [(episodes[0][0], max(stop for _, stop in episodes))]
         expected, goes_on = self.expected + other.expected, self.goes_on or other.goes_on
-        return replace(
-            self, rows=self.rows | other.rows, episodes=episodes, expected=expected, goes_on=goes_on
-        )
+        return Incident(self.explanation, self.rows | other.rows, episodes, expected, goes_on)
 
 
 class IncidentSearch:
@@ -209,23 +207,21 @@ class IncidentSearch:
         total = self._total()
         least = least_surprise(len(counts), counts.shape[1])
         wave = wave_of(total)
-        rises = strongest(counts, total, wave, varied, _LIKELY * least)
-        windows = [(rise.start, rise.stop) for rise in rises]
+        windows = strongest(counts, total, wave, varied, _LIKELY * least)
         all_rose = unlike_any(total, wave, 2 * least)
         if all_rose is not None:
             windows.insert(0, all_rose)
         for bins in windows:
             window = self._bins.span(bins)
-            incident = None
-            if not _overlaps(window, rejected):
-                incident = self._incident(window, least, sure=bins is all_rose)
+            known = _overlaps(window, rejected)
+            incident = None if known else self._incident(window, least, sure=bins is all_rose)
             if incident is not None or len(rejected) >= _REJECTED:
                 return incident
             rejected.append(window)
         return None
 
     def _series(self) -> tuple[_Ints, _Ints]:
-        """The series that windows are searched in, as pairs of a series and a failure.
+        """Pairs of a series that windows are searched in and a failure of it.
 
         One series for each frequent value of an attribute, of its pair with the workflow, and of a label.
         """
@@ -238,7 +234,7 @@ class IncidentSearch:
             if name != WORKFLOW and WORKFLOW in columns:
                 workflow = columns[WORKFLOW]
                 coded.append((codes * len(workflow.categories) + workflow.codes, everything))
-        coded.append(self.failures.label_codes())
+        coded.append((self.failures.label_codes, self.failures.labelled))
         series, failures, offset = [], [], 0
         for codes, rows in coded:
             counts = np.bincount(codes, minlength=1)

@@ -47,10 +47,8 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
 
     Parameters
     ----------
-    failures : frame
-        The failures table. A column `signature`, as `FailureGroups.assign` adds it, is used as it is.
-    now : datetime, optional
-        When the history ends. Default: at the last failure.
+    failures, now
+        As in `explain_spike`.
 
     Returns
     -------

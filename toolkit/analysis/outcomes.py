@@ -36,6 +36,15 @@ UNKNOWN: Final = "unknown"
 OUTCOMES: Final = (STILL_THERE, SUCCEEDED, FAILED_AGAIN, RETRIED, CANCELED, DELETED, EXPIRED, UNKNOWN)
 """All that can have become of an entry."""
 
+LEFT: Final = {
+    "succeeded": (SUCCEEDED,),
+    "retried": (FAILED_AGAIN, RETRIED, CANCELED),
+    "deleted": (DELETED,),
+    "expired": (EXPIRED,),
+    "unknown": (UNKNOWN, STILL_THERE),
+}
+"""The columns of a comparison that say what became of the entries that left."""
+
 _STATES: Final = {"RUN_SUCCESS": SUCCEEDED, "RUN_FAILED": FAILED_AGAIN, "RUN_CANCELED": CANCELED}
 _SEEN_LATE: Final = timedelta(days=1)
 """An entry that expired, and was seen so shortly before, is taken to have stayed until then."""
@@ -149,8 +158,9 @@ def retry_outcomes(
         for name in ("gone_after", "gone_before")
     )
     if later is not None:
-        present, end = _loaded(later, now, doing)
-        left = ~frame["dlq_id"].isin(present) & missed.isna()
+        loaded = select_timed(later, ["dlq_id"], doing=doing, name="later").table()
+        end = _looked(later, timestamps(loaded, "when_")) if now is None else pd.Timestamp(when_counted(now))
+        left = ~frame["dlq_id"].isin(loaded["dlq_id"].to_pylist()) & missed.isna()
         start = _looked(failures, when)
         seen = seen.mask(left, start)
         missed = missed.mask(left, max(start, end) if pd.notna(start) else end)
@@ -184,21 +194,11 @@ def retry_outcomes(
     return RetryOutcomes(result, tallied(result["outcome"]))
 
 
-def _loaded(later: AnyFrame, now: datetime | None, doing: str) -> tuple[set[str], pd.Timestamp]:
-    """The ids of a load, and when it was made."""
-    table = select_timed(later, ["dlq_id"], doing=doing, name="later").table()
-    end = _looked(later, timestamps(table, "when_")) if now is None else pd.Timestamp(when_counted(now))
-    return set(table["dlq_id"].to_pylist()), end
-
-
 def _looked(frame: AnyFrame, when: _Times) -> pd.Timestamp:
     """When a frame was loaded: what its receipt says, else its latest failure."""
     receipt = receipt_of(frame)
-    if receipt is not None:
-        looked = pd.to_datetime(receipt.ended_at, utc=True, errors="coerce")
-        if pd.notna(looked):
-            return pd.Timestamp(looked)
-    return pd.Timestamp(when.max())
+    ended = pd.to_datetime(receipt.ended_at if receipt else "", utc=True, errors="coerce")
+    return pd.Timestamp(ended if pd.notna(ended) else when.max())
 
 
 def _ended(runs: AnyFrame | None, callbacks: AnyFrame | None, doing: str) -> dict[str, str]:
@@ -212,10 +212,8 @@ def _ended(runs: AnyFrame | None, callbacks: AnyFrame | None, doing: str) -> dic
                 ended[message] = SUCCEEDED if delivered else FAILED_AGAIN
     if runs is not None:
         rows = select(runs, ["workflow_run_id", "state"], doing=doing, name="runs").table().to_pydict()
-        ended |= {
-            run: _STATES.get(state, RETRIED)
-            for run, state in zip(rows["workflow_run_id"], rows["state"], strict=True)
-        }
+        pairs = zip(rows["workflow_run_id"], rows["state"], strict=True)
+        ended |= {run: _STATES.get(state, RETRIED) for run, state in pairs}
     return ended
 
 
@@ -226,10 +224,9 @@ def _starts(runs: AnyFrame | None, doing: str) -> dict[str | None, Any] | None:
     table = select(runs, ["workflow_url", "created_at"], doing=doing, name="runs").table()
     frame = pd.DataFrame({"url": table["workflow_url"].to_pylist(), "at": timestamps(table, "created_at")})
     frame = frame.dropna().assign(at=lambda rows: rows["at"].astype("datetime64[ns, UTC]").astype("int64"))
-    starts: dict[str | None, Any] = {
-        str(url): np.sort(at.to_numpy()) for url, at in frame.groupby("url")["at"]
-    }
-    return starts | {None: np.sort(frame["at"].to_numpy())}
+    frame = frame.sort_values("at")
+    starts: dict[str | None, Any] = {str(url): at.to_numpy() for url, at in frame.groupby("url")["at"]}
+    return starts | {None: frame["at"].to_numpy()}
 
 
 def _without_retry(

@@ -19,7 +19,7 @@ from toolkit.analysis.change_points import change_points
 from toolkit.analysis.selection import (
     EARLIEST,
     LATEST,
-    check_scalar,
+    Counted,
     largest_groups,
     select,
     select_timed,
@@ -52,7 +52,7 @@ WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FailureTrend:
+class FailureTrend(Counted):
     """Counts per time bin and group; where groups were merged, the last one is ``other (n)``."""
 
     starts: pd.DatetimeIndex  # start of each bin, UTC, ascending, without gaps
@@ -64,11 +64,6 @@ class FailureTrend:
     undated: int  # rows without any plausible time (2000 to 2099), which are in no bin
     markers: tuple[tuple[datetime, str], ...] = ()  # times and names, the earliest first
     runs: NDArray[np.int64] | None = None  # shape (bins,): runs that started, where they are known
-
-    @property
-    def total(self) -> int:
-        """Failures in all bins."""
-        return int(self.counts.sum())
 
     @cached_property
     def baseline(self) -> NDArray[np.float64]:
@@ -218,7 +213,6 @@ def failure_trend(
     wanted = None if freq is None else bin_width(freq)
     chosen = {} if by is None else {"by": by}
     selected = select(failures, ["failed_at", "created_at"], doing=doing, chosen=chosen)
-    check_scalar(selected, chosen.values(), doing=doing)
     counted, rows, dated, minutes = _by_minute(selected.then(with_time), *chosen.values())
     values = np.array(counted[by].to_pylist() if by else ["failures"] * len(rows), dtype=object)
     groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top)
@@ -309,18 +303,13 @@ def _floor(timestamp: int, width: int) -> int:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FailureCalendar:
+class FailureCalendar(Counted):
     """Counts by weekday and hour."""
 
     counts: NDArray[np.int64]  # shape (7, 24): Monday first, hours from midnight
     tz: str  # time zone of weekdays and hours
     fell_back: int  # rows without `failed_at`, counted at `created_at` instead
     undated: int  # rows without any plausible time, which are not counted
-
-    @property
-    def total(self) -> int:
-        """Failures counted."""
-        return int(self.counts.sum())
 
     def to_frame(self) -> pd.DataFrame:
         """One row a weekday and hour: `weekday` (str), `hour` (Int64), `count` (Int64)."""

@@ -65,11 +65,9 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
 
     Examples
     --------
-    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
-    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
-    >>> overview = failure_overview(frame.assign(workflow_url=["u", "v"], workflow_run_id=["1", "2"]))
-    >>> overview.count, overview.workflows
-    (2, 2)
+    >>> overview = failure_overview(tk.load_failures(service, progress=False))
+    >>> overview.count, overview.gone
+    (5000, 0)
     """
     doing = "summing up failures"
     rows = select_timed(failures, ["workflow_url", "workflow_run_id"], doing=doing)
@@ -130,12 +128,10 @@ def recent_failures(
 
     Examples
     --------
-    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
-    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
-    >>> now = pd.Timestamp("2026-01-01 13:00", tz="UTC")
-    >>> recent = recent_failures(frame.assign(workflow_url="u"), now, span=timedelta(hours=2))
+    >>> failures = tk.load_failures(service, progress=False)
+    >>> recent = recent_failures(failures, datetime.now(UTC), span=timedelta(days=365))
     >>> recent.failures, recent.failures_before
-    (1, 1)
+    (5000, 0)
     """
     rows = select_timed(failures, ["workflow_url"], doing="comparing with the time before")
     rows = rows.then(partial(_with_spans, now.astimezone(UTC), span))
@@ -242,11 +238,9 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
 
     Examples
     --------
-    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
-    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
-    >>> now = frame.assign(dlq_id=["a", "b"], workflow_url="u")
-    >>> new_and_gone(now, now.head(1))
-    NewAndGone(new=('b',), gone=(), new_workflows=())
+    >>> failures = tk.load_failures(service, progress=False)
+    >>> len(new_and_gone(failures, failures[10:]).new)
+    10
     """
     doing = "comparing failures"
     later = select_timed(failures, ["dlq_id", "workflow_url"], doing=doing).table()
@@ -317,14 +311,11 @@ def summary(frame: AnyFrame) -> FrameSummary:
 
     Examples
     --------
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> from toolkit.tables.schemas import FAILURES
-    >>> from datetime import UTC, datetime
-    >>> failed = datetime(2026, 3, 1, 9, 5, tzinfo=UTC)
-    >>> summary(frame_from_rows([{"dlq_id": "a", "workflow_url": "u", "failed_at": failed}], FAILURES))
-    rows         1 failure in 1 workflow
-    time         2026-03-01 09:05 UTC
-    complete     not known: the frame has no receipt
+    >>> summary(tk.load_failures(service, progress=False))
+    rows       5,000 failures in 11 workflows
+    time       ... to ... UTC
+    placed by  created_at in 431 rows without a failure time
+    complete   yes
     """
     doing = "summing up a frame"
     frame = scanned(frame, doing=doing, name="frame")

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from toolkit.analysis.counts import SHORT_STATES
 from toolkit.analysis.selection import select_timed, timestamps, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import whole
@@ -31,9 +32,7 @@ _BODY: Final = 100_000  # characters of a body that is looked into
 _ENTITIES: Final = 20  # of one body
 _VALUE: Final = 200  # characters
 _APART: Final = timedelta(hours=1)  # failures closer than this are one occasion
-_STATES: Final = {
-    "CALLBACK_FAIL": "failed", "CALLBACK_SUCCESS": "succeeded", "CALLBACK_CANCELED": "canceled",
-}  # fmt: skip
+_ENDED: Final = {state: said for state, said in SHORT_STATES.items() if state != "CALLBACK_INPROGRESS"}
 _TYPES: Final = {
     "kind": "str", "value": "str", "count": "Int64", "occasions": "Int64", "share": "float64",
     "lift": "float64", "first_at": "datetime64[ms, UTC]", "last_at": "datetime64[ms, UTC]",
@@ -90,9 +89,8 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
         for kind, column in _KINDS.items()
     ]
     rows, fields, values = _entities(table["body"].to_pylist())
-    parts.append(
-        pd.DataFrame({"kind": "entity", "field": fields, "value": values, "at": when.iloc[rows].array})
-    )
+    entities = {"kind": "entity", "field": fields, "value": values, "at": when.iloc[rows].array}
+    parts.append(pd.DataFrame(entities))
     every = pd.concat(parts, ignore_index=True).astype({"value": object}).dropna(subset="value")
     every = every[every["value"] != ""].sort_values("at", kind="stable", na_position="last")
     keys = ["kind", "field", "value"]
@@ -191,21 +189,19 @@ def failure_functions(
     late = timestamps(table, "when_") <= end - span
     kind = np.select(
         [
-            *(state == name for name in _STATES),
+            *(state == name for name in _ENDED),
             (state == "CALLBACK_INPROGRESS") & late,
             state == "CALLBACK_INPROGRESS",
             (state == "") & (frame["failure_callback"].fillna("") != ""),
             state == "",
         ],
-        [*_STATES.values(), "hanging", "running", "no state", "never set"],
+        [*_ENDED.values(), "hanging", "running", "no state", "never set"],
         "other",
     )
     counted = pd.crosstab(frame["workflow_url"].fillna(""), pd.Series(kind, dtype=object))
     counted = counted.reindex(columns=list(_FUNCTION), fill_value=0)
-    counted = counted.assign(
-        count=counted.sum(axis=1), bad=-counted[["failed", "hanging", "never set"]].sum(axis=1)
-    )
-    ordered = counted.rename_axis("workflow_url").reset_index()
+    bad = -counted[["failed", "hanging", "never set"]].sum(axis=1)
+    ordered = counted.assign(count=counted.sum(axis=1), bad=bad).rename_axis("workflow_url").reset_index()
     ordered = ordered.sort_values(["bad", "workflow_url"], ignore_index=True)
-    ordered = ordered[["workflow_url", "count", *_FUNCTION]]
-    return ordered.astype({"workflow_url": "str"} | dict.fromkeys(["count", *_FUNCTION], "Int64"))
+    types = {"workflow_url": "str", "count": "Int64", **dict.fromkeys(_FUNCTION, "Int64")}
+    return ordered[list(types)].astype(types)

@@ -76,8 +76,7 @@ class RunSummary(Plotted):
 def run_summary(runs: AnyFrame) -> RunSummary:
     """Sum up the run log: success rate and durations, in all and of each workflow.
 
-    Not for runs that are still running: their end is not known. Which runs the log retains is for the
-    service to decide; old ones may be missing.
+    Not for runs that are still running: their end is not known. The service may not retain old ones.
 
     Parameters
     ----------
@@ -230,14 +229,13 @@ class RunDeliveries:
     """The deliveries of one run.
 
     `frame` has one row a message, in order: `message_id`, `name`, `start` and `end` (seconds since the first
-    event), `outcome` (delivered, failed, cancelled, pending) and `retries`. `tried` has the position of the
-    row and the second of each attempt that was followed by another.
+    event), `outcome` (delivered, failed, cancelled, pending) and `retries`.
     """
 
     run_id: str
     begin: datetime | None
     frame: pd.DataFrame
-    tried: list[tuple[int, float]]
+    tried: list[tuple[int, float]]  # row and second of each attempt that was followed by another
 
 
 def run_deliveries(

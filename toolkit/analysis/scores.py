@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from toolkit.analysis.selection import NONE, check_scalar, named, select, typed_frame
+from toolkit.analysis.selection import NONE, Counted, named, select, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import positive, whole
 from toolkit.errors import InputError
@@ -25,7 +25,7 @@ LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ScoreBins:
+class ScoreBins(Counted):
     """Counts per score bin and group; where groups were merged, the last is ``other (n)``."""
 
     edges: NDArray[np.float64]  # shape (bins + 1,); a bin holds its lower edge, the last one also its upper
@@ -34,11 +34,6 @@ class ScoreBins:
     merged: int  # how many groups the last one holds; 0 when none were merged
     left_out: int  # hits whose score is missing, not finite or too large, which are in no bin
     scores: tuple[NDArray[np.float64], ...]  # the scores of each group, ascending
-
-    @property
-    def total(self) -> int:
-        """Hits in all bins."""
-        return int(self.counts.sum())
 
 
 def score_summary(hits: AnyFrame) -> pd.DataFrame:
@@ -128,7 +123,6 @@ def score_bins(
     largest = positive("largest", largest, finite=False)
     chosen = {} if by is None else {"by": by}
     rows = select(hits, ["score"], doing=doing, name="hits", chosen=chosen)
-    check_scalar(rows, chosen.values(), doing=doing)
     table = rows.table()
     scores = np.array(table["score"].to_pylist(), dtype=np.float64)  # None is NaN
     values = table[by].to_pylist() if by else ["all hits"] * len(scores)
@@ -230,7 +224,6 @@ def score_curves(
     doing = "ordering scores by rank"
     top, largest = whole("top", top), positive("largest", largest, finite=False)
     rows = select(hits, ["rank", "score"], doing=doing, name="hits", chosen={"by": by})
-    check_scalar(rows, rows.names, doing=doing)
     table = rows.table()
     frame = table.to_pandas()
     frame["score"] = pd.to_numeric(frame["score"]).astype("float64")
@@ -311,18 +304,13 @@ _BATCH = 8_192  # rows a batch: squaring a large index as a whole would double t
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NormBins:
+class NormBins(Counted):
     """Counts of vectors by their Euclidean length."""
 
     edges: NDArray[np.float64]  # shape (bins + 1,)
     counts: NDArray[np.int64]  # shape (bins,)
     zero: int  # vectors of length 0, which have no direction and no cosine; they are counted
     left_out: int  # rows without a usable dense vector
-
-    @property
-    def total(self) -> int:
-        """Vectors counted."""
-        return int(self.counts.sum())
 
 
 def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:

@@ -36,10 +36,8 @@ from toolkit.times import parse_time
 NONE: Final = "(none)"
 """How a missing value is named where a text is needed."""
 
-EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
-LATEST: Final = datetime(2100, 1, 1, tzinfo=UTC)
-"""Times outside are not times of failures (but 0, or seconds read as milliseconds): they would squeeze every
-axis."""
+EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+"""Times outside are not of failures, but 0, or seconds read as milliseconds: they would squeeze each axis."""
 
 _TYPES: Final = {"times": pa.timestamp("ms", "UTC"), "texts": pa.string(), "numbers": pa.float64()}
 _BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
@@ -56,14 +54,21 @@ def select(
     """The named columns of a frame of any engine: times in UTC, texts as texts, whatever types hold them.
 
     Nothing is read before `.count`, `.map` or `.table` of the result. `chosen` maps the names of the caller's
-    arguments to further columns, `name` is what the frame's argument is called and `doing` begins the
-    sentence of an error: a wrong frame, a column that is missing, there twice or holds values of another kind
-    is an `InputError` that names the argument.
+    arguments to further columns, of single values; `name` is what the frame's argument is called and `doing`
+    begins the sentence of an error. A wrong frame, a column that is missing, there twice or holds values of
+    another kind is an `InputError`.
     """
     rows = opened(frame, doing=doing, name=name)
     for argument, column in chosen.items():
         if not isinstance(column, str) or column not in rows.names:
             raise wrong(argument, column, f"a column of {name}", nearest(column, rows.names, what="It has"))
+        if any(test(rows.schema.field(column).type) for test in (pa.types.is_nested, *_BYTES)):
+            raise InputError(
+                doing,
+                got=f"{column}, which holds lists, maps or bytes",
+                expected="columns of single values",
+                next_step="Use count_labels for labels, or explode_headers for headers.",
+            )
     names = list(dict.fromkeys([*columns, *map(str, chosen.values())]))
     missing = [column for column in names if column not in rows.names]
     if missing:
@@ -153,21 +158,6 @@ def _retained(table: pa.Table) -> pa.Table:
     return table.filter(table[GONE_BEFORE].is_null()).drop_columns([GONE_BEFORE])
 
 
-def check_scalar(rows: SelectedRows, columns: Iterable[str], *, doing: str) -> None:
-    """Raise where a column to group by holds lists, maps or bytes."""
-    kinds = {name: rows.schema.field(name).type for name in columns}
-    nested = [
-        name for name, kind in kinds.items() if any(test(kind) for test in (pa.types.is_nested, *_BYTES))
-    ]
-    if nested:
-        raise InputError(
-            doing,
-            got=f"{', '.join(nested)}, which holds lists, maps or bytes",
-            expected="columns of single values",
-            next_step="Use count_labels for labels, or explode_headers for headers.",
-        )
-
-
 def with_time(table: pa.Table) -> pa.Table:
     """The rows with `when_` and `fell_back_`: when each counts as failed, and whether at `created_at`."""
     failed, created = table["failed_at"], table["created_at"]
@@ -202,6 +192,17 @@ def select_timed(
 def timestamps(table: pa.Table, column: str) -> pd.Series[pd.Timestamp]:
     """A column of times as a pandas Series in UTC."""
     return pd.Series(pd.to_datetime(table[column].to_pandas(), utc=True))
+
+
+class Counted:
+    """A result of counts."""
+
+    counts: NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        """All that were counted."""
+        return int(self.counts.sum())
 
 
 def typed_frame(**columns: tuple[str, Any]) -> pd.DataFrame:
