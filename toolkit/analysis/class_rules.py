@@ -194,8 +194,8 @@ WORDS: Final = (
         (?:can't|cannot|could not|unable to) (?:decode|parse)|for input string
         message (?:is )?too large|unsupported (?:file|image) (?:type|format)|maximum context length
         (?:EOF|error) while parsing|your card (?:number|was)|is (?:incorrect|too (?:long|large|short))
-        (?:incorrect|illegal|unsupported|bad) (?:\w+ )?\
-            (?:number|value|character|format|argument|encoding|syntax)
+        (?:incorrect|illegal|unsupported|bad) (?:\w+ )?(?:number|value|character)
+        (?:incorrect|illegal|unsupported|bad) (?:\w+ )?(?:format|argument|encoding|syntax)
         does not match (?:the )?(?:pattern|format|regex|expected type)|should (?:be|match|have)
         not (?:a )?well-formed|must (?:not |have |contain |match |start |end |exceed)
         invalid (?:\w+ )?(?:syntax|argument|request body|phone|url)
@@ -230,10 +230,26 @@ WORDS: Final = (
         invalid value for enum|no enum constant|extra (?:inputs|fields) (?:are )?not permitted
         """),
     ("authentication", 0.9, r"""
-        (?:invalid|expired|missing|incorrect|revoked|bad|wrong) (?:\w+ ){0,2}\
-            (?:token|api[ _-]?key|credentials?|signature|password|jwt|session|client secret)
-        (?:token|api[ _-]?key|credentials?|session|jwt|secret|password)s? (?:\S+ ){0,4}\
-            (?:is|are|has|have|was|were) (?:\w+ )?(?:expired|invalid|revoked|missing|incorrect)
+        (?:invalid|expired|missing) (?:\w+ ){0,2}(?:token|api[ _-]?key|credentials?|signature)
+        (?:incorrect|revoked|bad|wrong) (?:\w+ ){0,2}(?:token|api[ _-]?key|credentials?|signature)
+        (?:invalid|expired|missing) (?:\w+ ){0,2}(?:password|jwt|session|client secret)
+        (?:incorrect|revoked|bad|wrong) (?:\w+ ){0,2}(?:password|jwt|session|client secret)
+        (?:token|api[ _-]?key|credentials?)s? (?:\S+ ){0,4}(?:is|are|has) (?:\w+ )?(?:expired|invalid)
+        (?:token)s? (?:\S+ ){0,4}(?:is|are|has) (?:\w+ )?(?:revoked|missing|incorrect)
+        (?:api[ _-]?key|credentials?)s? (?:\S+ ){0,4}(?:is) (?:\w+ )?(?:revoked|missing|incorrect)
+        (?:api[ _-]?key|credentials?)s? (?:\S+ ){0,4}(?:are|has) (?:\w+ )?(?:revoked|missing|incorrect)
+        (?:token)s? (?:\S+ ){0,4}(?:have|was|were) (?:\w+ )?(?:expired|invalid)
+        (?:api[ _-]?key|credentials?)s? (?:\S+ ){0,4}(?:have|was|were) (?:\w+ )?(?:expired|invalid)
+        (?:token)s? (?:\S+ ){0,4}(?:have|was|were) (?:\w+ )?(?:revoked|missing|incorrect)
+        (?:api[ _-]?key|credentials?)s? (?:\S+ ){0,4}(?:have) (?:\w+ )?(?:revoked|missing|incorrect)
+        (?:api[ _-]?key|credentials?)s? (?:\S+ ){0,4}(?:was|were) (?:\w+ )?(?:revoked)
+        (?:api[ _-]?key|credentials?)s? (?:\S+ ){0,4}(?:was|were) (?:\w+ )?(?:missing|incorrect)
+        (?:session|jwt|secret|password)s? (?:\S+ ){0,4}(?:is|are|has) (?:\w+ )?(?:expired|invalid)
+        (?:session|jwt)s? (?:\S+ ){0,4}(?:is|are|has) (?:\w+ )?(?:revoked|missing|incorrect)
+        (?:secret|password)s? (?:\S+ ){0,4}(?:is|are|has) (?:\w+ )?(?:revoked|missing|incorrect)
+        (?:session|jwt|secret|password)s? (?:\S+ ){0,4}(?:have|was|were) (?:\w+ )?(?:expired|invalid)
+        (?:session|jwt)s? (?:\S+ ){0,4}(?:have|was|were) (?:\w+ )?(?:revoked|missing|incorrect)
+        (?:secret|password)s? (?:\S+ ){0,4}(?:have|was|were) (?:\w+ )?(?:revoked|missing|incorrect)
         access[ _]denied|permission[ _]denied|unauthori[sz]ed|unauthenticated|\bforbidden\b
         authentication (?:failed|required|error)|not authorized|does not have (?:\S+ ){0,3}permission
         login failed|jwt expired|access token expired|code = (?:PermissionDenied|Unauthenticated)
@@ -261,8 +277,14 @@ WORDS: Final = (
         (?:handler|entrypoint|executable|command) not found|misconfigur
         could not (?:load|find) (?:\w+ ){0,2}(?:config|driver|credentials)|secret \S{1,80} not found
         undefined constant|resolve placeholder|not exported|can't load|cannot (?:import|load)
-        (?:cannot|could not|failed to|unable to) (?:resolve|locate|load|import) (?:\S+ ){0,3}\
-            (?:module|plugin|placeholder|bean|library|class|package|file|host)
+        (?:cannot|could not) (?:resolve|locate) (?:\S+ ){0,3}(?:module|plugin|placeholder|bean)
+        (?:cannot|could not) (?:load|import) (?:\S+ ){0,3}(?:module|plugin|placeholder|bean)
+        (?:failed to|unable to) (?:resolve|locate) (?:\S+ ){0,3}(?:module|plugin|placeholder|bean)
+        (?:failed to|unable to) (?:load|import) (?:\S+ ){0,3}(?:module|plugin|placeholder|bean)
+        (?:cannot|could not) (?:resolve|locate|load|import) (?:\S+ ){0,3}(?:library|class)
+        (?:failed to|unable to) (?:resolve|locate|load|import) (?:\S+ ){0,3}(?:library|class)
+        (?:cannot|could not) (?:resolve|locate|load|import) (?:\S+ ){0,3}(?:package|file|host)
+        (?:failed to|unable to) (?:resolve|locate|load|import) (?:\S+ ){0,3}(?:package|file|host)
         no such (?:module|plugin|bean|file)|not recogni[sz]ed as
         missing (?:\w+ )?(?:env|variable|setting|option)|cannot open shared object
         invalid (?:configuration|config|option|connection string|dsn|port)|unknown host

@@ -43,9 +43,8 @@ _TYPES: Final = {"class": "str", "evidence": "str", "confidence": "float64"}
 
 
 def _either(lines: str, around: str = "") -> str:
-    """One expression of alternatives, one a line; a backslash at the end continues it on the next line."""
-    listed = re.sub(r"\\\n\s*", "", lines).splitlines()
-    return f"{around}(?:{'|'.join(line.strip() for line in listed if line.strip())}){around}"
+    """One expression of alternatives that stand on several lines."""
+    return f"{around}(?:{'|'.join(line.strip() for line in lines.splitlines() if line.strip())}){around}"
 
 
 _NAME_RULES: Final = tuple(
