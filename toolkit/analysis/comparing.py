@@ -21,7 +21,6 @@ from toolkit.analysis.change_points import dispersion
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import (
     FailureGroups,
-    grouped,
     grouped_by_signature,
     grouped_columns,
     read_rules,
@@ -34,7 +33,7 @@ from toolkit.analysis.wording import Plotted, counted, frame_table
 from toolkit.arguments import positive, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import visible
-from toolkit.signatures.signed_rows import SIGNATURE, are_signed
+from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.snapshots import scan_snapshot
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
@@ -172,9 +171,8 @@ def compare_failures(
         outcomes = retry_outcomes(before, later, runs=runs, retried=retried, retention=retention, now=now)
     else:
         source = _opened(snapshot)
-        start, end = (
-            parse_time(value, now=now, name=name) for value, name in ((before, "before"), (after, "after"))
-        )
+        start = parse_time(before, now=now, name="before")
+        end = parse_time(after, now=now, name="after")
         if end < start:
             raise wrong("after", after, "a time that is not earlier than before")
         parts, earlier, notes = _at_times(source, start, end, given)
@@ -182,7 +180,7 @@ def compare_failures(
         outcomes = retry_outcomes(parts[0], runs=runs, retried=retried, retention=retention)
     outcome = outcomes.frame["outcome"].to_numpy()
     earlier = parts[0].slice(0, 0) if earlier is None else earlier
-    groups, ids = _grouped(pa.concat_tables([earlier, *parts]), given)
+    groups, ids = grouped_by_signature(pa.concat_tables([earlier, *parts]), given)
     frame = _counted(earlier, parts, np.array(ids, dtype=object), outcome, float(exposure))
     return _compared(frame, groups, notes)
 
@@ -196,12 +194,6 @@ def compare_grouped(
     outcome = retry_outcomes(before).frame["outcome"].to_numpy()
     frame = _counted(parts[0].slice(0, 0), parts, np.array(ids, dtype=object), outcome, exposure)
     return _compared(frame, groups, [])
-
-
-def _grouped(whole: pa.Table, rules: GroupRules) -> tuple[FailureGroups, list[str]]:
-    """The groups of a table, by its signatures where all rows have them, as they are of one source."""
-    signed = SIGNATURE in whole.column_names and are_signed(whole[SIGNATURE])
-    return grouped_by_signature(whole, rules) if signed else grouped(whole, rules)
 
 
 def _compared(counted: pd.DataFrame, groups: FailureGroups, notes: list[str]) -> FailureComparison:

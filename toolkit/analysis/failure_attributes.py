@@ -48,6 +48,8 @@ _VALUES: Final = 40  # different values of a field of few values
 _PRESENT: Final = 0.02  # of the rows
 _FIELDS: Final = 12  # fields that are kept, the most frequent first
 _CUT: Final = 200  # characters of a value
+_SELECTING: Final = "selecting failures"
+_MET: Final = "met_"
 
 
 class FailureAttributes:
@@ -140,14 +142,23 @@ class FailureAttributes:
         return shared
 
 
-def attribute_columns(name: str, names: Sequence[str]) -> list[str]:
-    """The columns among these names that an attribute is read from; none for what is no attribute."""
+def _columns_of(name: str, names: Sequence[str]) -> list[str]:
+    """The columns among these names that an attribute is read from."""
     if name == LABEL:
-        return [column for column in ("labels", LABEL) if column in names]
-    if name in names:
-        return [name]
-    fields = [column for column, prefix in JSON_FIELDS.items() if name.startswith(f"{prefix} ")]
-    return [column for column in fields if column in names]
+        read = ["labels", LABEL]
+    elif name in names:
+        read = [name]
+    else:
+        read = [column for column, prefix in JSON_FIELDS.items() if name.startswith(f"{prefix} ")]
+    found = [column for column in read if column in names]
+    if not found:
+        raise InputError(
+            _SELECTING,
+            got=f"{shown(name)} in condition",
+            expected="an attribute of the failures",
+            next_step=nearest(name, [*names, LABEL, SIGNATURE, *JSON_FIELDS.values()], what="They have"),
+        )
+    return found
 
 
 class _Value(NamedTuple):
@@ -166,7 +177,7 @@ def _values(table: pa.Table, name: str) -> tuple[list[_Value], NDArray[np.int64]
     if name in table.column_names:
         texts = column_texts(table[name].to_pandas(integer_object_nulls=True))
         return [_value(text, redactor) for text in texts.categories], texts.codes.astype(np.int64)
-    (column,) = attribute_columns(name, table.column_names)
+    (column,) = _columns_of(name, table.column_names)
     objects = np.array(table[column].to_pylist(), dtype=object)
     codes, distinct = pd.factorize(objects, use_na_sentinel=False)
     field = name.removeprefix(f"{JSON_FIELDS[column]} ")
@@ -296,10 +307,6 @@ def _distinct(columns: Mapping[str, pd.Categorical]) -> dict[str, pd.Categorical
     return kept
 
 
-_SELECTING: Final = "selecting failures"
-_MET: Final = "met_"
-
-
 def select_failures(
     failures: AnyFrame,
     condition: Mapping[str, str],
@@ -369,7 +376,7 @@ def rows_meeting(
     if SIGNATURE in wanted and SIGNATURE not in names:
         ids = pa.array(grouped(source)[1], pa.string())
         rows = opened(rows.table().append_column(SIGNATURE, ids), doing=_SELECTING)
-    needed = dict.fromkeys(column for name in wanted for column in _read_for(name, rows.names))
+    needed = dict.fromkeys(column for name in wanted for column in _columns_of(name, rows.names))
     columns = list(needed or names[:1]) if isinstance(source, pd.DataFrame) else rows.names
     timed = span != [None, None]
     read = select_timed(rows, columns, doing=_SELECTING) if timed else rows.choose(columns)
@@ -387,7 +394,7 @@ def _warn_of_unknown(rows: SelectedRows, condition: Mapping[str, str]) -> None:
     """Say which value of a condition no row has at all, and which there are."""
     for name, value in condition.items():
         known: set[str] = set()
-        for table in rows.choose(_read_for(name, rows.names)).map():
+        for table in rows.choose(_columns_of(name, rows.names)).map():
             values, codes = _values(table, name)
             found = [values[code] for code in np.unique(codes)]
             if any(value in one.stated for one in found):
@@ -397,19 +404,6 @@ def _warn_of_unknown(rows: SelectedRows, condition: Mapping[str, str]) -> None:
             if known:
                 said = f"None of the failures has {name} = {value!r}. {nearest(value, sorted(known))}"
                 warnings.warn(said, UnexpectedResultWarning, stacklevel=4)
-
-
-def _read_for(name: str, names: Sequence[str]) -> list[str]:
-    """The columns that an attribute is read from."""
-    columns = attribute_columns(name, names)
-    if not columns:
-        raise InputError(
-            _SELECTING,
-            got=f"{shown(name)} in condition",
-            expected="an attribute of the failures",
-            next_step=nearest(name, [*names, LABEL, SIGNATURE, *JSON_FIELDS.values()], what="They have"),
-        )
-    return columns
 
 
 def _checked(condition: object) -> dict[str, str]:

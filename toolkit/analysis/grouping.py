@@ -30,7 +30,7 @@ from toolkit.analysis.wording import Plotted, counted, frame_table, percent, sho
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import NO_FRAME, Document
-from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, sign_rows
+from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, are_signed, sign_rows
 from toolkit.signatures.signing import RULES_VERSION, Learned, Signature, signature_id
 from toolkit.tables.frames import checked_frame
 
@@ -237,9 +237,10 @@ def grouped(
     return groups, groups.frame["group"].iloc[positions].tolist()
 
 
-def grouped_by_signature(failures: AnyFrame, rules: GroupRules) -> tuple[FailureGroups, list[str]]:
-    """The group of each row by its stored signature; the groups have counts of their latest rows alone."""
-    if any(rule.action == "split" for rule in rules.rules):
+def grouped_by_signature(failures: pa.Table, rules: GroupRules) -> tuple[FailureGroups, list[str]]:
+    """As `grouped`, by stored signatures where all rows have them; groups then count their latest rows."""
+    signed = SIGNATURE in failures.column_names and are_signed(failures[SIGNATURE])
+    if not signed or any(rule.action == "split" for rule in rules.rules):
         return grouped(failures, rules)
     rows = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
     latest = latest_rows(rows, [SIGNATURE], (), LATEST_ROWS)

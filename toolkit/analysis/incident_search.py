@@ -401,9 +401,8 @@ class IncidentSearch:
         """Leave out the failures of an incident, but as many as would have been there without it."""
         taken = np.flatnonzero(incident.rows)
         stay = min(round(incident.expected), len(taken))
-        kept = taken[np.linspace(0, len(taken) - 1, stay).astype(np.int64)] if stay else taken[:0]
         self.left[taken] = False
-        self.left[kept] = True
+        self.left[taken[np.linspace(0, len(taken) - 1, stay).astype(np.int64)]] = True
         self._burst = self._bursts()
 
 

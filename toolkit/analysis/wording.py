@@ -38,7 +38,7 @@ def short_number(value: float) -> str:
 
 
 def fitting_numbers(counts: Iterable[int], limit: int) -> list[str]:
-    """Counts in full where each takes at most `room` characters, else all of them short.
+    """Counts in full where each takes at most `limit` characters, else all of them short.
 
     >>> fitting_numbers([5166, 30], 5), fitting_numbers([5166, 30], 4)
     (['5,166', '30'], ['5.2k', '30'])
