@@ -21,7 +21,7 @@ from toolkit.analysis.selection import (
     when_counted,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, frame_table
+from toolkit.analysis.wording import frame_table
 from toolkit.arguments import mapping
 from toolkit.times import parse_duration
 
@@ -80,7 +80,7 @@ class RetryOutcomes:
 
     def __repr__(self) -> str:
         parts = [f"{count:,} {outcome}" for outcome, count, _ in self.counts.itertuples(index=False)]
-        entries = counted(len(self.frame), "entry").replace("entrys", "entries")
+        entries = f"{len(self.frame):,} {'entry' if len(self.frame) == 1 else 'entries'}"
         return entries + f": {', '.join(parts)}" * bool(parts)
 
     def _repr_html_(self) -> str:

@@ -300,14 +300,14 @@ def _similar(
     two = two[~two["id"].isin(rows["id"])]
     queries, known = _largest(rows), _largest(two)
     by_group = two.groupby("group")
-    facts = by_group.agg(count=("id", "size"), last_at=("at", "max"))
-    facts["outcome"] = by_group["outcome"].agg(_said)
+    about = by_group.agg(count=("id", "size"), last_at=("at", "max"))
+    facts = about.assign(outcome=by_group["outcome"].agg(_said)).to_dict("index")
     clean = Redactor().text
     matches = similar_texts(_texts(new, queries[:_MOST], clean), _texts(old, known[:_MOST], clean), k)
     near = dict(iter(matches.groupby("query")))
     everything: list[dict[str, Any]] = []
     for number, group in enumerate(row.group for row in queries):
-        pairs = [(group, 1.0)] if group in facts.index else []
+        pairs = [(group, 1.0)] if group in facts else []
         seen = bool(pairs)
         if number in near:
             seen = seen or bool(near[number]["seen"].iloc[0])
@@ -318,12 +318,8 @@ def _similar(
             ]
         for rank, (other, similarity) in enumerate(pairs[:k] or [(None, float("nan"))], 1):
             row = {"group": group, "title": titles.get(group), "similarity": similarity, "seen": seen}
-            row |= {
-                "similar": other,
-                "similar_title": titles.get(other),
-                "rank": None if other is None else rank,
-            }
-            row |= {name: None if other is None else facts[name][other] for name in facts.columns}
+            if other is not None:
+                row |= {"rank": rank, "similar": other, "similar_title": titles.get(other), **facts[other]}
             everything.append(row)
     return SimilarFailures(typed_rows(everything, _TYPES))
 

@@ -216,8 +216,8 @@ def typed_frame(**columns: tuple[str, Any]) -> pd.DataFrame:
 
 
 def typed_rows(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
-    """A small frame of rows, with the columns and dtypes of `types`."""
-    return typed_frame(**{name: (dtype, [row[name] for row in rows]) for name, dtype in types.items()})
+    """A small frame of rows, with the columns and dtypes of `types`; missing where a row has no value."""
+    return typed_frame(**{name: (dtype, [row.get(name) for row in rows]) for name, dtype in types.items()})
 
 
 def hashable_json(value: Any) -> Any:
