@@ -301,7 +301,8 @@ def _similar(
     queries, known = _largest(rows), _largest(two)
     by_group = two.groupby("group")
     about = by_group.agg(count=("id", "size"), last_at=("at", "max"))
-    facts = about.assign(outcome=by_group["outcome"].agg(_said)).to_dict("index")
+    about = about.assign(outcome=by_group["outcome"].agg(_said))
+    facts: dict[Any, dict[Any, Any]] = about.to_dict("index")
     clean = Redactor().text
     matches = similar_texts(_texts(new, queries[:_MOST], clean), _texts(old, known[:_MOST], clean), k)
     near = dict(iter(matches.groupby("query")))
