@@ -213,7 +213,7 @@ def test_no_memory_left_is_said_as_such():
     """Arrow's error of memory is not taken for values of another type."""
     rows = select(pd.DataFrame({"error": ["a"]}), ["error"], doing="counting")
     with pytest.raises(NotEnoughMemoryError, match="no memory left"):
-        list(rows.map(lambda _: pa.allocate_buffer(1 << 60)))
+        list(rows.then(lambda _: pa.allocate_buffer(1 << 60)).map())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 import toolkit as tk
-from toolkit.analysis.run_deliveries import run_deliveries
+from toolkit.analysis.run_log import run_deliveries
 from toolkit.errors import InputError
 
 START = pd.Timestamp("2026-01-01 10:00", tz="UTC")

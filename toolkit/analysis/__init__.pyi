@@ -5,7 +5,6 @@ from toolkit.analysis.classes import FailureClasses as FailureClasses
 from toolkit.analysis.classes import classify_failures as classify_failures
 from toolkit.analysis.comparing import FailureComparison as FailureComparison
 from toolkit.analysis.comparing import compare_failures as compare_failures
-from toolkit.analysis.condition_rows import select_failures as select_failures
 from toolkit.analysis.counts import CountMatrix as CountMatrix
 from toolkit.analysis.counts import count_by as count_by
 from toolkit.analysis.counts import count_errors as count_errors
@@ -16,6 +15,7 @@ from toolkit.analysis.drift import Drift as Drift
 from toolkit.analysis.drift import drift as drift
 from toolkit.analysis.explaining import Explanation as Explanation
 from toolkit.analysis.explaining import explain_change as explain_change
+from toolkit.analysis.failure_attributes import select_failures as select_failures
 from toolkit.analysis.group_rules import GroupRules as GroupRules
 from toolkit.analysis.grouping import FailureGroups as FailureGroups
 from toolkit.analysis.grouping import group_failures as group_failures

@@ -1,4 +1,4 @@
-"""Where a rate of failures changed for longer than chance explains."""
+"""Where a rate of failures changed for longer than chance explains: levels, and windows of any length."""
 
 from __future__ import annotations
 
@@ -13,19 +13,33 @@ import pandas as pd
 from toolkit.arguments import whole, wrong
 
 _Floats = npt.NDArray[np.float64]
-_Positions = npt.NDArray[np.int64]
+_Ints = npt.NDArray[np.int64]
+_Bins = tuple[int, int]  # the first of a window, and the one after its last
 
 _SHORTEST: Final = 3  # bins of a level
 _PERIODS: Final = (24, 168, 7, 12, 48, 96, 144, 288, 336, 672, 1440)  # a day or a week of usual bins
 _MOST: Final = 2.0**53  # events of a bin: a float counts no further
 _CYCLES: Final = 3  # a period is believed when it is seen as often
-_WAVE: Final = 1e-6  # probability that bins without a period look as regular
+_WAVE: Final = (
+    4.7532584578526205  # standard deviations: once in a million, bins without a period look as regular
+)
 _BLOCKS: Final = (1, 2, 4, 8, 16)
 _TRIMMED: Final = 0.1  # share of the cycles that are left out at each end
 _EXACT: Final = 8_192  # bins of which every one can be a change; of more, those that are in a part
 _PART: Final = 1_024  # bins, or blocks of bins
 _COARSER: Final = 8
 _PENALTY: Final = 2.5  # times the logarithm of the number of bins: what a change must explain to be one
+FEWEST: Final = 10.0  # events in excess
+MARGIN: Final = 2.0  # natural units of log-likelihood beyond what chance reaches in all windows
+_GROWTH: Final = 1.35  # from one length to the next
+_LONGEST: Final = 0.85  # of all bins
+_STARTS: Final = 6  # of a window within its length
+_ROUNDS: Final = 5
+_EPISODES: Final = 30
+_UNUSUAL: Final = 2.0  # times the usual dispersion
+_UNLIKE: Final = 1.8  # times the failures of any other time of this length
+_SHARE: Final = 2.5  # times what is gained over the other failures: what of them rose is explained later
+_JOINED: Final = 0.35  # of the longer of two episodes: a gap that does not part them
 
 
 def change_points(
@@ -134,27 +148,20 @@ def _has_wave(values: _Floats, period: int) -> bool:
     one, two = period - 1, (cycles - 1) * (period - 1)
     root = (between / within) ** (1 / 3)
     z = (root * (1 - 2 / (9 * two)) - (1 - 2 / (9 * one))) / np.sqrt(root**2 * 2 / (9 * two) + 2 / (9 * one))
-    return float(z) > -_normal_quantile(_WAVE)
-
-
-def _normal_quantile(chance: float) -> float:
-    """Of a small chance: accurate to some thousandths, which is all that a threshold needs."""
-    t = np.sqrt(-2 * np.log(chance))
-    return float(
-        -(
-            t
-            - (2.515517 + 0.802853 * t + 0.010328 * t * t)
-            / (1 + 1.432788 * t + 0.189269 * t * t + 0.001308 * t**3)
-        )
-    )
+    return float(z) > _WAVE
 
 
 def _moving_mean(values: _Floats, width: int) -> _Floats:
     """Centred, with fewer bins at both ends."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
+    sums = cumulated(values)
     centre = np.arange(values.size)
     first, last = np.maximum(centre - width // 2, 0), np.minimum(centre - width // 2 + width, values.size)
     return np.asarray((sums[last] - sums[first]) / (last - first), dtype=np.float64)
+
+
+def cumulated(shares: _Floats) -> _Floats:
+    """The sum before each bin, and that of all."""
+    return np.concatenate([[0.0], np.cumsum(shares)])
 
 
 def dispersion(values: _Floats, exposure: _Floats) -> float:
@@ -187,7 +194,7 @@ def dispersions(values: _Floats, exposure: _Floats) -> _Floats:
 
 def _segments(values: _Floats, exposure: _Floats, penalty: float) -> list[int]:
     """Starts of levels by the penalised Poisson likelihood; of many bins, the best of the candidates."""
-    total, share = np.concatenate([[0.0], np.cumsum(values)]), np.concatenate([[0.0], np.cumsum(exposure)])
+    total, share = cumulated(values), cumulated(exposure)
     size = values.size
     if size <= _EXACT:
         return _optimal(total, share, np.arange(size + 1), penalty)
@@ -219,7 +226,7 @@ def _placed(total: _Floats, share: _Floats, bounds: list[int]) -> list[int]:
     return bounds
 
 
-def _optimal(total: _Floats, share: _Floats, bounds: _Positions, penalty: float) -> list[int]:
+def _optimal(total: _Floats, share: _Floats, bounds: _Ints, penalty: float) -> list[int]:
     """Optimal starts of levels that begin and end at some bounds, from cumulated counts (PELT)."""
     best = np.full(bounds.size, np.inf)
     best[0] = -penalty
@@ -264,3 +271,159 @@ def _confidence(values: _Floats, starts: list[int], exposure: _Floats, spread: f
         gain = max(both - one - two, 0.0) / spread
         found.append(1 - min(1.0, (after - before) * np.exp(-gain)))
     return found
+
+
+def expected_shares(values: _Floats, wave: _Floats) -> _Floats:
+    """The share of each bin of what a series is expected to have: level, or with the wave of all failures."""
+    return wave if values @ np.log(wave * wave.size) > 0 else np.full(wave.size, 1 / wave.size)
+
+
+def wave_of(total: _Floats) -> _Floats:
+    """The share of each bin of all failures by the hour of day, where that explains them."""
+    wave = seasonal_profile(total)
+    return np.asarray(wave / wave.sum())
+
+
+def least_surprise(series: int, bins: int) -> float:
+    """What a window must score, where so many series and bins are searched."""
+    return float(np.log(max(series, 1)) + np.log(max(bins, 2) * _STARTS) + MARGIN)
+
+
+def spreads(counts: _Ints, wave: _Floats) -> _Floats:
+    """How much more than by chance each series varies, as far as most series do."""
+    size = counts.shape[1]
+    own = dispersions(
+        counts.astype(np.float64),
+        np.array([expected_shares(series, wave) for series in counts]).reshape(counts.shape) * size,
+    )
+    usual = float(np.median(own)) if own.size else 1.0
+    return np.asarray(np.clip(own, usual, _UNUSUAL * usual))
+
+
+def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, least: float) -> list[_Bins]:
+    """The strongest window of each series and length that scores at least so much, the strongest first."""
+    size, events = counts.shape[1], counts.sum(axis=1)
+    logs = np.arange(int(events.max(initial=0)) + 1, dtype=np.float64)
+    logs[1:] *= np.log(logs[1:])
+    sums = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))
+    waving = np.array([expected_shares(values, wave) is wave for values in counts], dtype=bool)
+    levels = np.linspace(0, 1, size + 1), cumulated(wave), cumulated(total / max(total.sum(), 1e-9))
+    rises: list[tuple[float, int, int, int]] = []
+    for length in _lengths(size):
+        step = max(1, length // _STARTS)
+        inside = sums[:, length::step] - sums[:, : size - length + 1 : step]
+        level, daily, whole = (
+            _clipped(rise[length::step] - rise[: size - length + 1 : step]) for rise in levels
+        )
+        series, place = np.nonzero(inside >= FEWEST)  # nearly all windows of most series hold fewer
+        within = inside[series, place]
+        usual = np.where(waving[series], daily[place], level[place])
+        high = (within - events[series] * usual >= FEWEST) & (within > events[series] * whole[place])
+        series, place, within, usual = series[high], place[high], within[high], usual[high]
+        outside = events[series] - within
+        same = logs[within] + logs[outside] - logs[events[series]]
+        in_time, of_all = (_coded(within, outside, share) for share in (usual, whole[place]))
+        score = np.minimum(same - in_time, _SHARE * (same - of_all)) / spread[series]
+        order = np.lexsort((place, -score, series))
+        for first in order[np.unique(series[order], return_index=True)[1]]:
+            if score[first] >= least:
+                start = int(place[first]) * step
+                rises.append((-float(score[first]), int(series[first]), start, start + length))
+    return [(start, stop) for _, _, start, stop in sorted(rises)]
+
+
+def _clipped(share: _Floats) -> _Floats:
+    return np.clip(share, 1e-9, 1 - 1e-9)
+
+
+def _coded(inside: _Ints, outside: _Ints, share: _Floats) -> _Floats:
+    """Log-likelihood of where events fall, up to what does not depend on the share."""
+    return np.asarray(inside * np.log(share) + outside * np.log1p(-share))
+
+
+def _lengths(size: int) -> list[int]:
+    """Lengths of windows: all short ones, and then in steps of a third."""
+    sizes = [1]
+    while sizes[-1] < size * _LONGEST / _GROWTH:
+        sizes.append(max(sizes[-1] + 1, round(sizes[-1] * _GROWTH)))
+    return sizes
+
+
+def gain(inside: _Floats | _Ints, events: _Floats | _Ints, share: _Floats | float) -> _Floats:
+    """Log-likelihood of a rate of its own inside, over one rate; zero where it is not higher."""
+    outside = events - inside
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inner = np.where(inside > 0, inside * np.log(inside / (events * share)), 0.0)
+        two = np.where(outside > 0, outside * np.log(outside / (events * (1 - share))), 0.0)
+    return np.where(inside > events * share, inner + two, 0.0)
+
+
+def episodes(values: _Floats, share: _Floats, spread: float) -> list[_Bins]:
+    """All windows in which one series is high, in order; those that nearly touch are one."""
+    values, share = values.copy(), share / share.sum()
+    least = least_surprise(1, values.size)
+    spans: list[_Bins] = []
+    while len(spans) < _EPISODES and values.any() and share.sum() > 0:
+        span, score = _best(values, share / share.sum())
+        if score / spread < least:
+            break
+        spans.append(span)
+        values[slice(*span)], share[slice(*span)] = 0, 0
+    return _joined(sorted(spans))
+
+
+def _best(values: _Floats, share: _Floats) -> tuple[_Bins, float]:
+    """The window of one series that is highest, its ends sharpened, and its score."""
+    sums, parts = cumulated(values), cumulated(share)
+    best, span = 0.0, (0, 1)
+    for length in _lengths(values.size):
+        starts = np.arange(0, values.size - length + 1, max(1, length // _STARTS))
+        inside, usual = sums[starts + length] - sums[starts], parts[starts + length] - parts[starts]
+        score = np.where(inside - sums[-1] * usual >= FEWEST, gain(inside, sums[-1], _clipped(usual)), 0.0)
+        place = int(score.argmax())
+        if score[place] > best:
+            best, span = float(score[place]), (int(starts[place]), int(starts[place]) + length)
+    return _sharpened(sums, parts, *span), best
+
+
+def unlike_any(total: _Floats, share: _Floats, least: float) -> _Bins | None:
+    """The window in which all failures are many as at no other time; None where there is none such."""
+    span, score = _best(total, share)
+    length = span[1] - span[0]
+    sums = cumulated(total)
+    starts = np.arange(total.size - length + 1)
+    apart = starts[(starts + length <= span[0]) | (starts >= span[1])]
+    most = (sums[apart + length] - sums[apart]).max(initial=0.0)
+    inside = sums[span[1]] - sums[span[0]]
+    enough = score >= least and apart.size and inside >= _UNLIKE * most
+    return span if enough else None
+
+
+def _sharpened(sums: _Floats, parts: _Floats, start: int, stop: int) -> _Bins:
+    """The window with the ends, near those found, that fit best; empty bins at the ends are left out."""
+    size = sums.size - 1
+    for _ in range(_ROUNDS):
+        reach = max(2, -(-(stop - start) // 4))
+        lows = np.arange(max(0, start - reach), min(start + reach, size) + 1)
+        highs = np.arange(max(0, stop - reach), min(stop + reach, size) + 1)
+        low, high = (grid.ravel() for grid in np.meshgrid(lows, highs))
+        low, high = low[high > low], high[high > low]
+        best = int(gain(sums[high] - sums[low], sums[-1], _clipped(parts[high] - parts[low])).argmax())
+        if (start, stop) == (low[best], high[best]):
+            break
+        start, stop = int(low[best]), int(high[best])
+    full = np.flatnonzero(np.diff(sums[start : stop + 1]))
+    if not full.size:
+        return start, stop
+    return start + int(full[0]), start + int(full[-1]) + 1
+
+
+def _joined(spans: list[_Bins]) -> list[_Bins]:
+    joined: list[_Bins] = []
+    for start, stop in spans:
+        before = joined[-1] if joined else None
+        if before and start - before[1] <= _JOINED * max(stop - start, before[1] - before[0]):
+            joined[-1] = (before[0], stop)
+        else:
+            joined.append((start, stop))
+    return joined

@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.analysis.class_rules import NAMES, STATUSES, WORDS
-from toolkit.analysis.results import Plotted, result_table
-from toolkit.analysis.selection import collect, select, typed_frame
+from toolkit.analysis.selection import select, tallied
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, percent, shorten
+from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import LONGEST, Document, read_document
 
@@ -40,6 +39,7 @@ _TOKENS: Final = 120  # names that are looked up
 _HEAD: Final = 1_000  # characters of the start of a body that are read as plain text
 _BATCH: Final = 20_000  # bodies that are read together
 _SHOWN: Final = 80  # characters of one piece of evidence
+_TYPES: Final = {"class": "str", "evidence": "str", "confidence": "float64"}
 
 
 def _either(lines: str, around: str = "") -> str:
@@ -48,11 +48,7 @@ def _either(lines: str, around: str = "") -> str:
 
 
 _NAME_RULES: Final = tuple(
-    (
-        found,
-        weight,
-        re.compile("|".join([_either(whole)] * bool(whole) + [_either(parts, ".*")] * bool(parts))),
-    )
+    (found, weight, re.compile("|".join([_either(whole), *[_either(parts, ".*")] * bool(parts)])))
     for found, weight, whole, parts in NAMES
 )
 _WORD_RULES: Final = tuple(
@@ -70,15 +66,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _SEPARATORS: Final = re.compile(r"[.:\\#$/]")
 
 
-_Pair = tuple[float | None, str | None]
-
-
-class Verdict(NamedTuple):
-    """The class of one response, what decided it, and how sure that is (0 to 1)."""
-
-    found: str
-    evidence: str
-    confidence: float
+_Pair = tuple[float | None, str | None]  # a status and a body
+_Verdict = tuple[str, str, float]  # a class, what decided it, and how sure that is (0 to 1)
 
 
 class _Hit(NamedTuple):
@@ -116,10 +105,8 @@ class FailureClasses(Plotted):
         return f"{counted(len(self.frame), 'failure')}: {', '.join(parts)}" if parts else "0 failures"
 
     def _repr_html_(self) -> str:
-        rows = [(name, count, percent(share)) for name, count, share in self.counts.itertuples(index=False)]
-        return result_table(
-            f"Classes of {counted(len(self.frame), 'failure')}", ["class", "count", "share"], rows
-        )
+        counts = self.counts.assign(share=self.counts["share"].map(percent))
+        return frame_table(f"Classes of {counted(len(self.frame), 'failure')}", counts)
 
 
 def classify_failures(failures: AnyFrame) -> FailureClasses:
@@ -127,8 +114,7 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
 
     The classes are transient, throttled, poison input, contract drift, authentication, configuration,
     resource exhaustion, dependency down, bug, and unknown, where the response says too little or contradicts
-    itself.
-    Not proof of a cause: only the response is read, and a wrong message makes a wrong class.
+    itself. Not proof of a cause: only the response is read, and a wrong message makes a wrong class.
 
     Parameters
     ----------
@@ -157,26 +143,17 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
     1  unknown        0.00
     """
     columns = ["response_status", "response_body", "response_body_base64"]
-    table = collect(select(failures, columns, doing="classifying failures"))
+    table = select(failures, columns, doing="classifying failures").table()
     pairs = list(zip(table["response_status"].to_pylist(), table["response_body"].to_pylist(), strict=True))
     verdicts = _verdicts(pairs, Redactor().text)
-    classes = [verdicts[pair] for pair in pairs]
-    frame = typed_frame(
-        **{"class": ("str", [verdict.found for verdict in classes])},
-        evidence=("str", [verdict.evidence for verdict in classes]),
-        confidence=("float64", [verdict.confidence for verdict in classes]),
-    )
-    sizes = (
-        frame["class"].value_counts().reset_index().sort_values(["count", "class"], ascending=[False, True])
-    )
-    counts = sizes.reset_index(drop=True).astype({"class": "str", "count": "Int64"})
-    counts["share"] = (counts["count"] / max(len(frame), 1)).astype("float64")
+    frame = pd.DataFrame([verdicts[pair] for pair in pairs], columns=list(_TYPES)).astype(_TYPES)
+    counts = tallied(frame["class"])
     if isinstance(failures, pd.DataFrame):
         frame.index = failures.index
     return FailureClasses(frame, counts)
 
 
-def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, Verdict]:
+def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _Verdict]:
     """The verdict of each pair of a status and a body; of each body, what it says is found once."""
     statuses: dict[str | None, dict[float | None, None]] = defaultdict(dict)
     for status, body in pairs:
@@ -194,10 +171,7 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, Ve
 
 
 def _read(body: str | None, clean: Callable[[str], str]) -> tuple[Document, Document]:
-    """What a masked body says, and its first lines as plain text, for where the first says too little.
-
-    The body is cut before it is masked, as only its ends are read.
-    """
+    """What a masked body says, and its first lines as plain text, for where the first says too little."""
     if body and len(body) > LONGEST:
         body = f"{body[: LONGEST // 2]}\n{body[-LONGEST // 2 :]}"
     body = clean(body) if body else ""
@@ -232,7 +206,7 @@ def _verdict(
     whole: tuple[Document, list[_Hit]],
     head: tuple[Document, list[_Hit]],
     clean: Callable[[str], str],
-) -> Verdict:
+) -> _Verdict:
     """Weigh the evidence: the best class, unless its evidence is weak or another class has as much."""
     hits = [*_hits(status, whole[0]), *whole[1]]
     by_class, best, score, second = _weighed(hits)
@@ -240,15 +214,15 @@ def _verdict(
         weaker = (hit._replace(weight=hit.weight * _WRAPPED) for hit in [*_hits(None, head[0]), *head[1]])
         by_class, best, score, second = _weighed([*hits, *weaker])
     if score < _ENOUGH:
-        return Verdict(UNKNOWN, "", 0.0)
+        return UNKNOWN, "", 0.0
     shown = {
         name: "; ".join(visible(clean(shorten(hit.evidence, _SHOWN))) for hit in hits[:3])
         for name, hits in by_class.items()
     }
     if score - second < _CLEAR:
         both = " or ".join(f"{name} ({text})" for name, text in list(shown.items())[:2])
-        return Verdict(UNKNOWN, f"contradictory: {both}", 0.0)
-    return Verdict(best, shown[best], round(score - _DOUBT * second, 2))
+        return UNKNOWN, f"contradictory: {both}", 0.0
+    return best, shown[best], round(score - _DOUBT * second, 2)
 
 
 def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, float]:

@@ -21,31 +21,19 @@ from toolkit.analysis.change_points import dispersion
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import (
     FailureGroups,
-    grouped,
     grouped_by_signature,
     grouped_columns,
     read_rules,
+    with_learned,
 )
-from toolkit.analysis.outcomes import (
-    CANCELED,
-    DELETED,
-    EXPIRED,
-    FAILED_AGAIN,
-    RETRIED,
-    STILL_THERE,
-    SUCCEEDED,
-    UNKNOWN,
-    retry_outcomes,
-)
-from toolkit.analysis.results import Plotted, frame_table
-from toolkit.analysis.selection import collect_timed, facts_of, receipt_of, timestamps, typed_frame
+from toolkit.analysis.outcomes import LEFT, retry_outcomes
+from toolkit.analysis.selection import receipt_of, select_timed, timestamps, typed_frame
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import Plotted, counted, frame_table
 from toolkit.arguments import positive, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import visible
-from toolkit.signatures.signed_rows import SIGNATURE, are_signed
-from toolkit.signatures.signing import RULES_VERSION
+from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.snapshots import scan_snapshot
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
@@ -60,28 +48,12 @@ _BUSY: Final = 8  # failures of a group from which on its own bursts are measure
 _HOUR: Final = 3_600_000  # milliseconds
 _SHOWN: Final = 50  # groups that a notebook shows
 _OF_SNAPSHOT: Final = (FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE)
-_LEFT: Final = {
-    "succeeded": (SUCCEEDED,),
-    "retried": (FAILED_AGAIN, RETRIED, CANCELED),
-    "deleted": (DELETED,),
-    "expired": (EXPIRED,),
-    "unknown": (UNKNOWN, STILL_THERE),
-}
-"""The columns that say what became of the entries that left."""
+_TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
-    "group": "str",
-    "title": "str",
-    "change": "str",
-    "before": "Int64",
-    "after": "Int64",
-    "added": "Int64",
-    "left": "Int64",
-    "expected": "float64",
-    "confidence": "float64",
-    **dict.fromkeys(_LEFT, "Int64"),
-    "first_at": "datetime64[ms, UTC]",
-    "last_at": "datetime64[ms, UTC]",
-}
+    "group": "str", "title": "str", "change": "str", "before": "Int64", "after": "Int64", "added": "Int64",
+    "left": "Int64", "expected": "float64", "confidence": "float64", **dict.fromkeys(LEFT, "Int64"),
+    "first_at": _TIME, "last_at": _TIME,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,9 +93,8 @@ class FailureComparison(Plotted):
         text = f"{counted(len(self.frame), 'group')}{f': {counts}' * bool(counts)}"
         if len(self.frame) and self.frame["change"].iloc[0] != "steady":
             first = self.frame.iloc[0]
-            text += (
-                f"; {first['change']}: {visible(first['title'])} ({first['before']:,} to {first['after']:,})"
-            )
+            numbers = f"{first['before']:,} to {first['after']:,}"
+            text += f"; {first['change']}: {visible(first['title'])} ({numbers})"
         return "; ".join([text, *self.notes])
 
     def _repr_html_(self) -> str:
@@ -146,10 +117,9 @@ def compare_failures(
 ) -> FailureComparison:
     """Compare two loads of failures, or two times of a snapshot, by group.
 
-    Entries of both loads are matched by `dlq_id`, so that two loads of one queue can be compared as well as
-    the failures of two spans of time (of one frame, the later all after the earlier). A group has grown when
-    more were added than left, by more than its bursts explain: failures come in retries and batches, and
-    their counts vary more than by chance alone. Not proof of a cause.
+    Entries are matched by `dlq_id`, so that two loads of one queue can be compared as well as the failures of
+    two spans of time (of one frame, the later all after the earlier). A group has grown when more were added
+    than left, by more than its bursts of retries and batches explain. Not proof of a cause.
 
     Parameters
     ----------
@@ -157,10 +127,9 @@ def compare_failures(
         With the columns of `load_failures`. With `snapshot`, the times at which its queue is compared, as
         `FailureFilter` reads them (``"2d"`` ago, a date, a timestamp).
     snapshot : str, Path or pyarrow.dataset.Dataset, optional
-        A snapshot made by `sync_failures`, or what `scan_snapshot` returned. What had left the queue by
-        `before` is its history.
+        Made by `sync_failures`, or what `scan_snapshot` returned. What had left by `before` is its history.
     history : frame, optional
-        Failures from before `before`: a group that is known there, and not in `before`, is back again.
+        Failures from before `before`: a group that is only there and in `after` is back again.
     exposure : float
         How many times longer the span of `before` is than that of `after`. 1 for two loads of a queue.
     runs, retried, retention, now
@@ -202,19 +171,16 @@ def compare_failures(
         outcomes = retry_outcomes(before, later, runs=runs, retried=retried, retention=retention, now=now)
     else:
         source = _opened(snapshot)
-        start, end = (
-            parse_time(value, now=now, name=name) for value, name in ((before, "before"), (after, "after"))
-        )
+        start = parse_time(before, now=now, name="before")
+        end = parse_time(after, now=now, name="after")
         if end < start:
             raise wrong("after", after, "a time that is not earlier than before")
         parts, earlier, notes = _at_times(source, start, end, given)
-        learned = facts_of(source).get("learned") or {}
-        if given.learned is None and learned.get("rules_version") == RULES_VERSION:
-            given = GroupRules(given.text, learned)
+        given = with_learned(given, source)
         outcomes = retry_outcomes(parts[0], runs=runs, retried=retried, retention=retention)
     outcome = outcomes.frame["outcome"].to_numpy()
     earlier = parts[0].slice(0, 0) if earlier is None else earlier
-    groups, ids = _grouped(pa.concat_tables([earlier, *parts]), given)
+    groups, ids = grouped_by_signature(pa.concat_tables([earlier, *parts]), given)
     frame = _counted(earlier, parts, np.array(ids, dtype=object), outcome, float(exposure))
     return _compared(frame, groups, notes)
 
@@ -230,12 +196,6 @@ def compare_grouped(
     return _compared(frame, groups, [])
 
 
-def _grouped(whole: pa.Table, rules: GroupRules) -> tuple[FailureGroups, list[str]]:
-    """The groups of a table, by its signatures where all rows have them, as they are of one source."""
-    signed = SIGNATURE in whole.column_names and are_signed(whole[SIGNATURE])
-    return grouped_by_signature(whole, rules) if signed else grouped(whole, rules)
-
-
 def _compared(counted: pd.DataFrame, groups: FailureGroups, notes: list[str]) -> FailureComparison:
     titles = groups.frame.set_index("group")["title"]
     frame = counted.assign(title=counted["group"].map(titles))
@@ -248,7 +208,7 @@ def _compared(counted: pd.DataFrame, groups: FailureGroups, notes: list[str]) ->
 def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
     """What is compared of a frame, of one schema whatever it is made of; rows without an id get one."""
     columns = [*grouped_columns(rules), "workflow_run_id"]
-    table = collect_timed(failures, columns, doing="comparing failures", name=name)
+    table = select_timed(failures, columns, doing="comparing failures", name=name).table()
     columns += ["failed_at", "created_at"]
     numbers = {"response_status": pa.float64()}
     types = {field.name: field.type for field in STORED_FAILURES} | numbers
@@ -283,9 +243,8 @@ def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
     if None not in receipts:
         return receipts[0] == receipts[1]
     last, first = _when(parts[0]).max(), _when(parts[1]).min()
-    return bool(first > last) and not set(parts[0]["dlq_id"].to_pylist()) & set(
-        parts[1]["dlq_id"].to_pylist()
-    )
+    earlier, later = (set(part["dlq_id"].to_pylist()) for part in parts)
+    return bool(first > last) and earlier.isdisjoint(later)
 
 
 def _at_times(
@@ -313,9 +272,9 @@ def _at_times(
 
 
 def _entered(table: pa.Table) -> pa.Array:
-    """From when on each entry of a snapshot was in the queue for certain.
+    """Since when each entry was in the queue for certain.
 
-    From its failure on; where a look at the queue after its failure did not show it, from when it was seen.
+    Since its failure; where a look at the queue after that did not show it, since it was seen.
     """
     failed, seen, gone = (
         timestamps(table, name).astype("datetime64[ms, UTC]")
@@ -336,12 +295,10 @@ def _counted(
     bounds = np.cumsum([earlier.num_rows, *(part.num_rows for part in parts)])
     known, *of_parts = np.split(groups, bounds[:-1])
     old, later = (
-        pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": _when(part)}).assign(
-            outcome=values
-        )
-        for group, part, values in zip(of_parts, parts, (outcome, None), strict=True)
+        pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": _when(part)})
+        for group, part in zip(of_parts, parts, strict=True)
     )
-    old, later = old.drop_duplicates("id"), later.drop_duplicates("id")
+    old, later = old.assign(outcome=outcome).drop_duplicates("id"), later.drop_duplicates("id")
     left, added = old[~old["id"].isin(later["id"])], later[~later["id"].isin(old["id"])]
     names = sorted({*old["group"], *later["group"]})
     every = pd.concat([old, later]).drop_duplicates("id", keep="last")
@@ -363,23 +320,20 @@ def _counted(
     return typed_frame(
         group=("str", names),
         change=("str", change),
-        before=("Int64", before.astype(np.int64)),
-        after=("Int64", after.astype(np.int64)),
-        added=("Int64", sizes(added).astype(np.int64)),
-        left=("Int64", sizes(left).astype(np.int64)),
+        before=("Int64", before),
+        after=("Int64", after),
+        added=("Int64", sizes(added)),
+        left=("Int64", sizes(left)),
         expected=("float64", rate),
         confidence=("float64", confidence),
-        **{
-            name: ("Int64", sizes(left[left["outcome"].isin(outcomes)]).astype(np.int64))
-            for name, outcomes in _LEFT.items()
-        },
+        **{name: ("Int64", sizes(left[left["outcome"].isin(those)])) for name, those in LEFT.items()},
         first_at=("datetime64[ms, UTC]", times["min"].to_numpy()),
         last_at=("datetime64[ms, UTC]", times["max"].to_numpy()),
     )
 
 
 def _when(table: pa.Table) -> pd.Series:
-    when = timestamps(collect_timed(table, [], doing="comparing failures"), "when_")
+    when = timestamps(select_timed(table, [], doing="comparing failures").table(), "when_")
     return when.astype("datetime64[ms, UTC]")
 
 
@@ -408,10 +362,7 @@ def _confidence(
     added: NDArray[np.float64], left: NDArray[np.float64], before: NDArray[np.float64],
     after: NDArray[np.float64], exposure: float, bursts: NDArray[np.float64],
 ) -> NDArray[np.float64]:  # fmt: skip
-    """That a rate changed: two-sided, normal, with the variance of counts that come in bursts.
-
-    What both loads hold varies with neither, so only added and left rows count.
-    """
+    """That a rate changed: two-sided, normal, by what was added and left, with the variance of bursts."""
     usual = (added + left) / (1 + exposure)
     deviation = np.sqrt(bursts * np.maximum(usual, 1e-9) * (1 + 1 / exposure))
     z = np.maximum(np.abs(after - before / exposure) - 0.5, 0) / deviation

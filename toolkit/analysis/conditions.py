@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, compress
 from typing import Any, Final
 
 import numpy as np
@@ -27,10 +27,7 @@ _AS_WELL: Final = 0.9  # of the gain of the best of them: conditions that explai
 _COUNTED: Final = 20  # events of a cell from which on its ratio is taken for the dispersion
 _CELLS: Final = 8
 _LOWER: Final = 0.85  # of the cells, those that rose least
-_MEDIAN, _LOWER_MEAN = (
-    0.4549,
-    0.52,
-)  # of the chi-squared distribution with one degree of freedom, and of that part
+_MEDIAN, _LOWER_MEAN = 0.4549, 0.52  # of the chi-squared distribution of one degree of freedom; of that part
 _LEAST: Final = 3.0  # events in excess
 
 
@@ -54,6 +51,7 @@ class Change:
         self._values: dict[str, npt.NDArray[Any]] = {}
         for name in leaves.columns:
             self._codes[name], self._values[name] = _largest(leaves[name], observed, usual / exposure)
+        self._sums = float(observed.sum()), float(usual.sum())
         self._spread = self._bursts = 1.0
 
     def classes(self, searched: Sequence[str], spread: float | None) -> list[list[RankedCondition]]:
@@ -61,7 +59,7 @@ class Change:
         codes = {name: self._codes[name] for name in searched}
         events = self._observed, self._usual
         self._spread = self._bursts = _dispersion(codes, *events) if spread is None else spread
-        found = _best(codes, self._values, events, self._spread, self._exposure)
+        found = self._best(codes)
         if not found:
             return []
         if spread is None:
@@ -69,7 +67,7 @@ class Change:
             if self._spread > 1:  # what rose looks like bursts: measured again without it
                 calm = {name: code[rest] for name, code in codes.items()}
                 self._spread = min(self._spread, _dispersion(calm, *(part[rest] for part in events)))
-                found = _best(codes, self._values, events, self._spread, self._exposure)
+                found = self._best(codes)
             self._bursts = max(self._spread, _bursts(*(part[rest] for part in events)))
         classes: list[list[RankedCondition]] = []
         there = self._observed > 0
@@ -84,6 +82,43 @@ class Change:
             different[0] = False
             left = left[different]
         return sorted(_merged(classes), key=likelihood, reverse=True)
+
+    def _best(self, codes: dict[str, _Codes]) -> list[_Scored]:
+        """Conditions of one to three attributes with their scores, the best first."""
+        found: list[_Scored] = []
+        for depth in range(1, min(_DEPTH, len(codes)) + 1):
+            for names in combinations(codes, depth):
+                least = found[-1][0] if len(found) == _KEPT else -np.inf
+                found += self._risen(names, _cost(names, self._values, len(codes)), least)
+                found = sorted(found, key=lambda item: -item[0])[:_KEPT]
+        return found
+
+    def _risen(self, names: tuple[str, ...], cost: float, least: float) -> Iterator[_Scored]:
+        """Scores of all conditions on these attributes that rose, and score more than the least."""
+        codes = [self._codes[name] for name in names]
+        known = np.logical_and.reduce([code >= 0 for code in codes])
+        sizes = [len(self._values[name]) for name in names]
+        groups, observed, usual = _counted(
+            [code[known] for code in codes], sizes, self._observed[known], self._usual[known]
+        )
+        rose = observed - usual / self._exposure >= _LEAST
+        groups, observed, usual = groups[rose], observed[rose], usual[rose]
+        scores = self._gain(observed, usual) / self._spread - cost
+        order = np.argsort(-scores)[:_KEPT]
+        for position in order[scores[order] > max(least, -cost)]:  # at minus the cost, no more than the rest
+            key = np.unravel_index(int(groups[position]), sizes)
+            yield float(scores[position]), names, tuple(map(int, key))
+
+    def _gain(self, observed: _Floats, usual: _Floats) -> _Floats:
+        """Log-likelihood of two rates, inside and outside, over that of one; zero where the inside rose less.
+
+        Of counts after and before, so that few events before are known to be few.
+        """
+        total, before = self._sums
+        other_observed, other_usual = total - observed, before - usual
+        gain = _split(observed, usual) + _split(other_observed, other_usual)
+        gain -= _split(np.array([total]), np.array([before]))
+        return np.where(observed * other_usual > other_observed * usual, gain, 0.0)
 
     def _same(self, names: tuple[str, ...], key: tuple[int, ...]) -> list[RankedCondition]:
         """All conditions on up to three attributes that describe the rows of one as well, the plainest first.
@@ -109,7 +144,7 @@ class Change:
         held = np.logical_and.reduce([values[positions] for positions in chosen.T])
         observed, usual = (held @ events).T
         both = held[:, inside] @ events[inside, 0]
-        gains = _gain(observed, usual, float(self._observed.sum()), float(self._usual.sum()))
+        gains = self._gain(observed, usual)
         same = both >= _SAME * (weights.sum() + observed - both)
         # rows that are nearly all there are, as in a large rise, share what was as usual before it, too
         as_well = np.flatnonzero(same & (gains >= _AS_WELL * gains[same].max()))
@@ -118,15 +153,10 @@ class Change:
         for number in as_well.tolist():
             others = tuple(attributes[index] for index in chosen[number] if index < len(shared))
             cost, gain = _cost(others, self._values, len(self._codes)), float(gains[number])
-            found.append(
-                RankedCondition(
-                    {name: str(self._values[name][shared[name]]) for name in others},
-                    float(observed[number]),
-                    float(usual[number]) / self._exposure,
-                    gain / self._spread - cost,
-                    gain / self._bursts - cost,
-                )
-            )
+            stated = {name: str(self._values[name][shared[name]]) for name in others}
+            expected = float(usual[number]) / self._exposure
+            scores = gain / self._spread - cost, gain / self._bursts - cost
+            found.append(RankedCondition(stated, float(observed[number]), expected, *scores))
         return sorted(found, key=lambda condition: -condition.score)
 
 
@@ -157,34 +187,13 @@ def plainest(conditions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     [{'a': 1}, {'b': 2, 'c': 3}]
     """
     named = [frozenset(condition.items()) for condition in conditions]
-    return [
-        condition
-        for condition, items in zip(conditions, named, strict=True)
-        if not any(other < items for other in named)
-    ]
+    plain = [not any(other < items for other in named) for items in named]
+    return list(compress(conditions, plain))
 
 
 def likelihood(conditions: list[RankedCondition]) -> float:
     """Of rows that several conditions describe: each of them may be what rose."""
     return float(np.logaddexp.reduce([condition.score for condition in conditions]))
-
-
-def _best(
-    codes: dict[str, _Codes],
-    values: dict[str, npt.NDArray[Any]],
-    events: tuple[_Floats, _Floats],
-    spread: float,
-    exposure: float,
-) -> list[_Scored]:
-    """Conditions of one to three attributes with their scores, the best first."""
-    sums = (float(events[0].sum()), float(events[1].sum()))
-    found: list[_Scored] = []
-    for depth in range(1, min(_DEPTH, len(codes)) + 1):
-        for names in combinations(codes, depth):
-            least = found[-1][0] if len(found) == _KEPT else -np.inf
-            found += _of_attributes(names, codes, values, events, sums, spread, exposure, least)
-            found = sorted(found, key=lambda item: -item[0])[:_KEPT]
-    return found
 
 
 def _holds(codes: dict[str, _Codes], names: tuple[str, ...], key: tuple[int, ...]) -> npt.NDArray[np.bool_]:
@@ -203,32 +212,6 @@ def _largest(column: pd.Series, observed: _Floats, expected: _Floats) -> tuple[_
     renumbered = np.full(len(values), -1, dtype=np.int64)
     renumbered[order] = np.arange(len(order))
     return renumbered[codes], np.asarray(values, dtype=object)[order]
-
-
-def _of_attributes(
-    names: tuple[str, ...],
-    codes: dict[str, _Codes],
-    values: dict[str, npt.NDArray[Any]],
-    events: tuple[_Floats, _Floats],
-    sums: tuple[float, float],
-    spread: float,
-    exposure: float,
-    least: float,
-) -> Iterator[_Scored]:
-    """Scores of all conditions on these attributes that rose, and score more than the least."""
-    known = np.logical_and.reduce([codes[name] >= 0 for name in names])
-    sizes = [len(values[name]) for name in names]
-    groups, observed, usual = _counted(
-        [codes[name][known] for name in names], sizes, events[0][known], events[1][known]
-    )
-    rose = observed - usual / exposure >= _LEAST
-    groups, observed, usual = groups[rose], observed[rose], usual[rose]
-    cost = _cost(names, values, len(codes))
-    scores = _gain(observed, usual, *sums) / spread - cost
-    order = np.argsort(-scores)[:_KEPT]
-    for position in order[scores[order] > max(least, -cost)]:  # at minus the cost, no more than the rest
-        key = np.unravel_index(int(groups[position]), sizes)
-        yield float(scores[position]), names, tuple(map(int, key))
 
 
 def _counted(
@@ -254,17 +237,6 @@ def _cost(names: tuple[str, ...], values: dict[str, npt.NDArray[Any]], attribute
     )
 
 
-def _gain(observed: _Floats, usual: _Floats, all_observed: float, all_usual: float) -> _Floats:
-    """Log-likelihood of two rates, inside and outside, over that of one; zero where the inside rose less.
-
-    Of counts after and before, so that few events before are known to be few.
-    """
-    other_observed, other_usual = all_observed - observed, all_usual - usual
-    gain = _split(observed, usual) + _split(other_observed, other_usual)
-    gain -= _split(np.array([all_observed]), np.array([all_usual]))
-    return np.where(observed * other_usual > other_observed * usual, gain, 0.0)
-
-
 def _split(one: _Floats, two: _Floats) -> _Floats:
     """Log-likelihood of how events are split in two, at its maximum."""
     both = np.maximum(one + two, 1e-300)
@@ -276,7 +248,7 @@ def _split(one: _Floats, two: _Floats) -> _Floats:
 def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> float:
     """Variance over mean of counts, 1 for single events and more where they come in bursts.
 
-    The median over the values of single attributes and of pairs of them, so that what rose hardly counts.
+    The median over values of attributes and of pairs of them, so that what rose hardly counts.
     """
     ratios: list[_Floats] = []
     for depth in (1, 2):

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit.analysis.selection import (
-    check_scalar,
-    collect_timed,
+    Counted,
     largest_groups,
     opened,
     scanned,
@@ -89,16 +88,13 @@ def count_by(failures: AnyFrame, column: str | Sequence[str]) -> pd.DataFrame:
         raise wrong("column", column, "a column, or several")
     for one in columns:
         select(failures, [], doing=doing, chosen={"column": one})  # raises an error that names the argument
-    rows = select(failures, columns, doing=doing)
-    check_scalar(rows, columns, doing=doing)
-    counted = rows.count(*columns)
+    counted = select(failures, columns, doing=doing).count(*columns)
     counted = counted.sort_by([("count_", "descending"), *((name, "ascending") for name in columns)])
-    numbers = counted["count_"].to_pylist()
-    total = sum(numbers)
+    numbers = counted["count_"].to_numpy()
     frame = to_frame(pa.table({name: counted[name] for name in columns}))
     return frame.assign(
         count=pd.Series(numbers, dtype="Int64"),
-        share=pd.Series([number / total for number in numbers], dtype="float64"),
+        share=pd.Series(numbers / max(numbers.sum(), 1), dtype="float64"),
     )
 
 
@@ -171,19 +167,16 @@ def count_states(failures: AnyFrame) -> pd.DataFrame:
     >>> count_states(states)["state"].tolist()
     ['CALLBACK_FAIL', 'CALLBACK_SUCCESS']
     """
-    found: dict[str | None, tuple[int, float]] = {}
     counted = count_by(failures, "failure_function_state")
-    for value, count, share in counted.itertuples(index=False, name=None):
-        state = value if isinstance(value, str) and value else None  # the service omits it, or sends it empty
-        earlier, earlier_share = found.get(state, (0, 0.0))
-        found[state] = (earlier + count, earlier_share + share)
-    order: list[str | None] = [state for state in CALLBACK_STATES if state in found]
-    order += [state for state in found if state and state not in CALLBACK_STATES]
-    order += [None] * (None in found)
+    states = counted["failure_function_state"].fillna("")  # the service omits it, or sends it empty
+    found = counted.groupby(states, sort=False)[["count", "share"]].sum()
+    known = [state for state in CALLBACK_STATES if state in found.index]
+    others = [state for state in found.index if state not in CALLBACK_STATES]
+    order = [*known, *sorted(others, key=lambda state: state == "")]  # as they came, then none
     return typed_frame(
-        state=("str", order),
-        count=("Int64", [found[state][0] for state in order]),
-        share=("float64", [found[state][1] for state in order]),
+        state=("str", [state or None for state in order]),
+        count=("Int64", found["count"].loc[order].array),
+        share=("float64", found["share"].loc[order].array),
         meaning=("str", [CALLBACK_STATES.get(state, _UNKNOWN) if state else _ABSENT for state in order]),
     )
 
@@ -193,9 +186,9 @@ def count_errors(
 ) -> pd.DataFrame:
     """Count failures by the error text in their response bodies, with the latest example of each.
 
-    Not for telling causes apart: one cause can speak in several texts, and several causes in one. Where the
-    signatures of all failures are stored (a snapshot made by `sync_failures`), those of one signature count
-    under the text of the latest of them, and no other body is read.
+    Not for telling causes apart: one cause can speak in several texts, and several causes in one. Where all
+    signatures are stored (a snapshot made by `sync_failures`), failures of one signature count under the text
+    of their latest.
 
     Parameters
     ----------
@@ -242,23 +235,10 @@ def count_errors(
     stored = _stored_errors(failures, columns, clean, doing)
     if stored is not None:
         return stored.head(len(stored) if top is None else top)
-    table = collect_timed(failures, columns, doing=doing)
-    bodies = list(
-        zip(table["response_body"].to_pylist(), table["response_body_base64"].to_pylist(), strict=True)
-    )
-    read = {body: _read(*body, clean) for body in dict.fromkeys(bodies)}  # most bodies are equal to another
-    frame = typed_frame(
-        text=("str", [read[body][0] for body in bodies]),
-        kind=("str", [read[body][1].kind for body in bodies]),
-        example=("str", [read[body][1].text for body in bodies]),
-        dlq_id=("str", [found_id or "" for found_id in table["dlq_id"].to_pylist()]),
-        workflow_url=("str", table["workflow_url"].to_pylist()),
-    ).assign(last_at=timestamps(table, "when_"))
-    # the first row of each group is then its latest failure; of equal times the greater id
-    groups = frame.sort_values(["last_at", "dlq_id"], ascending=False).groupby("text")
-    counted = groups.head(1).set_index("text").assign(count=groups.size())
-    counted = counted.assign(workflows=groups["workflow_url"].nunique(dropna=False))
-    ordered = _by_count(counted.reset_index())
+    table = select_timed(failures, columns, doing=doing).table()
+    read = _error_texts(table, clean).assign(last_at=timestamps(table, "when_"))
+    rows = read.assign(workflow_url=pd.Series(table["workflow_url"].to_pylist(), dtype="str"), count_=1)
+    ordered = _by_text(read, rows)
     return ordered.head(len(ordered) if top is None else top)
 
 
@@ -273,31 +253,35 @@ def _stored_errors(
     if counts is None:
         return None
     latest = latest_rows(select_timed(failures, [*columns, SIGNATURE], doing=doing), [SIGNATURE], most=1)
-    bodies = zip(latest["response_body"].to_pylist(), latest["response_body_base64"].to_pylist(), strict=True)
-    read = [_read(*body, clean) for body in bodies]
-    texts = typed_frame(
-        signature=("str", latest[SIGNATURE].to_pylist()),
-        text=("str", [pattern for pattern, _ in read]),
-        kind=("str", [found.kind for _, found in read]),
-        example=("str", [found.text for _, found in read]),
-        dlq_id=("str", [found_id or "" for found_id in latest["dlq_id"].to_pylist()]),
-    )
-    rows = counts.to_pandas().merge(texts, on="signature")
+    ids = pd.Series(latest[SIGNATURE].to_pylist(), dtype="str")
+    read = _error_texts(latest, clean).assign(signature=ids)
+    rows = counts.to_pandas().merge(read, on="signature")
     last = rows.groupby("signature")["last_"].max().astype("datetime64[ms, UTC]")
-    texts = texts.assign(last_at=texts["signature"].map(last))
-    first = (
-        texts.sort_values(["last_at", "dlq_id"], ascending=False).drop_duplicates("text").set_index("text")
+    return _by_text(read.assign(last_at=ids.map(last)), rows)
+
+
+def _error_texts(table: pa.Table, clean: Callable[[str], str]) -> pd.DataFrame:
+    """What is read in the body of each row, with its id."""
+    bodies = list(
+        zip(table["response_body"].to_pylist(), table["response_body_base64"].to_pylist(), strict=True)
     )
+    read = {body: _read(*body, clean) for body in dict.fromkeys(bodies)}  # most bodies are equal to another
+    return typed_frame(
+        text=("str", [read[body][0] for body in bodies]),
+        kind=("str", [read[body][1].kind for body in bodies]),
+        example=("str", [read[body][1].text for body in bodies]),
+        dlq_id=("str", [found_id or "" for found_id in table["dlq_id"].to_pylist()]),
+    )
+
+
+def _by_text(read: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """What `count_errors` returns: of each text its latest failure, of equal times that of the greater id."""
+    latest = read.sort_values(["last_at", "dlq_id"], ascending=False).drop_duplicates("text")
     groups = rows.groupby("text")
-    counted = first.assign(
+    counted = latest.set_index("text").assign(
         count=groups["count_"].sum(), workflows=groups["workflow_url"].nunique(dropna=False)
     )
-    return _by_count(counted.reset_index())
-
-
-def _by_count(counted: pd.DataFrame) -> pd.DataFrame:
-    """Texts with their counts in the columns of `count_errors`, the most frequent first."""
-    ordered = counted.sort_values(["count", "text"], ascending=[False, True], ignore_index=True)
+    ordered = counted.reset_index().sort_values(["count", "text"], ascending=[False, True], ignore_index=True)
     ordered = ordered.assign(share=ordered["count"] / max(ordered["count"].sum(), 1))
     names = ["text", "kind", "count", "share", "workflows", "dlq_id", "example", "last_at"]
     types = {"count": "Int64", "share": "float64", "workflows": "Int64", "last_at": "datetime64[ms, UTC]"}
@@ -314,12 +298,11 @@ def _read(body: str | None, raw: str | None, clean: Callable[[str], str]) -> tup
         # twice: a secret can be whole in the body only, or readable only once JSON is decoded
         found = error_text(clean(body[:LONGEST_READ]))
         found = ErrorText(found.kind, clean(found.text))
-    pattern, text = mask_text(found.text), found.text
-    return shorten(pattern, _LONGEST), ErrorText(found.kind, shorten(text, _LONGEST))
+    return shorten(mask_text(found.text), _LONGEST), ErrorText(found.kind, shorten(found.text, _LONGEST))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class CountMatrix:
+class CountMatrix(Counted):
     """Counts by the values of two columns; where values were merged, the last name is ``other (n)``."""
 
     rows: tuple[str, ...]  # names of the values, largest count first
@@ -327,11 +310,6 @@ class CountMatrix:
     counts: NDArray[np.int64]  # shape (rows, columns)
     merged_rows: int  # how many values the last row holds; 0 when none were merged
     merged_columns: int
-
-    @property
-    def total(self) -> int:
-        """Rows counted."""
-        return int(self.counts.sum())
 
     def to_frame(self) -> pd.DataFrame:
         """The counts as a frame (Int64), named rows and columns."""
@@ -354,7 +332,6 @@ def count_matrix(
     Returns
     -------
     CountMatrix
-        Names of rows and columns, and the counts, of the shape (rows, columns).
 
     Raises
     ------
@@ -373,9 +350,7 @@ def count_matrix(
     whole("top_rows", top_rows)
     whole("top_columns", top_columns)
     selected = select(frame, [], doing=doing, chosen={"rows": rows, "columns": columns})
-    keys = list(dict.fromkeys([rows, columns]))
-    check_scalar(selected, keys, doing=doing)
-    counted = selected.count(*keys)
+    counted = selected.count(*selected.names)
     numbers = np.array(counted["count_"].to_pylist(), dtype=np.int64)
     row_names, row_positions, merged_rows = largest_groups(counted[rows].to_pylist(), numbers, top_rows)
     column_names, column_positions, merged_columns = largest_groups(
@@ -401,11 +376,10 @@ def stored_counts(
 ) -> pa.Table | None:
     """Failures counted by stored signature, status, workflow, further columns and what their bodies contain.
 
-    The columns of the counts are these, `contains_` (the `parts` of bodies that are there, joined), `count_`,
-    `first_` and `last_`. None where there is no failure, or one without a signature of today's rules.
+    Beside these: `contains_` (the `parts` of bodies that are there, joined), `count_`, `first_` and `last_`.
+    None where there is no failure, or one without a signature of today's rules.
     """
-    keys = [SIGNATURE, "response_status", "workflow_url", *columns]
-    keys = list(dict.fromkeys(keys))
+    keys = list(dict.fromkeys([SIGNATURE, "response_status", "workflow_url", *columns]))
     read = [*keys, "response_body"] if (parts := tuple(parts)) else keys
     rows = select_timed(failures, read, doing=doing).then(partial(_with_parts, parts))
     counts = rows.count(*keys, "contains_", first_=("when_", "min"), last_=("when_", "max"))
@@ -415,9 +389,7 @@ def stored_counts(
 def latest_rows(
     rows: SelectedRows, keys: Iterable[str], parts: Iterable[str] = (), most: int = LATEST_ROWS
 ) -> pa.Table:
-    """The latest rows of each combination of keys, at most so many: by `when_`, of equal ones the greater id.
-
-    `parts` of bodies count as keys, too.
+    """The latest rows of each combination of keys and `parts` of bodies: by `when_`, then the greater id.
 
     Read twice: first the times alone, by the minute, then the rows since the minute that is early enough.
     """

@@ -58,8 +58,8 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
     before, after : array-like
         Matrices of finite numbers, a row a vector, of one dimension.
     groups : pair of sequences, optional
-        For each row of `before` and of `after`, the document it belongs to: chunks of one document are
-        alike, so that they are drawn, split and permuted together. Default: each row by itself.
+        For each row of `before` and of `after`, its document: chunks of one are alike, and are drawn, split
+        and permuted together. Default: each row by itself.
     seed : int
         For samples, splits and permutations.
 
@@ -75,8 +75,7 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
     Notes
     -----
     The classifier is a ridge-regularised linear discriminant on the coordinates and their squares. The energy
-    distance (Székely and Rizzo, 2013) is tested by permuting groups over the sides. Sides of more than
-    1,500 rows are sampled.
+    distance (Székely and Rizzo, 2013) is tested by permuting groups. Sides of over 1,500 rows are sampled.
 
     Examples
     --------
@@ -97,9 +96,9 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
     rows = np.concatenate([side[rows] for side, rows in zip(sides, kept, strict=True)])
     group = np.concatenate([names[rows] for names, rows in zip(named, kept, strict=True)])
     later = np.repeat([False, True], [kept[0].size, kept[1].size])
-    scores, labels = _held_out(rows, later, group, rng)
-    auc = _auc(scores[labels], scores[~labels])
-    low, high = _auc_interval(scores, labels, group, rng)
+    scores = _held_out(rows, later, group, rng)
+    auc = _auc(scores[later], scores[~later])
+    low, high = _auc_interval(scores, later, group, rng)
     energy, p_value = _energy(rows, later, group, rng)
     with np.errstate(over="ignore"):
         energy = float(np.ldexp(energy, largest))
@@ -112,12 +111,8 @@ def _matrix(name: str, value: Any) -> _Floats:
     except (TypeError, ValueError, OverflowError):
         raise wrong(name, value, "a matrix of numbers, a row a vector") from None
     if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():  # noqa: PLR2004
-        raise wrong(
-            name,
-            value,
-            "a matrix of finite numbers with at least one row",
-            "Take toolkit.as_matrix of a frame.",
-        )
+        expected = "a matrix of finite numbers with at least one row"
+        raise wrong(name, value, expected, "Take toolkit.as_matrix of a frame.")
     return matrix
 
 
@@ -150,7 +145,7 @@ def _sample(group: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArr
 
 def _held_out(
     rows: _Floats, later: npt.NDArray[np.bool_], group: npt.NDArray[np.int64], rng: np.random.Generator
-) -> tuple[_Floats, npt.NDArray[np.bool_]]:
+) -> _Floats:
     """Scores of rows by classifiers that saw neither them nor their group."""
     names, inverse = np.unique(group, return_inverse=True)
     fold = rng.permutation(names.size)[inverse] % min(_FOLDS, max(2, names.size))
@@ -169,7 +164,7 @@ def _held_out(
         covariance[np.diag_indices_from(covariance)] += shrink
         direction = np.linalg.solve(covariance, first.mean(axis=0) - second.mean(axis=0))
         scores[test] = (features[test] - (first.mean(axis=0) + second.mean(axis=0)) / 2) @ direction
-    return scores, later
+    return scores
 
 
 def _auc(above: _Floats, below: _Floats) -> float:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.analysis.condition_rows import rows_meeting
 from toolkit.analysis.conditions import Change, RankedCondition, likelihood, plainest
-from toolkit.analysis.failure_attributes import column_texts
-from toolkit.analysis.results import Plotted, result_table, share_text
-from toolkit.analysis.selection import opened, typed_frame
+from toolkit.analysis.failure_attributes import column_texts, rows_meeting
+from toolkit.analysis.selection import opened, typed_rows
 from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.wording import Plotted, result_table, share_text
 from toolkit.arguments import nearest, positive, wrong
 from toolkit.redaction import Redactor, escape_html, visible
 from toolkit.signatures.signed_rows import SIGNATURE
@@ -28,7 +28,10 @@ _ATTRIBUTES: Final = 14
 _RANKED: Final = 10
 _SHOWN: Final = 5  # of them, in a notebook
 _NAMED: Final = 2  # conditions that describe the same, in the table of a notebook
-_NUMBERS: Final = ("observed", "expected", "excess", "share", "lift", "confidence")
+_TYPES: Final = {
+    "rank": "Int64", "condition": "object", "observed": "float64", "expected": "float64", "excess": "float64",
+    "share": "float64", "lift": "float64", "confidence": "float64", "alternatives": "object",
+}  # fmt: skip
 _EVIDENCE: Final = 3.0  # natural units of log-likelihood beyond the cost of stating a condition
 
 
@@ -80,9 +83,9 @@ class Explanation(Plotted):
         Returns
         -------
         pandas.DataFrame
-            These rows with all columns; `classify_failures`, `FailureBrowser` and `plan_redrive` take them.
-            They can be a few less than were `observed` around the window of a spike, and more where a failure
-            has several labels, of which the explanation counts one.
+            These rows with all columns, for `classify_failures`, `FailureBrowser` or `plan_redrive`. They can
+            be a few less than were `observed` around the window of a spike, and more where a failure has
+            several labels, of which the explanation counts one.
 
         Raises
         ------
@@ -118,15 +121,8 @@ class Explanation(Plotted):
         said = clean(repr(self))
         if not self.stands_out:
             return f"<p>{escape_html(visible(said))}</p>"
-        head = [
-            "condition",
-            "observed",
-            "expected",
-            "lift",
-            "share of change",
-            "confidence among these",
-            "the same failures",
-        ]
+        head = ["condition", "observed", "expected", "lift", "share of change"]
+        head += ["confidence among these", "the same failures"]
         rows = [
             (
                 clean(describe(row["condition"])), row["observed"], row["expected"],
@@ -167,7 +163,7 @@ def explain_change(
 ) -> Explanation:
     """Find the conditions on attributes in which a rise is concentrated.
 
-    All conditions on up to three attributes are compared: how well a rise inside of it, beside another rate
+    All conditions on up to three attributes are compared: how well a rise inside, beside another rate
     outside, explains the counts, less what it costs to state the condition. Not proof of a cause: whatever
     changed together with the failures is found, too.
 
@@ -221,8 +217,8 @@ def explain_rows(
 ) -> Explanation:
     """Explain a rise by columns of rows, each of which has events after and events before.
 
-    Conditions are searched on some of the columns; those that describe the same rows are of all. `spread` is
-    the variance over the mean of counts, where it is known.
+    Conditions are `searched` on some columns; those that describe the same rows are of all. `spread` is the
+    variance over the mean of counts, where it is known.
     """
     leaves, observed, usual = _leaves(rows, observed, usual)
     total, expected = float(observed.sum()), float(usual.sum()) / exposure
@@ -235,19 +231,18 @@ def explain_rows(
 
 def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None, name: str) -> _Table:
     """The columns of a frame as texts, and the count of each row."""
-    doing = "explaining a change"
-    rows = opened(frame, doing=doing, name=name)
+    rows = opened(frame, doing="explaining a change", name=name)
     known = list(rows.names)
-    listed = isinstance(attributes, list | tuple) and all(isinstance(one, str) for one in attributes)
-    if attributes is not None and not listed:
+    listed = [] if attributes is None else attributes
+    if not isinstance(listed, list | tuple) or not all(isinstance(one, str) for one in listed):
         raise wrong("attributes", attributes, "a list of names of columns")
-    for one in attributes or ():
+    for one in listed:
         if one not in known:
             raise wrong("attributes", one, f"columns of {name}", nearest(one, known, what="It has"))
     if weight is not None and (not isinstance(weight, str) or weight not in known):
         raise wrong("weight", weight, f"a column of {name}", nearest(weight, known, what="It has"))
-    names = list(dict.fromkeys(known if attributes is None else attributes))
-    table = rows.choose([column for column in known if column in names or column == weight]).table()
+    names = {*(known if attributes is None else attributes), weight}
+    table = rows.choose([column for column in known if column in names]).table()
     # whole numbers stay whole where some are missing: 500 before and 500.0 after would be two values
     read = {
         column: column_texts(table[column].to_pandas(integer_object_nulls=True))
@@ -272,14 +267,9 @@ def _attributes(tables: list[_Table], attributes: Sequence[str] | None) -> list[
     if attributes is not None:
         return [column for column in dict.fromkeys(attributes) if column in common]
     rows = len(after) + len(before)
-    repeating = [
-        column
-        for column in common
-        if 1
-        < len(set(after[column].cat.categories) | set(before[column].cat.categories))
-        <= max(20, rows // 4)
-    ]
-    return repeating[:_ATTRIBUTES]
+    values = [len({*after[column].cat.categories, *before[column].cat.categories}) for column in common]
+    repeating = [1 < number <= max(20, rows // 4) for number in values]
+    return list(compress(common, repeating))[:_ATTRIBUTES]
 
 
 def _leaves(rows: pd.DataFrame, observed: _Floats, usual: _Floats) -> tuple[pd.DataFrame, _Floats, _Floats]:
@@ -320,11 +310,4 @@ def _ranked(classes: list[list[RankedCondition]], change: float) -> tuple[pd.Dat
         }
         for number, (first, *others) in enumerate(ranked)
     ]
-    types = {
-        "rank": "Int64",
-        "condition": "object",
-        **dict.fromkeys(_NUMBERS, "float64"),
-        "alternatives": "object",
-    }
-    frame = typed_frame(**{name: (dtype, [row[name] for row in rows]) for name, dtype in types.items()})
-    return frame, stands_out
+    return typed_rows(rows, _TYPES), stands_out

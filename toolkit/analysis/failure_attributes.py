@@ -1,10 +1,12 @@
-"""What failures can have in common: columns, labels, headers and JSON fields of few values, as one table."""
+"""What failures can have in common, as a table of attributes; the rows that a condition on them means."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,9 +17,13 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import grouped, grouped_columns
-from toolkit.analysis.selection import NONE, collect_timed, opened, scanned, timestamps
-from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.selection import NONE, opened, scanned, select_timed, timestamps
+from toolkit.analysis.sources import AnyFrame, SelectedRows
+from toolkit.arguments import nearest, shown
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
+from toolkit.tables.frames import to_frame
+from toolkit.times import Time, parse_time
 
 WORKFLOW: Final = "workflow_url"
 SIGNATURE: Final = "signature"
@@ -42,16 +48,21 @@ _VALUES: Final = 40  # different values of a field of few values
 _PRESENT: Final = 0.02  # of the rows
 _FIELDS: Final = 12  # fields that are kept, the most frequent first
 _CUT: Final = 200  # characters of a value
+_SELECTING: Final = "selecting failures"
+_MET: Final = "met_"
 
 
 class FailureAttributes:
-    """Failures with a time, oldest first: `when` (ns since 1970), and a column of categories an attribute."""
+    """Failures with a time, oldest first: `when` (ns since 1970), and a column of categories an attribute.
+
+    Every label of every failure is in `label_codes`, and its failure in `labelled`.
+    """
 
     def __init__(self, frame: AnyFrame, *, doing: str) -> None:
         frame = scanned(frame, doing=doing)
         names = set(opened(frame, doing=doing).names)
         present = [name for name in (*NAMED, "labels", LABEL, *JSON_FIELDS) if name in names]
-        table = collect_timed(frame, present, doing=doing)
+        table = select_timed(frame, present, doing=doing).table()
         when = timestamps(table, "when_")
         dated = when.notna().to_numpy()
         order = when[dated].sort_values(kind="stable").index.to_numpy()
@@ -59,10 +70,9 @@ class FailureAttributes:
         times = when.loc[order].astype("datetime64[ns, UTC]").astype("int64")
         self.when: NDArray[np.int64] = np.asarray(times, dtype=np.int64)
         redactor = Redactor()
-        columns: dict[str, pd.Categorical] = {}
-        for name in NAMED:
-            if name in names:
-                columns[name] = _category(table[name], redactor)
+        columns: dict[str, pd.Categorical] = {
+            name: _category(table[name], redactor) for name in NAMED if name in names
+        }
         if SIGNATURE not in names and names.issuperset(grouped_columns(GroupRules())):
             columns[SIGNATURE] = _categories(grouped(frame)[1])
         for source, prefix in JSON_FIELDS.items():
@@ -70,30 +80,26 @@ class FailureAttributes:
                 columns |= dict(_fields(table[source], prefix, redactor))
         self.columns = _distinct({name: column.take(order) for name, column in columns.items()})
         self.labels = _labels(table, redactor).iloc[order].to_numpy(dtype=object)
-        self._labelled = np.repeat(np.arange(len(self)), [len(own) for own in self.labels])
+        self.labelled = np.repeat(np.arange(len(self)), [len(own) for own in self.labels])
         flat = np.array([label for own in self.labels for label in own], dtype=object)
         codes, labels = pd.factorize(flat, sort=True)
-        self._label_codes, self._label_names = codes.astype(np.int64), np.asarray(labels, dtype=object)
+        self.label_codes, self._label_names = codes.astype(np.int64), np.asarray(labels, dtype=object)
 
     def __len__(self) -> int:
         return len(self.when)
-
-    def label_codes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Every label of every failure, as codes of labels and positions of failures."""
-        return self._label_codes, self._labelled
 
     def columns_of(
         self, rows: NDArray[np.bool_], observed: NDArray[np.float64], expected: NDArray[np.float64]
     ) -> dict[str, pd.Categorical]:
         """The attributes of some failures; of several labels the one that rose most."""
         columns = {name: column[rows] for name, column in self.columns.items()}
-        if rows[self._labelled].any():
+        if rows[self.labelled].any():
             rose = np.zeros(len(self))
             rose[rows] = observed - expected
-            excess = np.bincount(self._label_codes, rose[self._labelled], len(self._label_names))
+            excess = np.bincount(self.label_codes, rose[self.labelled], len(self._label_names))
             order = np.argsort(-excess, kind="stable")  # of equal ones the first by name
             chosen = np.full(len(self), len(order))
-            np.minimum.at(chosen, self._labelled, np.argsort(order)[self._label_codes])
+            np.minimum.at(chosen, self.labelled, np.argsort(order)[self.label_codes])
             names = np.array([*self._label_names[order], NONE], dtype=object)
             columns[LABEL] = pd.Categorical(names[chosen[rows]])
         return columns
@@ -103,10 +109,8 @@ class FailureAttributes:
         met = np.ones(len(self), dtype=bool)
         for name, value in condition.items():
             if name == LABEL:
-                having = np.ones(len(self._label_codes), dtype=bool)
-                if value != NONE:
-                    having = np.asarray(self._label_names == value)[self._label_codes]
-                held = np.bincount(self._labelled[having], minlength=len(self)) > 0
+                named = np.asarray((self._label_names == value) | (value == NONE))
+                held = np.bincount(self.labelled[named[self.label_codes]], minlength=len(self)) > 0
                 met &= held if value != NONE else ~held
             else:
                 met &= np.asarray(self.columns[name] == value)
@@ -138,55 +142,63 @@ class FailureAttributes:
         return shared
 
 
-def attribute_columns(name: str, names: Sequence[str]) -> list[str]:
-    """The columns among these names that an attribute is read from; none for what is no attribute."""
+def _columns_of(name: str, names: Sequence[str]) -> list[str]:
+    """The columns among these names that an attribute is read from."""
     if name == LABEL:
-        return [column for column in ("labels", LABEL) if column in names]
-    if name in names:
-        return [name]
-    return [
-        column for column, prefix in JSON_FIELDS.items() if column in names and name.startswith(f"{prefix} ")
-    ]
+        read = ["labels", LABEL]
+    elif name in names:
+        read = [name]
+    else:
+        read = [column for column, prefix in JSON_FIELDS.items() if name.startswith(f"{prefix} ")]
+    found = [column for column in read if column in names]
+    if not found:
+        raise InputError(
+            _SELECTING,
+            got=f"{shown(name)} in condition",
+            expected="an attribute of the failures",
+            next_step=nearest(name, [*names, LABEL, SIGNATURE, *JSON_FIELDS.values()], what="They have"),
+        )
+    return found
 
 
-class AttributeValue(NamedTuple):
+class _Value(NamedTuple):
     """A value of an attribute: how a condition may state it, and how it may be shown."""
 
     stated: frozenset[str]
     shown: frozenset[str]
 
 
-def attribute_values(table: pa.Table, name: str) -> tuple[list[AttributeValue], NDArray[np.int64]]:
+def _values(table: pa.Table, name: str) -> tuple[list[_Value], NDArray[np.int64]]:
     """The distinct values of an attribute, and which of them each row has."""
     redactor = Redactor()
     if name == LABEL and "labels" in table.column_names:
         codes, labels = pd.factorize(_labels(table, redactor))
-        return [AttributeValue(*2 * (frozenset(own or [NONE]),)) for own in labels], codes.astype(np.int64)
+        return [_Value(*2 * (frozenset(own or [NONE]),)) for own in labels], codes.astype(np.int64)
     if name in table.column_names:
         texts = column_texts(table[name].to_pandas(integer_object_nulls=True))
         return [_value(text, redactor) for text in texts.categories], texts.codes.astype(np.int64)
-    (column,) = attribute_columns(name, table.column_names)
+    (column,) = _columns_of(name, table.column_names)
     objects = np.array(table[column].to_pylist(), dtype=object)
     codes, distinct = pd.factorize(objects, use_na_sentinel=False)
     field = name.removeprefix(f"{JSON_FIELDS[column]} ")
     return [_member(text, field, redactor) for text in distinct], codes.astype(np.int64)
 
 
-def _value(text: str, redactor: Redactor) -> AttributeValue:
+def _value(text: str, redactor: Redactor) -> _Value:
     """A value of a column: as it is, masked and shortened, and a number without a fraction."""
     masked = frozenset({_text(text, redactor) or NONE})
     number = re.fullmatch(r"(-?\d+)\.0", text)
-    return AttributeValue(masked | {text, number[1] if number else text}, masked)
+    return _Value(masked | {text, number[1] if number else text}, masked)
 
 
-def _member(text: object, field: str, redactor: Redactor) -> AttributeValue:
+def _member(text: object, field: str, redactor: Redactor) -> _Value:
     """A field of a JSON object."""
     decoded = _decoded(text) if isinstance(text, str) else None
     own = [found for name, found in _scalars(decoded) if name == field] if isinstance(decoded, dict) else []
     if not own:
-        return AttributeValue(*2 * (frozenset({NONE}),))
+        return _Value(*2 * (frozenset({NONE}),))
     masked = frozenset({redactor.header(field, redactor.text(own[-1]))[:_CUT]})
-    return AttributeValue(masked | {own[-1]}, masked)
+    return _Value(masked | {own[-1]}, masked)
 
 
 def column_texts(column: pd.Series) -> pd.Categorical:
@@ -198,9 +210,8 @@ def column_texts(column: pd.Series) -> pd.Categorical:
 def _category(column: pa.ChunkedArray, redactor: Redactor) -> pd.Categorical:
     """The values of a column as masked texts; numbers without a fraction."""
     encoded = column.combine_chunks().dictionary_encode()
-    known = [
-        NONE if value in (None, "") else _text(value, redactor) for value in encoded.dictionary.to_pylist()
-    ]
+    values = encoded.dictionary.to_pylist()
+    known = [NONE if value in (None, "") else _text(value, redactor) for value in values]
     return _categories([NONE if code is None else known[code] for code in encoded.indices.to_pylist()])
 
 
@@ -246,14 +257,12 @@ def _fields(column: pa.ChunkedArray, prefix: str, redactor: Redactor) -> Iterato
                 if len(seen[name]) <= _VALUES:
                     seen[name].add(value)
                     values[name][row] = value
-    counts = Counter(
-        {
-            name: len(rows)
-            for name, rows in values.items()
-            if len(seen[name]) <= _VALUES and len(rows) >= _PRESENT * len(texts)
-        }
-    )
-    for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_FIELDS]:
+    few = [
+        name
+        for name, rows in values.items()
+        if len(seen[name]) <= _VALUES and len(rows) >= _PRESENT * len(texts)
+    ]
+    for name in sorted(few, key=lambda name: (-len(values[name]), name))[:_FIELDS]:
         masked = {value: redactor.header(name, redactor.text(value))[:_CUT] for value in sorted(seen[name])}
         rows = values[name]
         texts_of = [masked[rows[row]] if row in rows else NONE for row in range(len(texts))]
@@ -296,3 +305,138 @@ def _distinct(columns: Mapping[str, pd.Categorical]) -> dict[str, pd.Categorical
             seen.add(codes.tobytes())
             kept[name] = column
     return kept
+
+
+def select_failures(
+    failures: AnyFrame,
+    condition: Mapping[str, str],
+    *,
+    since: Time | None = None,
+    until: Time | None = None,
+) -> pd.DataFrame:
+    """Select the failures that meet a condition, as explanations and incidents state it.
+
+    Parameters
+    ----------
+    failures : frame
+        The failures table, or any other frame whose columns the condition names.
+    condition : mapping of str to str
+        Attributes and their values, all of which a row must have: a column; ``label``; ``signature``, the id
+        of its group; ``header``, ``response header``, ``body``, ``response body`` or ``extra``, and behind a
+        space the name of a field. ``(none)`` is a missing value. An empty condition is met by all.
+    since, until : str, datetime, date, timedelta or int, optional
+        When the failures were, by `failed_at` (else `created_at`); both ends included.
+
+    Returns
+    -------
+    pandas.DataFrame
+        These rows of the frame with all columns, in its order, with its index.
+
+    Raises
+    ------
+    InputError
+        When the frame has no such attribute, a column is missing, or a time cannot be read.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        When no row has a value of the condition at all; it lists those that there are.
+
+    See Also
+    --------
+    Explanation.select : the same for a ranked condition, in its time.
+
+    Examples
+    --------
+    >>> failures = tk.load_failures(service, progress=False)
+    >>> throttled = tk.select_failures(failures, {"response_status": "429", "label": "payments"})
+    >>> bool((throttled["response_status"] == 429).all())
+    True
+    >>> incident = tk.analysis.find_incidents(failures).iloc[0]
+    >>> chosen = tk.select_failures(
+    ...     failures, incident["condition"], since=incident["from_at"], until=incident["until_at"])
+    >>> bool(len(chosen) == incident["observed"])
+    True
+    """
+    return rows_meeting(failures, condition, since, until)
+
+
+def rows_meeting(
+    failures: AnyFrame, condition: Mapping[str, str], since: Time | None, until: Time | None
+) -> pd.DataFrame:
+    """What `select_failures` and `Explanation.select` return; a warning points at their caller."""
+    wanted = _checked(condition)
+    span = [
+        None if time is None else round(parse_time(time, end=end, name=name).timestamp() * 1000)
+        for name, time, end in (("since", since, False), ("until", until, True))
+    ]
+    source = scanned(failures, doing=_SELECTING)
+    rows = opened(source, doing=_SELECTING)
+    names = rows.names
+    if SIGNATURE in wanted and SIGNATURE not in names:
+        ids = pa.array(grouped(source)[1], pa.string())
+        rows = opened(rows.table().append_column(SIGNATURE, ids), doing=_SELECTING)
+    needed = dict.fromkeys(column for name in wanted for column in _columns_of(name, rows.names))
+    columns = list(needed or names[:1]) if isinstance(source, pd.DataFrame) else rows.names
+    timed = span != [None, None]
+    read = select_timed(rows, columns, doing=_SELECTING) if timed else rows.choose(columns)
+    if isinstance(source, pd.DataFrame):
+        met = read.then(partial(_marked, wanted, span)).table()[_MET].to_numpy()
+        chosen: pd.DataFrame = source.loc[met.astype(bool)]
+    else:
+        chosen = to_frame(read.then(partial(_meeting, wanted, span)).table().select(names))
+    if chosen.empty:
+        _warn_of_unknown(rows, wanted)
+    return chosen
+
+
+def _warn_of_unknown(rows: SelectedRows, condition: Mapping[str, str]) -> None:
+    """Say which value of a condition no row has at all, and which there are."""
+    for name, value in condition.items():
+        known: set[str] = set()
+        for table in rows.choose(_columns_of(name, rows.names)).map():
+            values, codes = _values(table, name)
+            found = [values[code] for code in np.unique(codes)]
+            if any(value in one.stated for one in found):
+                break
+            known = known.union(*(one.shown for one in found))
+        else:
+            if known:
+                said = f"None of the failures has {name} = {value!r}. {nearest(value, sorted(known))}"
+                warnings.warn(said, UnexpectedResultWarning, stacklevel=4)
+
+
+def _checked(condition: object) -> dict[str, str]:
+    if not isinstance(condition, Mapping) or not all(isinstance(name, str) for name in condition):
+        raise InputError(
+            _SELECTING,
+            got=f"{shown(condition)} for condition",
+            expected="a dict of attributes and their values, such as {'response_status': '429'}",
+            next_step="The frame of an Explanation has conditions.",
+        )
+    wanted = {}
+    for name, value in condition.items():
+        text = NONE if value is None else str(value)
+        # one of the labels, unless it is the text of the whole column
+        wanted[LABEL if name == "labels" and not text.startswith("[") else name] = text
+    return wanted
+
+
+def _marked(condition: Mapping[str, str], span: Sequence[int | None], table: pa.Table) -> pa.Table:
+    """Whether each row meets the condition in the time, as a table of one column."""
+    met = np.ones(table.num_rows, dtype=bool)
+    for name, value in condition.items():
+        values, codes = _values(table, name)
+        met &= np.array([value in one.stated for one in values], dtype=bool)[codes]
+    since, until = span
+    if since is not None or until is not None:
+        when = timestamps(table, "when_")
+        times = when.astype("datetime64[ms, UTC]").astype("int64").to_numpy()
+        met &= when.notna().to_numpy()
+        met &= (times >= since) if since is not None else True
+        met &= (times <= until) if until is not None else True
+    return pa.table({_MET: met})
+
+
+def _meeting(condition: Mapping[str, str], span: Sequence[int | None], table: pa.Table) -> pa.Table:
+    return table.filter(_marked(condition, span, table)[_MET])

@@ -106,16 +106,13 @@ class GroupRules:
             raise wrong("rules", path, "the path of a rules file, or GroupRules")
         try:
             return cls(read_file(Path(path)).decode())
+        except InputError:
+            raise
         except (OSError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
             raise wrong("rules", str(path), f"the path of a rules file ({type(error).__name__})") from None
 
     def save(self, path: str | Path) -> None:
-        """Write a rules file: the text as it is, then what was learnt on one line.
-
-        InputError when the file cannot be written.
-        """
+        """Write a rules file: the text, then what was learnt on one line; InputError when that fails."""
         learned = f"{_LEARNED}{json_text(self.learned)}\n" if self.learned is not None else ""
         content = (self.text + learned).encode()
         write_file(file_path("path", path), lambda file: file.write(content))
@@ -142,13 +139,12 @@ def _json(value: str, line: int) -> Mapping[str, Any]:
 
 
 def _learned(value: object) -> Learned:
-    expected = "what groups have learned"
     try:
         known = msgspec.convert(mapping("learned", value), Learned)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise wrong("learned", value, expected) from None
+    except InputError:
+        raise
+    except (msgspec.ValidationError, TypeError, ValueError):
+        raise wrong("learned", value, "what groups have learned") from None
     if known.rules_version != RULES_VERSION:
         raise InputError(
             "reading learned",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,24 +16,22 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.counts import LATEST_ROWS, latest_rows, stored_counts
 from toolkit.analysis.group_rules import GroupRules, Rule, json_text, known_of
-from toolkit.analysis.group_wording import cohesion_of, reason_of, status_list, title_of
-from toolkit.analysis.results import Plotted, frame_table
 from toolkit.analysis.selection import (
-    collect_timed,
     facts_of,
     opened,
     scanned,
     select,
     select_timed,
     timestamps,
-    typed_frame,
+    typed_rows,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, percent, shorten
+from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
-from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, sign_rows
-from toolkit.signatures.signing import RULES_VERSION, Learned, signature_id
+from toolkit.signatures.documents import NO_FRAME, Document
+from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, are_signed, sign_rows
+from toolkit.signatures.signing import RULES_VERSION, Learned, Signature, signature_id
 from toolkit.tables.frames import checked_frame
 
 _COLUMNS: Final = ("dlq_id", "workflow_url", "response_status", "response_body", "response_body_base64")
@@ -44,24 +41,22 @@ _TEMPLATE: Final = 500
 _EXAMPLE: Final = 300
 _EXAMPLES: Final = 3
 _SHOWN: Final = 50  # groups that a notebook shows
-_TYPES: Final = {
-    "group": "str",
-    "title": "str",
-    "template": "str",
-    "kind": "str",
-    "rule": "str",
-    "workflows": "Int64",
-    "statuses": "str",
-    "count": "Int64",
-    "share": "float64",
-    "first_at": "datetime64[ms, UTC]",
-    "last_at": "datetime64[ms, UTC]",
-    "examples": "str",
-    "cohesion": "float64",
+_COMPARED: Final = 200  # different documents of a group that its cohesion is measured on
+_LANGUAGES: Final = frozenset("python javascript java go ruby dotnet php rust".split())  # noqa: SIM905 - words
+_STATUSES: Final = 5
+_ALIKE: Final = {
+    "html": "HTML pages with the same title and heading",
+    "empty": "empty bodies",
+    "binary": "bodies that are not UTF-8",
 }
-
-
-_SAID: Final = ("group", "title", "template", "kind", "rule", "statuses", "examples", "cohesion")
+"""Why members of a group belong together that is of one of these kinds."""
+_TIME: Final = "datetime64[ms, UTC]"
+_TYPES: Final = {
+    "group": "str", "title": "str", "template": "str", "kind": "str", "rule": "str", "workflows": "Int64",
+    "statuses": "str", "count": "Int64", "share": "float64", "first_at": _TIME, "last_at": _TIME,
+    "examples": "str", "cohesion": "float64",
+}  # fmt: skip
+_SAID: Final = ["group", "title", "template", "kind", "rule", "statuses", "examples", "cohesion"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,7 +95,7 @@ class FailureGroups(Plotted):
     def assign(self, failures: pd.DataFrame) -> pd.DataFrame:
         """A copy of the failures with a column `signature` (str): the group of each.
 
-        Rows that were not grouped may be among them: each has the id that it would have had.
+        Rows that were not grouped have the id that they would have had.
         """
         rows = _ruled(read_rows(checked_frame("failures", failures, *_COLUMNS), self.rules), self.rules)
         groups = pd.Series([rows.ids[code] for code in rows.groups], index=failures.index, dtype="str")
@@ -128,7 +123,7 @@ class FailureGroups(Plotted):
             "cohesion",
         ]
         shown = self.frame.head(_SHOWN)[[*names, "group"]]
-        shown = shown.assign(share=[percent(share) for share in shown["share"]])
+        shown = shown.assign(share=shown["share"].map(percent))
         more = f"; the first {_SHOWN} are shown" if len(self.frame) > _SHOWN else ""
         return frame_table(f"{self!r}{more}", shown)
 
@@ -136,10 +131,10 @@ class FailureGroups(Plotted):
 def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None = None) -> FailureGroups:
     """Group failures by what their responses say, one row a group, the largest first.
 
-    Two failures are of one group when their bodies are equal but for values: types, codes, messages and the
-    application's frame of a stack trace count, numbers, ids, times and line numbers do not. The response
-    status counts only where the body is empty, HTML or not UTF-8. Not for telling causes apart: one cause can
-    speak in several ways.
+    Failures are of one group when their bodies are equal but for values: types, codes, messages and the
+    application's frame of a stack trace count; numbers, ids, times and line numbers do not. The status counts
+    only where the body is empty, HTML or not UTF-8. Not for telling causes apart: one cause can speak in
+    several ways.
 
     Parameters
     ----------
@@ -182,14 +177,12 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
     failures = scanned(failures, doing=_DOING)
     if SIGNATURE not in opened(failures, doing=_DOING).names:
         return None
-    splits = [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
+    splits = _split_columns(rules)
     parts = [rule.value for rule in rules.rules if rule.action == "split" and rule.column == "body"]
     counts = stored_counts(failures, splits, parts, doing=_DOING)
     if counts is None:
         return None
-    learned = facts_of(failures).get("learned") or {}
-    if rules.learned is None and learned.get("rules_version") == RULES_VERSION:
-        rules = GroupRules(rules.text, learned)
+    rules = with_learned(rules, failures)
     selected = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
     latest = latest_rows(selected, [SIGNATURE, *splits], parts, LATEST_ROWS)
     rows = _with_stored(read_rows(latest, rules), latest[SIGNATURE])
@@ -199,6 +192,14 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
     counted = _ruled(_with_stored(rows._replace(table=counts, signed=signed), counts[SIGNATURE]), rules)
     groups, _ = grouped_rows(rows, rules)
     return FailureGroups(_ordered(_with_counts(groups.frame, counted), rules.rules), groups.rules)
+
+
+def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
+    """The rules with what a snapshot has learnt, where nothing else is given and its version is today's."""
+    learned = facts_of(failures).get("learned") or {}
+    if rules.learned is None and learned.get("rules_version") == RULES_VERSION:
+        return GroupRules(rules.text, learned)
+    return rules
 
 
 def _with_stored(rows: Rows, ids: pa.ChunkedArray) -> Rows:
@@ -219,7 +220,7 @@ def _with_counts(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
     sums = frame["group"].map(by_group["count_"].sum())
     return frame.assign(
         workflows=frame["group"].map(by_group["workflow_url"].nunique()),
-        statuses=[status_list(statuses[group]) for group in frame["group"]],
+        statuses=[_status_list(statuses[group]) for group in frame["group"]],
         count=sums,
         share=sums / int(counts["count_"].sum() or 1),
         first_at=frame["group"].map(by_group["first_"].min()),
@@ -236,9 +237,10 @@ def grouped(
     return groups, groups.frame["group"].iloc[positions].tolist()
 
 
-def grouped_by_signature(failures: AnyFrame, rules: GroupRules) -> tuple[FailureGroups, list[str]]:
-    """The group of each row by its stored signature; the groups have counts of their latest rows alone."""
-    if any(rule.action == "split" for rule in rules.rules):
+def grouped_by_signature(failures: pa.Table, rules: GroupRules) -> tuple[FailureGroups, list[str]]:
+    """As `grouped`, by stored signatures where all rows have them; groups then count their latest rows."""
+    signed = SIGNATURE in failures.column_names and are_signed(failures[SIGNATURE])
+    if not signed or any(rule.action == "split" for rule in rules.rules):
         return grouped(failures, rules)
     rows = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
     latest = latest_rows(rows, [SIGNATURE], (), LATEST_ROWS)
@@ -257,8 +259,11 @@ def read_rules(rules: str | Path | GroupRules | None) -> GroupRules:
 
 def grouped_columns(rules: GroupRules) -> list[str]:
     """The columns that grouping reads, without times."""
-    wanted = [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
-    return list(dict.fromkeys([*_COLUMNS, *wanted]))
+    return list(dict.fromkeys([*_COLUMNS, *_split_columns(rules)]))
+
+
+def _split_columns(rules: GroupRules) -> list[str]:
+    return [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
 
 
 def grouped_rows(rows: Rows, rules: GroupRules) -> tuple[FailureGroups, NDArray[np.int64]]:
@@ -288,7 +293,7 @@ class Rows(NamedTuple):
 def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> Rows:
     """Read failures, with columns that later rules may name; rules are not applied yet."""
     wanted = list(dict.fromkeys([*grouped_columns(rules), *columns]))
-    table = collect_timed(failures, wanted, doing=_DOING)
+    table = select_timed(failures, wanted, doing=_DOING).table()
     reader, learned = BodyReader(Redactor()), known_of(rules)
     signed = sign_rows(table, learned, reader)
     ids = list(dict.fromkeys(document.id for document in signed.documents))
@@ -299,43 +304,28 @@ def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()
 
 
 def _ruled(rows: Rows, rules: GroupRules) -> Rows:
-    """The rows in their groups by the rules."""
-    rows = rows._replace(groups=rows.alone.copy(), ids=[*rows.ids], splits={})
-    _apply(rules.rules, rows, {group: number for number, group in enumerate(rows.ids)})
-    return rows
-
-
-def _apply(rules: Iterable[Rule], rows: Rows, numbers: dict[str, int]) -> None:
-    """Merge and split the groups of rows in place, in the order of the rules."""
+    """The rows in groups that are merged and split in the order of the rules."""
+    groups, splits = rows.alone.copy(), dict[str, str]()
+    numbers = {group: number for number, group in enumerate(rows.ids)}
     columns: dict[str, list[str]] = {}
-
-    def number_of(group: str) -> int:
-        if group not in numbers:
-            numbers[group] = len(rows.ids)
-            rows.ids.append(group)
-        return numbers[group]
-
-    for rule in rules:
+    for rule in rules.rules:
         if rule.group not in numbers or rule.action not in ("merge", "split"):
             continue
-        members = rows.groups == numbers[rule.group]
-        if rule.action == "merge":
-            rows.groups[members] = number_of(rule.value)
-            continue
-        if rule.column == "body":
-            fits = np.array([rule.value in (text or "") for text in rows.signed.texts], dtype=bool)[
-                rows.signed.bodies
-            ]
-            why = f'body contains "{rule.value}"'
-        else:
-            if rule.column not in columns:
-                values = rows.table[rule.column].to_pylist()
-                columns[rule.column] = ["" if value is None else _plain(value) for value in values]
-            fits = np.array([value == rule.value for value in columns[rule.column]], dtype=bool)
-            why = f"{rule.column} = {rule.value}"
-        group = signature_id("split", (rule.group, rule.column), (rule.value,))
-        rows.splits[group] = why
-        rows.groups[members & fits] = number_of(group)
+        target, members = rule.value, groups == numbers[rule.group]
+        if rule.action == "split":
+            if rule.column == "body":
+                texts = [rule.value in (text or "") for text in rows.signed.texts]
+                members &= np.array(texts, dtype=bool)[rows.signed.bodies]
+            else:
+                if rule.column not in columns:
+                    values = rows.table[rule.column].to_pylist()
+                    columns[rule.column] = ["" if value is None else _plain(value) for value in values]
+                members &= np.array([value == rule.value for value in columns[rule.column]], dtype=bool)
+            target = signature_id("split", (rule.group, rule.column), (rule.value,))
+            in_body = f'body contains "{rule.value}"'
+            splits[target] = in_body if rule.column == "body" else f"{rule.column} = {rule.value}"
+        groups[members] = numbers.setdefault(target, len(numbers))
+    return rows._replace(groups=groups, ids=[*numbers], splits=splits)
 
 
 def _plain(value: object) -> str:
@@ -343,18 +333,12 @@ def _plain(value: object) -> str:
 
 
 def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
-    frame = pd.DataFrame(
-        {
-            "group_": rows.groups,
-            "alone_": rows.alone,
-            "code_": rows.signed.codes,
-            "body_": rows.signed.bodies,
-            "dlq_id": pd.Series(rows.table["dlq_id"].to_pylist(), dtype=object),
-            "workflow": pd.Series(rows.table["workflow_url"].to_pylist(), dtype=object),
-        }
-    ).assign(when=timestamps(rows.table, "when_"))
+    texts = {"dlq_id": rows.table["dlq_id"].to_pylist(), "workflow": rows.table["workflow_url"].to_pylist()}
+    frame = pd.DataFrame(texts, dtype=object).assign(
+        group_=rows.groups, body_=rows.signed.bodies, when=timestamps(rows.table, "when_")
+    )
     if frame.empty:
-        return typed_frame(**{name: (dtype, []) for name, dtype in _TYPES.items()})
+        return typed_rows([], _TYPES)
     latest = frame.sort_values(["when", "dlq_id"], ascending=False, kind="stable")
     repeated = latest.duplicated(["group_", "body_"])  # other texts first
     chosen = latest.assign(repeated=repeated).sort_values("repeated", kind="stable")
@@ -362,12 +346,7 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
     examples = _parts(shown_rows.to_numpy(), shown_rows.index.to_numpy())
     status, responses = pd.factorize(pd.Series(rows.table["response_status"].to_pylist(), dtype=object))
     members = pd.DataFrame(
-        {
-            "group": rows.groups,
-            "alone": rows.alone,
-            "code": rows.signed.codes,
-            "status": status,
-        }
+        {"group": rows.groups, "alone": rows.alone, "code": rows.signed.codes, "status": status}
     )
     members = members.groupby(list(members), sort=False).size().reset_index(name="count")
     speaking = np.zeros(len(rows.ids), dtype=np.int64)
@@ -384,8 +363,8 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
         }
     )
     names = {rule.group: rule.value for rule in rules if rule.action == "name"}
-    columns: dict[str, list[Any]] = {name: [] for name in _SAID}
-    for group, (_, part), (_, shown) in zip(summary.index, parts, examples, strict=True):
+    said = []
+    for group, part, shown in zip(summary.index, parts, examples, strict=True):
         id_, own = rows.ids[group], Counter[int]()
         statuses, documents = Counter[str](), Counter[int]()
         for alone, code, response, count in part.tolist():
@@ -395,27 +374,24 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
                 statuses[_plain(responses[response])] += count
         leader = group if group in own else min(own, key=lambda part: (-own[part], rows.ids[part]))
         signature = rows.signed.documents[speaking[leader]]
-        said = (
+        row = (
             id_,
-            shorten(names.get(id_) or title_of(signature), _TITLE),
+            shorten(names.get(id_) or _title(signature), _TITLE),
             shorten(" | ".join([*signature.facts, *signature.templates]), _TEMPLATE),
             signature.document.kind,
-            reason_of(signature, len(own) - 1, rows.splits.get(id_)),
-            status_list(statuses),
+            _reason(signature, len(own) - 1, rows.splits.get(id_)),
+            _status_list(statuses),
             json_text([_example(row, rows) for row in shown.tolist()]),
-            cohesion_of((rows.signed.documents[code].document, count) for code, count in documents.items()),
+            _cohesion((rows.signed.documents[code].document, count) for code, count in documents.items()),
         )
-        for name, value in zip(_SAID, said, strict=True):
-            columns[name].append(value)
-    summary = summary.assign(share=summary["count"] / len(frame), **columns)
-    return _ordered(summary, rules)
+        said.append(row)
+    summary = summary.assign(share=summary["count"] / len(frame))
+    return _ordered(summary.join(pd.DataFrame(said, summary.index, _SAID)), rules)
 
 
-def _parts(groups: NDArray[np.int64], rows: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+def _parts(groups: NDArray[np.int64], rows: NDArray[Any]) -> list[NDArray[Any]]:
     """The rows of each group, which are in the order of their groups."""
-    bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
-    for start, stop in pairwise(bounds):
-        yield int(groups[start]), rows[start:stop]
+    return np.split(rows, np.flatnonzero(np.diff(groups)) + 1)
 
 
 def _ordered(groups: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
@@ -431,7 +407,68 @@ def _example(row: int, rows: Rows) -> dict[str, str]:
     text = rows.signed.texts[rows.signed.bodies[row]]
     encoded = rows.table["response_body_base64"][row].as_py() if text is None else None
     line = binary_line(encoded) if encoded else rows.clean(error_text(text).text)
-    return {
-        "dlq_id": rows.clean(rows.table["dlq_id"][row].as_py() or ""),
-        "text": shorten(line, _EXAMPLE),
-    }
+    dlq_id = rows.table["dlq_id"][row].as_py() or ""
+    return {"dlq_id": rows.clean(dlq_id), "text": shorten(line, _EXAMPLE)}
+
+
+def _title(signature: Signature) -> str:
+    """What a person would call the group."""
+    kind, facts, messages = signature.document.kind, signature.facts, signature.templates
+    status = next((fact for fact in facts if fact.startswith("status ")), "")
+    if kind in ("empty", "binary"):
+        return f"{'Empty body' if kind == 'empty' else 'Body that is not UTF-8'}{', ' * bool(status)}{status}"
+    if kind == "trace":
+        where = "" if facts[-1] == NO_FRAME else f" {facts[-1]}"
+        return f"{facts[-2]}{': ' * bool(messages[0])}{messages[0]}{where}"
+    if kind == "html":
+        return f"{' - '.join(messages)}{f' ({status})' * bool(status)}"
+    named = [fact for fact in facts if not any(fact in message for message in messages)]
+    named = [fact for fact in named if not fact.startswith("at ") and fact not in _LANGUAGES]
+    return ": ".join([*named[:1], *messages[:1]]) if messages else " ".join(facts)
+
+
+def _reason(signature: Signature, merged: int, split: str | None) -> str:
+    """Why the members of a group belong together."""
+    kind, facts = signature.document.kind, signature.facts
+    status = next((f" and {fact}" for fact in facts if fact.startswith("status ")), "")
+    values = any("<" in template for template in signature.templates)
+    same = "the same message" + " but for its values" * values
+    if kind == "trace":
+        at = facts[-1].removeprefix("at ")
+        frame = "" if facts[-1] == NO_FRAME else f", first application frame ({at})"
+        why = f"stack traces of {facts[0]} with the same exceptions ({', '.join(facts[1:-1])}){frame}, {same}"
+    elif kind == "json":
+        named = [fact for fact in facts if not fact.startswith("status ")]
+        parts = [f"the same {'names' if named[:1] == ['keys'] else 'codes and types'}"] * bool(named)
+        why = f"JSON with {' and '.join([*parts, *[same] * bool(signature.templates)])}{status}"
+    else:
+        why = _ALIKE.get(kind, f"texts with {same}")
+        why += status if kind == "html" else status.replace(" and ", " with ")
+    split_off = f"; split off by a rule: {shorten(split, 100)}" if split else ""
+    return why + split_off + (f"; {counted(merged, 'other group')} merged in by a rule" if merged else "")
+
+
+def _status_list(statuses: Counter[str]) -> str:
+    """The statuses, the most frequent first."""
+    ordered = sorted(statuses, key=lambda status: (-statuses[status], status))
+    return ", ".join(ordered[:_STATUSES]) + ", …" * (len(ordered) > _STATUSES)
+
+
+def _cohesion(documents: Iterable[tuple[Document, int]]) -> float:
+    """How many words members share with the commonest of them, on average (Dice coefficient)."""
+    counts: Counter[Document] = Counter()
+    for document, count in documents:
+        counts[document] += count
+    (middle, _), *others = counts.most_common(_COMPARED)
+    words = Counter(_words(middle))
+    total = same = float(counts[middle])
+    for document, count in others:
+        own = Counter(_words(document))
+        every = words.total() + own.total()
+        same += count * (2 * (words & own).total() / every if every else 1.0)
+        total += count
+    return same / total
+
+
+def _words(document: Document) -> list[str]:
+    return [word for text in (*document.facts, *document.messages) for word in text.split()]

@@ -5,20 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.analysis import rising_windows
+from toolkit.analysis.change_points import (
+    FEWEST,
+    MARGIN,
+    cumulated,
+    episodes,
+    expected_shares,
+    gain,
+    least_surprise,
+    spreads,
+    strongest,
+    unlike_any,
+    wave_of,
+)
 from toolkit.analysis.explaining import Explanation, explain_rows
 from toolkit.analysis.failure_attributes import NAMED, SIGNATURE, WORKFLOW, FailureAttributes
-from toolkit.analysis.rising_windows import Span, TimeBins
 
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
 _Ints = npt.NDArray[np.int64]
+Span = tuple[int, int]
+"""From when (included) until when (not included), in ns since 1970."""
+
+_MINUTE: Final = 60_000_000_000  # nanoseconds
+_STEPS: Final = [
+    minutes * _MINUTE for minutes in (1, 2, 5, 10, 20, 30, 60, 180, 360, 1440, 7 * 1440, 28 * 1440)
+]
 
 _BINS: Final = 1_100  # that windows are searched in
 _FINE_BINS: Final = 4_400  # that their ends are found in
@@ -50,18 +69,69 @@ def datetimes(span: Span) -> tuple[datetime, datetime]:
     return start, stop
 
 
+@dataclass(frozen=True)
+class TimeBins:
+    """Bins that begin at full steps and cover a span; times are in ns since 1970."""
+
+    start: int
+    end: int  # not included
+    step: int
+
+    @classmethod
+    def covering(cls, start: int, end: int, most: int) -> TimeBins:
+        """The shortest usual bins of which a span has no more than this."""
+        return cls(start, end, next((step for step in _STEPS if (end - start) // step < most), _STEPS[-1]))
+
+    @property
+    def origin(self) -> int:
+        """When the first bin begins."""
+        return self.start // self.step * self.step
+
+    @property
+    def count(self) -> int:
+        """How many bins there are."""
+        return (self.end - 1 - self.origin) // self.step + 1
+
+    def positions(self, when: _Ints) -> _Ints:
+        """The bin of each time."""
+        return (when - self.origin) // self.step
+
+    def counted(self, when: _Ints) -> _Floats:
+        """How many of some times are in each bin."""
+        return np.bincount(self.positions(when), minlength=self.count).astype(np.float64)
+
+    def span(self, bins: tuple[int, int]) -> Span:
+        """When a range of bins begins and ends."""
+        start, stop = (self.origin + position * self.step for position in bins)
+        return max(start, self.start), min(stop, self.end)
+
+    def share(self, span: Span, shares: _Floats) -> float:
+        """How much of what is spread over the bins by shares is within a span."""
+        sums = cumulated(shares)
+        edges = [(time - self.origin) / self.step for time in span]
+        low, high = np.interp(edges, np.arange(sums.size), sums)
+        return float(high - low)
+
+
 @dataclass(frozen=True, eq=False)
 class Incident:
     """A rise: what its failures share, and when it was."""
 
     explanation: Explanation
-    condition: dict[str, str]
-    alternatives: list[dict[str, str]]  # conditions that describe the same failures
-    confidence: float
     rows: _Bools  # failures of the condition within its episodes
     episodes: list[Span]  # first and last failure of each
     expected: float
     goes_on: bool
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The likeliest condition of the explanation, a row of its frame."""
+        return dict(self.explanation.frame.iloc[0])
+
+    @property
+    def condition(self) -> dict[str, str]:
+        """The condition that its failures meet."""
+        return dict(self.first["condition"])
 
     @property
     def excess(self) -> float:
@@ -79,13 +149,8 @@ class Incident:
         episodes = sorted([*self.episodes, *other.episodes])
         if len(self.episodes) == 1:
             episodes = [(episodes[0][0], max(stop for _, stop in episodes))]
-        return replace(
-            self,
-            rows=self.rows | other.rows,
-            episodes=episodes,
-            expected=self.expected + other.expected,
-            goes_on=self.goes_on or other.goes_on,
-        )
+        expected, goes_on = self.expected + other.expected, self.goes_on or other.goes_on
+        return Incident(self.explanation, self.rows | other.rows, episodes, expected, goes_on)
 
 
 class IncidentSearch:
@@ -99,27 +164,22 @@ class IncidentSearch:
         self._bins = TimeBins.covering(self.start, self.end, _BINS)
         self._fine = TimeBins.covering(self.start, self.end, _FINE_BINS)
         self._alike = _alike(failures)
-        self._left = np.ones(len(failures), dtype=bool)
+        self.left = np.ones(len(failures), dtype=bool)  # failures that no incident explains
         self._burst = self._bursts()
         self._spread = 1.0
-
-    @property
-    def left(self) -> _Bools:
-        """The failures that no incident explains."""
-        return self._left
 
     def incidents(self) -> list[Incident]:
         """All rises, the largest excess first."""
         found: list[Incident] = []
         rejected: list[Span] = []
-        if len(self.failures) < rising_windows.FEWEST or self.start + self._bins.step >= self.end:
+        if len(self.failures) < FEWEST or self.start + self._bins.step >= self.end:
             return []
         series, rows = self._series()
         counts = self._counts(series, rows)
-        spreads = rising_windows.spreads(counts, rising_windows.wave_of(self._total()))
-        self._spread = float(spreads.min(initial=rising_windows.FEWEST))
+        varied = spreads(counts, wave_of(self._total()))
+        self._spread = float(varied.min(initial=FEWEST))
         for _ in range(_ROUNDS):
-            incident = self._next(self._counts(series, rows), spreads, rejected)
+            incident = self._next(self._counts(series, rows), varied, rejected)
             if incident is None or len(found) == _INCIDENTS:
                 break
             self._take_out(incident)
@@ -136,34 +196,32 @@ class IncidentSearch:
         observed, usual = inside[rows].astype(np.float64), outside[rows].astype(np.float64)
         columns = self.failures.columns_of(rows, observed, usual / exposure)
         gains = {name: _largest_gain(column.codes, observed, usual) for name, column in columns.items()}
-        strongest = sorted(columns, key=lambda name: -gains[name])[:_EXPLAINING]
-        searched = [name for name in columns if name in strongest or name in (WORKFLOW, SIGNATURE)]
+        first = sorted(columns, key=lambda name: -gains[name])[:_EXPLAINING]
+        searched = [name for name in columns if name in first or name in (WORKFLOW, SIGNATURE)]
         frame = pd.DataFrame(columns, index=range(int(rows.sum())))
         spread = 2 * self._sizes(outside)[1] - 1  # of counts of bursts with geometric sizes
         return explain_rows(frame, observed, usual, exposure, searched=searched, spread=spread)
 
-    def _next(self, counts: _Ints, spreads: _Floats, rejected: list[Span]) -> Incident | None:
+    def _next(self, counts: _Ints, varied: _Floats, rejected: list[Span]) -> Incident | None:
         """The incident of the clearest window; windows in which nothing stands out join those rejected."""
         total = self._total()
-        least = rising_windows.least_surprise(len(counts), counts.shape[1])
-        wave = rising_windows.wave_of(total)
-        rises = rising_windows.strongest(counts, total, wave, spreads, _LIKELY * least)
-        windows = [(rise.start, rise.stop) for rise in rises]
-        all_rose = rising_windows.unlike_any(total, wave, 2 * least)
+        least = least_surprise(len(counts), counts.shape[1])
+        wave = wave_of(total)
+        windows = strongest(counts, total, wave, varied, _LIKELY * least)
+        all_rose = unlike_any(total, wave, 2 * least)
         if all_rose is not None:
             windows.insert(0, all_rose)
         for bins in windows:
             window = self._bins.span(bins)
-            incident = None
-            if not _overlaps(window, rejected):
-                incident = self._incident(window, least, sure=bins is all_rose)
+            known = _overlaps(window, rejected)
+            incident = None if known else self._incident(window, least, sure=bins is all_rose)
             if incident is not None or len(rejected) >= _REJECTED:
                 return incident
             rejected.append(window)
         return None
 
     def _series(self) -> tuple[_Ints, _Ints]:
-        """The series that windows are searched in, as pairs of a series and a failure.
+        """Pairs of a series that windows are searched in and a failure of it.
 
         One series for each frequent value of an attribute, of its pair with the workflow, and of a label.
         """
@@ -176,12 +234,12 @@ class IncidentSearch:
             if name != WORKFLOW and WORKFLOW in columns:
                 workflow = columns[WORKFLOW]
                 coded.append((codes * len(workflow.categories) + workflow.codes, everything))
-        coded.append(self.failures.label_codes())
+        coded.append((self.failures.label_codes, self.failures.labelled))
         series, failures, offset = [], [], 0
         for codes, rows in coded:
             counts = np.bincount(codes, minlength=1)
             kept = np.argsort(-counts, kind="stable")[:_VALUES]
-            kept = kept[counts[kept] >= rising_windows.FEWEST]
+            kept = kept[counts[kept] >= FEWEST]
             numbers = np.full(len(counts), -1, dtype=np.int64)
             numbers[kept] = offset + np.arange(len(kept))
             offset += len(kept)
@@ -193,13 +251,13 @@ class IncidentSearch:
     def _counts(self, series: _Ints, rows: _Ints) -> _Ints:
         """Counts of what is left, one row a series."""
         number, size = int(series.max(initial=-1)) + 1, self._bins.count
-        left = self._left[rows]
+        left = self.left[rows]
         bins = self._bins.positions(self.failures.when[rows[left]])
         flat = np.bincount(series[left] * size + bins, minlength=number * size)
         return flat.reshape(number, size).astype(np.int64)
 
     def _total(self) -> _Floats:
-        return self._bins.counted(self.failures.when[self._left])
+        return self._bins.counted(self.failures.when[self.left])
 
     def _incident(self, window: Span, least: float, *, sure: bool) -> Incident | None:
         """What rose in a window, and at which times; None where nothing stands out.
@@ -210,21 +268,20 @@ class IncidentSearch:
         if explanation.frame.empty:
             return None
         first = explanation.frame.iloc[0]
-        if not self._beyond_bursts(
-            window, first, least if explanation.stands_out or sure else _CLEAR * least
-        ):
+        condition = first["condition"]
+        least = least if explanation.stands_out or sure else _CLEAR * least
+        if not self._beyond_bursts(window, first, least):
             return None
         explanation = replace(explanation, stands_out=True)
-        spans = self._episodes(first["condition"])
+        spans = self._episodes(condition)
         if len(spans) >= _USUAL:
             return None
-        wider = self._explained_at(spans) if spans else explanation
-        top = first if wider.frame.empty else wider.frame.iloc[0]
-        if spans and wider.stands_out and self._same(spans, first["condition"], top["condition"]):
-            explanation, first = wider, top
+        wider = self._explained_at(spans) if spans else None
+        if wider and wider.stands_out and self._same(spans, condition, wider.frame["condition"].iloc[0]):
+            explanation = wider
         else:  # at other times something else rose
             spans = [span for span in spans if _overlaps(span, [window])][:1] or [window]
-        return self._over(spans, explanation, first)
+        return self._over(spans, explanation)
 
     def _continues(self, earlier: Incident, later: Incident) -> bool:
         """Whether an incident is an end of an earlier one, which was less dense there."""
@@ -235,38 +292,28 @@ class IncidentSearch:
 
     def _same(self, spans: list[Span], one: Mapping[str, str], other: Mapping[str, str]) -> bool:
         """Whether two conditions describe the same failures at some times."""
-        rows = self._left & self._within(spans)
-        either, both = (
-            combined(self.failures.meets(one), self.failures.meets(other))
-            for combined in (np.logical_or, np.logical_and)
-        )
-        return bool((rows & both).sum() >= _SAME_FAILURES * (rows & either).sum())
+        rows = self.left & self._within(spans)
+        first, second = self.failures.meets(one), self.failures.meets(other)
+        return bool((rows & first & second).sum() >= _SAME_FAILURES * (rows & (first | second)).sum())
 
-    def _over(self, spans: list[Span], explanation: Explanation, first: pd.Series) -> Incident:
-        """The incident of a condition over its episodes."""
+    def _over(self, spans: list[Span], explanation: Explanation) -> Incident:
+        """The incident of the likeliest condition over its episodes."""
+        first = explanation.frame.iloc[0]
         within = self._within(spans)
         conditions = [first["condition"], *first["alternatives"]]
-        rows = self._left & within & np.logical_or.reduce([self.failures.meets(each) for each in conditions])
+        rows = self.left & within & np.logical_or.reduce([self.failures.meets(each) for each in conditions])
         episodes = [self._first_and_last(rows, span) for span in spans]
         until, length = episodes[-1][1], sum(stop - start for start, stop in episodes)
         idle = max(2 * self._fine.step, _IDLE * length // max(int(rows.sum()), 1))
-        outside = self._left & ~within & self.failures.meets(first["condition"])
-        return Incident(
-            explanation=explanation,
-            condition=dict(first["condition"]),
-            alternatives=list(first["alternatives"]),
-            confidence=float(first["confidence"]),
-            rows=rows,
-            episodes=episodes,
-            expected=float(outside.sum()) / self._exposure(spans),
-            goes_on=until + idle >= self.end,
-        )
+        outside = self.left & ~within & self.failures.meets(first["condition"])
+        expected = float(outside.sum()) / self._exposure(spans)
+        return Incident(explanation, rows, episodes, expected, goes_on=until + idle >= self.end)
 
     def _beyond_bursts(self, window: Span, first: pd.Series, least: float) -> bool:
         """Whether a condition rose beyond chance, in failures or in bursts of them."""
         within, exposure = self._within([window]), self._exposure([window])
-        mean, tail = self._sizes(self._left & ~within)
-        met = self._left & within & self.failures.meets(first["condition"])
+        mean, tail = self._sizes(self.left & ~within)
+        met = self.left & within & self.failures.meets(first["condition"])
         failures, bursts = int(met.sum()), np.unique(self._burst[met]).size
         usual = float(first["expected"]) * exposure / mean
         surprise = _surprise(failures, usual, exposure, tail)
@@ -286,12 +333,12 @@ class IncidentSearch:
 
     def _bursts(self) -> _Ints:
         """The number of the burst of alike failures that each of those left is part of."""
-        rows = np.flatnonzero(self._left)
+        rows = np.flatnonzero(self.left)
         order = np.lexsort((rows, self._alike[rows]))
         alike, when = self._alike[rows][order], self.failures.when[rows][order]
         same, gap = np.diff(alike) == 0, np.diff(when)
         usual = (self.end - self.start) / np.bincount(alike, minlength=1)[alike[1:]]
-        bursts = np.full(len(self._left), -1, dtype=np.int64)
+        bursts = np.full(len(self.left), -1, dtype=np.int64)
         bursts[rows[order]] = np.cumsum(
             np.append(0, ~(same & (gap < np.minimum(_RETRIED, usual * _QUICK))))[: len(rows)]
         )
@@ -300,7 +347,7 @@ class IncidentSearch:
     def _explained_at(self, spans: list[Span]) -> Explanation:
         """What is left at some times explained beside what is left of all others."""
         within = self._within(spans)
-        return self.explained(self._left & within, self._left & ~within, self._exposure(spans))
+        return self.explained(self.left & within, self.left & ~within, self._exposure(spans))
 
     def _within(self, spans: Iterable[Span]) -> _Bools:
         when = self.failures.when
@@ -311,19 +358,16 @@ class IncidentSearch:
 
     def _episodes(self, condition: Mapping[str, str]) -> list[Span]:
         """All times at which the failures of a condition were many, but those of few beside the largest."""
-        values = self._fine.counted(self.failures.when[self._left & self.failures.meets(condition)])
-        share = rising_windows.exposure(values, self._fine_wave())
-        found = rising_windows.episodes(values, share, self._spread)
+        values = self._fine.counted(self.failures.when[self.left & self.failures.meets(condition)])
+        share = expected_shares(values, self._fine_wave())
+        found = episodes(values, share, self._spread)
         sizes = [float(values[start:stop].sum()) for start, stop in found]
-        return [
-            self._fine.span(bins)
-            for bins, size in zip(found, sizes, strict=True)
-            if size >= _MINOR * max(sizes)
-        ]
+        large = [size >= _MINOR * max(sizes) for size in sizes]
+        return [self._fine.span(bins) for bins in compress(found, large)]
 
     def _fine_wave(self) -> _Floats:
         """The wave of all failures that are left, in fine bins."""
-        return rising_windows.wave_of(self._fine.counted(self.failures.when[self._left]))
+        return wave_of(self._fine.counted(self.failures.when[self.left]))
 
     def _exposure(self, spans: list[Span]) -> float:
         """How many times more is expected outside of some times than within."""
@@ -357,9 +401,8 @@ class IncidentSearch:
         """Leave out the failures of an incident, but as many as would have been there without it."""
         taken = np.flatnonzero(incident.rows)
         stay = min(round(incident.expected), len(taken))
-        kept = taken[np.linspace(0, len(taken) - 1, stay).astype(np.int64)] if stay else taken[:0]
-        self._left[taken] = False
-        self._left[kept] = True
+        self.left[taken] = False
+        self.left[taken[np.linspace(0, len(taken) - 1, stay).astype(np.int64)]] = True
         self._burst = self._bursts()
 
 
@@ -406,19 +449,14 @@ def _forerunners(when: _Ints) -> int:
         gain = after * np.log(2 * after / (before + after)) + before * np.log(2 * before / (before + after))
     gain[(after < _SHARP * before) | (stop > when[-1])] = 0
     best = int(gain.argmax()) if gain.size else 0
-    return best + 1 if gain.size and gain[best] >= np.log(len(when)) + rising_windows.MARGIN else 0
+    return best + 1 if gain.size and gain[best] >= np.log(len(when)) + MARGIN else 0
 
 
 def _largest_gain(codes: npt.NDArray[Any], observed: _Floats, usual: _Floats) -> float:
     """The largest gain of a value of an attribute, as `explain_change` has it."""
     inside, outside = (np.bincount(codes, events) for events in (observed, usual))
-    total, other = observed.sum(), usual.sum()
-    both = inside + outside
-    share = total / max(total + other, 1.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gain = np.where(inside > 0, inside * np.log(inside / (both * share)), 0.0)
-        gain += np.where(outside > 0, outside * np.log(outside / (both * (1 - share))), 0.0)
-    return float(np.where(inside > both * share, gain, 0.0).max(initial=0.0))
+    share = observed.sum() / max(observed.sum() + usual.sum(), 1.0)
+    return float(gain(inside, inside + outside, share).max(initial=0.0))
 
 
 def _overlaps(window: Span, others: list[Span]) -> bool:

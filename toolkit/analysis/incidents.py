@@ -12,9 +12,8 @@ import pandas as pd
 
 from toolkit.analysis.explaining import Explanation
 from toolkit.analysis.failure_attributes import SIGNATURE, WORKFLOW, FailureAttributes
-from toolkit.analysis.incident_search import Incident, IncidentSearch, datetimes
-from toolkit.analysis.rising_windows import Span
-from toolkit.analysis.selection import typed_frame, when_counted
+from toolkit.analysis.incident_search import Incident, IncidentSearch, Span, datetimes
+from toolkit.analysis.selection import typed_rows, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import wrong
 from toolkit.times import parse_time
@@ -42,16 +41,14 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
 
     Windows of any length are searched in the counts of each value of each attribute (workflow, label,
     flow-control key, caller, status, signature, headers and JSON fields of few values) and of its pairs with
-    the workflow. What rose beyond the daily wave, beyond bursts and beyond the rest of the failures is an
-    incident; its failures are left out when the next is searched. Not proof of a cause: whatever goes
-    together with the failures is found, too.
+    the workflow. What rose beyond the daily wave, bursts and the rest of the failures is an incident; its
+    failures are left out of the search for the next. Not proof of a cause: whatever goes together with the
+    failures is found, too.
 
     Parameters
     ----------
-    failures : frame
-        The failures table. A column `signature`, as `FailureGroups.assign` adds it, is used as it is.
-    now : datetime, optional
-        When the history ends. Default: at the last failure.
+    failures, now
+        As in `explain_spike`.
 
     Returns
     -------
@@ -82,8 +79,7 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
                      condition  goes_on  observed
     0  {'workflow_url': 'pay'}    False      60.0
     """
-    records = [record for record, _ in incidents_with_rows(failures, now=now)]
-    return typed_frame(**{name: (dtype, [each[name] for each in records]) for name, dtype in _TYPES.items()})
+    return typed_rows([record for record, _ in incidents_with_rows(failures, now=now)], _TYPES)
 
 
 def incidents_with_rows(failures: AnyFrame, *, now: datetime | None = None) -> list[_WithRows]:
@@ -165,13 +161,14 @@ def _span(name: str, pair: object) -> Span:
 
 def _rise(incident: Incident, failures: FailureAttributes) -> dict[str, Any]:
     """The row of an incident."""
-    return {
+    first = incident.first
+    about = _about(failures, incident.rows, incident.episodes, incident.expected)
+    return about | {
         "kind": "rise",
-        "condition": incident.condition,
+        "condition": dict(first["condition"]),
         "goes_on": incident.goes_on,
-        "confidence": incident.confidence,
-        "alternatives": incident.alternatives,
-        **_about(failures, incident.rows, incident.episodes, incident.expected),
+        "confidence": float(first["confidence"]),
+        "alternatives": list(first["alternatives"]),
     }
 
 
@@ -198,17 +195,12 @@ def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np
         slices = (when - search.start) * _SLICES // (search.end - search.start)
         gaps = np.diff(when)
         timed = np.abs(gaps - np.median(gaps)) <= np.median(gaps) / 4
-        if (
-            rows.sum() >= _STEADY_ALIKE * size
-            and len(np.unique(slices)) >= _SLICES - 1
-            and timed.mean() >= _TIMED
-        ):
+        always = len(np.unique(slices)) >= _SLICES - 1
+        if rows.sum() >= _STEADY_ALIKE * size and always and timed.mean() >= _TIMED:
             about = _about(failures, rows, [(int(when[0]), int(when[-1]))], usual)
-            record = {
-                "kind": "steady", "condition": condition, "goes_on": True, "confidence": 1.0,
-                "alternatives": [], **about, "workflows": [condition[WORKFLOW]],
-            }  # fmt: skip
-            records.append((record, rows))
+            steady = {"kind": "steady", "condition": condition, "goes_on": True, "confidence": 1.0}
+            steady |= {"alternatives": [], "workflows": [condition[WORKFLOW]]}
+            records.append((about | steady, rows))
     return records
 
 

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit.analysis.selection import (
-    check_scalar,
-    collect,
+    Counted,
     named,
     opened,
     select,
@@ -34,21 +33,15 @@ _DELAYS: Final = np.array(
     dtype=np.float64,
 )
 _MOST_RETRIES: Final = 1_000
-_STEPS: Final = tuple(
-    timedelta(minutes=minutes) for minutes in (15, 30, 60, 180, 360, 720, 1440, 2 * 1440, 7 * 1440)
-)
+_STEPS: Final = [timedelta(hours=hours) for hours in (0.25, 0.5, 1, 3, 6, 12, 24, 48, 168)]
 _MOST_BINS: Final = 48
 _EXPIRING: Final = ("dlq_id", "workflow_url", "failed_at", "created_at")
-_LIMITS: Final = (
-    ("already due", timedelta(0)),
-    ("within 6 hours", timedelta(hours=6)),
-    ("within 24 hours", timedelta(hours=24)),
-    ("within 3 days", timedelta(days=3)),
-)
+_DOING: Final = "finding expiring failures"
+_LIMITS: Final = {"already due": 0, "within 6 hours": 6, "within 24 hours": 24, "within 3 days": 72}  # hours
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FailureDelays:
+class FailureDelays(Counted):
     """Counts by the time from creation to failure."""
 
     edges: NDArray[np.float64]  # seconds, shape (bins + 1,); a bin holds its lower edge, the last one is open
@@ -56,19 +49,13 @@ class FailureDelays:
     median: float  # seconds; NaN where nothing was counted
     left_out: int  # rows without both times
 
-    @property
-    def total(self) -> int:
-        """Failures counted."""
-        return int(self.counts.sum())
-
 
 def failure_delays(failures: AnyFrame) -> FailureDelays:
     """Count failures by the time from `created_at` to `failed_at`, from the shortest to the longest.
 
-    Most of the time is spent in retries: by default the first comes after 12 seconds, the second after
-    2.5 minutes more, the third after half an hour, the fourth after 6 hours, the fifth after a day.
-    `failed_at` has whole seconds and `created_at` milliseconds, so that a message that failed at once can
-    seem to have failed before it was created: it counts as 0 seconds.
+    Most of it is spent in retries: by default the first comes after 12 seconds, then 2.5 minutes, half an
+    hour, 6 hours, a day. `failed_at` has whole seconds and `created_at` milliseconds: a message that seems
+    to have failed before it was created counts as 0 seconds.
 
     Parameters
     ----------
@@ -78,7 +65,6 @@ def failure_delays(failures: AnyFrame) -> FailureDelays:
     Returns
     -------
     FailureDelays
-        Counts by time in seconds, the median in seconds, and how many rows lack one of the two times.
 
     Raises
     ------
@@ -93,7 +79,7 @@ def failure_delays(failures: AnyFrame) -> FailureDelays:
     20.0
     """
     columns = ["created_at", "failed_at"]
-    table = collect(select(failures, columns, doing="counting failures by the time until they failed"))
+    table = select(failures, columns, doing="counting failures by the time until they failed").table()
     durations = (timestamps(table, "failed_at") - timestamps(table, "created_at")).dt.total_seconds()
     known = np.maximum(durations.dropna().to_numpy(dtype=np.float64), 0.0)
     counts = np.bincount(np.searchsorted(_DELAYS, known, side="right") - 1, minlength=len(_DELAYS))
@@ -126,9 +112,8 @@ class RetriesUsed:
 def retries_used(frame: AnyFrame) -> RetriesUsed:
     """Count rows by how many retries there were.
 
-    A frame of callbacks has the retries that were made (`retried`) and allowed (`max_retries`). An
-    entry of the DLQ has only the latter: it is there because they were used up, or because its endpoint
-    said that another attempt is of no use.
+    Callbacks have the retries that were made (`retried`) and allowed (`max_retries`); an entry of the DLQ has
+    only the latter: they were used up, or its endpoint said that another attempt is of no use.
 
     Parameters
     ----------
@@ -138,7 +123,6 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
     Returns
     -------
     RetriesUsed
-        For each number of retries, how many rows used them up and how many did not.
 
     Raises
     ------
@@ -155,20 +139,21 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
     allowed_only = "retried" not in opened(frame, doing=doing, name="frame").names
     columns = ["max_retries"] if allowed_only else ["retried", "max_retries"]
     rows = select(frame, columns, doing=doing, name="frame").count(*columns).to_pylist()
-    known = [
-        (int(row[columns[0]]), allowed_only or row[columns[0]] == row["max_retries"], row["count_"])
-        for row in rows
-        if row[columns[0]] is not None and 0 <= row[columns[0]] <= _MOST_RETRIES
-    ]
-    counts = np.zeros((2, max((number for number, _, _ in known), default=-1) + 1), dtype=np.int64)
-    for number, is_used_up, count in known:
-        counts[0 if is_used_up else 1, number] += count
+    counts = np.zeros((2, _MOST_RETRIES + 1), dtype=np.int64)
+    most, left_out = -1, 0
+    for row in rows:
+        number, count = row[columns[0]], row["count_"]
+        if number is not None and 0 <= number <= _MOST_RETRIES:
+            most = max(most, int(number))
+            counts[0 if number == row["max_retries"] else 1, int(number)] += count
+        else:
+            left_out += count
     return RetriesUsed(
-        retries=np.arange(counts.shape[1], dtype=np.int64),
-        used_up=counts[0],
-        others=counts[1],
+        retries=np.arange(most + 1, dtype=np.int64),
+        used_up=counts[0, : most + 1],
+        others=counts[1, : most + 1],
         allowed_only=allowed_only,
-        left_out=sum(row["count_"] for row in rows) - int(counts.sum()),
+        left_out=left_out,
     )
 
 
@@ -177,8 +162,8 @@ def expiring(
 ) -> pd.DataFrame:
     """When each failure expires: `retention` after `failed_at`, or after `created_at` in rows without it.
 
-    The service does not say which time it counts from. From `created_at` an entry can expire up to 31 hours
-    earlier (with five retries) than from `failed_at`.
+    The service does not say which time it counts from; from `created_at` it is up to 31 hours earlier (with
+    five retries).
 
     Parameters
     ----------
@@ -209,8 +194,7 @@ def expiring(
     >>> expiring(frame, "7d", pd.Timestamp("2026-01-07", tz="UTC"))["hours_left"].tolist()
     [24.0]
     """
-    doing = "finding expiring failures"
-    table = select_retained(failures, _EXPIRING, doing=doing).then(with_time).table()
+    table = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table()
     expiries = _expiries(table, retention, now)
     return expiries.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
 
@@ -218,16 +202,16 @@ def expiring(
 def next_expiring(
     failures: AnyFrame, retention: str | timedelta, now: datetime, *, most: int
 ) -> pd.DataFrame:
-    """The failures of `expiring` that are not due, as many as wanted, without holding all of them."""
+    """The first failures of `expiring` that are not due, without holding all of them."""
     start = now - parse_duration(retention, name="retention")
-    rows = select_retained(failures, _EXPIRING, doing="finding expiring failures").then(with_time)
+    rows = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time)
     expiries = _expiries(rows.then(partial(_soonest, start, most)).table(), retention, now)
     return expiries.sort_values(["expires_at", "dlq_id"], ignore_index=True).head(most)
 
 
 def times_left(failures: AnyFrame, retention: str | timedelta, now: datetime | None) -> pd.DataFrame:
     """`expires_at` and `hours_left` of each failure, as `expiring` returns them, and nothing else of it."""
-    rows = select_retained(failures, ["failed_at", "created_at"], doing="finding expiring failures")
+    rows = select_retained(failures, ["failed_at", "created_at"], doing=_DOING)
     return _times_left(rows.then(with_time).then(_only_when).table(), retention, now)
 
 
@@ -277,9 +261,7 @@ def count_expiring(
     ----------
     failures : frame
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at` and `by`.
-    retention : str or timedelta
-        How long the queue keeps an entry, by plan: "3d", "7d", "90d".
-    now : datetime, optional
+    retention, now
         As in `expiring`.
     by : str, optional
         Column of single values: ``"workflow_url"``, or ``"signature"``, which `FailureGroups.assign` adds.
@@ -303,26 +285,22 @@ def count_expiring(
     >>> times = pd.to_datetime(["2026-01-01 00:00", "2026-01-01 12:00", None], utc=True)
     >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "failed_at": times})
     >>> counts = count_expiring(frame.assign(created_at=times), "7d", datetime(2026, 1, 8, 8, tzinfo=UTC))
-    >>> counts[counts["count"] > 0]
-                when  count
-    0    already due      1
-    1  within 6 hours     1
-    5        unknown      1
+    >>> counts["count"].tolist()
+    [1, 1, 0, 0, 0, 1]
     """
     if by is None:
         times = times_left(failures, retention, now)
     else:
-        doing = "finding expiring failures"
-        check_scalar(select(failures, [], doing=doing, chosen={"by": by}), [by], doing=doing)
+        select(failures, [], doing=_DOING, chosen={"by": by})  # raises an error that names the argument
         columns = dict.fromkeys([by, "failed_at", "created_at"])
-        table = select_retained(failures, columns, doing=doing).then(with_time).table()
+        table = select_retained(failures, columns, doing=_DOING).then(with_time).table()
         times = _times_left(table, retention, now)
         times = times.assign(by_=[named(value) for value in table[by].to_pylist()])
     hours = times["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
-    edges = [limit.total_seconds() / 3600 for _, limit in _LIMITS]
+    edges = list(_LIMITS.values())
     # right=True: an entry that expires in exactly six hours is within six hours; NaN is after all
     when = np.where(np.isnan(hours), len(edges) + 1, np.digitize(hours, edges, right=True))
-    names = [name for name, _ in _LIMITS] + ["later", "unknown"]
+    names = [*_LIMITS, "later", "unknown"]
     if by is None:
         counts = np.bincount(when, minlength=len(names))
         return typed_frame(when=("str", names), count=("Int64", counts))
@@ -331,12 +309,12 @@ def count_expiring(
     counted.columns = pd.Index(names)
     counted = counted.astype("Int64").assign(next_at=times.groupby("by_")["at_"].min())
     order = counted.assign(soon=-counted[names[1:3]].sum(axis=1), by=counted.index.astype(str))
-    order = order.sort_values(["soon", "next_at", "by"]).drop(columns=["soon", "by"])
-    return order.rename_axis(by).reset_index().astype({by: "str"})
+    order = order.sort_values(["soon", "next_at", "by"])
+    return order.drop(columns=["soon", "by"]).rename_axis(by).reset_index().astype({by: "str"})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ExpiryBins:
+class ExpiryBins(Counted):
     """How many failures expire in each span of the time to come."""
 
     now: datetime  # start of the first bin, UTC
@@ -344,11 +322,6 @@ class ExpiryBins:
     counts: NDArray[np.int64]  # shape (bins,)
     due: int  # failures that are due already, which are in no bin
     unknown: int  # failures without a time, which are in no bin
-
-    @property
-    def total(self) -> int:
-        """Failures in all bins."""
-        return int(self.counts.sum())
 
 
 def expiry_bins(expiries: AnyFrame, now: datetime) -> ExpiryBins:
@@ -364,7 +337,7 @@ def expiry_bins(expiries: AnyFrame, now: datetime) -> ExpiryBins:
     Returns
     -------
     ExpiryBins
-        At most 48 bins of a width from 15 minutes to a week (more bins where that is not enough).
+        At most 48 bins from 15 minutes to a week wide (more where that is not enough).
 
     Raises
     ------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -10,19 +10,18 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import (
-    collect,
-    collect_timed,
     opened,
     receipt_of,
     select,
+    select_timed,
+    tallied,
     timestamps,
     typed_frame,
     when_counted,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import frame_table
 from toolkit.arguments import mapping
 from toolkit.times import parse_duration
 
@@ -35,7 +34,16 @@ DELETED: Final = "deleted"
 EXPIRED: Final = "expired"
 UNKNOWN: Final = "unknown"
 OUTCOMES: Final = (STILL_THERE, SUCCEEDED, FAILED_AGAIN, RETRIED, CANCELED, DELETED, EXPIRED, UNKNOWN)
-"""Everything that can have become of an entry."""
+"""All that can have become of an entry."""
+
+LEFT: Final = {
+    "succeeded": (SUCCEEDED,),
+    "retried": (FAILED_AGAIN, RETRIED, CANCELED),
+    "deleted": (DELETED,),
+    "expired": (EXPIRED,),
+    "unknown": (UNKNOWN, STILL_THERE),
+}
+"""The columns of a comparison that say what became of the entries that left."""
 
 _STATES: Final = {"RUN_SUCCESS": SUCCEEDED, "RUN_FAILED": FAILED_AGAIN, "RUN_CANCELED": CANCELED}
 _SEEN_LATE: Final = timedelta(days=1)
@@ -72,9 +80,8 @@ class RetryOutcomes:
 
     def __repr__(self) -> str:
         parts = [f"{count:,} {outcome}" for outcome, count, _ in self.counts.itertuples(index=False)]
-        return f"{counted(len(self.frame), 'entry').replace('entrys', 'entries')}" + (
-            f": {', '.join(parts)}" if parts else ""
-        )
+        entries = f"{len(self.frame):,} {'entry' if len(self.frame) == 1 else 'entries'}"
+        return entries + f": {', '.join(parts)}" * bool(parts)
 
     def _repr_html_(self) -> str:
         return frame_table(repr(self), self.counts)
@@ -94,8 +101,7 @@ def retry_outcomes(
 
     Only what the frames show is claimed. An entry that left is `expired` when its retention ended while it
     was away and it had been seen until shortly before; `deleted` when it left earlier and no run of its
-    workflow started meanwhile, or all retries are given and it is not among them; otherwise it is `unknown`:
-    nobody looked in between.
+    workflow started meanwhile, or `retried` lacks it; otherwise `unknown`: nobody looked in between.
 
     Parameters
     ----------
@@ -140,8 +146,10 @@ def retry_outcomes(
     """
     doing = "finding out what became of entries"
     columns = ["dlq_id", "workflow_url", "workflow_run_id"]
-    history = [name for name in ("gone_after", "gone_before") if name in _names(failures, columns, doing)]
-    table = collect_timed(failures, [*columns, *history], doing=doing)
+    select(failures, columns, doing=doing)  # raises where it is not a frame
+    names = opened(failures, doing=doing).names
+    history = [name for name in ("gone_after", "gone_before") if name in names]
+    table = select_timed(failures, [*columns, *history], doing=doing).table()
     frame = pd.DataFrame({name: table[name].to_pylist() for name in columns}, dtype=object)
     when = timestamps(table, "when_")
     nothing = pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
@@ -150,8 +158,9 @@ def retry_outcomes(
         for name in ("gone_after", "gone_before")
     )
     if later is not None:
-        present, end = _loaded(later, now, doing)
-        left = ~frame["dlq_id"].isin(present) & missed.isna()
+        loaded = select_timed(later, ["dlq_id"], doing=doing, name="later").table()
+        end = _looked(later, timestamps(loaded, "when_")) if now is None else pd.Timestamp(when_counted(now))
+        left = ~frame["dlq_id"].isin(loaded["dlq_id"].to_pylist()) & missed.isna()
         start = _looked(failures, when)
         seen = seen.mask(left, start)
         missed = missed.mask(left, max(start, end) if pd.notna(start) else end)
@@ -182,29 +191,14 @@ def retry_outcomes(
         left_before=("datetime64[ms, UTC]", missed),
         expires_at=("datetime64[ms, UTC]", expires),
     )
-    return RetryOutcomes(result, _counts(result["outcome"]))
-
-
-def _names(failures: AnyFrame, columns: Iterable[str], doing: str) -> list[str]:
-    select(failures, columns, doing=doing)  # raises where it is not a frame
-    return list(opened(failures, doing=doing).names)
-
-
-def _loaded(later: AnyFrame, now: datetime | None, doing: str) -> tuple[set[str], pd.Timestamp]:
-    """The ids of a load, and when it was made."""
-    table = collect_timed(later, ["dlq_id"], doing=doing, name="later")
-    end = _looked(later, timestamps(table, "when_")) if now is None else pd.Timestamp(when_counted(now))
-    return set(table["dlq_id"].to_pylist()), end
+    return RetryOutcomes(result, tallied(result["outcome"]))
 
 
 def _looked(frame: AnyFrame, when: _Times) -> pd.Timestamp:
     """When a frame was loaded: what its receipt says, else its latest failure."""
     receipt = receipt_of(frame)
-    if receipt is not None:
-        looked = pd.to_datetime(receipt.ended_at, utc=True, errors="coerce")
-        if pd.notna(looked):
-            return pd.Timestamp(looked)
-    return pd.Timestamp(when.max())
+    ended = pd.to_datetime(receipt.ended_at if receipt else "", utc=True, errors="coerce")
+    return pd.Timestamp(ended if pd.notna(ended) else when.max())
 
 
 def _ended(runs: AnyFrame | None, callbacks: AnyFrame | None, doing: str) -> dict[str, str]:
@@ -212,16 +206,14 @@ def _ended(runs: AnyFrame | None, callbacks: AnyFrame | None, doing: str) -> dic
     ended: dict[str, str] = {}
     if callbacks is not None:
         names = ["source_message_id", "delivered", "exhausted"]
-        rows = collect(select(callbacks, names, doing=doing, name="callbacks")).to_pydict()
+        rows = select(callbacks, names, doing=doing, name="callbacks").table().to_pydict()
         for message, delivered, exhausted in zip(*rows.values(), strict=True):
             if delivered or exhausted:
                 ended[message] = SUCCEEDED if delivered else FAILED_AGAIN
     if runs is not None:
-        rows = collect(select(runs, ["workflow_run_id", "state"], doing=doing, name="runs")).to_pydict()
-        ended |= {
-            run: _STATES.get(state, RETRIED)
-            for run, state in zip(rows["workflow_run_id"], rows["state"], strict=True)
-        }
+        rows = select(runs, ["workflow_run_id", "state"], doing=doing, name="runs").table().to_pydict()
+        pairs = zip(rows["workflow_run_id"], rows["state"], strict=True)
+        ended |= {run: _STATES.get(state, RETRIED) for run, state in pairs}
     return ended
 
 
@@ -229,13 +221,12 @@ def _starts(runs: AnyFrame | None, doing: str) -> dict[str | None, Any] | None:
     """When the runs of each workflow started, sorted, as nanoseconds; those of all under None."""
     if runs is None:
         return None
-    table = collect(select(runs, ["workflow_url", "created_at"], doing=doing, name="runs"))
+    table = select(runs, ["workflow_url", "created_at"], doing=doing, name="runs").table()
     frame = pd.DataFrame({"url": table["workflow_url"].to_pylist(), "at": timestamps(table, "created_at")})
     frame = frame.dropna().assign(at=lambda rows: rows["at"].astype("datetime64[ns, UTC]").astype("int64"))
-    starts: dict[str | None, Any] = {
-        str(url): np.sort(at.to_numpy()) for url, at in frame.groupby("url")["at"]
-    }
-    return starts | {None: np.sort(frame["at"].to_numpy())}
+    frame = frame.sort_values("at")
+    starts: dict[str | None, Any] = {str(url): at.to_numpy() for url, at in frame.groupby("url")["at"]}
+    return starts | {None: frame["at"].to_numpy()}
 
 
 def _without_retry(
@@ -260,9 +251,3 @@ def _without_retry(
             idle.iloc[rows] &= ~ran
     named = pd.Series(UNKNOWN, index=frame.index, dtype=object)
     return named.mask(early & idle & missed.notna(), DELETED).mask(expired, EXPIRED)
-
-
-def _counts(outcomes: pd.Series) -> pd.DataFrame:
-    sizes = outcomes.value_counts().reset_index().sort_values(["count", "outcome"], ascending=[False, True])
-    counts = sizes.reset_index(drop=True).astype({"outcome": "str", "count": "Int64"})
-    return counts.assign(share=(counts["count"] / max(len(outcomes), 1)).astype("float64"))

@@ -12,14 +12,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.analysis.change_points import change_points
 from toolkit.analysis.selection import (
     EARLIEST,
     LATEST,
-    check_scalar,
-    collect,
+    Counted,
     largest_groups,
     select,
     select_timed,
@@ -28,7 +28,7 @@ from toolkit.analysis.selection import (
     with_minute,
     with_time,
 )
-from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.arguments import text, whole, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
@@ -52,7 +52,7 @@ WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FailureTrend:
+class FailureTrend(Counted):
     """Counts per time bin and group; where groups were merged, the last one is ``other (n)``."""
 
     starts: pd.DatetimeIndex  # start of each bin, UTC, ascending, without gaps
@@ -64,11 +64,6 @@ class FailureTrend:
     undated: int  # rows without any plausible time (2000 to 2099), which are in no bin
     markers: tuple[tuple[datetime, str], ...] = ()  # times and names, the earliest first
     runs: NDArray[np.int64] | None = None  # shape (bins,): runs that started, where they are known
-
-    @property
-    def total(self) -> int:
-        """Failures in all bins."""
-        return int(self.counts.sum())
 
     @cached_property
     def baseline(self) -> NDArray[np.float64]:
@@ -183,34 +178,26 @@ def failure_trend(
     markers: Markers | None = None,
     runs: AnyFrame | None = None,
 ) -> FailureTrend:
-    """Count failures per time bin.
+    """Count failures per time bin, as `count_over_time` does, with what is usual and named times.
 
     Parameters
     ----------
-    failures : frame
-        With the columns `failed_at` and `created_at`, which stands in where `failed_at` is missing.
-    by : str, optional
-        A column of single values: one row of counts for each.
-    freq : str or timedelta, optional
-        The width of a bin, such as ``"1h"``; by default one that suits the range of time.
-    top : int
-        How many values of `by` to keep; the rarer ones are merged.
-    now : datetime, optional
-        When the last bin ends; by default with the last failure.
+    failures, by, freq, top, now
+        As in `count_over_time`.
     markers : mapping or sequence of pairs, optional
         Times with names, such as deployments: a mapping from name to time, or pairs of a time and a name.
     runs : frame, optional
-        The run log (`load_runs`): with it, the trend knows how many runs started in each bin.
+        The run log (`load_runs`), for the runs that started in each bin.
 
     Returns
     -------
     FailureTrend
-        Counts of the shape (groups, bins). `baseline`, `changes` and `frame` are computed when first read.
+        `baseline`, `changes` and `frame` are computed when first read.
 
     Raises
     ------
     InputError
-        When a column is missing or no column of single values, or an argument cannot be read.
+        As in `count_over_time`, or when `markers` cannot be read.
 
     Examples
     --------
@@ -224,17 +211,10 @@ def failure_trend(
     top = whole("top", top)
     now = None if now is None else parse_time(now, exact=True, name="now")
     wanted = None if freq is None else bin_width(freq)
-    keys = [] if by is None else [by]
-    times = ["failed_at", "created_at"]
-    selected = select(failures, times, doing=doing, chosen={} if by is None else {"by": by})
-    check_scalar(selected, keys, doing=doing)
-    counted = selected.then(with_time).then(with_minute).count("minute_", "fell_back_", *keys)
-    rows = counted["count_"].to_numpy()
-    dated = counted["minute_"].is_valid().to_numpy()
-    fell_back = counted["fell_back_"].to_numpy()
+    chosen = {} if by is None else {"by": by}
+    selected = select(failures, ["failed_at", "created_at"], doing=doing, chosen=chosen)
+    counted, rows, dated, minutes = _by_minute(selected.then(with_time), *chosen.values())
     values = np.array(counted[by].to_pylist() if by else ["failures"] * len(rows), dtype=object)
-    minutes = counted["minute_"].drop_null().to_numpy() * _MINUTE
-
     groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top)
     starts, width = bins_of(minutes, wanted, now, doing)
     counts = np.zeros((len(groups), len(starts)), dtype=np.int64)
@@ -245,25 +225,35 @@ def failure_trend(
         groups=groups,
         counts=counts,
         merged=merged,
-        fell_back=int(rows[dated & fell_back].sum()),
+        fell_back=int(rows[counted["fell_back_"].to_numpy()].sum()),
         undated=int(rows[~dated].sum()),
         markers=read_markers(markers, now),
         runs=None if runs is None else _started(runs, starts, width, doing),
     )
 
 
+def _by_minute(
+    rows: SelectedRows, *keys: str
+) -> tuple[pa.Table, NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+    """Rows counted by minute: counts, how many rows each is, which have a time, and those times in ms."""
+    counted = rows.then(with_minute).count("minute_", "fell_back_", *keys)
+    dated = counted["minute_"].is_valid().to_numpy()
+    minutes = counted["minute_"].drop_null().to_numpy() * _MINUTE
+    return counted, counted["count_"].to_numpy(), dated, minutes
+
+
 def _started(runs: AnyFrame, starts: NDArray[np.int64], width: int, doing: str) -> NDArray[np.int64]:
     """How many runs started in each bin."""
-    table = collect(select(runs, ["created_at"], doing=doing, name="runs"))
+    table = select(runs, ["created_at"], doing=doing, name="runs").table()
     when = timestamps(table, "created_at").dropna().astype("datetime64[ms, UTC]").astype("int64").to_numpy()
     bins = (when - starts[:1]) // width if len(starts) else when[:0]
     return np.bincount(bins[(bins >= 0) & (bins < len(starts))], minlength=len(starts)).astype(np.int64)
 
 
 def readable_top(heights: NDArray[Any]) -> float:
-    """Where an axis of bars should end: above the tallest, or above all others that a burst would flatten.
+    """Where an axis of bars should end: it is truncated where few bars would flatten all others.
 
-    It is truncated where a twentieth of the bars (at least one) is over five times as tall as the others.
+    That is a twentieth of them (at least one), over five times as tall as the others.
 
     >>> readable_top(np.array([3, 5, 4, 2, 400])), readable_top(np.array([3, 5, 4, 2, 9]))
     (6.25, 9.0)
@@ -313,18 +303,13 @@ def _floor(timestamp: int, width: int) -> int:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FailureCalendar:
+class FailureCalendar(Counted):
     """Counts by weekday and hour."""
 
     counts: NDArray[np.int64]  # shape (7, 24): Monday first, hours from midnight
     tz: str  # time zone of weekdays and hours
     fell_back: int  # rows without `failed_at`, counted at `created_at` instead
     undated: int  # rows without any plausible time, which are not counted
-
-    @property
-    def total(self) -> int:
-        """Failures counted."""
-        return int(self.counts.sum())
 
     def to_frame(self) -> pd.DataFrame:
         """One row a weekday and hour: `weekday` (str), `hour` (Int64), `count` (Int64)."""
@@ -368,32 +353,27 @@ def count_by_hour(failures: AnyFrame, *, tz: str = "UTC") -> pd.DataFrame:
 
 
 def failure_calendar(failures: AnyFrame, *, tz: str = "UTC") -> FailureCalendar:
-    """Count failures by weekday and hour, with the parameters of `count_by_hour`.
+    """Count failures by weekday and hour, as a matrix.
 
     Parameters
     ----------
-    failures : frame
-        With the columns `failed_at` and `created_at`, which stands in where `failed_at` is missing.
-    tz : str
-        The time zone of weekdays and hours, by its IANA name.
+    failures, tz
+        As in `count_by_hour`.
 
     Returns
     -------
     FailureCalendar
-        Counts of the shape (7, 24), from Monday and from midnight.
 
     Raises
     ------
     InputError
-        When a column is missing, or the time zone is unknown.
+        As in `count_by_hour`.
 
     Examples
     --------
     >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
-    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
-    >>> calendar = failure_calendar(frame)
-    >>> calendar.counts.shape, calendar.counts[3, [10, 12]].tolist()
-    ((7, 24), [1, 1])
+    >>> failure_calendar(pd.DataFrame({"failed_at": times, "created_at": times})).counts[3, [10, 12]]
+    array([1, 1])
     """
     doing = "counting failures by weekday and hour"
     try:
@@ -402,11 +382,8 @@ def failure_calendar(failures: AnyFrame, *, tz: str = "UTC") -> FailureCalendar:
         raise wrong("tz", tz, "a name such as 'Europe/Istanbul'") from None
     except ValueError as error:
         raise error if isinstance(error, InputError) else wrong("tz", tz, "a name such as 'UTC'") from None
-    counted = select_timed(failures, [], doing=doing).then(with_minute).count("minute_", "fell_back_")
-    rows = counted["count_"].to_numpy()
-    dated = counted["minute_"].is_valid().to_numpy()
-    minutes = counted["minute_"].drop_null().to_numpy()
-    local = pd.DatetimeIndex(pd.to_datetime(minutes * 60, unit="s", utc=True)).tz_convert(zone)
+    counted, rows, dated, minutes = _by_minute(select_timed(failures, [], doing=doing))
+    local = pd.DatetimeIndex(pd.to_datetime(minutes, unit="ms", utc=True)).tz_convert(zone)
     counts = np.zeros((7, 24), dtype=np.int64)
     np.add.at(counts, (local.day_of_week, local.hour), rows[dated])
     return FailureCalendar(
@@ -420,14 +397,11 @@ def failure_calendar(failures: AnyFrame, *, tz: str = "UTC") -> FailureCalendar:
 def usual_counts(counts: NDArray[np.int64], step: timedelta) -> NDArray[np.float64]:
     """What each bin usually holds: the median of the same hour of earlier weeks, or else of earlier days.
 
-    Of an even number, the lower of the two in the middle: a burst in half of them is not usual.
-    NaN where fewer than three are known, and where bins are no whole part of a day or week.
+    The lower median: a burst in half of them is not usual. NaN where fewer than three are known, or where
+    bins are no whole part of a day or week.
     """
     usual = np.full(len(counts), np.nan)
-    for cycle in (
-        timedelta(days=1),
-        timedelta(days=7),
-    ):  # weeks, where there are enough of them, replace days
+    for cycle in (timedelta(days=1), timedelta(days=7)):  # weeks, where there are enough, replace days
         if cycle % step or cycle < step:
             continue
         width = cycle // step
@@ -455,9 +429,7 @@ def read_markers(markers: Markers | None, now: datetime | None = None) -> tuple[
             raise wrong("markers", pair, expected)
         try:
             when = parse_time(both[0], now=now, name="markers")
-            found.append((when, clean(text("markers", both[1], empty=False))))
-        except InputError:
-            raise
-        except (TypeError, ValueError, OverflowError):
-            raise wrong("markers", both[0], expected) from None
+        except (TypeError, ValueError, OverflowError) as error:
+            raise error if isinstance(error, InputError) else wrong("markers", both[0], expected) from None
+        found.append((when, clean(text("markers", both[1], empty=False))))
     return tuple(sorted(found))

@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 from toolkit.analysis.counts import count_by
 from toolkit.analysis.run_log import run_summary
 from toolkit.analysis.selection import (
-    collect,
-    collect_timed,
     opened,
     receipt_of,
     scanned,
@@ -29,6 +27,8 @@ from toolkit.analysis.wording import counted, time_text
 from toolkit.receipt import Receipt, facts_html
 from toolkit.redaction import visible
 from toolkit.times import parse_duration
+
+_Summed = tuple[int, list[tuple[str, str]]]  # rows; names and texts of lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,6 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     Returns
     -------
     FailureOverview
-        How many failures, workflows and runs, the first and last time, and the worst workflow.
 
     Raises
     ------
@@ -66,11 +65,9 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
 
     Examples
     --------
-    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
-    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
-    >>> overview = failure_overview(frame.assign(workflow_url=["u", "v"], workflow_run_id=["1", "2"]))
-    >>> overview.count, overview.workflows
-    (2, 2)
+    >>> overview = failure_overview(tk.load_failures(service, progress=False))
+    >>> overview.count, overview.gone
+    (5000, 0)
     """
     doing = "summing up failures"
     rows = select_timed(failures, ["workflow_url", "workflow_run_id"], doing=doing)
@@ -109,22 +106,20 @@ def recent_failures(
 ) -> RecentFailures:
     """Compare the failures of the span of time that ends `now` with those of the one before it.
 
-    Whether the frame holds all of the earlier span is for the caller to know: entries that have expired or
-    been deleted are not in it.
+    Entries that have expired or been deleted are not in the frame, and so not in the earlier span.
 
     Parameters
     ----------
-    failures : frame
-        With the columns `workflow_url`, `failed_at` and `created_at`.
+    failures
+        As in `count_workflows`.
     now : datetime
         When the later span ends, with a time zone.
     span : timedelta
-        How long each of the two is.
+        Length of each of the two.
 
     Returns
     -------
     RecentFailures
-        Counts of both spans, and `by_workflow`, a frame of a row a workflow.
 
     Raises
     ------
@@ -133,25 +128,22 @@ def recent_failures(
 
     Examples
     --------
-    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
-    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
-    >>> now = pd.Timestamp("2026-01-01 13:00", tz="UTC")
-    >>> recent = recent_failures(frame.assign(workflow_url="u"), now, span=timedelta(hours=2))
+    >>> failures = tk.load_failures(service, progress=False)
+    >>> recent = recent_failures(failures, datetime.now(UTC), span=timedelta(days=365))
     >>> recent.failures, recent.failures_before
-    (1, 1)
+    (5000, 0)
     """
     rows = select_timed(failures, ["workflow_url"], doing="comparing with the time before")
-    counted = rows.then(partial(_with_spans, now.astimezone(UTC), span)).count(
-        "workflow_url", recent=("recent", "sum"), before=("before", "sum")
-    )
-    counted = counted.sort_by([("count_", "descending"), ("workflow_url", "ascending")])
-    total = sum(counted["count_"].to_pylist())
+    rows = rows.then(partial(_with_spans, now.astimezone(UTC), span))
+    table = rows.count("workflow_url", recent=("recent", "sum"), before=("before", "sum"))
+    table = table.sort_by([("count_", "descending"), ("workflow_url", "ascending")])
+    counts = table["count_"].to_pylist()
     by_workflow = typed_frame(
-        workflow_url=("str", counted["workflow_url"].to_pylist()),
-        count=("Int64", counted["count_"].to_pylist()),
-        share=("float64", [count / total for count in counted["count_"].to_pylist()]),
-        recent=("Int64", counted["recent"].to_pylist()),
-        before=("Int64", counted["before"].to_pylist()),
+        workflow_url=("str", table["workflow_url"].to_pylist()),
+        count=("Int64", counts),
+        share=("float64", [count / sum(counts) for count in counts]),
+        recent=("Int64", table["recent"].to_pylist()),
+        before=("Int64", table["before"].to_pylist()),
     )
     with_url = by_workflow.dropna(subset="workflow_url")
     return RecentFailures(
@@ -226,8 +218,8 @@ class NewAndGone:
 def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     """Compare a frame of failures with an earlier one.
 
-    Where one of the two loads was not complete, an id can look new or missing without being so. Rows without
-    an id are neither new nor gone.
+    Where a load was not complete, an id can look new or gone without being so. Rows without an id are
+    neither.
 
     Parameters
     ----------
@@ -238,7 +230,6 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     Returns
     -------
     NewAndGone
-        Ids of new failures, the latest first, ids that are gone, and workflows that had not failed before.
 
     Raises
     ------
@@ -247,15 +238,13 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
 
     Examples
     --------
-    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
-    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times - pd.Timedelta("20s")})
-    >>> now = frame.assign(dlq_id=["a", "b"], workflow_url="u")
-    >>> new_and_gone(now, now.head(1))
-    NewAndGone(new=('b',), gone=(), new_workflows=())
+    >>> failures = tk.load_failures(service, progress=False)
+    >>> len(new_and_gone(failures, failures[10:]).new)
+    10
     """
     doing = "comparing failures"
-    later = collect_timed(failures, ["dlq_id", "workflow_url"], doing=doing)
-    earlier = collect(select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous"))
+    later = select_timed(failures, ["dlq_id", "workflow_url"], doing=doing).table()
+    earlier = select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous").table()
     known, ids = {None, *earlier["dlq_id"].to_pylist()}, later["dlq_id"].to_pylist()
     ages = [-when.timestamp() if when else 0.0 for when in later["when_"].to_pylist()]
     new = sorted((age, dlq_id) for age, dlq_id in zip(ages, ids, strict=True) if dlq_id not in known)
@@ -308,8 +297,7 @@ def summary(frame: AnyFrame) -> FrameSummary:
     Parameters
     ----------
     frame : frame
-        Made by a loader, or derived from one. Frames without a receipt are summed up, too; whether they are
-        complete is then not known.
+        Made by a loader, or derived from one. Whether it is complete is not known without a receipt.
 
     Returns
     -------
@@ -323,17 +311,15 @@ def summary(frame: AnyFrame) -> FrameSummary:
 
     Examples
     --------
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> from toolkit.tables.schemas import FAILURES
-    >>> from datetime import UTC, datetime
-    >>> failed = datetime(2026, 3, 1, 9, 5, tzinfo=UTC)
-    >>> summary(frame_from_rows([{"dlq_id": "a", "workflow_url": "u", "failed_at": failed}], FAILURES))
-    rows         1 failure in 1 workflow
-    time         2026-03-01 09:05 UTC
-    complete     not known: the frame has no receipt
+    >>> summary(tk.load_failures(service, progress=False))
+    rows       5,000 failures in 11 workflows
+    time       ... to ... UTC
+    placed by  created_at in 431 rows without a failure time
+    complete   yes
     """
-    frame = scanned(frame, doing="summing up a frame", name="frame")
-    names = opened(frame, doing="summing up a frame", name="frame").names
+    doing = "summing up a frame"
+    frame = scanned(frame, doing=doing, name="frame")
+    names = opened(frame, doing=doing, name="frame").names
     receipt = receipt_of(frame)
     if {"dlq_id", "failed_at", "workflow_run_id"} <= set(names):
         what, rows, lines = "failures", *_failures(frame)
@@ -344,15 +330,17 @@ def summary(frame: AnyFrame) -> FrameSummary:
     elif {"workflow_run_id", "state", "workflow_url", "created_at", "completed_at"} <= set(names):
         summed = run_summary(frame)
         what, rows = "runs", int(summed.frame["runs"].sum())
-        lines = [("rows", summed.verdict.partition(": ")[0]), ("outcomes", summed.verdict.partition(": ")[2])]
+        said, _, outcomes = summed.verdict.partition(": ")
+        lines = [("rows", said), ("outcomes", outcomes)]
     else:
         what = receipt.what if receipt else "rows"
-        rows = select(frame, names[:1], doing="summing up a frame").count()["count_"][0].as_py()
+        rows = select(frame, names[:1], doing=doing).count()["count_"][0].as_py()
         lines = [("rows", f"{rows:,} of {counted(len(names), 'column')}")]
+    lines.append(("complete", _complete(receipt, rows)))
     return FrameSummary(
         what=what,
         rows=rows,
-        lines=tuple((name, visible(text)) for name, text in [*lines, ("complete", _complete(receipt, rows))]),
+        lines=tuple((name, visible(text)) for name, text in lines),
         complete=receipt.complete if receipt and receipt.rows == rows else None,
     )
 
@@ -367,7 +355,7 @@ def _complete(receipt: Receipt | None, rows: int) -> str:
     return f"{replace(receipt, frame_rows=rows).part} of the load, {whole}"
 
 
-def _failures(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
+def _failures(frame: AnyFrame) -> _Summed:
     overview = failure_overview(frame)
     lines = [("rows", f"{counted(overview.count, 'failure')} in {counted(overview.workflows, 'workflow')}")]
     if overview.first_at and overview.last_at:
@@ -380,10 +368,9 @@ def _failures(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
     return overview.count, lines
 
 
-def _vectors(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
-    table = collect(
-        select(frame, ["namespace", "vector", "vector_problem"], doing="summing up vectors", name="frame")
-    )
+def _vectors(frame: AnyFrame) -> _Summed:
+    columns = ["namespace", "vector", "vector_problem"]
+    table = select(frame, columns, doing="summing up vectors", name="frame").table()
     spaces = len(table["namespace"].unique())
     lines = [("rows", f"{counted(table.num_rows, 'vector')} in {counted(spaces, 'namespace')}")]
     kind = table.schema.field("vector").type
@@ -395,12 +382,11 @@ def _vectors(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
     return table.num_rows, lines
 
 
-def _hits(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
-    table = collect(select(frame, ["query", "score"], doing="summing up hits"))
+def _hits(frame: AnyFrame) -> _Summed:
+    table = select(frame, ["query", "score"], doing="summing up hits").table()
     queries = len(table["query"].unique())
-    lines = [
-        ("rows", f"{counted(table.num_rows, 'hit')} of {queries:,} {'query' if queries == 1 else 'queries'}")
-    ]
+    said = f"{counted(table.num_rows, 'hit')} of {queries:,} {'query' if queries == 1 else 'queries'}"
+    lines = [("rows", said)]
     if table["score"].null_count < table.num_rows:
         span = pc.min_max(table["score"]).as_py()
         lines.append(("scores", f"{span['min']:.3g} to {span['max']:.3g}"))

@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from toolkit.analysis.selection import collect_timed, timestamps, typed_frame, when_counted
+from toolkit.analysis.counts import SHORT_STATES
+from toolkit.analysis.selection import select_timed, timestamps, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import whole
 from toolkit.redaction import Redactor
@@ -31,19 +32,19 @@ _BODY: Final = 100_000  # characters of a body that is looked into
 _ENTITIES: Final = 20  # of one body
 _VALUE: Final = 200  # characters
 _APART: Final = timedelta(hours=1)  # failures closer than this are one occasion
-_STATES: Final = {
-    "CALLBACK_FAIL": "failed",
-    "CALLBACK_SUCCESS": "succeeded",
-    "CALLBACK_CANCELED": "canceled",
-}
+_ENDED: Final = {state: said for state, said in SHORT_STATES.items() if state != "CALLBACK_INPROGRESS"}
+_TYPES: Final = {
+    "kind": "str", "value": "str", "count": "Int64", "occasions": "Int64", "share": "float64",
+    "lift": "float64", "first_at": "datetime64[ms, UTC]", "last_at": "datetime64[ms, UTC]",
+}  # fmt: skip
 _FUNCTION: Final = ("failed", "hanging", "running", "canceled", "succeeded", "no state", "never set", "other")
 
 
 def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd.DataFrame:
     """Find what fails again and again: runs, destinations, callers, keys, labels, and entities.
 
-    Entities are values of fields such as ``customer_id`` in the bodies of requests (JSON objects). One burst
-    of retries is one occasion; what counts is on how many occasions something failed. Not proof that it is at
+    Entities are values of fields such as ``customer_id`` in the bodies of requests (JSON objects). What
+    counts are the occasions on which something failed; a burst of retries is one. Not proof that it is at
     fault: a busy destination fails more often than an idle one, see `lift`.
 
     Parameters
@@ -81,16 +82,15 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
     0  entity  customer_id=7      3          3
     """
     least, top = whole("least", least), whole("top", top)
-    table = collect_timed(failures, [*_KINDS.values(), "body"], doing="finding repeat offenders")
+    table = select_timed(failures, [*_KINDS.values(), "body"], doing="finding repeat offenders").table()
     when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
     parts = [
         pd.DataFrame({"kind": kind, "field": "", "value": table[column].to_pylist(), "at": when})
         for kind, column in _KINDS.items()
     ]
     rows, fields, values = _entities(table["body"].to_pylist())
-    parts.append(
-        pd.DataFrame({"kind": "entity", "field": fields, "value": values, "at": when.iloc[rows].array})
-    )
+    entities = {"kind": "entity", "field": fields, "value": values, "at": when.iloc[rows].array}
+    parts.append(pd.DataFrame(entities))
     every = pd.concat(parts, ignore_index=True).astype({"value": object}).dropna(subset="value")
     every = every[every["value"] != ""].sort_values("at", kind="stable", na_position="last")
     keys = ["kind", "field", "value"]
@@ -113,16 +113,7 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
         (clean.url if kind == "destination" else clean.text)(value[:_VALUE])
         for kind, value in zip(offenders["kind"], offenders["value"], strict=True)
     ]
-    return typed_frame(
-        kind=("str", offenders["kind"]),
-        value=("str", shown),
-        count=("Int64", offenders["count"]),
-        occasions=("Int64", offenders["occasions"]),
-        share=("float64", offenders["share"]),
-        lift=("float64", offenders["lift"]),
-        first_at=("datetime64[ms, UTC]", offenders["first_at"]),
-        last_at=("datetime64[ms, UTC]", offenders["last_at"]),
-    )
+    return offenders.assign(value=pd.Series(shown, dtype="str"))[list(_TYPES)].astype(_TYPES)
 
 
 def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]]:
@@ -146,9 +137,8 @@ def _fields(body: str) -> Iterator[tuple[str, str]]:
         value: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return
-    for name, item in list(value.items()) + [
-        pair for inner in value.values() if isinstance(inner, dict) for pair in inner.items()
-    ]:
+    inner = [item for item in value.values() if isinstance(item, dict)]
+    for name, item in (pair for members in (value, *inner) for pair in members.items()):
         if isinstance(item, str | int) and not isinstance(item, bool) and _ENTITY.search(name) and item != "":
             yield name[:_VALUE], str(item)[:_VALUE]
 
@@ -193,27 +183,25 @@ def failure_functions(
     """
     span, end = parse_duration(hanging, name="hanging"), pd.Timestamp(when_counted(now))
     names = ["workflow_url", "failure_callback", "failure_function_state"]
-    table = collect_timed(failures, names, doing="counting failure functions")
+    table = select_timed(failures, names, doing="counting failure functions").table()
     frame = pd.DataFrame({name: pd.Series(table[name].to_pylist(), dtype=object) for name in names})
     state = frame["failure_function_state"].fillna("")
     late = timestamps(table, "when_") <= end - span
     kind = np.select(
         [
-            *(state == name for name in _STATES),
+            *(state == name for name in _ENDED),
             (state == "CALLBACK_INPROGRESS") & late,
             state == "CALLBACK_INPROGRESS",
             (state == "") & (frame["failure_callback"].fillna("") != ""),
             state == "",
         ],
-        [*_STATES.values(), "hanging", "running", "no state", "never set"],
+        [*_ENDED.values(), "hanging", "running", "no state", "never set"],
         "other",
     )
     counted = pd.crosstab(frame["workflow_url"].fillna(""), pd.Series(kind, dtype=object))
     counted = counted.reindex(columns=list(_FUNCTION), fill_value=0)
-    counted = counted.assign(
-        count=counted.sum(axis=1), bad=-counted[["failed", "hanging", "never set"]].sum(axis=1)
-    )
-    ordered = counted.rename_axis("workflow_url").reset_index()
+    bad = -counted[["failed", "hanging", "never set"]].sum(axis=1)
+    ordered = counted.assign(count=counted.sum(axis=1), bad=bad).rename_axis("workflow_url").reset_index()
     ordered = ordered.sort_values(["bad", "workflow_url"], ignore_index=True)
-    ordered = ordered[["workflow_url", "count", *_FUNCTION]]
-    return ordered.astype({"workflow_url": "str"} | dict.fromkeys(["count", *_FUNCTION], "Int64"))
+    types = {"workflow_url": "str", "count": "Int64", **dict.fromkeys(_FUNCTION, "Int64")}
+    return ordered[list(types)].astype(types)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import exp, lgamma, log
 from typing import Any, Final, Literal
 
@@ -16,9 +18,7 @@ from toolkit.arguments import choice, whole, wrong
 _Floats = npt.NDArray[np.float64]
 
 _DRAWS: Final = 4000
-_PRIOR: Final = (
-    0.5  # of a query with all neighbours, and of one with none: their share is never known to be zero
-)
+_PRIOR: Final = 0.5  # of a query with all neighbours, and of one with none: neither is known to be impossible
 _TIE: Final = 1e-9  # relative difference of scores that counts as none
 _STEPS: Final = 60  # thresholds that are tested, at most
 
@@ -51,16 +51,16 @@ class Recall:
 def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int = 0) -> Recall:
     """Compare what an index found with the exact nearest neighbours.
 
-    The interval is over queries: hits of one query are right or wrong together, so that an interval over
-    pooled hits is too narrow.
+    The interval is over queries: hits of one query are right or wrong together, so that one over pooled hits
+    is too narrow.
 
     Parameters
     ----------
     found : iterable of sequences
         For each query, the ids found, best first.
     exact : iterable of sequences
-        For each query, the ids of the nearest neighbours, best first; or pairs of id and score, more than
-        `k` of them where scores are equal, so that a result as good as the `k`-th exact one counts.
+        For each query, the ids of the nearest neighbours, best first; or pairs of id and score, more than `k`
+        where scores are equal: a result as good as the `k`-th exact one counts.
     k : int
         How many neighbours to compare, at least 1.
     seed : int
@@ -77,9 +77,8 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
 
     Notes
     -----
-    The interval is a Bayesian bootstrap (Rubin, 1981) of the mean over queries, with half a query
-    with full recall and half a query with none as its prior, so that it has a width when all queries
-    are alike.
+    The interval is a Bayesian bootstrap (Rubin, 1981) of the mean over queries. Its prior is half a query
+    with full recall and half a query with none, so that it has a width when all are alike.
 
     Examples
     --------
@@ -117,9 +116,12 @@ def _lists(name: str, value: Any) -> list[list[Any]]:
     return [list(item) for item in listed]
 
 
+def _are_pairs(items: list[Any]) -> bool:
+    return bool(items) and all(isinstance(item, tuple | list) and len(item) == 2 for item in items)  # noqa: PLR2004
+
+
 def _recalled(returned: list[Any], exact: list[Any], k: int) -> float:
-    scored = bool(exact) and all(isinstance(item, tuple | list) and len(item) == 2 for item in exact)  # noqa: PLR2004
-    if scored:
+    if _are_pairs(exact):
         ordered = sorted((float(score) for _, score in exact), reverse=True)
         last = ordered[min(k, len(ordered)) - 1]
         good = {key for key, score in exact if float(score) >= last - _TIE * max(1.0, abs(last))}
@@ -182,8 +184,8 @@ def threshold_for_precision(
 ) -> Threshold:
     """Find the lowest score from which on a share of matches is right, with a promise.
 
-    One half of the labels orders the thresholds; the other half tests them, from the safest
-    down, until one fails. So the promise holds although many are tried.
+    One half of the labels orders the thresholds; the other tests them, from the safest down, until one fails.
+    So the promise holds although many are tried.
 
     Parameters
     ----------
@@ -224,15 +226,12 @@ def threshold_for_precision(
     _share("confidence", confidence)
     values, right = _labelled(scores, labels)
     chance = 1 - confidence
-    needed = 1
-    while precision**needed > chance:
-        needed += 1
+    needed = next(number for number in count(1) if precision**number <= chance)
     rng = np.random.default_rng([whole("seed", seed, least=0), 1])
     chosen = rng.permutation(values.size) < values.size // 2
     if np.count_nonzero(right[~chosen]) < needed:
-        return Threshold(
-            None, f"{int(right.sum())} matches are labelled, and {2 * needed} or so are needed at least"
-        )
+        labelled = f"{int(right.sum())} matches are labelled"
+        return Threshold(None, f"{labelled}, and {2 * needed} or so are needed at least")
     choosing, testing = (values[chosen], right[chosen]), (values[~chosen], right[~chosen])
     candidates = np.unique(np.quantile(choosing[0], np.linspace(0, 1, _STEPS), method="higher"))[::-1]
     chances = [_chance(*choosing, threshold, precision) for threshold in candidates]
@@ -244,15 +243,11 @@ def threshold_for_precision(
         passed = float(threshold)
         kept = testing[0] >= threshold
         above, correct = int(kept.sum()), int(testing[1][kept].sum())
+    promise = f"{_percent(precision)} with {_percent(confidence)} confidence"
     if passed is None:
-        return Threshold(
-            None, f"no score has a precision of {_percent(precision)} with {_percent(confidence)} confidence"
-        )
-    return Threshold(
-        passed,
-        f"{correct:,} of {above:,} labelled scores are matches, in the half that did not choose it: at "
-        f"least {_percent(precision)} with {_percent(confidence)} confidence",
-    )
+        return Threshold(None, f"no score has a precision of {promise}")
+    share = f"{correct:,} of {above:,} labelled scores are matches, in the half that did not choose it"
+    return Threshold(passed, f"{share}: at least {promise}")
 
 
 def _percent(share: float) -> str:
@@ -275,8 +270,6 @@ def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]
     listed = list(labels) if isinstance(labels, Iterable) and not isinstance(labels, str | bytes) else None
     if listed is None or len(listed) != values.size:
         raise wrong("labels", labels, f"one label for each of the {values.size} scores")
-    if any(isinstance(label, float) and label != label for label in listed):  # noqa: PLR0124 - NaN
-        raise wrong("labels", labels, "true or false for each score")
     if not all(label in (0, 1) for label in listed):
         raise wrong("labels", labels, "true or false for each score")
     return values, np.asarray(listed, dtype=bool)
@@ -312,8 +305,8 @@ def fuse(
         Each best first, of ids, or of pairs of id and score; ``DBSF`` needs scores.
     method : {"RRF", "DBSF"}
         Reciprocal rank fusion (Cormack et al., 2009) sums ``1 / (k + rank)``, ranks counted from 1.
-        Distribution-based score fusion sums scores that are scaled so that, in each leg, three standard
-        deviations below the mean are 0 and three above it are 1; equal scores are 0.5.
+        Distribution-based score fusion sums scores scaled so that, in each leg, three standard deviations
+        below the mean are 0 and three above it are 1; equal scores are 0.5.
     k : int
         The constant of ``RRF``, at least 1.
 
@@ -340,14 +333,17 @@ def fuse(
     choice("method", method, ("RRF", "DBSF"))
     k = whole("k", k)
     ranked = [_leg(leg, method) for leg in _lists("legs", legs)]
-    ids = list(dict.fromkeys(key for keys, _ in ranked for key in keys))
-    scores = dict.fromkeys(ids, 0.0)
-    ranks = [{key: number + 1 for number, key in enumerate(keys)} for keys, _ in ranked]
-    for (keys, values), places in zip(ranked, ranks, strict=True):
-        brought = _brought(values) if method == "DBSF" else None
-        for number, key in enumerate(keys):
-            scores[key] += 1 / (k + places[key]) if brought is None else float(brought[number])
-    ordered = sorted(ids, key=lambda key: -scores[key])
+    ranks = [{key: rank for rank, key in enumerate(keys, 1)} for keys, _ in ranked]
+    scores: dict[Any, float] = defaultdict(float)
+    for keys, values in ranked:
+        brought = (
+            _brought(values).tolist()
+            if method == "DBSF"
+            else [1 / (k + rank + 1) for rank in range(len(keys))]
+        )
+        for key, score in zip(keys, brought, strict=True):
+            scores[key] += score
+    ordered = sorted(scores, key=lambda key: -scores[key])
     columns: dict[str, Any] = {
         "rank": pd.Series(range(1, len(ordered) + 1), dtype="Int64"),
         "id": pd.Series(ordered, dtype="str" if all(isinstance(key, str) for key in ordered) else "object"),
@@ -360,7 +356,7 @@ def fuse(
 
 def _leg(leg: list[Any], method: str) -> tuple[list[Any], _Floats]:
     """Ids and scores of one ranking."""
-    scored = bool(leg) and all(isinstance(item, tuple | list) and len(item) == 2 for item in leg)  # noqa: PLR2004
+    scored = _are_pairs(leg)
     keys = [item[0] for item in leg] if scored else leg
     try:
         values = np.array([float(item[1]) for item in leg] if scored else [np.nan] * len(leg))

@@ -1,28 +1,27 @@
-"""The run log in numbers: how many runs succeeded, per workflow and over time, and how long they took."""
+"""Runs: how many succeeded, per workflow and over time, how long they took; the deliveries of one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from toolkit.analysis.over_time import bin_width, bins_of
-from toolkit.analysis.results import Plotted, frame_table
-from toolkit.analysis.selection import collect, select
+from toolkit.analysis.selection import select
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, elapsed, percent, time_text
+from toolkit.analysis.wording import Plotted, counted, elapsed, frame_table, percent, time_text
+from toolkit.arguments import nearest, text
+from toolkit.errors import InputError
 from toolkit.redaction import Redactor
 
 _DOING: Final = "counting runs"
 _OUTCOMES: Final = {
-    "RUN_SUCCESS": "succeeded",
-    "RUN_FAILED": "failed",
-    "RUN_CANCELED": "cancelled",
+    "RUN_SUCCESS": "succeeded", "RUN_FAILED": "failed", "RUN_CANCELED": "cancelled",
     "RUN_CANCELLED": "cancelled",
-}
+}  # fmt: skip
 OUTCOMES: Final = ("succeeded", "failed", "cancelled", "running")
 _QUANTILES: Final = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 _SHOWN: Final = 20
@@ -61,20 +60,23 @@ class RunSummary(Plotted):
     verdict: str
 
     def __repr__(self) -> str:
-        shown = self.frame.head(_SHOWN).assign(workflow_url=self.frame["workflow_url"].map(_masked))
-        return f"{self.verdict}\n{shown.to_string(index=False)}"
+        return f"{self.verdict}\n{self._shown().to_string(index=False)}"
 
     def _repr_html_(self) -> str:
-        shown = self.frame.head(_SHOWN).assign(workflow_url=self.frame["workflow_url"].map(_masked))
-        rest = len(self.frame) - len(shown)
-        return frame_table(self.verdict + f" {rest:,} more workflows are in .frame." * bool(rest), shown)
+        rest = max(len(self.frame) - _SHOWN, 0)
+        return frame_table(
+            self.verdict + f" {rest:,} more workflows are in .frame." * bool(rest), self._shown()
+        )
+
+    def _shown(self) -> pd.DataFrame:
+        shown = self.frame.head(_SHOWN)
+        return shown.assign(workflow_url=shown["workflow_url"].map(_masked))
 
 
 def run_summary(runs: AnyFrame) -> RunSummary:
     """Sum up the run log: success rate and durations, in all and of each workflow.
 
-    Not for runs that are still running: their end is not known. Which runs the log retains is for the
-    service to decide; old ones may be missing.
+    Not for runs that are still running: their end is not known. The service may not retain old ones.
 
     Parameters
     ----------
@@ -110,9 +112,8 @@ def run_rates(runs: AnyFrame, *, freq: str | timedelta = "1h") -> pd.DataFrame:
 
     Parameters
     ----------
-    runs : frame
-        As `load_runs` returns it: with the columns ``workflow_url``, ``state``, ``created_at`` and
-        ``completed_at``.
+    runs
+        As in `run_summary`.
     freq : str or timedelta
         Width of a bin, in whole minutes ("15min", "1h", "1d"). Bins lie on whole multiples of their width in
         UTC; weeks begin on Mondays.
@@ -157,7 +158,7 @@ def binned_rates(runs: AnyFrame, wanted: int | None) -> tuple[pd.DataFrame, time
 
 def _read(runs: AnyFrame) -> pd.DataFrame:
     names = ["workflow_url", "state", "created_at", "completed_at"]
-    rows = collect(select(runs, names, doing=_DOING, name="runs")).to_pandas()
+    rows = select(runs, names, doing=_DOING, name="runs").table().to_pandas()
     for name in ("created_at", "completed_at"):
         rows[name] = pd.to_datetime(rows[name], utc=True)
     rows["workflow_url"] = rows["workflow_url"].astype("str").fillna("(no workflow)")
@@ -201,11 +202,8 @@ def _verdict(rows: pd.DataFrame, frame: pd.DataFrame, total: pd.Series) -> str:
     known = frame[frame["succeeded"] + frame["failed"] >= _FEW]
     if len(frame) > 1 and len(known):
         worst = known.sort_values(["success_rate", "runs"], ascending=[True, False]).iloc[0]
-        ended = int(worst["succeeded"] + worst["failed"])
-        said += (
-            f" The lowest rate is that of {_masked(worst['workflow_url'])}: {percent(worst['success_rate'])}"
-        )
-        said += f" of {ended:,}."
+        url, ended = _masked(worst["workflow_url"]), int(worst["succeeded"] + worst["failed"])
+        said += f" The lowest rate is that of {url}: {percent(worst['success_rate'])} of {ended:,}."
     if pd.notna(total["median"]):
         half, most = (elapsed(total[name]) for name in ("median", "p90"))
         said += f" Half of the successful runs took at most {half}, nine in ten at most {most}."
@@ -214,3 +212,88 @@ def _verdict(rows: pd.DataFrame, frame: pd.DataFrame, total: pd.Series) -> str:
 
 def _masked(url: str) -> str:
     return Redactor().url(url)
+
+
+_DELIVERIES: Final = "reading the deliveries of a run"
+_ENDS: Final = {
+    "DELIVERED": "delivered",
+    "FAILED": "failed",
+    "CANCELED": "cancelled",
+    "CANCELLED": "cancelled",
+}
+_ATTEMPTS: Final = ("ACTIVE", "ERROR", "DELIVERED", "FAILED")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunDeliveries:
+    """The deliveries of one run.
+
+    `frame` has one row a message, in order: `message_id`, `name`, `start` and `end` (seconds since the first
+    event), `outcome` (delivered, failed, cancelled, pending) and `retries`.
+    """
+
+    run_id: str
+    begin: datetime | None
+    frame: pd.DataFrame
+    tried: list[tuple[int, float]]  # row and second of each attempt that was followed by another
+
+
+def run_deliveries(
+    events: AnyFrame, steps: AnyFrame | None = None, run_id: str | None = None
+) -> RunDeliveries:
+    """The deliveries of the one run of the events, or of the run of this id; `steps` name them."""
+    names = ["time", "message_id", "state", "workflow_run_id"]
+    rows = select(events, names, doing=_DELIVERIES, name="events").table().to_pandas()
+    rows["time"] = pd.to_datetime(rows["time"], utc=True)
+    rows = rows.dropna(subset=["time", "message_id", "workflow_run_id"])
+    runs = sorted(rows["workflow_run_id"].unique())
+    wanted = run_id if run_id is None else text("run_id", run_id)
+    if (wanted is not None and wanted not in runs) or (wanted is None and len(runs) > 1):
+        raise InputError(
+            "reading run_id",
+            got=f"{wanted!r}"[:80] if wanted is not None else f"none, and events of {len(runs):,} runs",
+            expected="the id of a run of these events",
+            next_step=nearest(wanted or "", runs, what="They are of"),
+        )
+    own = wanted or (runs[0] if runs else "")
+    rows = rows[rows["workflow_run_id"] == own].sort_values("time", kind="stable")
+    named = _step_names(steps)
+    begin, latest = rows["time"].min(), rows["time"].max()
+    found, tried = [], []
+    for position, (message, mine) in enumerate(rows.groupby("message_id", sort=False)):
+        seconds = (mine["time"] - begin).dt.total_seconds()
+        ended = mine["state"].map(_ENDS)
+        last = ended.last_valid_index()
+        end = (latest - begin).total_seconds() if last is None else seconds[last]
+        again = _repeated(seconds, mine["state"])
+        tried += [(position, second) for second in again]
+        outcome = "pending" if last is None else ended[last]
+        name = named.get(message, message)
+        if outcome == "failed" and name.endswith(" →"):
+            name += " (failed)"
+        found.append((message, name, seconds.min(), end, outcome, len(again)))
+    columns = ["message_id", "name", "start", "end", "outcome", "retries"]
+    first = begin.to_pydatetime() if len(rows) else None
+    return RunDeliveries(run_id=own, begin=first, frame=pd.DataFrame(found, columns=columns), tried=tried)
+
+
+def _repeated(seconds: pd.Series, states: pd.Series) -> list[float]:
+    """When attempts failed that were repeated: RETRY says so, else an ERROR before others."""
+    retries: list[float] = seconds[states == "RETRY"].tolist()
+    latest = seconds[states.isin(_ATTEMPTS)].max()
+    return retries or seconds[(states == "ERROR") & (seconds < latest)].tolist()
+
+
+def _step_names(steps: AnyFrame | None) -> dict[str, str]:
+    """From each message to the step that it brought, and the one that was run by its delivery."""
+    if steps is None:
+        return {}
+    names = ["message_id", "step_name", "workflow_run_id", "position"]
+    rows = (
+        select(steps, names, doing=_DELIVERIES, name="steps").table().to_pandas().dropna(subset="message_id")
+    )
+    rows = rows.sort_values(["workflow_run_id", "position"], kind="stable")
+    rows["step_name"] = rows["step_name"].fillna("(no name)")
+    after = rows.groupby("workflow_run_id", dropna=False)["step_name"].shift(-1).fillna("")
+    said = rows["step_name"] + " → " + after
+    return dict(zip(rows["message_id"], said.str.strip(), strict=True))

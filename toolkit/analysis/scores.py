@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from toolkit.analysis.selection import NONE, check_scalar, collect, named, select, typed_frame
+from toolkit.analysis.selection import NONE, Counted, named, select, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import positive, whole
 from toolkit.errors import InputError
@@ -25,7 +25,7 @@ LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ScoreBins:
+class ScoreBins(Counted):
     """Counts per score bin and group; where groups were merged, the last is ``other (n)``."""
 
     edges: NDArray[np.float64]  # shape (bins + 1,); a bin holds its lower edge, the last one also its upper
@@ -34,11 +34,6 @@ class ScoreBins:
     merged: int  # how many groups the last one holds; 0 when none were merged
     left_out: int  # hits whose score is missing, not finite or too large, which are in no bin
     scores: tuple[NDArray[np.float64], ...]  # the scores of each group, ascending
-
-    @property
-    def total(self) -> int:
-        """Hits in all bins."""
-        return int(self.counts.sum())
 
 
 def score_summary(hits: AnyFrame) -> pd.DataFrame:
@@ -67,7 +62,7 @@ def score_summary(hits: AnyFrame) -> pd.DataFrame:
        query  hits  best  median  worst  gap
     0      0     3   0.9     0.7    0.6  0.2
     """
-    table = collect(select(hits, ["query", "score"], doing="summing up scores", name="hits"))
+    table = select(hits, ["query", "score"], doing="summing up scores", name="hits").table()
     frame = typed_frame(
         query=("Int64", table["query"].to_pylist()), score=("float64", table["score"].to_pylist())
     )
@@ -89,17 +84,11 @@ def score_summary(hits: AnyFrame) -> pd.DataFrame:
 
 
 def score_bins(
-    hits: AnyFrame,
-    *,
-    by: str | None = "query",
-    bins: int = 20,
-    top: int = 8,
-    largest: float = np.inf,
+    hits: AnyFrame, *, by: str | None = "query", bins: int = 20, top: int = 8, largest: float = np.inf
 ) -> ScoreBins:
     """Count hits per score bin, of all hits together or for each group on the same edges.
 
-    Where all scores are equal there is one bin, half a unit to either side; where they differ by less than
-    bins can separate, one bin as well.
+    Where all scores are equal, or differ by less than bins can separate, there is one bin.
 
     Parameters
     ----------
@@ -117,7 +106,6 @@ def score_bins(
     Returns
     -------
     ScoreBins
-        Counts of the shape (groups, bins), the edges that they share, and each group's scores in order.
 
     Raises
     ------
@@ -133,35 +121,27 @@ def score_bins(
     doing = "counting hits by score"
     bins, top = whole("bins", bins, most=_MOST_BINS), whole("top", top)
     largest = positive("largest", largest, finite=False)
-    keys = [] if by is None else [by]
-    rows = select(hits, ["score"], doing=doing, name="hits", chosen={} if by is None else {"by": by})
-    check_scalar(rows, keys, doing=doing)
-    table = collect(rows)
-    scores = np.array(
-        [np.nan if score is None else score for score in table["score"].to_pylist()], dtype=np.float64
-    )
+    chosen = {} if by is None else {"by": by}
+    rows = select(hits, ["score"], doing=doing, name="hits", chosen=chosen)
+    table = rows.table()
+    scores = np.array(table["score"].to_pylist(), dtype=np.float64)  # None is NaN
     values = table[by].to_pylist() if by else ["all hits"] * len(scores)
     usable = np.isfinite(scores) & (np.abs(scores) <= largest)
     order = sorted({value for value, keep in zip(values, usable, strict=True) if keep}, key=_order)
     merged = max(len(order) - top, 0)
     kept = {value: number for number, value in enumerate(order[:top])}
     texts = query_texts(hits) if by == "query" else {}
-    groups = [texts.get(value) or named(value) for value in order[:top]] + (
-        [f"other ({merged})"] if merged else []
-    )
+    groups = [texts.get(value) or named(value) for value in order[:top]]
+    groups += [f"other ({merged})"] * bool(merged)
     edges = _edges(scores[usable], bins) if usable.any() else np.zeros(0)
     indices = np.array([kept.get(value, top) for value in values], dtype=np.int64)
     by_group = tuple(np.sort(scores[usable & (indices == number)]) for number in range(len(groups)))
     counts = np.zeros((len(groups), max(len(edges) - 1, 0)), dtype=np.int64)
     for number, some in enumerate(by_group):
         counts[number] = np.histogram(some, bins=edges)[0]
+    left_out = int((~usable).sum())
     return ScoreBins(
-        edges=edges,
-        groups=tuple(groups),
-        counts=counts,
-        merged=merged,
-        left_out=int((~usable).sum()),
-        scores=by_group,
+        edges=edges, groups=tuple(groups), counts=counts, merged=merged, left_out=left_out, scores=by_group
     )
 
 
@@ -220,8 +200,8 @@ def score_curves(
         A column of single values: one curve for each.
     top : int
         How many curves to return.
-    largest : float
-        Scores that are larger, or smaller than its negative, are left out as infinite ones are.
+    largest
+        As in `score_bins`.
 
     Returns
     -------
@@ -244,9 +224,7 @@ def score_curves(
     doing = "ordering scores by rank"
     top, largest = whole("top", top), positive("largest", largest, finite=False)
     rows = select(hits, ["rank", "score"], doing=doing, name="hits", chosen={"by": by})
-    columns = list(dict.fromkeys([by, "rank", "score"]))
-    check_scalar(rows, columns, doing=doing)
-    table = collect(rows)
+    table = rows.table()
     frame = table.to_pandas()
     frame["score"] = pd.to_numeric(frame["score"]).astype("float64")
     usable = np.isfinite(frame["score"]) & (frame["score"].abs() <= largest)
@@ -297,7 +275,7 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
     types = {"query": "Int64", "id": "str", "rank": "Int64", "score": "float64"}
     doing = "comparing query results"
     hits = {"before": before, "after": after}
-    tables = {name: collect(select(frame, types, doing=doing, name=name)) for name, frame in hits.items()}
+    tables = {name: select(frame, types, doing=doing, name=name).table() for name, frame in hits.items()}
     try:
         for table, name in product(tables.values(), ("query", "rank")):
             table[name].cast(pa.int64())
@@ -326,7 +304,7 @@ _BATCH = 8_192  # rows a batch: squaring a large index as a whole would double t
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NormBins:
+class NormBins(Counted):
     """Counts of vectors by their Euclidean length."""
 
     edges: NDArray[np.float64]  # shape (bins + 1,)
@@ -334,14 +312,9 @@ class NormBins:
     zero: int  # vectors of length 0, which have no direction and no cosine; they are counted
     left_out: int  # rows without a usable dense vector
 
-    @property
-    def total(self) -> int:
-        """Vectors counted."""
-        return int(self.counts.sum())
-
 
 def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
-    """Count vectors by their Euclidean length, in at most 1,000 bins between the shortest and the longest.
+    """Count vectors by their Euclidean length, in bins between the shortest and the longest.
 
     Lengths that differ by less than a millionth share one bin: they are equal but for rounding.
 
@@ -355,7 +328,6 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
     Returns
     -------
     NormBins
-        Counts and edges, how many vectors have the length zero, and how many rows have no finite length.
 
     Raises
     ------
@@ -370,7 +342,7 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
     """
     doing = "measuring the lengths of vectors"
     bins = whole("bins", bins, most=_MOST_BINS)
-    column = collect(select(vectors, ["vector"], doing=doing, name="vectors"))["vector"].combine_chunks()
+    column = select(vectors, ["vector"], doing=doing, name="vectors").table()["vector"].combine_chunks()
     if not (pa.types.is_null(column.type) or is_numbers(column.type)):
         raise InputError(
             doing,
@@ -379,18 +351,11 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
             next_step="Use a frame made by load_vectors or query.",
         )
     present = column.drop_null()
-    lengths = np.sqrt(
-        np.concatenate(
-            [
-                np.zeros(0),
-                *(_squares(present.slice(start, _BATCH)) for start in range(0, len(present), _BATCH)),
-            ]
-        )
-    )
+    squares = [_squares(present.slice(start, _BATCH)) for start in range(0, len(present), _BATCH)]
+    lengths = np.sqrt(np.concatenate([np.zeros(0), *squares]))
     lengths = lengths[np.isfinite(lengths)]
-    if not len(lengths):
-        edges, counts = np.zeros(0), np.zeros(0, dtype=np.int64)
-    else:
+    edges, counts = np.zeros(0), np.zeros(0, dtype=np.int64)
+    if len(lengths):
         low, high = float(lengths.min()), float(lengths.max())
         if high - low <= 1e-6 * max(high, 1e-30):
             low, high, bins = low - 0.5, high + 0.5, 1

@@ -19,10 +19,9 @@ from toolkit.analysis.comparing import comparable
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups, grouped, read_rules
 from toolkit.analysis.outcomes import OUTCOMES, RetryOutcomes, retry_outcomes
-from toolkit.analysis.results import frame_table
-from toolkit.analysis.selection import typed_frame
+from toolkit.analysis.selection import typed_rows
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import whole, wrong
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import LONGEST, read_document
@@ -36,13 +35,7 @@ _Floats = npt.NDArray[np.float64]
 _SEEN: Final = 0.5
 """The similarity from which on a text counts as seen before."""
 _FADING: Final = 0.75  # how much less each frame counts than the one above
-_FRAME, _PAIR, _PART, _TYPE, _WORD = (
-    1.0,
-    0.4,
-    0.15,
-    1.5,
-    0.7,
-)  # of a function, a call, a class, an error, a word
+_FRAME, _PAIR, _PART, _TYPE, _WORD = 1.0, 0.4, 0.15, 1.5, 0.7  # of a function, call, class, error, word
 _WORDS: Final = 80  # of a message
 _WORD_PATTERN: Final = re.compile(r"<\w+>|[^\W\d_][\w.$]*")
 _CAMEL: Final = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])")
@@ -92,10 +85,8 @@ def similar_texts(texts: Iterable[str | None], history: Iterable[str | None], k:
         nearest = matches[text]
         seen = bool(nearest) and nearest[0][1] >= _SEEN
         rows += [(query, rank + 1, row, similarity, seen) for rank, (row, similarity) in enumerate(nearest)]
-    frame = pd.DataFrame(rows, columns=["query", "rank", "row", "similarity", "seen"])
-    return frame.astype(
-        {"query": "Int64", "rank": "Int64", "row": "Int64", "similarity": "float64", "seen": "bool"}
-    )
+    types = {"query": "Int64", "rank": "Int64", "row": "Int64", "similarity": "float64", "seen": "bool"}
+    return pd.DataFrame(rows, columns=list(types)).astype(types)
 
 
 def _checked(name: str, texts: Any) -> list[str]:
@@ -147,9 +138,8 @@ def _of_message(message: str, features: dict[str, float]) -> None:
             continue
         features[f"word {word.lower()}"] += _WORD * (1 + np.log(count))
         parts = _CAMEL.findall(word)
-        if len(parts) > 1:
-            for part in parts:
-                features[f"word {part.lower()}"] += _WORD * _PART
+        for part in parts if len(parts) > 1 else ():
+            features[f"word {part.lower()}"] += _WORD * _PART
 
 
 class _Index:
@@ -170,10 +160,10 @@ class _Index:
             name: np.asarray([documents[row][name] for row in rows]) * self._rarity[name]
             for name, rows in postings.items()
         }
-        self._lengths = np.zeros(self._size)
+        squares = np.zeros(self._size)
         for name, rows in self._rows.items():
-            self._lengths[rows] += self._weights[name] ** 2
-        self._lengths = np.sqrt(np.maximum(self._lengths, 1e-300))
+            squares[rows] += self._weights[name] ** 2
+        self._lengths = np.sqrt(np.maximum(squares, 1e-300))
 
     def nearest(self, features: dict[str, float], k: int) -> list[tuple[int, float]]:
         """Rows and cosines of weighted features, the largest first, equal ones by row."""
@@ -186,11 +176,7 @@ class _Index:
         if not length or not self._size:
             return []
         cosines = sums / (self._lengths * np.sqrt(length))
-        order = (
-            np.lexsort((np.arange(self._size), -cosines))[:k]
-            if k < self._size
-            else np.argsort(-cosines, kind="stable")
-        )
+        order = np.argsort(-cosines, kind="stable")[:k]
         return [(int(row), min(1.0, float(cosines[row]))) for row in order if cosines[row] > 0]
 
 
@@ -198,17 +184,10 @@ _MOST: Final = 2_000  # groups of either side that are compared by their texts, 
 _TEXT: Final = 20_000  # characters of a body that are compared
 _SHOWN: Final = 50  # rows that a notebook shows
 _TYPES: Final = {
-    "group": "str",
-    "title": "str",
-    "rank": "Int64",
-    "similar": "str",
-    "similar_title": "str",
-    "similarity": "float64",
-    "seen": "bool",
-    "count": "Int64",
-    "last_at": "datetime64[ms, UTC]",
+    "group": "str", "title": "str", "rank": "Int64", "similar": "str", "similar_title": "str",
+    "similarity": "float64", "seen": "bool", "count": "Int64", "last_at": "datetime64[ms, UTC]",
     "outcome": "str",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -259,9 +238,8 @@ def similar_failures(
 ) -> SimilarFailures:
     """Find, for each group of failures, earlier groups that look alike and what became of them.
 
-    A group of the history with the same id is the most similar one; others are compared by words, exception
-    types and frames. Of each side, the 2,000 largest groups are compared so, the others only by id. Not for
-    telling whether two groups have one cause.
+    A group of the history with the same id is the most similar one; the 2,000 largest others of each side are
+    compared by words, exception types and frames. Not for telling whether two groups have one cause.
 
     Parameters
     ----------
@@ -321,14 +299,16 @@ def _similar(
     two = _rows(old, ids[new.num_rows :]).assign(outcome=outcomes.frame["outcome"].to_numpy())
     two = two[~two["id"].isin(rows["id"])]
     queries, known = _largest(rows), _largest(two)
-    facts = two.groupby("group").agg(count=("id", "size"), last_at=("at", "max"))
-    became = two.groupby("group")["outcome"].agg(_said)
+    by_group = two.groupby("group")
+    about = by_group.agg(count=("id", "size"), last_at=("at", "max"))
+    about = about.assign(outcome=by_group["outcome"].agg(_said))
+    facts: dict[Any, dict[Any, Any]] = about.to_dict("index")
     clean = Redactor().text
     matches = similar_texts(_texts(new, queries[:_MOST], clean), _texts(old, known[:_MOST], clean), k)
     near = dict(iter(matches.groupby("query")))
     everything: list[dict[str, Any]] = []
     for number, group in enumerate(row.group for row in queries):
-        pairs = [(group, 1.0)] if group in facts.index else []
+        pairs = [(group, 1.0)] if group in facts else []
         seen = bool(pairs)
         if number in near:
             seen = seen or bool(near[number]["seen"].iloc[0])
@@ -338,22 +318,11 @@ def _similar(
                 if known[row].group != group
             ]
         for rank, (other, similarity) in enumerate(pairs[:k] or [(None, float("nan"))], 1):
-            everything.append(
-                {
-                    "group": group,
-                    "title": titles.get(group),
-                    "rank": None if other is None else rank,
-                    "similar": other,
-                    "similar_title": titles.get(other),
-                    "similarity": similarity,
-                    "seen": seen,
-                    "count": None if other is None else facts["count"][other],
-                    "last_at": None if other is None else facts["last_at"][other],
-                    "outcome": None if other is None else became[other],
-                }
-            )
-    columns = {name: (kind, [row[name] for row in everything]) for name, kind in _TYPES.items()}
-    return SimilarFailures(typed_frame(**columns))
+            row = {"group": group, "title": titles.get(group), "similarity": similarity, "seen": seen}
+            if other is not None:
+                row |= {"rank": rank, "similar": other, "similar_title": titles.get(other), **facts[other]}
+            everything.append(row)
+    return SimilarFailures(typed_rows(everything, _TYPES))
 
 
 def _rows(table: pa.Table, groups: list[str]) -> pd.DataFrame:

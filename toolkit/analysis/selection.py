@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit import snapshots  # loaded when a path is given
-from toolkit.analysis.results import hashable_json
 from toolkit.analysis.sources import KINDS, AnyFrame, SelectedRows, open_rows
 from toolkit.arguments import nearest, shown, whole, wrong
 from toolkit.errors import InputError
@@ -31,21 +30,17 @@ from toolkit.receipt import Receipt
 from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE
+from toolkit.tables.text import JsonDict, JsonTuple
 from toolkit.times import parse_time
 
 NONE: Final = "(none)"
 """How a missing value is named where a text is needed."""
 
-EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
-LATEST: Final = datetime(2100, 1, 1, tzinfo=UTC)
-"""Times outside are not times of failures (but 0, or seconds read as milliseconds): they would squeeze every
-axis."""
+EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
+"""Times outside are not of failures, but 0, or seconds read as milliseconds: they would squeeze each axis."""
 
-_TYPES: Final = {
-    "times": pa.timestamp("ms", "UTC"),
-    "texts": pa.string(),
-    "numbers": pa.float64(),
-}
+_TYPES: Final = {"times": pa.timestamp("ms", "UTC"), "texts": pa.string(), "numbers": pa.float64()}
+_BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 
 
 def select(
@@ -59,14 +54,21 @@ def select(
     """The named columns of a frame of any engine: times in UTC, texts as texts, whatever types hold them.
 
     Nothing is read before `.count`, `.map` or `.table` of the result. `chosen` maps the names of the caller's
-    arguments to further columns, `name` is what the frame's argument is called and `doing` begins the
-    sentence of an error: a wrong frame, a column that is missing, there twice or holds values of another kind
-    is an `InputError` that names the argument.
+    arguments to further columns, of single values; `name` is what the frame's argument is called and `doing`
+    begins the sentence of an error. A wrong frame, a column that is missing, there twice or holds values of
+    another kind is an `InputError`.
     """
     rows = opened(frame, doing=doing, name=name)
     for argument, column in chosen.items():
         if not isinstance(column, str) or column not in rows.names:
             raise wrong(argument, column, f"a column of {name}", nearest(column, rows.names, what="It has"))
+        if any(test(rows.schema.field(column).type) for test in (pa.types.is_nested, *_BYTES)):
+            raise InputError(
+                doing,
+                got=f"{column}, which holds lists, maps or bytes",
+                expected="columns of single values",
+                next_step="Use count_labels for labels, or explode_headers for headers.",
+            )
     names = list(dict.fromkeys([*columns, *map(str, chosen.values())]))
     missing = [column for column in names if column not in rows.names]
     if missing:
@@ -156,30 +158,6 @@ def _retained(table: pa.Table) -> pa.Table:
     return table.filter(table[GONE_BEFORE].is_null()).drop_columns([GONE_BEFORE])
 
 
-def check_scalar(rows: SelectedRows, columns: Iterable[str], *, doing: str) -> None:
-    """Raise where a column to group by holds lists, maps or bytes."""
-    kinds = {name: rows.schema.field(name).type for name in columns}
-    nested = [name for name, kind in kinds.items() if pa.types.is_nested(kind) or _is_bytes(kind)]
-    if nested:
-        raise InputError(
-            doing,
-            got=f"{', '.join(nested)}, which holds lists, maps or bytes",
-            expected="columns of single values",
-            next_step="Use count_labels for labels, or explode_headers for headers.",
-        )
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return any(
-        test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-    )
-
-
-def collect(rows: SelectedRows) -> pa.Table:
-    """All rows as one Arrow table, for columns of which an analysis needs every value; without an index."""
-    return rows.table().replace_schema_metadata(None)
-
-
 def with_time(table: pa.Table) -> pa.Table:
     """The rows with `when_` and `fell_back_`: when each counts as failed, and whether at `created_at`."""
     failed, created = table["failed_at"], table["created_at"]
@@ -211,26 +189,50 @@ def select_timed(
     return select(frame, [*columns, "failed_at", "created_at"], doing=doing, name=name).then(with_time)
 
 
-def collect_timed(frame: AnyFrame, columns: Iterable[str], *, doing: str, name: str = "failures") -> pa.Table:
-    """The named columns as an Arrow table, with `when_`: when each row counts as failed."""
-    return select_timed(frame, columns, doing=doing, name=name).table()
-
-
 def timestamps(table: pa.Table, column: str) -> pd.Series[pd.Timestamp]:
     """A column of times as a pandas Series in UTC."""
     return pd.Series(pd.to_datetime(table[column].to_pandas(), utc=True))
+
+
+class Counted:
+    """A result of counts."""
+
+    counts: NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        """All that were counted."""
+        return int(self.counts.sum())
 
 
 def typed_frame(**columns: tuple[str, Any]) -> pd.DataFrame:
     """A small frame of columns, each a dtype and its values: without rows it has all its types, too."""
     return pd.DataFrame(
         {
-            name: pd.Series(
-                [hashable_json(item) for item in values] if dtype == "object" else values, dtype=dtype
-            )
+            name: pd.Series(list(map(hashable_json, values)) if dtype == "object" else values, dtype=dtype)
             for name, (dtype, values) in columns.items()
         }
     )
+
+
+def typed_rows(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
+    """A small frame of rows, with the columns and dtypes of `types`; missing where a row has no value."""
+    return typed_frame(**{name: (dtype, [row.get(name) for row in rows]) for name, dtype in types.items()})
+
+
+def hashable_json(value: Any) -> Any:
+    """The value with lists and dicts as those that pandas can hash, at any depth."""
+    if isinstance(value, dict):
+        return JsonDict({name: hashable_json(item) for name, item in value.items()})
+    return JsonTuple(map(hashable_json, value)) if isinstance(value, list | tuple) else value
+
+
+def tallied(values: pd.Series) -> pd.DataFrame:
+    """The values of a column with `count` and `share`, the largest count first and equal ones by value."""
+    name = str(values.name)
+    counts = values.value_counts().reset_index().astype({name: "str", "count": "Int64"})
+    counts = counts.assign(share=(counts["count"] / max(len(values), 1)).astype("float64"))
+    return counts.sort_values(["count", name], ascending=[False, True], ignore_index=True)
 
 
 def facts_of(frame: object) -> Mapping[Any, Any]:
@@ -259,10 +261,7 @@ def named(value: object) -> str:
 def largest_groups(
     values: Sequence[object], counts: NDArray[np.int64], top: int
 ) -> tuple[tuple[str, ...], NDArray[np.int64], int]:
-    """Merge the rarest values into one group ``other (n)``.
-
-    Returns the names of the groups, largest first; the position of each value's group; how many were merged.
-    """
+    """Names of groups, the rarest as ``other (n)``; the group of each value; how many were merged."""
     totals: Counter[object] = Counter()
     for value, count in zip(values, counts.tolist(), strict=True):
         totals[value] += count
@@ -284,8 +283,8 @@ def sample_failures(
 ) -> pd.DataFrame:
     """Choose about so many failures by their ids, all of them where there are no more; the oldest first.
 
-    For analyses that look at every row of many: the ids alone decide, so that the same failures are chosen of
-    a snapshot, a frame and a later load. Not for counting: failures that are rare may be left out.
+    The ids alone decide, so that the same failures are chosen of a snapshot, a frame and a later load. Not
+    for counting: rare failures may be left out.
 
     Parameters
     ----------

@@ -33,20 +33,14 @@ _READ_AHEAD: Final = 4  # batches of a dataset, and files: the defaults hold a g
 _MERGED_ROWS: Final = 1 << 18  # of counts: more are merged when they have doubled
 _MERGES: Final = {"count_all": "sum", "sum": "sum", "min": "min", "max": "max"}
 
+_SCHEMAS: Final = (schemas.EVENTS, schemas.RUNS, schemas.CALLBACKS, schemas.FAILURES)
 KINDS: Final = dict.fromkeys(("first_seen_at", "gone_after", "gone_before"), "times") | {
     field.name: "times"
     if pa.types.is_timestamp(field.type)
     else "texts"
     if pa.types.is_string(field.type)
     else "numbers"
-    for schema in (
-        schemas.EVENTS,
-        schemas.RUNS,
-        schemas.CALLBACKS,
-        schemas.FAILURES,
-        schemas.vectors(),
-        schemas.hits(),
-    )
+    for schema in (*_SCHEMAS, schemas.vectors(), schemas.hits())
     for field in schema
     if not (pa.types.is_boolean(field.type) or pa.types.is_list(field.type))
 }
@@ -79,26 +73,28 @@ returned), a DuckDB relation, a Dask frame, or another frame that hands over Arr
 class SelectedRows:
     """Some columns of a frame."""
 
-    names: tuple[str, ...]
     schema: pa.Schema
     batches: Callable[[Sequence[str], Step], Iterator[pa.Table]]
     steps: tuple[Step, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self.schema.names)
+
     def choose(self, names: Iterable[str]) -> SelectedRows:
         """These columns of the rows; steps before have to do without the others."""
-        names = tuple(names)
-        return replace(self, names=names, schema=pa.schema([self.schema.field(name) for name in names]))
+        return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
 
     def then(self, step: Step) -> SelectedRows:
         """The same rows with a further step: a function of an Arrow table that adds columns or omits rows."""
         return replace(self, steps=(*self.steps, step))
 
-    def map(self, step: Step | None = None) -> Iterator[pa.Table]:
-        """What the steps, and this one last, make of each batch."""
-        steps = self.steps if step is None else (*self.steps, step)
+    def map(self) -> Iterator[pa.Table]:
+        """What the steps make of each batch."""
         try:
             with memory_errors_named("reading a frame", next_step="Analyse fewer rows at once."):
-                yield from self.batches(self.names, partial(_applied, steps))
+                yield from self.batches(self.names, partial(_applied, self.steps))
         except ToolkitError:
             raise
         except UNFIT as error:
@@ -121,7 +117,7 @@ class SelectedRows:
         merged = pa.table({})
         waiting: list[pa.Table] = []
         rows = 0
-        for table in self.map(partial(_aggregated, keys, wanted)):
+        for table in self.then(partial(_aggregated, keys, wanted)).map():
             waiting.append(table)
             rows += table.num_rows
             if rows > _MERGED_ROWS + 2 * merged.num_rows:
@@ -137,18 +133,18 @@ def open_rows(frame: Any) -> SelectedRows | None:
     if isinstance(frame, pd.DataFrame):
         return _pandas(frame)
     if isinstance(frame, ds.Dataset):
-        return SelectedRows(tuple(frame.schema.names), frame.schema, partial(_dataset_batches, frame))
+        return SelectedRows(frame.schema, partial(_dataset_batches, frame))
     if isinstance(frame, pa.RecordBatch):
         frame = pa.table(frame)
     if isinstance(frame, pa.Table):
-        return SelectedRows(tuple(frame.schema.names), frame.schema, partial(_table_batches, frame))
+        return SelectedRows(frame.schema, partial(_table_batches, frame))
     module = type(frame).__module__.partition(".")[0]
     if module == "dask" and hasattr(frame, "to_delayed") and hasattr(frame, "columns"):
         schema = _pandas_table(frame._meta).schema  # noqa: SLF001 - what Dask's own libraries read
-        return SelectedRows(tuple(schema.names), schema, partial(_dask_batches, frame))
+        return SelectedRows(schema, partial(_dask_batches, frame))
     if module == "duckdb" and hasattr(frame, "project"):
         schema = pa.RecordBatchReader.from_stream(frame.limit(0)).schema
-        return SelectedRows(tuple(frame.columns), schema, partial(_duckdb_batches, frame))
+        return SelectedRows(schema, partial(_duckdb_batches, frame))
     if module == "polars" and hasattr(frame, "collect"):
         frame = frame.collect()
     if hasattr(frame, "__arrow_c_stream__") and not isinstance(frame, pa.RecordBatchReader):
@@ -159,13 +155,13 @@ def open_rows(frame: Any) -> SelectedRows | None:
 
 def _pandas(frame: pd.DataFrame) -> SelectedRows:
     # lone surrogates, which Arrow's names cannot hold, as escapes
-    names = tuple(str(name).encode(errors="backslashreplace").decode() for name in frame.columns)
-    frame = frame.set_axis(list(names), axis=1)
+    names = [str(name).encode(errors="backslashreplace").decode() for name in frame.columns]
+    frame = frame.set_axis(names, axis=1)
     if len(set(names)) < len(names):  # its types are of no use, and nothing is read from it
-        return SelectedRows(
-            names, pa.schema([(name, pa.null()) for name in names]), partial(_frame_batches, frame)
-        )
-    return SelectedRows(names, _pandas_table(frame.iloc[:0]).schema, partial(_frame_batches, frame))
+        schema = pa.schema([(name, pa.null()) for name in names])
+    else:
+        schema = _pandas_table(frame.iloc[:0]).schema
+    return SelectedRows(schema, partial(_frame_batches, frame))
 
 
 def _frame_batches(frame: pd.DataFrame, names: Sequence[str], step: Step) -> Iterator[pa.Table]:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from toolkit.analysis.results import frame_table
 from toolkit.analysis.retrieval import Threshold, threshold_for_precision
 from toolkit.analysis.selection import typed_frame
+from toolkit.analysis.wording import frame_table
 from toolkit.arguments import choice, positive, whole, wrong
 from toolkit.audits.exact_search import SIMILARITIES, pair_scores
 from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables, read_rows

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from toolkit.analysis.results import frame_table
 from toolkit.analysis.retrieval import fuse, paired_difference
 from toolkit.analysis.selection import typed_frame
-from toolkit.analysis.wording import counted, percent
+from toolkit.analysis.wording import counted, frame_table, percent
 from toolkit.arguments import shown, text, unmasked, whole, wrong
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError, UnexpectedResultWarning

@@ -12,9 +12,8 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import typed_frame
-from toolkit.analysis.wording import counted, percent
+from toolkit.analysis.wording import counted, frame_table, percent
 from toolkit.arguments import whole
 from toolkit.audits.neighbourhoods import NEAR, Neighbourhoods, neighbourhoods
 from toolkit.audits.vector_rows import (

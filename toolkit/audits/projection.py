@@ -13,9 +13,8 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import typed_frame
-from toolkit.analysis.wording import counted, percent
+from toolkit.analysis.wording import counted, frame_table, percent
 from toolkit.arguments import choice, nearest, text, whole, wrong
 from toolkit.audits.vector_rows import Matrix, VectorBatch, VectorSource, VectorTables
 from toolkit.errors import InputError, SettingsError

@@ -11,10 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from toolkit.analysis.results import frame_table
 from toolkit.analysis.retrieval import Recall, mean_recall, recall
 from toolkit.analysis.selection import typed_frame
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import whole, wrong
 from toolkit.audits.exact_search import SIMILARITIES, ExactSearch
 from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables

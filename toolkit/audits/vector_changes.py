@@ -12,9 +12,8 @@ from matplotlib.axes import Axes
 
 from toolkit.analysis.drift import Drift, drift
 from toolkit.analysis.explaining import Explanation, describe, explain_change
-from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import typed_frame
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import whole, wrong
 from toolkit.audits.vector_rows import IndexRows, VectorSource, VectorTables, read_rows
 from toolkit.plots.hit_scores import draw_similarities

@@ -15,9 +15,8 @@ from toolkit.analysis.classes import UNKNOWN, FailureClasses
 from toolkit.analysis.comparing import FailureComparison
 from toolkit.analysis.explaining import Explanation, describe
 from toolkit.analysis.grouping import FailureGroups
-from toolkit.analysis.results import Plotted
 from toolkit.analysis.run_log import RunSummary
-from toolkit.analysis.wording import counted, percent, short_number
+from toolkit.analysis.wording import Plotted, counted, percent, short_number
 from toolkit.plots.axis import heading, label_axis, legend, name_above, name_rows, number_axis, rows_that_fit
 from toolkit.plots.failure_bars import draw_rows
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, say, theme_named, without_prefix

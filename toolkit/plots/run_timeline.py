@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
 
-from toolkit.analysis.run_deliveries import run_deliveries
+from toolkit.analysis.run_log import run_deliveries
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, elapsed, time_text
 from toolkit.plots.axis import heading, label_axis, legend, name_above, number_axis, rows_that_fit

@@ -17,10 +17,9 @@ import pandas as pd
 from toolkit.analysis.classes import classify_failures
 from toolkit.analysis.grouping import grouped
 from toolkit.analysis.lifetimes import expiring
-from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import opened, select
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import choice, file_path, instance, positive, texts, whole, wrong
 from toolkit.errors import InputError
 from toolkit.private_files import read_file, write_file

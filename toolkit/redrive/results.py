@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from toolkit.analysis.results import Plotted, frame_table
+from toolkit.analysis.wording import Plotted, frame_table
 from toolkit.arguments import nearest, text
 from toolkit.errors import InputError
 from toolkit.redrive.ledger import Ledger, entry_frame

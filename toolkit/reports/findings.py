@@ -23,7 +23,7 @@ from toolkit.analysis import (
     recent_failures,
 )
 from toolkit.analysis.lifetimes import next_expiring
-from toolkit.analysis.selection import collect, receipt_of, select
+from toolkit.analysis.selection import receipt_of, select
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import shorten
 from toolkit.filters.failure import FailureFilter
@@ -201,7 +201,7 @@ def _comparison(
         return None
     changes = new_and_gone(failures, previous)
     return {
-        "previous_count": collect(select(previous, ["dlq_id"], doing="comparing failures")).num_rows,
+        "previous_count": select(previous, ["dlq_id"], doing="comparing failures").table().num_rows,
         "new": len(changes.new),
         "gone": len(changes.gone),
         "new_workflows": clean.value(changes.new_workflows[: CAPS["new_workflows"]]),
