@@ -43,7 +43,7 @@ from toolkit.audits.recall_audit import RecallAudit as RecallAudit
 from toolkit.audits.recall_audit import audit_recall as audit_recall
 from toolkit.audits.vector_changes import VectorChanges as VectorChanges
 from toolkit.audits.vector_changes import compare_vectors as compare_vectors
-from toolkit.client.batches import publish_batch as publish_batch
+from toolkit.client.messages import publish_batch as publish_batch
 from toolkit.client.cancelling import cancel_messages as cancel_messages
 from toolkit.client.cancelling import cancel_runs as cancel_runs
 from toolkit.client.failures import delete_failures as delete_failures
