@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from toolkit import arguments
 from toolkit.client.pages import Page, head_cursor
 from toolkit.client.transport import Transport
-from toolkit.client.vectors import IndexInfo, list_page, read_info
+from toolkit.client.vectors import IndexInfo, VectorParts, list_page, namespace_title, read_info
 from toolkit.errors import ResponseError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Work
@@ -56,25 +55,6 @@ _NUMBER_BYTES: Final = 22  # a double in JSON with all its digits, and a comma
 _FAR_TOO_LARGE: Final = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class VectorParts:
-    """What comes with each id."""
-
-    vectors: bool = True
-    metadata: bool = True
-    data: bool = True
-
-    def __post_init__(self) -> None:
-        """Check the flags, which loaders call ``include_…``."""
-        for name, value in vars(self).items():
-            arguments.flag(f"include_{name}", value)
-
-    @property
-    def names(self) -> list[str]:
-        """The parts that come, by name."""
-        return [name for name in ("vectors", "metadata", "data") if getattr(self, name)]
-
-
 @dataclass(frozen=True)
 class VectorRange:
     """All vectors of a namespace whose ids begin with a prefix."""
@@ -85,8 +65,9 @@ class VectorRange:
     @property
     def title(self) -> str:
         """What it is, for messages."""
-        named = f"namespace {self.namespace[:80]!r}" if self.namespace else "the default namespace"
-        return f"the vectors of {named}" + (f" with prefix {self.prefix!r}" if self.prefix else "")
+        return f"the vectors of {namespace_title(self.namespace)}" + (
+            f" with prefix {self.prefix!r}" if self.prefix else ""
+        )
 
 
 @dataclass
@@ -285,9 +266,7 @@ class RangeReader:
                         cursor=cursor,
                         limit=rows,
                         prefix=wanted.prefix,
-                        include_vectors=self._parts.vectors,
-                        include_metadata=self._parts.metadata,
-                        include_data=self._parts.data,
+                        parts=self._parts,
                         watch=watched,
                     )
                 except TooLargeError:

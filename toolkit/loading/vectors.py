@@ -16,6 +16,7 @@ from toolkit.client.transport import Transport
 from toolkit.client.vectors import (
     PREFIX_LIMIT,
     IndexInfo,
+    VectorParts,
     fetch_bytes,
     namespace_path,
     namespace_title,
@@ -25,7 +26,7 @@ from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.loading.load import Batch, Load, Plan, Work
 from toolkit.loading.memory import available_memory, check_memory, check_page
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
-from toolkit.loading.ranges import KEY, RangeReader, VectorParts, VectorRange
+from toolkit.loading.ranges import KEY, RangeReader, VectorRange
 from toolkit.loading.rate_limiter import open_transport
 from toolkit.receipt import Receipt, utc_now
 from toolkit.settings.service import Service, endpoint_of
@@ -279,15 +280,7 @@ def fetch_vectors(
             batches = [*batched(wanted, FETCH_BATCH)]
         tables = [schemas.vectors(dimension).empty_table()]
         for some in batches:
-            raw = fetch_bytes(
-                transport,
-                namespace=namespace,
-                ids=some,
-                prefix=prefix,
-                include_vectors=include_vectors,
-                include_metadata=include_metadata,
-                include_data=include_data,
-            )
+            raw = fetch_bytes(transport, namespace=namespace, ids=some, prefix=prefix, parts=parts)
             check_page(raw, dimension, None)
             tables.append(
                 decode_vectors(raw, namespace=namespace, dimension=dimension, want_vectors=include_vectors)
