@@ -19,7 +19,7 @@ from toolkit.loading.load import Batch, Load, Plan, Work
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.rate_limiter import open_transport
 from toolkit.loading.window_reader import WindowReader
-from toolkit.own_tokens import MASK_START
+from toolkit.own_tokens import MASK_START, map_json
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.failure_matching import unknown_values
@@ -297,10 +297,12 @@ def open_failures(
             f"{name}: {reason}, so it was compared here"
             for name, reason in unsendable_reasons(wanted).items()
         )
+    mask = service.redactor.text  # a receipt is stored with frames and Parquet files
+    scope = map_json(wanted.scope(), lambda leaf, _: mask(leaf) if isinstance(leaf, str) else leaf, str)
     plan = Plan(
         what="failures",
         source=service.redactor.url(endpoint.url),
-        scope={"kind": kind, "revealed": reveal, **_masked_scope(wanted, service)},
+        scope={"kind": kind, "revealed": reveal, **scope},
         schema=FAILURES,
         key=("dlq_id",),
         limit=options.limit,
@@ -328,14 +330,3 @@ def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str,
         return wanted.matches(shown)
 
     return matches
-
-
-def _masked_scope(wanted: FailureFilter, service: Service) -> dict[str, Any]:
-    """The filter's scope, its texts masked: a receipt is stored with frames and Parquet files."""
-    mask = service.redactor.text
-    return {
-        name: [item if isinstance(item, int) else mask(item) for item in value]
-        if isinstance(value, list)
-        else mask(value)
-        for name, value in wanted.scope().items()
-    }

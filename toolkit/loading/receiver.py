@@ -164,29 +164,27 @@ class CallbackReceiver:
         try:
             from toolkit.serving import Background, listen  # noqa: PLC0415 - it needs an extra
         except ImportError as error:
-            missing = error.name
-        else:
+            raise LocalServiceError(
+                "receiving callbacks",
+                got=f"no module {error.name}",
+                expected="the HTTP server that receives them",
+                next_step="Install it: pip install uvicorn.",
+            ) from None
 
-            async def application(scope: Scope, receive: Receive, send: Send) -> None:
-                await self._serve(scope, receive, send)  # uvicorn misreads a bound method as ASGI 2
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._serve(scope, receive, send)  # uvicorn misreads a bound method as ASGI 2
 
-            listening = listen(self._port)
-            self._port = listening.getsockname()[1]
-            self._arrived = asyncio.Condition()  # it belongs to one event loop
-            self._serving = Background(
-                application,
-                listening,
-                name="callback-receiver",
-                connections=_MOST_CONNECTIONS,
-                request_timeout=_PATIENCE,
-            )
-            return self
-        raise LocalServiceError(
-            "receiving callbacks",
-            got=f"no module {missing}",
-            expected="the HTTP server that receives them",
-            next_step="Install it: pip install uvicorn.",
+        listening = listen(self._port)
+        self._port = listening.getsockname()[1]
+        self._arrived = asyncio.Condition()  # it belongs to one event loop
+        self._serving = Background(
+            application,
+            listening,
+            name="callback-receiver",
+            connections=_MOST_CONNECTIONS,
+            request_timeout=_PATIENCE,
         )
+        return self
 
     def close(self) -> None:
         """Stop listening, and end what has not arrived. What was received stays."""
