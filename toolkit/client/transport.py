@@ -15,6 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
@@ -275,10 +276,13 @@ class Transport:
         if length is not None and length > self.policy.most_bytes:
             raise self._too_large(request)
         plain = length is not None and not encoding
-        # of no bytes, none would ever come
-        head = self._peek(request) if plain and length and watch is not None else bytearray()
-        if watch is not None and head and watch(head):
-            watch = None
+        head = b""
+        if plain and length and watch is not None:  # of no bytes, none would ever come
+            # mostly the first bytes are enough, and then the whole is read without a copy
+            with self._reading(request):
+                head = self._connections.peek()
+            if head and watch(bytearray(head)):
+                watch = None
         try:
             if watch is not None or not plain:
                 for chunk in decoded(self._chunks(request, received), encoding):
@@ -295,32 +299,26 @@ class Transport:
             got = f"a response encoded as {str(error)[:40]!r}"
             raise self._error(ProtocolError, request, got, ACCEPTED) from None
         # without a callback, the body is read at once: the bytes are not copied chunk by chunk
-        rest = b"".join(self._chunks(request, received, None))
+        with self._reading(request):
+            rest = received.read(decode_content=False)
         return bytes(body) + rest if body else rest
 
-    def _peek(self, request: Request) -> bytearray:
-        """The first bytes of a body: mostly they are enough, and then the whole is read without a copy."""
+    def _chunks(self, request: Request, received: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+        """The body as it arrives."""
+        while True:
+            with self._reading(request):
+                chunk = received.read1(_CHUNK, decode_content=False)
+            if not chunk:
+                return
+            yield chunk
+
+    @contextmanager
+    def _reading(self, request: Request) -> Iterator[None]:
+        """Read from the response; a `ServiceError` for what the HTTP library raises, or past the deadline."""
         try:
-            head = bytearray(self._connections.peek())
+            yield
             if self._connections.overdue:
                 raise TimeoutError
-        except (HTTPException, OSError) as error:
-            raise self._unreached(request, error) from None
-        return head
-
-    def _chunks(
-        self, request: Request, received: urllib3.BaseHTTPResponse, most: int | None = _CHUNK
-    ) -> Iterator[bytes]:
-        """The body as it arrives, in chunks of so many bytes at most."""
-        try:
-            while chunk := (
-                received.read(decode_content=False)
-                if most is None
-                else received.read1(most, decode_content=False)
-            ):
-                yield chunk
-                if self._connections.overdue:
-                    raise TimeoutError
         except (HTTPError, HTTPException, OSError) as error:
             raise self._unreached(request, error) from None
 

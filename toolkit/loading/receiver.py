@@ -260,9 +260,8 @@ class CallbackReceiver:
         claims = verify_claims(signature, url=self.url, keys=self._signing_keys(headers), now=now)
         token_id = claims.get("jti")
         if isinstance(token_id, str) and token_id in self._seen:
-            raise SignatureError(
-                "verifying a signature", got="a signature that was used before", expected="a new one"
-            )
+            got = "a signature that was used before"
+            raise SignatureError("verifying a signature", got=got, expected="a new one")
 
     def _reserve(self, length: int) -> bool:
         """Reserve space for a body of this length; False if there is none."""
@@ -275,10 +274,8 @@ class CallbackReceiver:
         """Check a request whose body fits: the response's status, and what is wrong."""
         try:
             if self._endpoint:
-                keys = self._signing_keys(headers)
-                verify_signature(
-                    signature_in(headers) or "", body, url=self.url, keys=keys, now=now, seen=self._seen
-                )
+                keys, signature = self._signing_keys(headers), signature_in(headers) or ""
+                verify_signature(signature, body, url=self.url, keys=keys, now=now, seen=self._seen)
             _check_body(body)
         except ToolkitError as error:
             return self._refused(error)
