@@ -99,7 +99,7 @@ def _limited_connection(connections: Connections, kind: Any) -> Any:
     """A subclass of the pool's connection that registers its socket and applies the deadline to each step."""
 
     class LimitedResponse(http.client.HTTPResponse):
-        fp = None  # type: ignore[assignment] # an interrupt may leave it half made, and it is closed nevertheless
+        fp: Any = None  # an interrupt may leave it half made, and it is closed nevertheless
 
         def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
             super().__init__(sock, *args, **options)

@@ -6,7 +6,7 @@ import inspect
 import json
 import uuid
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -31,6 +31,7 @@ from toolkit.client.publish_headers import (
     listed,
     method_name,
     not_before_seconds,
+    retry_delay,
     web_address,
 )
 from toolkit.client.responses import Request, Response, a_text, not_as_specified, small
@@ -41,8 +42,18 @@ from toolkit.settings.service import Service, endpoint_of
 
 _MOST_IN_BATCH: Final = 100  # messages of a request
 _SERVER_ERRORS: Final = 500
-_SETTINGS: Final = {"Timeout": duration, "Retries": count, "Delay": duration, "Method": method_name}
-"""The settings of a callback, by their headers: each is read from the attribute of that name."""
+_HEADERS: Final[dict[str, tuple[str, Callable[[str, Any], Any]]]] = {
+    "Method": ("method", method_name),
+    "Retries": ("retries", count),
+    "Retry-Delay": ("retry_delay", retry_delay),
+    "Timeout": ("timeout", duration),
+    "Delay": ("delay", duration),
+    "Not-Before": ("not_before", not_before_seconds),
+    "Label": ("labels", listed),
+    "Redact-Fields": ("redact", listed),
+    "Flow-Control-Key": ("flow_control_key", header_value),
+}
+"""Headers of a message, each with the argument that it is made of, and how."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +126,10 @@ class CallbackSettings:
     def wire_headers(self, name: str) -> list[tuple[str, str]]:
         """The publish headers of this callback, named `name`, checked and without the dialect's prefix."""
         result = [(name, web_address(name, self.url))]
-        for setting, convert in _SETTINGS.items():
-            value = convert(f"{name}-{setting}", getattr(self, setting.lower()))
-            result += [(f"{name}-{setting}", value)] if value is not None else []
+        for header in ("Timeout", "Retries", "Delay", "Method"):
+            argument, convert = _HEADERS[header]
+            if (value := getattr(self, argument)) is not None:
+                result.append((f"{name}-{header}", convert(f"{name}-{header}", value)))
         return result + forwarded(f"{name}-Forward-", self.headers)
 
 
@@ -354,25 +366,19 @@ def _outgoing(prefix: str, given: Mapping[str, Any]) -> tuple[str, tuple[tuple[s
     """The destination, headers and body of a message with these arguments; `prefix` is the dialect's."""
     flag("content_based_deduplication", given["content_based_deduplication"])
     headers = {} if given["headers"] is None else mapping("headers", given["headers"])
-    key, own_id = given["flow_control_key"], given["deduplication_id"]
+    own_id = given["deduplication_id"]
     if given["delay"] is not None and given["not_before"] is not None:
         raise invalid_header("Not-Before", "delay and not_before", "one of them")
     if given["content_based_deduplication"] and own_id is not None:
         raise invalid_header("Deduplication-Id", "an id and content_based_deduplication=True", "one of them")
     content, kind = content_of(given["body"])
-    retry_delay = given["retry_delay"]
-    options: dict[str, str | None] = {
-        "Method": method_name("Method", given["method"]),
-        "Retries": count("Retries", given["retries"]),
-        "Retry-Delay": retry_delay if isinstance(retry_delay, str) else count("Retry-Delay", retry_delay),
-        "Timeout": duration("Timeout", given["timeout"]),
-        "Delay": duration("Delay", given["delay"]),
-        "Not-Before": not_before_seconds(given["not_before"]),
-        "Label": listed("Label", given["labels"]),
-        "Flow-Control-Key": key,
-        "Flow-Control-Value": flow_control(key, given["parallelism"], given["rate"], given["period"]),
-        "Redact-Fields": listed("Redact-Fields", given["redact"]),
+    options = {
+        header: convert(header, given[argument])
+        for header, (argument, convert) in _HEADERS.items()
+        if given[argument] is not _ARGUMENTS[argument]
     }
+    limits = (given[name] for name in ("flow_control_key", "parallelism", "rate", "period"))
+    options["Flow-Control-Value"] = flow_control(*limits)
     if given["content_based_deduplication"]:
         options["Content-Based-Deduplication"] = "true"
     else:

@@ -236,7 +236,7 @@ def wanted_failures(
         )
     if as_time:
         return FailureFilter(since=parse_time(cast("Time", filter), name="filter, as a time"), until=until)
-    return checked_filter(filter)
+    return cast("FailureFilter", filter)  # or something that `open_failures` refuses
 
 
 def warn_of_nothing(service: Service, wanted: FailureFilter, kind: Kind, *, stacklevel: int) -> None:
@@ -259,13 +259,6 @@ def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list
     return [f"No failure matches: the newest {len(newest):,} have {item}" for item in unknown]
 
 
-def checked_filter(value: object) -> FailureFilter:
-    """A filter, or the error that says where one comes from."""
-    return arguments.instance(
-        "filter", value, FailureFilter, "a FailureFilter, such as FailureFilter(since='7d', label='billing')"
-    )
-
-
 def open_failures(
     service: Service,
     wanted: FailureFilter | None = None,
@@ -280,7 +273,9 @@ def open_failures(
     options = options or LoadOptions()
     arguments.choice("kind", kind, get_args(Kind))
     arguments.flag("reveal", reveal)
-    wanted = FailureFilter() if wanted is None else checked_filter(wanted)
+    expected = "a FailureFilter, such as FailureFilter(since='7d', label='billing')"
+    wanted = FailureFilter() if wanted is None else wanted
+    arguments.instance("filter", wanted, FailureFilter, expected)
     redactor = None if reveal else service.redactor
     keep = _comparing(wanted, service.redactor) if wanted.unsendable else None
 

@@ -26,6 +26,7 @@ from toolkit.own_tokens import masked_value
 from toolkit.receipt import Receipt, utc_now
 from toolkit.tables.frames import to_frame
 
+_Identities = list[bytes]
 _COUNTS: Final = ("pages", "requests", "bytes", "filtered_here", "windows", "reread", "duplicates")
 
 
@@ -111,7 +112,7 @@ class Work:
     reread: int = 0
     duplicates: int = 0
     readings: int = 0  # that were begun, by which known rows may come again
-    left_out: list[bytes] = field(default_factory=list)  # of a page's entries, by a filter of this side
+    left_out: _Identities = field(default_factory=list)  # of a page's entries, by a filter of this side
     unsettled: list[str] = field(default_factory=list)  # reasons why the result may be incomplete
     notes: list[str] = field(default_factory=list)
     # JSON-able; replaced, never changed in place, before the batch is yielded that it includes
@@ -137,7 +138,7 @@ class Work:
         for name, value in self.counts().items():
             setattr(self, name, value + checkpoint.receipt.get(name, type(value)()))
 
-    def batch(self, table: pa.Table, row_ids: list[bytes], fresh: list[bool] | None, **known: Any) -> Batch:
+    def batch(self, table: pa.Table, row_ids: _Identities, fresh: list[bool] | None, **known: Any) -> Batch:
         """The batch of a table whose rows have these identities; `fresh` is what adding them returned."""
         batch = Batch(table=table, identities=row_ids, **known)
         if fresh is None:
