@@ -94,10 +94,8 @@ def cancel_runs(service: Service, workflow_run_ids: Ids, *, confirm: bool = Fals
 
     Raises
     ------
-    InputError
-        Without ``confirm=True``, without ids, for a frame without ``workflow_run_id``, or for invalid ids.
-    ServiceError
-        When a request fails; a note on the error says what had been done by then, and what is unknown.
+    InputError, ServiceError
+        As in `cancel_messages`.
 
     Warns
     -----

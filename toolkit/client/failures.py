@@ -87,9 +87,7 @@ def get_entry(transport: Transport, dlq_id: str, *, kind: Kind = "workflows") ->
 def delete_failures(
     service: Service, dlq_ids: Ids, *, confirm: bool = False, kind: Kind = "workflows"
 ) -> int:
-    """Delete exactly these entries from the DLQ. They cannot be read again.
-
-    There is no deletion by filter here, on purpose.
+    """Delete exactly these entries from the DLQ: by id, and never by filter. They cannot be read again.
 
     Parameters
     ----------
@@ -176,10 +174,8 @@ def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) ->
 
     Raises
     ------
-    InputError
-        As in `delete_failures`.
-    ServiceError
-        When a request fails; a note on the error says which runs had been resumed by then.
+    InputError, ServiceError
+        As in `delete_failures`; the note says which runs had been resumed by then.
 
     Examples
     --------
@@ -206,10 +202,8 @@ def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -
 
     Raises
     ------
-    InputError
-        As in `delete_failures`.
-    ServiceError
-        When a request fails; a note on the error says which runs had been restarted by then.
+    InputError, ServiceError
+        As in `delete_failures`; the note says which runs had been restarted by then.
 
     Examples
     --------
@@ -231,11 +225,9 @@ def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = Fal
 
     Raises
     ------
-    InputError
-        As in `delete_failures`.
-    ServiceError
-        When a request fails (`NotFoundError` when an entry no longer exists); a note on the error says for
-        which entries the function had been started by then.
+    InputError, ServiceError
+        As in `delete_failures` (`NotFoundError` when an entry no longer exists); the note says for which
+        entries the function had been started by then.
 
     Examples
     --------

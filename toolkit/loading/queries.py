@@ -200,12 +200,8 @@ def query_text(
 
     Raises
     ------
-    InputError
-        When a text is empty or an option cannot be used.
-    UnprocessableError
-        When the index has no embedding model.
-    ServiceError
-        When a request fails.
+    InputError, UnprocessableError, ServiceError
+        As in `query`: when a text is empty, say, or the index has no embedding model.
 
     Examples
     --------
@@ -252,13 +248,9 @@ def iter_query(service: Service, wanted: VectorQuery, *, max_idle: int = 3600) -
 
     Raises
     ------
-    InputError
-        When it is not one query, at the call itself, or the index has no such id.
-    UnprocessableError
-        When the index does not support it.
-    ServiceError
-        When a request fails. The next page is not requested twice, since the service would skip one: begin
-        again.
+    InputError, UnprocessableError, ServiceError
+        As in `query`; of an argument at the call itself. The next page is not requested twice, since the
+        service would skip one: begin again.
 
     Examples
     --------
@@ -470,10 +462,9 @@ def _first_page(request: Request, response: Response) -> tuple[str, bytes]:
 
 
 def _some(name: str, value: object, column: str | None = None, *, empty: bool = False) -> list[str]:
-    result = texts(name, value, column=column, empty=empty)
-    if not result:
-        raise wrong(name, value, "at least one text")
-    return result
+    if result := texts(name, value, column=column, empty=empty):
+        return result
+    raise wrong(name, value, "at least one text")
 
 
 def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
