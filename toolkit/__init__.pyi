@@ -43,7 +43,6 @@ from toolkit.audits.recall_audit import RecallAudit as RecallAudit
 from toolkit.audits.recall_audit import audit_recall as audit_recall
 from toolkit.audits.vector_changes import VectorChanges as VectorChanges
 from toolkit.audits.vector_changes import compare_vectors as compare_vectors
-from toolkit.client.batches import publish_batch as publish_batch
 from toolkit.client.cancelling import cancel_messages as cancel_messages
 from toolkit.client.cancelling import cancel_runs as cancel_runs
 from toolkit.client.failures import delete_failures as delete_failures
@@ -53,6 +52,7 @@ from toolkit.client.failures import resume_failures as resume_failures
 from toolkit.client.messages import CallbackSettings as CallbackSettings
 from toolkit.client.messages import Published as Published
 from toolkit.client.messages import publish as publish
+from toolkit.client.messages import publish_batch as publish_batch
 from toolkit.client.messages import start_run as start_run
 from toolkit.client.signatures import ReplayGuard as ReplayGuard
 from toolkit.client.signatures import verify_signature as verify_signature
@@ -73,14 +73,14 @@ from toolkit.indexing.upserts import update_vectors as update_vectors
 from toolkit.indexing.upserts import upsert_vectors as upsert_vectors
 from toolkit.loading.callbacks import CallbackReceiver as CallbackReceiver
 from toolkit.loading.callbacks import load_callbacks as load_callbacks
-from toolkit.loading.events import load_events as load_events
 from toolkit.loading.failures import iter_failures as iter_failures
 from toolkit.loading.failures import load_failure as load_failure
 from toolkit.loading.failures import load_failures as load_failures
+from toolkit.loading.logs import load_events as load_events
+from toolkit.loading.logs import load_runs as load_runs
+from toolkit.loading.queries import iter_query as iter_query
 from toolkit.loading.queries import query as query
 from toolkit.loading.queries import query_text as query_text
-from toolkit.loading.query_pages import iter_query as iter_query
-from toolkit.loading.runs import load_runs as load_runs
 from toolkit.loading.vectors import fetch_vectors as fetch_vectors
 from toolkit.loading.vectors import iter_vectors as iter_vectors
 from toolkit.loading.vectors import load_vectors as load_vectors

@@ -15,7 +15,7 @@ import pytest
 
 import toolkit as tk
 from toolkit import errors
-from toolkit.client.responses import RetryPolicy, status_error
+from toolkit.client.responses import Response, RetryPolicy, status_error
 from toolkit.client.transport import Request, Transport
 from toolkit.redaction import Redactor
 
@@ -91,9 +91,7 @@ def test_a_refused_token_of_the_public_service_names_its_region_and_the_other():
     for region, other in (("us-east-1", "eu-central-1"), ("eu-central-1", "us-east-1")):
         endpoint = tk.connect(region=region, environ={"QSTASH_TOKEN": TOKEN}).queue
         error = status_error(
-            401,
-            {},
-            b'{"error": "invalid token"}',
+            Response(status=401, headers={}, body=b'{"error": "invalid token"}', tries=1),
             doing="reading a thing",
             request=f"GET {endpoint.url}/thing",
             redactor=Redactor(key=b"test"),

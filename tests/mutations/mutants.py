@@ -123,14 +123,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "rows of a split window are not looked for in its parts",
         "loading/consistency.py",
-        "            self._awaited.update(reading.rows)\n",
+        "            self.awaited.update(window.rows)\n",
         "",
         _LOADING,
     ),
     Mutant(
         "the same row from two windows is not detected",
         "loading/consistency.py",
-        "                consistent = self._alone or self._resumes(window)\n",
+        "                consistent = self._alone or resumes\n",
         "                pass\n",
         _LOADING,
     ),
@@ -144,7 +144,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a window that changed while it was read is neither read again nor reported",
         "loading/consistency.py",
-        "        changed = reading.repeated or (window.compares and reading.new)\n",
+        "        changed = window.repeated or (window.compares and window.new)\n",
         "        changed = 0\n",
         _LOADING,
     ),

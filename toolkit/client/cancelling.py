@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
-from toolkit.client.exact_ids import Ids, confirmed_ids, one_by_one
-from toolkit.client.failures import list_log_page
+from toolkit.client.failures import Ids, confirmed_ids, list_log_page, one_by_one
 from toolkit.client.members import read
 from toolkit.client.responses import Request
 from toolkit.client.transport import Transport
@@ -63,20 +63,11 @@ def cancel_messages(service: Service, message_ids: Ids, *, confirm: bool = False
     True
     """
     endpoint_of(service, "queue")
+    nouns = ("message", "messages")
     doing, ids = confirmed_ids(
-        message_ids, confirm=confirm, verb="cancelling", name="message_ids", column="message_id",
-        nouns=("message", "messages"),
-    )  # fmt: skip
-
-    def cancel(transport: Transport, message_id: str) -> str:
-        try:
-            transport.send(
-                _request(f"cancelling {message_id!r}", f"/v2/messages/{quote(message_id, safe='')}")
-            )
-        except NotFoundError:  # also where the response of an earlier try was lost
-            return _last_state(transport, "events", message_id)
-        return CANCELLED
-
+        message_ids, "cancelling", nouns, name="message_ids", column="message_id", confirm=confirm
+    )
+    cancel = partial(_cancelled, log="events", path="/v2/messages")
     return _warned(doing, one_by_one(service, ids, cancel))
 
 
@@ -103,10 +94,8 @@ def cancel_runs(service: Service, workflow_run_ids: Ids, *, confirm: bool = Fals
 
     Raises
     ------
-    InputError
-        Without ``confirm=True``, without ids, for a frame without ``workflow_run_id``, or for invalid ids.
-    ServiceError
-        When a request fails; a note on the error says what had been done by then, and what is unknown.
+    InputError, ServiceError
+        As in `cancel_messages`.
 
     Warns
     -----
@@ -121,27 +110,35 @@ def cancel_runs(service: Service, workflow_run_ids: Ids, *, confirm: bool = Fals
     toolkit.errors.InputError: cancelling 2 workflow runs: got no confirmation; expected confirm=True. ...
     """
     endpoint_of(service, "queue")
+    name, column, nouns = "workflow_run_ids", "workflow_run_id", ("workflow run", "workflow runs")
     doing, ids = confirmed_ids(
-        workflow_run_ids, confirm=confirm, verb="cancelling", name="workflow_run_ids",
-        column="workflow_run_id", nouns=("workflow run", "workflow runs"),
-    )  # fmt: skip
+        workflow_run_ids, "cancelling", nouns, name=name, column=column, confirm=confirm
+    )
 
     def cancel(transport: Transport, run_id: str) -> str:
         state = _last_state(transport, "runs", run_id)
         if state in (CANCELLED, NOT_KNOWN, "succeeded", "failed"):
             return state
-        path = f"/v2/workflows/runs/{quote(run_id, safe='')}"
-        try:
-            transport.send(_request(f"cancelling {run_id!r}", path, ("cancel", "true")))
-        except NotFoundError:  # it ended meanwhile, or the response of an earlier try was lost
-            return _last_state(transport, "runs", run_id)
-        return CANCELLED
+        query = (("cancel", "true"),)
+        return _cancelled(transport, run_id, log="runs", path="/v2/workflows/runs", query=query)
 
     return _warned(doing, one_by_one(service, ids, cancel))
 
 
-def _request(doing: str, path: str, *query: tuple[str, str]) -> Request:
-    return Request(doing=doing, method="DELETE", path=path, query=query)
+def _cancelled(
+    transport: Transport,
+    value: str,
+    *,
+    log: Literal["runs", "events"],
+    path: str,
+    query: tuple[tuple[str, str], ...] = (),
+) -> str:
+    path = f"{path}/{quote(value, safe='')}"
+    try:
+        transport.send(Request(doing=f"cancelling {value!r}", method="DELETE", path=path, query=query))
+    except NotFoundError:  # it has ended, or the response of an earlier try was lost
+        return _last_state(transport, log, value)
+    return CANCELLED
 
 
 def _last_state(transport: Transport, log: Literal["runs", "events"], value: str) -> str:

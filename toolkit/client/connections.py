@@ -14,7 +14,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -99,10 +99,11 @@ def _limited_connection(connections: Connections, kind: Any) -> Any:
     """A subclass of the pool's connection that registers its socket and applies the deadline to each step."""
 
     class LimitedResponse(http.client.HTTPResponse):
-        fp = None  # type: ignore[assignment] # an interrupt may leave it half made, and it is closed nevertheless
+        fp: Any = None  # an interrupt may leave it half made, and it is closed nevertheless
 
         def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
-            super().__init__(_Source(sock, connections), *args, **options)  # type: ignore[arg-type]
+            super().__init__(sock, *args, **options)
+            self.fp = io.BufferedReader(_Limited(self.fp.detach(), sock, connections), _BUFFER)
             connections.receive(self)
 
     class Connection(kind):  # type: ignore[misc]
@@ -118,18 +119,6 @@ def _limited_connection(connections: Connections, kind: Any) -> Any:
             super().send(data)
 
     return Connection
-
-
-class _Source:
-    """A socket as http.client reads it: an object with `makefile`."""
-
-    def __init__(self, sock: socket.socket, connections: Connections) -> None:
-        self._sock = sock
-        self._connections = connections
-
-    def makefile(self, mode: Literal["rb"]) -> io.BufferedReader:
-        raw = self._sock.makefile(mode, buffering=0)
-        return io.BufferedReader(_Limited(raw, self._sock, self._connections), _BUFFER)
 
 
 class _Limited(io.RawIOBase):

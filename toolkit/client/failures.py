@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, Literal
 from urllib.parse import quote
 
-from toolkit.arguments import choice
-from toolkit.client.exact_ids import Ids, checked_id, confirmed_ids, counted_ids, one_by_one
+from toolkit.arguments import choice, confirmed, texts, unmasked, wrong
 from toolkit.client.pages import Page, entry_bytes, events_page, failures_page, runs_page
 from toolkit.client.responses import Request, Response, a_count, a_text, small
 from toolkit.client.transport import Transport
-from toolkit.errors import ToolkitError, UnexpectedResultWarning
+from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.times import milliseconds
 
 Kind = Literal["workflows", "messages"]
+Ids = str | Iterable[str]
+"""Exact ids, or a frame with a column of them."""
+
 PAGE_LIMIT: Final = 100
 """Entries a page at most (the specification's limit)."""
 
@@ -27,6 +29,8 @@ _LOGS: Final[dict[str, tuple[str, str, Callable[[Request, Response], Page]]]] = 
     "events": ("listing events of messages", "/v2/logs", events_page),
 }
 _PATHS: Final[dict[str, str]] = {"workflows": "/v2/workflows/dlq", "messages": "/v2/dlq"}
+_NOUNS: Final = {"workflows": "workflow runs", "messages": "messages"}
+_ENTRIES: Final = ("DLQ entry", "DLQ entries")
 
 
 @lru_cache(256)
@@ -53,12 +57,8 @@ def list_page(
     """One page of the DLQ: its entries, undecoded (see `Page.rows`), and the next cursor."""
     path = _path(kind)
     after = (("cursor", cursor),) if cursor else ()
-    request = Request(
-        doing=f"listing failed {_NOUNS[kind]}",
-        method="GET",
-        path=path,
-        query=(("count", str(count)), *query_of(wanted), *after),
-    )
+    query = (("count", str(count)), *query_of(wanted), *after)
+    request = Request(doing=f"listing failed {_NOUNS[kind]}", method="GET", path=path, query=query)
     return transport.fetch(request, failures_page)
 
 
@@ -79,18 +79,15 @@ def list_log_page(
 
 def get_entry(transport: Transport, dlq_id: str, *, kind: Kind = "workflows") -> bytes:
     """One DLQ entry as raw JSON; `NotFoundError` when it no longer exists."""
-    request = Request(
-        doing=f"getting the DLQ entry {dlq_id!r}", method="GET", path=_path(kind, checked_id(dlq_id))
-    )
+    path = _path(kind, _checked_id(dlq_id, "dlq_id", "dlq_id"))
+    request = Request(doing=f"getting the DLQ entry {dlq_id!r}", method="GET", path=path)
     return transport.fetch(request, entry_bytes)
 
 
 def delete_failures(
     service: Service, dlq_ids: Ids, *, confirm: bool = False, kind: Kind = "workflows"
 ) -> int:
-    """Delete exactly these entries from the DLQ. They cannot be read again.
-
-    There is no deletion by filter here, on purpose.
+    """Delete exactly these entries from the DLQ: by id, and never by filter. They cannot be read again.
 
     Parameters
     ----------
@@ -127,14 +124,14 @@ def delete_failures(
     toolkit.errors.InputError: deleting 1 DLQ entry: got no confirmation; expected confirm=True. Look ...
     """
     endpoint_of(service, "queue")
-    doing, ids = _confirmed(dlq_ids, confirm, "deleting")
+    doing, ids = confirmed_ids(dlq_ids, "deleting", _ENTRIES, confirm=confirm)
     path = _path(kind)
     deleted = unknown = 0
     with Transport.to(service, "queue") as transport:
         for start in range(0, len(ids), PAGE_LIMIT):
             some = ids[start : start + PAGE_LIMIT]
             request = Request(
-                doing=f"deleting {counted_ids(some, _ENTRIES)}",
+                doing=f"deleting {_counted(some, _ENTRIES)}",
                 method="DELETE",
                 path=path,
                 query=tuple(("dlqIds", dlq_id) for dlq_id in some),
@@ -149,17 +146,16 @@ def delete_failures(
                 raise
             deleted += count
             unknown += max(0, len(some) - count) if tries > 1 else 0
-    if unknown:
-        _warn(
-            f"{doing}: the service counted {deleted:,}; {unknown:,} more may have been deleted by a try "
-            "whose response was lost, or were gone already. None of them is in the DLQ now."
-        )
-    elif not deleted:
+    if unknown or not deleted:
         other = "messages" if kind == "workflows" else "workflows"
-        _warn(
-            f"{doing}: the service deleted none, as none is in the DLQ of failed {_NOUNS[kind]}. They are "
-            f"gone already (expired, deleted, resumed), never were there, or are those of kind={other!r}."
+        happened = (
+            f"the service counted {deleted:,}; {unknown:,} more may have been deleted by a try whose "
+            "response was lost, or were gone already. None of them is in the DLQ now."
+            if unknown
+            else f"the service deleted none, as none is in the DLQ of failed {_NOUNS[kind]}. They are gone "
+            f"already (expired, deleted, resumed), never were there, or are those of kind={other!r}."
         )
+        warnings.warn(f"{doing}: {happened}", UnexpectedResultWarning, stacklevel=2)
     return deleted
 
 
@@ -178,10 +174,8 @@ def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) ->
 
     Raises
     ------
-    InputError
-        As in `delete_failures`.
-    ServiceError
-        When a request fails; a note on the error says which runs had been resumed by then.
+    InputError, ServiceError
+        As in `delete_failures`; the note says which runs had been resumed by then.
 
     Examples
     --------
@@ -190,7 +184,7 @@ def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) ->
     ...
     toolkit.errors.InputError: resuming 2 DLQ entries: got no confirmation; expected confirm=True. Look ...
     """
-    return _run_again(service, dlq_ids, confirm=confirm, how="resume")
+    return _run_again(service, dlq_ids, "resume", confirm=confirm)
 
 
 def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
@@ -208,10 +202,8 @@ def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -
 
     Raises
     ------
-    InputError
-        As in `delete_failures`.
-    ServiceError
-        When a request fails; a note on the error says which runs had been restarted by then.
+    InputError, ServiceError
+        As in `delete_failures`; the note says which runs had been restarted by then.
 
     Examples
     --------
@@ -220,7 +212,7 @@ def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -
     ...
     toolkit.errors.InputError: restarting 1 DLQ entry: got no confirmation; expected confirm=True. Look ...
     """
-    return _run_again(service, dlq_ids, confirm=confirm, how="restart")
+    return _run_again(service, dlq_ids, "restart", confirm=confirm)
 
 
 def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = False) -> None:
@@ -233,11 +225,9 @@ def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = Fal
 
     Raises
     ------
-    InputError
-        As in `delete_failures`.
-    ServiceError
-        When a request fails (`NotFoundError` when an entry no longer exists); a note on the error says for
-        which entries the function had been started by then.
+    InputError, ServiceError
+        As in `delete_failures` (`NotFoundError` when an entry no longer exists); the note says for which
+        entries the function had been started by then.
 
     Examples
     --------
@@ -247,25 +237,16 @@ def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = Fal
     toolkit.errors.InputError: running the failure functions of 1 DLQ entry: got no confirmation; ...
     """
     endpoint_of(service, "queue")
-    _, ids = _confirmed(dlq_id, confirm, "running the failure functions of", "dlq_id")
-
-    def run(transport: Transport, checked: str) -> str:
-        call_failure_function(transport, checked)
-        return ""
-
-    one_by_one(service, ids, run)
-
-
-_ENTRIES: Final = ("DLQ entry", "DLQ entries")
-_NOUNS: Final = {"workflows": "workflow runs", "messages": "messages"}
+    verb = "running the failure functions of"
+    _, ids = confirmed_ids(dlq_id, verb, _ENTRIES, name="dlq_id", confirm=confirm)
+    one_by_one(service, ids, call_failure_function)
 
 
 def _run_again(
-    service: Service, dlq_ids: Ids, *, confirm: bool, how: Literal["resume", "restart"]
+    service: Service, dlq_ids: Ids, how: Literal["resume", "restart"], *, confirm: bool
 ) -> dict[str, str]:
     endpoint_of(service, "queue")
-    _, ids = _confirmed(dlq_ids, confirm, f"{how.rstrip('e')}ing")
-
+    _, ids = confirmed_ids(dlq_ids, f"{how.rstrip('e')}ing", _ENTRIES, confirm=confirm)
     return one_by_one(service, ids, lambda transport, dlq_id: start_again(transport, dlq_id, how))
 
 
@@ -299,17 +280,60 @@ def delete_entry(transport: Transport, dlq_id: str) -> None:
     transport.send(Request(doing=f"deleting {dlq_id!r}", method="DELETE", path=path, repeatable=False))
 
 
+def confirmed_ids(
+    given: Ids,
+    verb: str,
+    nouns: tuple[str, str],
+    *,
+    confirm: bool,
+    name: str = "dlq_ids",
+    column: str = "dlq_id",
+) -> tuple[str, list[str]]:
+    """The operation, for errors, and its ids, each once: an `InputError` unless it is confirmed."""
+    ids = [_checked_id(value, name, column) for value in dict.fromkeys(texts(name, given, column=column))]
+    if not ids:
+        expected = f"exact ids, or a frame with a column {column!r}"
+        raise InputError(f"reading {name}", got="no ids", expected=expected)
+    doing = f"{verb} {_counted(ids, nouns)}"
+    confirmed(doing, confirm, "Look at the ids once more, then call again with confirm=True.")
+    return doing, ids
+
+
+def one_by_one(
+    service: Service, ids: list[str], run: Callable[[Transport, str], str | None]
+) -> dict[str, str]:
+    """One request an id, so that it is always known which were done; from each to what `run` returned."""
+    done: dict[str, str] = {}
+    with Transport.to(service, "queue") as transport:
+        for value in ids:
+            try:
+                done[value] = run(transport, value) or ""
+            except (ToolkitError, KeyboardInterrupt) as error:
+                before = ", ".join(f"{item} → {new}" if new else item for item, new in done.items()) or "none"
+                # an error status means that it was not done
+                known = isinstance(error, ResponseError)
+                error.add_note(
+                    f"Done before this ({len(done)} of {len(ids)}): {before}."
+                    + f" Whether {value} was done is unknown: it may have been." * (not known)
+                    + f" Not requested: {len(ids) - len(done) - 1}."
+                )
+                raise
+    return done
+
+
+def _checked_id(value: str, name: str, column: str) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable() or value in {".", ".."}:
+        raise wrong(name, value, f"an id as in a frame's {column} column")
+    return unmasked(name, value)
+
+
+def _counted(ids: Sequence[str], nouns: tuple[str, str]) -> str:
+    return f"1 {nouns[0]}" if len(ids) == 1 else f"{len(ids):,} {nouns[1]}"
+
+
 def _path(kind: str, *parts: str) -> str:
     choice("kind", kind, _PATHS)
     return "/".join((_PATHS[kind], *(quote(part, safe="") for part in parts)))
-
-
-def _confirmed(dlq_ids: Ids, confirm: bool, verb: str, name: str = "dlq_ids") -> tuple[str, list[str]]:  # noqa: FBT001 - as given
-    return confirmed_ids(dlq_ids, confirm=confirm, verb=verb, name=name, column="dlq_id", nouns=_ENTRIES)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
 
 
 def _deleted(request: Request, response: Response) -> tuple[int, int]:

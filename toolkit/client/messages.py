@@ -1,15 +1,22 @@
-"""Publishing messages, with callbacks, and starting workflow runs."""
+"""Publishing messages, one or many, with callbacks, and starting workflow runs."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import uuid
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from toolkit.arguments import flag, instance, mapping, text
+import msgspec
+
+from toolkit.arguments import confirmed, flag, instance, mapping, nearest, text, wrong
+from toolkit.client.members import kind_of
 from toolkit.client.publish_headers import (
     Duration,
     Method,
@@ -24,12 +31,29 @@ from toolkit.client.publish_headers import (
     listed,
     method_name,
     not_before_seconds,
+    retry_delay,
     web_address,
 )
-from toolkit.client.responses import Request, Response, a_text, small
+from toolkit.client.responses import Request, Response, a_text, not_as_specified, small
 from toolkit.client.transport import Transport
+from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, endpoint_of
+
+_MOST_IN_BATCH: Final = 100  # messages of a request
+_SERVER_ERRORS: Final = 500
+_HEADERS: Final[dict[str, tuple[str, Callable[[str, Any], Any]]]] = {
+    "Method": ("method", method_name),
+    "Retries": ("retries", count),
+    "Retry-Delay": ("retry_delay", retry_delay),
+    "Timeout": ("timeout", duration),
+    "Delay": ("delay", duration),
+    "Not-Before": ("not_before", not_before_seconds),
+    "Label": ("labels", listed),
+    "Redact-Fields": ("redact", listed),
+    "Flow-Control-Key": ("flow_control_key", header_value),
+}
+"""Headers of a message, each with the argument that it is made of, and how."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,24 +118,19 @@ class CallbackSettings:
         self.wire_headers("Callback")
 
     def __repr__(self) -> str:
-        shown = {"timeout": self.timeout, "retries": self.retries, "delay": self.delay, "method": self.method}
+        shown = {name: getattr(self, name) for name in ("timeout", "retries", "delay", "method")}
         parts = [f"{name}={value!r}" for name, value in shown.items() if value is not None]
         parts += [f"headers={sorted(self.headers)}"] if self.headers else []
         return f"CallbackSettings({', '.join([repr(self.url.partition('?')[0]), *parts])})"
 
     def wire_headers(self, name: str) -> list[tuple[str, str]]:
         """The publish headers of this callback, named `name`, checked and without the dialect's prefix."""
-        settings = {
-            f"{name}-Timeout": duration(f"{name}-Timeout", self.timeout),
-            f"{name}-Retries": count(f"{name}-Retries", self.retries),
-            f"{name}-Delay": duration(f"{name}-Delay", self.delay),
-            f"{name}-Method": method_name(f"{name}-Method", self.method),
-        }
-        return [
-            (name, web_address(name, self.url)),
-            *((key, value) for key, value in settings.items() if value is not None),
-            *forwarded(f"{name}-Forward-", self.headers),
-        ]
+        result = [(name, web_address(name, self.url))]
+        for header in ("Timeout", "Retries", "Delay", "Method"):
+            argument, convert = _HEADERS[header]
+            if (value := getattr(self, argument)) is not None:
+                result.append((f"{name}-{header}", convert(f"{name}-{header}", value)))
+        return result + forwarded(f"{name}-Forward-", self.headers)
 
 
 def publish(
@@ -208,117 +227,197 @@ def publish(
     ...
     toolkit.errors.InputError: publishing a message: got a destination of the scheme 'ftp'; expected ...
     """
-    endpoint = endpoint_of(service, "queue")
-    message = outgoing(
-        endpoint.dialect.prefix,
-        url,
-        body,
-        method=method,
-        headers=headers,
-        content_type=content_type,
-        retries=retries,
-        retry_delay=retry_delay,
-        timeout=timeout,
-        delay=delay,
-        not_before=not_before,
-        labels=labels,
-        flow_control_key=flow_control_key,
-        parallelism=parallelism,
-        rate=rate,
-        period=period,
-        deduplication_id=deduplication_id,
-        content_based_deduplication=content_based_deduplication,
-        redact=redact,
-        callback=callback,
-        failure_callback=failure_callback,
-    )
-    request = Request(
-        doing="publishing a message",
-        method="POST",
-        path=f"/v2/publish/{message.url}",
-        headers=message.headers,
-        body=message.body,
-    )
+    given = locals()  # the arguments, by name
+    address, wire, content = _outgoing(endpoint_of(service, "queue").dialect.prefix, given)
+    path = f"/v2/publish/{address}"
+    request = Request(doing="publishing a message", method="POST", path=path, headers=wire, body=content)
     with Transport.to(service, "queue") as transport:
         return transport.fetch(request, _published)
 
 
-class Outgoing(NamedTuple):
-    """A message as it is sent: its destination, all its headers, and its body."""
+_ARGUMENTS: Final = {
+    name: parameter.default
+    for name, parameter in inspect.signature(publish).parameters.items()
+    if name != "service"
+}
+"""The arguments of a message, by name, and their defaults."""
 
-    url: str
-    headers: tuple[tuple[str, str], ...]
-    body: bytes | None
 
-
-def outgoing(
-    prefix: str,
-    url: str,
-    body: Any = None,
+def publish_batch(
+    service: Service,
+    messages: Iterable[Mapping[str, Any]],
     *,
-    method: Method | None = None,
-    headers: Mapping[str, str] | None = None,
-    content_type: str | None = None,
-    retries: int | None = None,
-    retry_delay: str | int | None = None,
-    timeout: Duration | None = None,
-    delay: Duration | None = None,
-    not_before: datetime | int | None = None,
-    labels: str | Iterable[str] = (),
-    flow_control_key: str | None = None,
-    parallelism: int | None = None,
-    rate: int | None = None,
-    period: Duration | None = None,
-    deduplication_id: str | None = None,
-    content_based_deduplication: bool = False,
-    redact: str | Iterable[str] = (),
-    callback: str | CallbackSettings | None = None,
-    failure_callback: str | CallbackSettings | None = None,
-) -> Outgoing:
-    """A message from the arguments of `publish`, checked; `prefix` is the dialect's."""
-    flag("content_based_deduplication", content_based_deduplication)
-    if headers is not None:
-        mapping("headers", headers)
-    if delay is not None and not_before is not None:
+    batch_id: str | None = None,
+    confirm: bool = False,
+) -> list[Published]:
+    """Publish many messages, 100 a request. All are checked before the first is sent.
+
+    Each message has a deduplication id made of `batch_id` and its position, so that nothing is accepted twice
+    when a response is lost, or when the same call is repeated with the same `batch_id` within ten minutes.
+
+    Parameters
+    ----------
+    service : Service
+        From `connect`.
+    messages : iterable of mapping
+        The arguments of `publish`, by name: ``{"url": ..., "body": ..., "retries": 0}``. A body of bytes has
+        to be UTF-8.
+    batch_id : str, optional
+        Default: a random one. Not used for messages with a deduplication of their own.
+    confirm : bool
+        Must be True.
+
+    Returns
+    -------
+    list of Published
+        One a message, in order.
+
+    Raises
+    ------
+    InputError
+        Without ``confirm=True``, without messages, or for one that cannot be sent: it says which. Nothing has
+        been sent then.
+    ServiceError
+        When a request fails. A note on the error says how many were accepted before, of which it is unknown,
+        how many were not sent, and with which `batch_id` to call again.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        When the service had all messages already, and accepted none.
+
+    Examples
+    --------
+    >>> orders = [{"url": "http://127.0.0.1:9/orders", "body": {"order": n}, "delay": "1h"} for n in range(3)]
+    >>> sent = tk.publish_batch(service, orders, confirm=True)
+    >>> len(sent), sent[0].deduplicated
+    (3, False)
+    """
+    prefix = endpoint_of(service, "queue").dialect.prefix
+    named = uuid.uuid4().hex if batch_id is None else text("batch_id", batch_id, empty=False)
+    if not (named.isascii() and named.isprintable() and named == named.strip()):
+        raise wrong("batch_id", named, "visible ASCII text, as it goes into a header")
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise wrong("messages", messages, "an iterable of mappings, each with the arguments of publish")
+    items = [_item(message, position, prefix, named) for position, message in enumerate(messages)]
+    if not items:
+        raise InputError("reading messages", got="none", expected="at least one")
+    doing = f"publishing {len(items):,} messages"
+    confirmed(doing, confirm, "Look at the messages once more, then call again with confirm=True.")
+    done: list[Published] = []
+    with Transport.to(service, "queue") as transport:
+        for start in range(0, len(items), _MOST_IN_BATCH):
+            some = items[start : start + _MOST_IN_BATCH]
+            request = Request(
+                doing=f"publishing messages {start:,} to {start + len(some) - 1:,} of {len(items):,}",
+                method="POST",
+                path="/v2/batch",
+                headers=(("Content-Type", "application/json"),),
+                body=msgspec.json.encode(some),
+            )
+            try:
+                done += transport.fetch(request, partial(_accepted, count=len(some)))
+            except (ToolkitError, KeyboardInterrupt) as error:
+                refused = isinstance(error, ResponseError) and error.status < _SERVER_ERRORS
+                fate = "were not" if refused else "were is unknown"
+                error.add_note(
+                    f"Before this, {len(done):,} of {len(items):,} messages were accepted. "
+                    f"{'The' if refused else 'Whether the'} {len(some):,} of this request {fate}. "
+                    f"Not sent: {len(items) - start - len(some):,}. The same call with batch_id={named!r} "
+                    "sends what is left: within ten minutes, none is accepted twice."
+                )
+                raise
+    if all(published.deduplicated for published in done):
+        message = f"{doing}: the service had all of them already (batch_id={named!r}), and accepted none."
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
+    return done
+
+
+def _item(message: object, position: int, prefix: str, batch_id: str) -> dict[str, Any]:
+    """A message as an item of a batch; an `InputError` that says which one cannot be sent."""
+    where = f"messages at position {position:,}"
+    if not isinstance(message, Mapping):
+        raise wrong(where, message, "a mapping with the arguments of publish")
+    unknown = [name for name in message if name not in _ARGUMENTS]
+    if unknown or "url" not in message:
+        got = f"the argument {str(unknown[0])[:80]!r}" if unknown else "no url"
+        step = nearest(unknown[0] if unknown else "url", _ARGUMENTS)
+        raise InputError(f"reading {where}", got=got, expected="arguments of publish", next_step=step)
+    given = {**_ARGUMENTS, **message}
+    if not given["content_based_deduplication"] and given["deduplication_id"] is None:
+        given["deduplication_id"] = f"{batch_id}-{position}"
+    try:
+        address, headers, content = _outgoing(prefix, given)
+        body = {} if content is None else {"body": content.decode()}
+    except UnicodeDecodeError:
+        raise InputError(
+            f"reading {where}",
+            got="a body that is not UTF-8",
+            expected="text, as batches are JSON",
+            next_step="Send it alone, with publish.",
+        ) from None
+    except InputError as error:
+        error.add_note(f"This is of the {where}. Nothing was sent.")
+        raise
+    return {"destination": address, "headers": dict(headers), **body}
+
+
+def _outgoing(prefix: str, given: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, str], ...], bytes | None]:
+    """The destination, headers and body of a message with these arguments; `prefix` is the dialect's."""
+    flag("content_based_deduplication", given["content_based_deduplication"])
+    headers = {} if given["headers"] is None else mapping("headers", given["headers"])
+    own_id = given["deduplication_id"]
+    if given["delay"] is not None and given["not_before"] is not None:
         raise invalid_header("Not-Before", "delay and not_before", "one of them")
-    if content_based_deduplication and deduplication_id is not None:
+    if given["content_based_deduplication"] and own_id is not None:
         raise invalid_header("Deduplication-Id", "an id and content_based_deduplication=True", "one of them")
-    content, kind = content_of(body)
-    options: dict[str, str | None] = {
-        "Method": method_name("Method", method),
-        "Retries": count("Retries", retries),
-        "Retry-Delay": retry_delay if isinstance(retry_delay, str) else count("Retry-Delay", retry_delay),
-        "Timeout": duration("Timeout", timeout),
-        "Delay": duration("Delay", delay),
-        "Not-Before": not_before_seconds(not_before),
-        "Label": listed("Label", labels),
-        "Flow-Control-Key": flow_control_key,
-        "Flow-Control-Value": flow_control(flow_control_key, parallelism, rate, period),
-        "Redact-Fields": listed("Redact-Fields", redact),
+    content, kind = content_of(given["body"])
+    options = {
+        header: convert(header, given[argument])
+        for header, (argument, convert) in _HEADERS.items()
+        if given[argument] is not _ARGUMENTS[argument]
     }
-    if content_based_deduplication:
+    limits = (given[name] for name in ("flow_control_key", "parallelism", "rate", "period"))
+    options["Flow-Control-Value"] = flow_control(*limits)
+    if given["content_based_deduplication"]:
         options["Content-Based-Deduplication"] = "true"
     else:
-        options["Deduplication-Id"] = uuid.uuid4().hex if deduplication_id is None else deduplication_id
+        options["Deduplication-Id"] = uuid.uuid4().hex if own_id is None else own_id
     wire = [(name, value) for name, value in options.items() if value is not None]
-    for name, target in (("Callback", callback), ("Failure-Callback", failure_callback)):
-        if target is not None:
-            settings = (
-                target
-                if isinstance(target, CallbackSettings)
-                else CallbackSettings(web_address(name, target))
-            )
-            wire += settings.wire_headers(name)
-    wire += forwarded("Forward-", headers or {})
+    for name in ("Callback", "Failure-Callback"):
+        target = given[name.lower().replace("-", "_")]
+        if target is not None and not isinstance(target, CallbackSettings):
+            target = CallbackSettings(web_address(name, target))
+        wire += target.wire_headers(name) if target is not None else []
+    wire += forwarded("Forward-", headers)
     named = [(f"{prefix}{name}", header_value(name, value)) for name, value in wire]
-    if content_type is not None or kind:
-        value = kind if content_type is None else text("content_type", content_type, empty=False)
-        named.append(("Content-Type", header_value("Content-Type", value)))
-    return Outgoing(web_address("destination", url), tuple(named), content)
+    if given["content_type"] is not None:
+        kind = text("content_type", given["content_type"], empty=False)
+    if kind:
+        named.append(("Content-Type", header_value("Content-Type", kind)))
+    return web_address("destination", given["url"]), tuple(named), content
 
 
 def _published(request: Request, response: Response) -> Published:
-    result = small(request, response)
+    return _result(request, small(request, response))
+
+
+def _accepted(request: Request, response: Response, *, count: int) -> list[Published]:
+    """What became of each of so many messages."""
+    try:
+        results = json.loads(response.body)
+    except (ValueError, RecursionError):
+        not_as_specified(request, got=f"{len(response.body):,} bytes that are not JSON", expected="JSON")
+    if not isinstance(results, list) or len(results) != count:
+        got = f"{len(results):,} results" if isinstance(results, list) else kind_of(results)
+        not_as_specified(request, got=got, expected=f"an array of {count:,} results")
+    for result in results:
+        if not isinstance(result, dict):
+            not_as_specified(request, got=f"a result that is {kind_of(result)}", expected="an object")
+    return [_result(request, result) for result in results]
+
+
+def _result(request: Request, result: dict[str, Any]) -> Published:
     return Published(
         message_id=a_text(request, "messageId", result, required=True),
         deduplicated=result.get("deduplicated") is True,

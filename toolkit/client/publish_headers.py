@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -122,32 +123,31 @@ def forwarded(prefix: str, headers: Mapping[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def count(header: str, value: Any, *, least: int = 0) -> str | None:
-    """A whole number as header text; None stays None."""
-    if value is None:
-        return None
+def count(header: str, value: Any, *, least: int = 0) -> str:
+    """A whole number as header text."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise invalid_header(header, repr(value)[:60], f"a whole number of {least} or more")
     return str(int(value))
 
 
-def method_name(header: str, value: str | None) -> str | None:
-    """An HTTP method as header text; None stays None."""
-    if value is None:
-        return None
+def method_name(header: str, value: Any) -> str:
+    """An HTTP method as header text."""
     if not isinstance(value, str) or value not in _METHODS:
         raise invalid_header(header, repr(value)[:60], f"one of {', '.join(_METHODS)}")
     return value
 
 
-def duration(header: str, value: Any) -> str | None:
-    """A duration as header text such as ``50s``; None stays None.
+def retry_delay(header: str, value: Any) -> str:
+    """Milliseconds as header text, or an expression of them."""
+    return value if isinstance(value, str) else count(header, value)
+
+
+def duration(header: str, value: Any) -> str:
+    """A duration as header text such as ``50s``.
 
     >>> duration("Delay", timedelta(minutes=2))
     '120s'
     """
-    if value is None:
-        return None
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return f"{value}s"
     expected = "whole seconds, text such as '50s' or '1d12h', or a timedelta of whole seconds; not negative"
@@ -160,32 +160,28 @@ def duration(header: str, value: Any) -> str | None:
     return f"{span.days * 86_400 + span.seconds}s"
 
 
-def not_before_seconds(value: Any) -> str | None:
+def not_before_seconds(header: str, value: Any) -> str:
     """A datetime, its ISO 8601 text, or Unix seconds as header text, rounded up to whole seconds."""
-    if value is None:
-        return None
     if not isinstance(value, int):
-        timestamp = parse_time(value, exact=True, name="the header Not-Before, from not_before")
+        timestamp = parse_time(value, exact=True, name=f"the header {header}, from not_before")
         # rounded up, as it must not come before; the time read is truncated to milliseconds
         truncated = isinstance(value, datetime) and value.microsecond % 1000 > 0
         value = -int(-(timestamp.timestamp() + 0.001 * truncated) // 1)
     if value >= _MILLISECONDS_LOOK_LIKE:
-        raise invalid_header(
-            "Not-Before", f"{value}, which looks like milliseconds", "Unix seconds, or a datetime"
-        )
-    return count("Not-Before", value)
+        got = f"{value}, which looks like milliseconds"
+        raise invalid_header(header, got, "Unix seconds, or a datetime")
+    return count(header, value)
 
 
-def listed(header: str, values: str | Iterable[str]) -> str | None:
-    """Values as one comma-separated header."""
+def listed(header: str, values: Any) -> str | None:
+    """Values as one comma-separated header; None for none."""
     if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
         raise invalid_header(header, type(values).__name__, "text, or several texts")
     several = [values] if isinstance(values, str) else list(values)
     for value in several:
         if not isinstance(value, str) or not value.strip() or "," in value:
-            raise invalid_header(
-                header, repr(value)[:60], "texts without commas, which separate them, and not empty"
-            )
+            expected = "texts without commas, which separate them, and not empty"
+            raise invalid_header(header, repr(value)[:60], expected)
     return ",".join(header_value(header, value) for value in several) or None
 
 
@@ -194,12 +190,12 @@ def flow_control(
 ) -> str | None:
     """The value of ``Flow-Control-Value``; None when no limit was given."""
     header = "Flow-Control-Value"
-    parts = {
-        "parallelism": count(f"{header}, parallelism", parallelism, least=1),
-        "rate": count(f"{header}, rate", rate, least=1),
-        "period": duration(f"{header}, period", period),
-    }
-    text = ", ".join(f"{name}={value}" for name, value in parts.items() if value is not None)
-    if text and key is None:
+    limits = {"parallelism": parallelism, "rate": rate, "period": period}
+    parts = []
+    for name, value in limits.items():
+        if value is not None:
+            convert = duration if name == "period" else partial(count, least=1)
+            parts.append(f"{name}={convert(f'{header}, {name}', value)}")
+    if parts and key is None:
         raise invalid_header(header, "limits without flow_control_key", "both")
-    return text or None
+    return ", ".join(parts) or None

@@ -54,14 +54,12 @@ class Request:
     query: tuple[tuple[str, str], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = field(default=None, repr=False)
-    repeatable: bool = (
-        True  # sending it twice does no harm; others are not retried once they may have arrived
-    )
+    repeatable: bool = True  # others are not retried once they may have arrived
 
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """A complete response with a success status: names of headers ignore case, the body is decompressed."""
+    """A complete response: names of headers ignore case, the body is decompressed."""
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
@@ -215,16 +213,10 @@ class RetryPolicy:
 
 
 def status_error(
-    status: int,
-    headers: Mapping[str, str],
-    body: bytes,
-    *,
-    doing: str,
-    request: str,
-    redactor: Redactor,
-    endpoint: Endpoint | None = None,
+    response: Response, *, doing: str, request: str, redactor: Redactor, endpoint: Endpoint | None = None
 ) -> ServiceError:
-    """The error for a response with this status, with the service's own message, masked."""
+    """The error for a response that is no success, with the service's own message, masked."""
+    status, headers = response.status, response.headers
     if 300 <= status < 400:  # noqa: PLR2004 - the redirects
         return RedirectError(
             doing,
@@ -233,7 +225,7 @@ def status_error(
             expected="a response from this address",
             next_step="If the service has moved, connect to its new address.",
         )
-    message = redactor.text(_message(body))[:MOST_SHOWN]
+    message = redactor.text(_message(response.body))[:MOST_SHOWN]
     if status == 429:  # noqa: PLR2004 - the status for too many requests
         return _limit_error(doing, message, request, headers)
     kind, next_step = _KINDS.get(status, (ServerError if status >= 500 else ResponseError, None))  # noqa: PLR2004

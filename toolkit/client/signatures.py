@@ -196,9 +196,7 @@ def verify_claims(
     _check_header(signature)
     claims = _signed_claims(signature, keys)
     _check_claims(claims, issuer=issuer, now=timestamp, leeway=leeway)
-    if not hmac.compare_digest(
-        claims["sub"].encode("utf-8", "surrogatepass"), url.encode("utf-8", "surrogatepass")
-    ):
+    if not _are_equal(claims["sub"], url):
         raise _invalid(
             "a signature for another address",
             "the address given as url=",
@@ -301,9 +299,7 @@ def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway:
         for timestamp in times
     ):
         raise _invalid("times that are no numbers", "exp, nbf and iat in Unix seconds")
-    if not hmac.compare_digest(
-        claims["iss"].encode("utf-8", "surrogatepass"), issuer.encode("utf-8", "surrogatepass")
-    ):
+    if not _are_equal(claims["iss"], issuer):
         raise _invalid("another issuer", issuer)
     start, end = claims["nbf"], claims["exp"]
     if not start < end <= min(times[1:]) + _LONGEST_LIFE:
@@ -324,10 +320,13 @@ def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway:
 
 def _same_hash(claimed: str, body: bytes) -> bool:
     """Whether the claim is the body's hash, in base64url with or without padding; in constant time."""
-    padded = base64.urlsafe_b64encode(hashlib.sha256(body).digest())
-    given = claimed.encode("utf-8", "surrogatepass")
-    same = (hmac.compare_digest(given, padded), hmac.compare_digest(given, padded.rstrip(b"=")))
-    return any(same)
+    padded = base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode()
+    return any([_are_equal(claimed, padded), _are_equal(claimed, padded.rstrip("="))])
+
+
+def _are_equal(claimed: str, expected: str) -> bool:
+    """Whether two texts are equal, in constant time."""
+    return hmac.compare_digest(*(text.encode("utf-8", "surrogatepass") for text in (claimed, expected)))
 
 
 def _unix_seconds(now: float | datetime | None) -> float:

@@ -1,10 +1,10 @@
 """Sends requests: returns what a response says, or raises a typed error.
 
-`Transport.fetch` retries, `_limited` waits for the rate limiter, `_exchange` is one try: it sends
-(`_open`), reads the body (`_read`) and checks it. The retry policy covers the complete exchange.
-Redirects are refused, cookies and ``~/.netrc`` are ignored; requests prepares the pool with the proxies and
-CA bundles of the environment, and the pool sends. The token is put on the wire here and nowhere else: errors
-are raised without the frames in which it was a local value, and not from the library's own errors.
+`Transport.fetch` waits for the rate limiter and retries; `_exchange` is one try: it sends (`_open`), reads
+the body (`_read`) and checks it. The retry policy covers the complete exchange. Redirects are refused,
+cookies and ``~/.netrc`` are ignored; requests prepares the pool with the proxies and CA bundles of the
+environment, and the pool sends. The token is put on the wire here and nowhere else: errors are raised without
+the frames in which it was a local value, and not from the library's own errors.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
-from typing import Final, Literal, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import requests
@@ -132,29 +133,10 @@ class Transport:
             logging.getLogger(name).addFilter(self._log_filter)
 
     @classmethod
-    def to(
-        cls,
-        service: Service,
-        endpoint: Literal["queue", "vector"],
-        *,
-        policy: RetryPolicy | None = None,
-        limiter: RateLimiter | None = None,
-        connections: int = CONNECTIONS,
-        sleep: Callable[[float], object] | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> Transport:
-        """A transport to one endpoint of the service."""
+    def to(cls, service: Service, endpoint: Literal["queue", "vector"], **options: Any) -> Transport:
+        """A transport to one endpoint of the service; `options` as above."""
         target = endpoint_of(service, endpoint)
-        return cls(
-            target.url,
-            redactor=service.redactor,
-            endpoint=target,
-            policy=policy,
-            limiter=limiter,
-            connections=connections,
-            sleep=sleep,
-            monotonic=monotonic,
-        )
+        return cls(target.url, redactor=service.redactor, endpoint=target, **options)
 
     def close(self) -> None:
         """Close all connections: requests in other threads fail at once, and no more are sent."""
@@ -193,7 +175,18 @@ class Transport:
         """
         spent = 0.0
         for number in range(1, self.policy.tries + 1):
-            outcome, seconds = self._limited(request, number, watch, self.policy.total - spent)
+            if self._limiter is not None:
+                self._limiter.start()
+            start, failure = self._monotonic(), None
+            try:
+                outcome = self._exchange(request, number, watch, self.policy.total - spent)
+                failure = None if isinstance(outcome, Response) else outcome[0]
+            except KeyboardInterrupt as stopped:
+                raise stopped.with_traceback(None)  # noqa: B904 - the same, without the frames of the token
+            finally:
+                seconds = self._monotonic() - start
+                if self._limiter is not None:
+                    self._limiter.end(failure, seconds)
             if isinstance(outcome, Response):
                 try:
                     return read(request, outcome)
@@ -214,23 +207,6 @@ class Transport:
         # without the frames it was made in: the token is a local value there
         raise error.with_traceback(None)
 
-    def _limited(
-        self, request: Request, number: int, watch: Watch | None, left: float
-    ) -> tuple[Response | _Failure, float]:
-        """One try, once the limiter allows it, and its seconds."""
-        if self._limiter is not None:
-            self._limiter.start()
-        start, failure = self._monotonic(), None
-        try:
-            outcome = self._exchange(request, number, watch, left)
-            failure = None if isinstance(outcome, Response) else outcome[0]
-            return outcome, self._monotonic() - start
-        except KeyboardInterrupt as stopped:
-            raise stopped.with_traceback(None)  # noqa: B904 - the same one, without the frames of the token
-        finally:
-            if self._limiter is not None:
-                self._limiter.end(failure, self._monotonic() - start)
-
     def _exchange(
         self, request: Request, number: int, watch: Watch | None, left: float
     ) -> Response | _Failure:
@@ -241,10 +217,8 @@ class Transport:
         self._connections.allow(min(self.policy.deadline, left))
         try:
             received = self._open(request)
-        except (NewConnectionError, ConnectTimeoutError, ProxyError) as error:
+        except (NewConnectionError, ConnectTimeoutError, ProxyError, SSLError) as error:
             return self._unreached(request, error), False
-        except SSLError as error:
-            return self._untrusted(request, error), False
         except (HTTPError, HTTPException, OSError) as error:
             return self._unreached(request, error), True
         try:
@@ -260,16 +234,12 @@ class Transport:
         if not framed and status != _NO_CONTENT and (self._closed.is_set() or is_truncated(body)):
             # the HTTP library treats the end of the connection as the end of the response
             return self._incomplete(request, f"status {status} and a truncated response"), True
+        response = Response(status=status, headers=headers, body=body, tries=number)
         if 200 <= status < 300:  # noqa: PLR2004 - the success statuses
-            return Response(status=status, headers=headers, body=body, tries=number)
+            return response
+        named = self._named(request)
         failure = status_error(
-            status,
-            headers,
-            body,
-            doing=request.doing,
-            request=self._named(request),
-            redactor=self._redactor,
-            endpoint=self._endpoint,
+            response, doing=request.doing, request=named, redactor=self._redactor, endpoint=self._endpoint
         )
         return failure, True
 
@@ -306,10 +276,13 @@ class Transport:
         if length is not None and length > self.policy.most_bytes:
             raise self._too_large(request)
         plain = length is not None and not encoding
-        # of no bytes, none would ever come
-        head = self._peek(request) if plain and length and watch is not None else bytearray()
-        if watch is not None and head and watch(head):
-            watch = None
+        head = b""
+        if plain and length and watch is not None:  # of no bytes, none would ever come
+            # mostly the first bytes are enough, and then the whole is read without a copy
+            with self._reading(request):
+                head = self._connections.peek()
+            if head and watch(bytearray(head)):
+                watch = None
         try:
             if watch is not None or not plain:
                 for chunk in decoded(self._chunks(request, received), encoding):
@@ -326,32 +299,26 @@ class Transport:
             got = f"a response encoded as {str(error)[:40]!r}"
             raise self._error(ProtocolError, request, got, ACCEPTED) from None
         # without a callback, the body is read at once: the bytes are not copied chunk by chunk
-        rest = b"".join(self._chunks(request, received, None))
+        with self._reading(request):
+            rest = received.read(decode_content=False)
         return bytes(body) + rest if body else rest
 
-    def _peek(self, request: Request) -> bytearray:
-        """The first bytes of a body: mostly they are enough, and then the whole is read without a copy."""
+    def _chunks(self, request: Request, received: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+        """The body as it arrives."""
+        while True:
+            with self._reading(request):
+                chunk = received.read1(_CHUNK, decode_content=False)
+            if not chunk:
+                return
+            yield chunk
+
+    @contextmanager
+    def _reading(self, request: Request) -> Iterator[None]:
+        """Read from the response; a `ServiceError` for what the HTTP library raises, or past the deadline."""
         try:
-            head = bytearray(self._connections.peek())
+            yield
             if self._connections.overdue:
                 raise TimeoutError
-        except (HTTPException, OSError) as error:
-            raise self._unreached(request, error) from None
-        return head
-
-    def _chunks(
-        self, request: Request, received: urllib3.BaseHTTPResponse, most: int | None = _CHUNK
-    ) -> Iterator[bytes]:
-        """The body as it arrives, in chunks of so many bytes at most."""
-        try:
-            while chunk := (
-                received.read(decode_content=False)
-                if most is None
-                else received.read1(most, decode_content=False)
-            ):
-                yield chunk
-                if self._connections.overdue:
-                    raise TimeoutError
         except (HTTPError, HTTPException, OSError) as error:
             raise self._unreached(request, error) from None
 
@@ -388,13 +355,20 @@ class Transport:
             request.doing, request=self._named(request), got=got, expected=expected, next_step=next_step
         )
 
-    def _unreached(self, request: Request, error: BaseException) -> TransportError:
+    def _unreached(self, request: Request, error: BaseException) -> ServiceError:
         """No complete response, for the HTTP library's reason."""
+        reason = self._reason(error)
+        if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in reason:
+            # nothing was sent, and retrying does not change a certificate
+            next_step = "If the service has an authority of its own, name its file in REQUESTS_CA_BUNDLE."
+            return self._error(
+                ProtocolError, request, reason, "a certificate that is trusted here", next_step
+            )
         if self._connections.overdue and not self._closed.is_set():
             got = f"no end of the response within {self._connections.allowed:,.0f} s"
             next_step = "Ask for fewer rows a page, or raise the deadline."
             return self._error(DeadlineError, request, got, "the complete response in that time", next_step)
-        return self._incomplete(request, self._reason(error))
+        return self._incomplete(request, reason)
 
     def _incomplete(self, request: Request, got: str) -> TransportError:
         if self._closed.is_set():
@@ -406,14 +380,6 @@ class Transport:
     def _too_large(self, request: Request) -> ProtocolError:
         got = f"a response of more than {self.policy.most_bytes:,} bytes after decompression"
         return self._error(ProtocolError, request, got, "at most that", "Ask for fewer rows a page.")
-
-    def _untrusted(self, request: Request, error: SSLError) -> ServiceError:
-        """A TLS failure before anything was sent: retrying does not change a certificate."""
-        reason = self._reason(error)
-        if "CERTIFICATE_VERIFY_FAILED" not in reason:
-            return self._unreached(request, error)
-        next_step = "If the service has an authority of its own, name its file in REQUESTS_CA_BUNDLE."
-        return self._error(ProtocolError, request, reason, "a certificate that is trusted here", next_step)
 
     def _reason(self, error: BaseException) -> str:
         """The innermost cause in words. The outer ones repeat the address, which may hold a token."""
@@ -439,7 +405,6 @@ class _LogFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = _QUERY.sub("?[masked]", self._redactor.text(record.getMessage())), ()
-        record.exc_info = record.exc_text = (
-            None  # whose message would be written again, with what the service sent
-        )
+        # an exception's message would be written again, with what the service sent
+        record.exc_info = record.exc_text = None
         return True

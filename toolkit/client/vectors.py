@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -10,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from toolkit import arguments
 from toolkit.client.members import kind_of
 from toolkit.client.pages import Page, range_page, result_arrays
 from toolkit.client.responses import (
@@ -21,7 +23,7 @@ from toolkit.client.responses import (
     not_as_specified,
     small,
 )
-from toolkit.client.transport import Transport
+from toolkit.client.transport import Transport, Watch
 from toolkit.errors import ProtocolError
 from toolkit.filters.query import VectorQuery
 from toolkit.settings.service import Service
@@ -30,6 +32,30 @@ PREFIX_LIMIT: Final = 1000
 """Vectors a fetch by prefix returns at most (the specification's limit)."""
 
 _MOST_DIMENSIONS: Final = 1 << 20  # far beyond any index; memory is planned by this number
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorParts:
+    """What comes with each id."""
+
+    vectors: bool = True
+    metadata: bool = True
+    data: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the flags, which loaders call ``include_…``."""
+        for name, value in vars(self).items():
+            arguments.flag(f"include_{name}", value)
+
+    @property
+    def names(self) -> list[str]:
+        """The parts that come, by name."""
+        return [name for name, comes in vars(self).items() if comes]
+
+    @property
+    def wire(self) -> dict[str, bool]:
+        """Members of a request."""
+        return {f"include{name.title()}": comes for name, comes in vars(self).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +92,9 @@ class IndexInfo:
     vector_count: int
     pending_count: int
     namespaces: dict[str, int]
+
+
+ALL_PARTS: Final = VectorParts()
 
 
 def index_info(service: Service) -> IndexInfo:
@@ -156,13 +185,14 @@ def list_namespaces(service: Service) -> list[str]:
 
 def _names(request: Request, response: Response) -> list[str]:
     value = small(request, response).get("result")
-    invalid = (
-        [value] if not isinstance(value, list) else [item for item in value if not isinstance(item, str)]
-    )
-    if invalid:
-        got = f"{kind_of(invalid[0])} {'under' if invalid[0] is value else 'among the names under'} 'result'"
-        not_as_specified(request, got=got, expected="an array of names under 'result'")
-    return value  # type: ignore[return-value]
+    expected = "an array of names under 'result'"
+    if not isinstance(value, list):
+        not_as_specified(request, got=f"{kind_of(value)} under 'result'", expected=expected)
+    for item in value:
+        if not isinstance(item, str):
+            got = f"{kind_of(item)} among the names under 'result'"
+            not_as_specified(request, got=got, expected=expected)
+    return value
 
 
 def list_page(
@@ -172,19 +202,11 @@ def list_page(
     cursor: str,
     limit: int,
     prefix: str | None = None,
-    include_vectors: bool = True,
-    include_metadata: bool = True,
-    include_data: bool = True,
-    watch: Callable[[bytearray], bool | None] | None = None,
+    parts: VectorParts = ALL_PARTS,
+    watch: Watch | None = None,
 ) -> Page:
     """One page of the range over a namespace; `cursor` is ``"0"`` for the first, `watch` as in `fetch`."""
-    body = {
-        "cursor": cursor,
-        "limit": limit,
-        "includeVectors": include_vectors,
-        "includeMetadata": include_metadata,
-        "includeData": include_data,
-    } | ({"prefix": prefix} if prefix else {})
+    body = {"cursor": cursor, "limit": limit, **parts.wire} | ({"prefix": prefix} if prefix else {})
     request = index_request(f"reading vectors of {namespace_title(namespace)}", "range", namespace, body)
     return transport.fetch(request, range_page, watch=watch)
 
@@ -195,17 +217,10 @@ def fetch_bytes(
     namespace: str,
     ids: Sequence[str] | None = None,
     prefix: str | None = None,
-    include_vectors: bool = True,
-    include_metadata: bool = True,
-    include_data: bool = True,
+    parts: VectorParts = ALL_PARTS,
 ) -> bytes:
     """Vectors by ids (null for what is not there) or by prefix, as a raw JSON array."""
-    wanted: dict[str, Any] = {"ids": list(ids)} if ids is not None else {"prefix": prefix}
-    body = wanted | {
-        "includeVectors": include_vectors,
-        "includeMetadata": include_metadata,
-        "includeData": include_data,
-    }
+    body = ({"prefix": prefix} if ids is None else {"ids": list(ids)}) | parts.wire
     request = index_request(f"fetching vectors of {namespace_title(namespace)}", "fetch", namespace, body)
     return transport.fetch(request, result_arrays)[0]
 
@@ -213,15 +228,13 @@ def fetch_bytes(
 def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[bytes]:
     """The hits of each query, as raw JSON arrays, in the order of the queries."""
     responses: list[bytes] = [b""] * len(queries)
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups = defaultdict[tuple[str, str], list[int]](list)
     for index, query in enumerate(queries):
-        operation = "query" if query.data is None else "query-data"
-        groups.setdefault((operation, query.namespace), []).append(index)
+        groups["query" if query.data is None else "query-data", query.namespace].append(index)
     for (operation, namespace), indices in groups.items():
         bodies = [wire_query(queries[index]) for index in indices]
-        body = bodies[0] if len(bodies) == 1 else bodies
+        body, count = (bodies, len(bodies)) if len(bodies) > 1 else (bodies[0], None)
         request = index_request(f"querying {namespace_title(namespace)}", operation, namespace, body)
-        count = None if len(indices) == 1 else len(indices)
         lists = transport.fetch(request, partial(result_arrays, count=count))
         for index, hits in zip(indices, lists, strict=True):
             responses[index] = hits
@@ -236,21 +249,16 @@ def wire_query(query: VectorQuery) -> dict[str, Any]:
         "includeVectors": query.include_vectors,
         "includeData": query.include_data,
     }
-    if query.data is not None:
-        body["data"] = query.data
-    if query.vector is not None:
-        body["vector"] = list(query.vector)
-    if query.sparse is not None:
-        indices, values = query.sparse
-        body["sparseVector"] = {"indices": list(indices), "values": list(values)}
-    if query.filter:
-        body["filter"] = query.filter
-    options = {
+    optional = {
+        "data": query.data,
+        "vector": query.vector,
+        "sparseVector": query.sparse and query.sparse._asdict(),
+        "filter": query.filter or None,
         "weightingStrategy": query.weighting_strategy,
         "fusionAlgorithm": query.fusion_algorithm,
         "queryMode": query.query_mode,
     }
-    return body | {name: value for name, value in options.items() if value is not None}
+    return body | {name: value for name, value in optional.items() if value is not None}
 
 
 def index_request(

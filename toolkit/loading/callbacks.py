@@ -114,26 +114,21 @@ def load_callbacks(
 
 
 def _bodies(source: Source) -> Iterator[Body]:
-    if isinstance(source, CallbackReceiver):
-        return iter(source.received())
     if isinstance(source, str) and source.lstrip().startswith(("{", "[")):
         raise InputError(
             _DOING, got="JSON text", expected="a path, or bodies", next_step="Write load_callbacks([text])."
         )
     if isinstance(source, str | Path):
-        return _from_path(Path(source))
-    if isinstance(source, bytes | bytearray | Mapping):
-        return iter([bytes(source) if isinstance(source, bytearray) else source])
-    if not isinstance(source, Iterable):
-        raise InputError(
-            _DOING,
-            got=f"{type(source).__name__} for source",
-            expected="a CallbackReceiver, a path, or callback bodies",
-        )
-    return _checked(source)
-
-
-def _checked(bodies: Iterable[Any]) -> Iterator[Body]:
+        yield from _from_path(Path(source))
+        return
+    bodies: Any = source
+    if isinstance(bodies, CallbackReceiver):
+        bodies = bodies.received()
+    elif isinstance(bodies, bytes | bytearray | Mapping):
+        bodies = [bytes(bodies) if isinstance(bodies, bytearray) else bodies]
+    elif not isinstance(bodies, Iterable):
+        got = f"{type(source).__name__} for source"
+        raise InputError(_DOING, got=got, expected="a CallbackReceiver, a path, or callback bodies")
     for index, body in enumerate(bodies):
         if not isinstance(body, bytes | str | Mapping | ReceivedCallback):
             got = f"{type(body).__name__} as body {index}"

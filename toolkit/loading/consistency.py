@@ -8,39 +8,13 @@ again in its parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 from toolkit.errors import ResponseError
 from toolkit.loading.identities import Identities
 from toolkit.loading.load import Work
 from toolkit.loading.paging import MOST_READINGS
-from toolkit.loading.windows import FetchResult, Span, Window, joined, uncovered
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass
-class _WindowReading:
-    """One reading of a window: its rows, and the signs of a concurrent modification among them."""
-
-    repeated: int = 0
-    new: int = 0
-    _rows: dict[bytes, str] = field(default_factory=dict)
-    _pages: list[tuple[Sequence[bytes], Sequence[str]]] = field(default_factory=list)
-
-    def add(self, identities: Sequence[bytes], ids: Sequence[str]) -> None:
-        """Remember a page's rows."""
-        self._pages.append((identities, ids))
-
-    @property
-    def rows(self) -> dict[bytes, str]:
-        """Its rows so far: identities and ids. Made on demand, as it is seldom needed."""
-        for identities, ids in self._pages:
-            self._rows.update(zip(identities, ids, strict=True))
-        self._pages.clear()
-        return self._rows
+from toolkit.loading.windows import FetchResult, Span, Window, instant, joined, uncovered
 
 
 class Partition:
@@ -56,8 +30,8 @@ class Partition:
         self._leaves: list[Span] = [(first, last) for first, last in before.get("done", ())]
         self._done = self._leaves.copy()
         self._open: dict[Window, list[Any]] = {}
-        self._readings: dict[Window, _WindowReading] = {}
-        self._awaited: dict[bytes, str] = {}
+        self.awaited: dict[bytes, str] = {}
+        """Identities and ids of rows that were read before a window was split, and not since."""
         self._resumes_whole = False
         self._earlier = Identities(work.rows.first(len(work.rows)))
         self.windows = [*self._resumed(before.get("open", ())), *self._unread()]
@@ -66,21 +40,12 @@ class Partition:
         """The windows that an earlier load had started to read."""
         left = []
         for first, last, cursor, pages, reading, again, compares, repeated in position:
-            window = Window(
-                first,
-                last,
-                whole=(first, last) == self._requested,
-                splits=not self._alone,
-                again=again,
-                compares=compares,
-                # its cursor may be lost by now, however often that has happened: it can be read once more
-                reading=min(reading, MOST_READINGS - 1),
-                cursor=cursor,
-                pages=pages,
-            )
+            # its cursor may be lost by now, however often that has happened: it can be read once more
+            number = min(reading, MOST_READINGS - 1)
+            window = self._window((first, last), again=again, compares=compares, reading=number)
+            window.cursor, window.pages, window.repeated = cursor, pages, repeated
             left.append(window)
             self._resumes_whole |= window.whole and cursor is not None
-            self._readings[window] = _WindowReading(repeated)
             self._note(window, cursor, pages)
         return left
 
@@ -92,9 +57,14 @@ class Partition:
         return [self._window(span, again=again, compares=again) for span in spans]
 
     def _window(self, span: Span, *, again: bool, compares: bool, reading: int = 1) -> Window:
-        whole = span == self._requested
-        splits = not self._alone
-        return Window(*span, whole=whole, splits=splits, again=again, compares=compares, reading=reading)
+        return Window(
+            *span,
+            whole=span == self._requested,
+            splits=not self._alone,
+            again=again,
+            compares=compares,
+            reading=reading,
+        )
 
     @property
     def position(self) -> dict[str, Any]:
@@ -105,11 +75,6 @@ class Partition:
             "done": [list(span) for span in self._done],
             "open": list(self._open.values()),
         }
-
-    @property
-    def awaited(self) -> dict[bytes, str]:
-        """Identities and ids of rows that were read before a window was split, and not since."""
-        return self._awaited
 
     def take(
         self,
@@ -122,67 +87,55 @@ class Partition:
         window = result.window
         if window.probe:
             return not identities
-        reading = self._readings.setdefault(window, _WindowReading())
         consistent = True
         if fresh is None:
-            reading.new += len(identities)
+            window.new += len(identities)
         else:
-            consistent = self._take_known(window, reading, identities, fresh)
+            consistent = self._take_known(window, identities, fresh)
         if window.again or not self._alone:
-            reading.add(identities, ids)
+            window.add(identities, ids)
         self._note(window, result.cursor, result.number)
         if result.outcome == "split":
-            self._awaited.update(reading.rows)
+            self.awaited.update(window.rows)
             self._work.readings += 1
-            self._forget(window)
+            self._open.pop(window)
         return consistent
 
-    def _take_known(
-        self, window: Window, reading: _WindowReading, identities: Sequence[bytes], fresh: Sequence[bool]
-    ) -> bool:
+    def _take_known(self, window: Window, identities: Sequence[bytes], fresh: Sequence[bool]) -> bool:
         """Count repeated rows of a page that has some; whether none of its rows is from another window."""
         consistent = True
-        rows = reading.rows
-        here = set[bytes]()
+        # the whole, never split, read on from a cursor that an earlier load had reached
+        resumes = window.whole and self._resumes_whole
+        rows, here = window.rows, set[bytes]()
         for identity, new in zip(identities, fresh, strict=True):
             if new:
-                reading.new += 1
+                window.new += 1
             elif identity in here or identity in rows:
-                reading.repeated += 1
-            elif identity in self._awaited:
-                del self._awaited[identity]
-            elif not window.again and (self._resumes(window) or identity not in self._earlier):
+                window.repeated += 1
+            elif identity in self.awaited:
+                del self.awaited[identity]
+            elif not window.again and (resumes or identity not in self._earlier):
                 # with a single window, every known row was read from it, if only before a stop
-                consistent = self._alone or self._resumes(window)
-                reading.repeated += consistent
+                consistent = self._alone or resumes
+                window.repeated += consistent
             here.add(identity)
         return consistent
-
-    def _resumes(self, window: Window) -> bool:
-        """Whether it is the whole, never split, read on from a cursor that an earlier load had reached."""
-        return window.whole and self._resumes_whole
-
-    def repeated(self, window: Window) -> int:
-        """Rows that were repeated in the current reading of a window."""
-        reading = self._readings.get(window)
-        return reading.repeated if reading else 0
 
     def ended(self, window: Window) -> Window | None:
         """A window was read to its end; the same window, if it has to be read again."""
         if window.probe:
             return None
-        reading = self._readings.get(window, _WindowReading())
-        changed = reading.repeated or (window.compares and reading.new)
+        changed = window.repeated or (window.compares and window.new)
         if changed and window.reading < MOST_READINGS:
             return self._again(window, compares=True)
         if changed:
             reason = (
-                f"{reading.repeated:,} were read twice, so entries changed while they were read"
-                if reading.repeated
-                else f"{reading.new:,} more were found when it was read again"
+                f"{window.repeated:,} were read twice, so entries changed while they were read"
+                if window.repeated
+                else f"{window.new:,} more were found when it was read again"
             )
             self._work.unsettled.append(f"{reason} ({_named(window.span)}, {window.reading} readings)")
-        self._forget(window)
+        self._open.pop(window, None)
         self._leaves.append(window.span)
         self._done = joined([*self._done, window.span])
         self._work.windows += 1
@@ -196,7 +149,7 @@ class Partition:
 
     def _again(self, window: Window, *, compares: bool) -> Window:
         following = self._window(window.span, again=True, compares=compares, reading=window.reading + 1)
-        self._forget(window)
+        self._open.pop(window, None)
         self._note(following, None, 0)
         self._work.reread += 1
         self._work.readings += 1
@@ -208,8 +161,7 @@ class Partition:
         self._alone = True
         self._done, self._leaves = [], []
         self._open.clear()
-        self._readings.clear()
-        self._awaited.clear()
+        self.awaited.clear()
         self._work.windows = 0
         self._work.readings += 1
         whole = self._window(self._requested, again=True, compares=False)
@@ -229,16 +181,12 @@ class Partition:
 
     def _note(self, window: Window, cursor: str | None, pages: int) -> None:
         """Keep how far a window has been read, as `_resumed` reads it."""
-        how = [cursor, pages, window.reading, window.again, window.compares, self.repeated(window)]
+        how = [cursor, pages, window.reading, window.again, window.compares, window.repeated]
         self._open[window] = [*window.span, *how]
-
-    def _forget(self, window: Window) -> None:
-        self._open.pop(window, None)
-        self._readings.pop(window, None)
 
 
 def _named(span: Span) -> str:
     if span == (None, None):
         return "all of it"
-    first, last = (None if at is None else (_EPOCH + timedelta(milliseconds=at)).isoformat() for at in span)
+    first, last = (at and at.isoformat() for at in map(instant, span))
     return f"{first or 'the oldest'} to {last or 'the newest'}"

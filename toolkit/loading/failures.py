@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, cast, get_args
 
@@ -12,25 +11,22 @@ import numpy as np
 import pandas as pd
 
 from toolkit import arguments
-from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
-from toolkit.client.pages import Page
+from toolkit.client.failures import Kind, get_entry, list_page
 from toolkit.client.transport import Transport
-from toolkit.errors import InputError, NotFoundError, ToolkitError, UnexpectedResultWarning
+from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
-from toolkit.loading.identities import EntryRecognizer, identities_of
 from toolkit.loading.load import Batch, Load, Plan, Work
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.rate_limiter import open_transport
-from toolkit.loading.window_reader import Listing, WindowReader
-from toolkit.loading.windows import Span, Window
-from toolkit.own_tokens import MASK, MASK_START
+from toolkit.loading.window_reader import WindowReader
+from toolkit.own_tokens import MASK_START, map_json
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.failure_matching import unknown_values
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
-from toolkit.times import Time, milliseconds, parse_time
+from toolkit.times import Time, parse_time
 
 _TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -240,7 +236,7 @@ def wanted_failures(
         )
     if as_time:
         return FailureFilter(since=parse_time(cast("Time", filter), name="filter, as a time"), until=until)
-    return checked_filter(filter)
+    return cast("FailureFilter", filter)  # or something that `open_failures` refuses
 
 
 def warn_of_nothing(service: Service, wanted: FailureFilter, kind: Kind, *, stacklevel: int) -> None:
@@ -263,13 +259,6 @@ def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list
     return [f"No failure matches: the newest {len(newest):,} have {item}" for item in unknown]
 
 
-def checked_filter(value: object) -> FailureFilter:
-    """A filter, or the error that says where one comes from."""
-    return arguments.instance(
-        "filter", value, FailureFilter, "a FailureFilter, such as FailureFilter(since='7d', label='billing')"
-    )
-
-
 def open_failures(
     service: Service,
     wanted: FailureFilter | None = None,
@@ -284,47 +273,16 @@ def open_failures(
     options = options or LoadOptions()
     arguments.choice("kind", kind, get_args(Kind))
     arguments.flag("reveal", reveal)
-    wanted = FailureFilter() if wanted is None else checked_filter(wanted)
+    expected = "a FailureFilter, such as FailureFilter(since='7d', label='billing')"
+    wanted = FailureFilter() if wanted is None else wanted
+    arguments.instance("filter", wanted, FailureFilter, expected)
     redactor = None if reveal else service.redactor
     keep = _comparing(wanted, service.redactor) if wanted.unsendable else None
-    count = PAGE_LIMIT if options.limit is None else min(options.limit, PAGE_LIMIT)
-    since, until = (None if at is None else milliseconds(at) for at in (wanted.since, wanted.until))
-    dated: dict[Span, FailureFilter] = {}
-
-    def page(sender: Transport, window: Window) -> Page:
-        if window.span not in dated:
-            dated[window.span] = wanted if window.whole else _within(wanted, window)
-        return list_page(sender, dated[window.span], cursor=window.cursor, kind=kind, count=count)
-
-    def exists(sender: Transport, dlq_id: str) -> bool:
-        if MASK.search(dlq_id):
-            return True  # a masked id cannot be requested: treated as missed, so everything is read again
-        try:
-            get_entry(sender, dlq_id, kind=kind)
-        except NotFoundError:
-            return False
-        return True
 
     def read(work: Work) -> Generator[Batch]:
-        def counted(entry: dict[str, Any]) -> bool:
-            kept = keep is None or keep(entry)
-            if not kept:
-                work.filtered_here += 1
-                work.left_out += identities_of([repr(entry.get("dlqId"))])
-            return kept
-
-        listing = Listing(
-            span=(since, until),
-            page=page,
-            tables=FailureDecoder(redactor, keep=counted if keep else None).tables,
-            exists=exists,
-            key="dlq_id",
-            # where the client leaves out entries, a page has more of them than its table has rows
-            recognizer=EntryRecognizer(redactor) if redactor and keep is None else None,
-        )
-        return WindowReader(
-            listing, work, *open_transport(service, "queue", options, transport), options
-        ).batches()
+        sender, limiter = open_transport(service, "queue", options, transport)
+        reader = WindowReader(work, wanted, sender, limiter, options, kind=kind, redactor=redactor, keep=keep)
+        return reader.batches()
 
     assumptions = _ASSUMPTIONS
     if not reveal:
@@ -334,10 +292,12 @@ def open_failures(
             f"{name}: {reason}, so it was compared here"
             for name, reason in unsendable_reasons(wanted).items()
         )
+    mask = service.redactor.text  # a receipt is stored with frames and Parquet files
+    scope = map_json(wanted.scope(), lambda leaf, _: mask(leaf) if isinstance(leaf, str) else leaf, str)
     plan = Plan(
         what="failures",
         source=service.redactor.url(endpoint.url),
-        scope={"kind": kind, "revealed": reveal, **_masked_scope(wanted, service)},
+        scope={"kind": kind, "revealed": reveal, **scope},
         schema=FAILURES,
         key=("dlq_id",),
         limit=options.limit,
@@ -365,22 +325,3 @@ def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str,
         return wanted.matches(shown)
 
     return matches
-
-
-def _within(wanted: FailureFilter, window: Window) -> FailureFilter:
-    """The filter with a window's dates."""
-    since, until = (
-        None if at is None else _EPOCH + timedelta(milliseconds=at) for at in (window.first, window.last)
-    )
-    return replace(wanted, since=since, until=until)
-
-
-def _masked_scope(wanted: FailureFilter, service: Service) -> dict[str, Any]:
-    """The filter's scope, its texts masked: a receipt is stored with frames and Parquet files."""
-    mask = service.redactor.text
-    return {
-        name: [item if isinstance(item, int) else mask(item) for item in value]
-        if isinstance(value, list)
-        else mask(value)
-        for name, value in wanted.scope().items()
-    }

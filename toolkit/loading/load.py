@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -156,15 +156,6 @@ class Work:
         )
 
 
-class _Progress(NamedTuple):
-    """Where a load is after a batch: its number, position, rows and counts."""
-
-    batches: int
-    position: dict[str, Any]
-    rows: int
-    counts: dict[str, Any]
-
-
 @dataclass
 class Load:
     """An iterable of `pyarrow.Table`: the rows of a collection, unique by id across the whole load."""
@@ -173,8 +164,11 @@ class Load:
     read: Callable[[Work], Generator[pa.Table | Batch]]
     progress: Callable[[], ProgressBar]
     work: Work = field(default_factory=Work, init=False)
-    _resumed_from: dict[str, Any] | None = field(default=None, init=False)
-    _progress: _Progress = field(default=_Progress(0, {}, 0, {}), init=False, repr=False)
+    # after a batch: its number, position, rows and counts
+    _progress: tuple[int, dict[str, Any], int, dict[str, Any]] = field(
+        default=(0, {}, 0, {}), init=False, repr=False
+    )
+    _resumed: int = field(default=0, init=False)
     _rows: int = field(default=0, init=False)
     _started: str = field(default="", init=False)
     _ended: str = field(default="", init=False)
@@ -201,9 +195,10 @@ class Load:
         self.work.is_stored = is_stored
         if resume is not None:
             self.work.resume(resume)
-            self._resumed_from = resume.receipt
+            self._started = resume.receipt.get("started_at") or self._started
+            self._resumed = int(resume.receipt.get("resumed", 0)) + 1
             self._rows = len(self.work.rows)
-            self._progress = _Progress(0, self.work.position, self._rows, self.work.counts())
+            self._progress = (0, self.work.position, self._rows, self.work.counts())
         limit, number = self.plan.limit, 0
         idleness = Idleness(self.plan.what)
         with _interrupts_kept(), self.progress() as progress, closing(self.read(self.work)) as tables:
@@ -220,7 +215,7 @@ class Load:
                 idleness.page(new=bool(batch.rows), known=known, reading=self.work.readings)
                 progress.add(batch.rows, retries=max(0, self.work.requests - self.work.pages))
                 number += 1
-                current = _Progress(number, position, self._rows, self.work.counts())
+                current = (number, position, self._rows, self.work.counts())
                 # no call in between: an interrupt finds both done, or neither
                 self._progress = current
                 yield batch
@@ -231,12 +226,12 @@ class Load:
     @property
     def yielded(self) -> int:
         """How many batches were yielded: those that `checkpoint` covers."""
-        return self._progress.batches
+        return self._progress[0]
 
     def checkpoint(self) -> Checkpoint:
         """The progress of the load: valid whenever it waits for its consumer, has raised, or has ended."""
         _, position, rows, counts = self._progress
-        receipt = counts | {"started_at": self._first_started, "resumed": self._resumed}
+        receipt = counts | {"started_at": self._started or utc_now(), "resumed": self._resumed}
         return Checkpoint(position=position, identities=self.work.rows.first(rows), receipt=receipt)
 
     @property
@@ -255,7 +250,7 @@ class Load:
             what=self.plan.what,
             source=self.plan.source,
             scope=self.plan.scope,
-            started_at=self._first_started,
+            started_at=self._started or utc_now(),
             ended_at=self._ended or utc_now(),
             rows=self._rows,
             retries=self.work.requests - self.work.pages,
@@ -272,18 +267,14 @@ class Load:
     ) -> pd.DataFrame:
         """Read everything into one frame, with its receipt; `after_batch` is called when a batch was kept."""
         read: list[Batch] = []
-        later: list[Batch] = []
         try:
             with closing(self.batches(resume=resume)) as batches:
                 for batch in batches:
-                    if batch.later is not None:
-                        later.append(batch)
-                    if batch.table.num_rows:
-                        read.append(batch)
+                    read.append(batch)
                     if after_batch is not None:
                         after_batch()
         except (ToolkitError, KeyboardInterrupt) as error:
-            if not read:
+            if not any(batch.table.num_rows for batch in read):
                 raise
             partial = to_frame(pa.concat_tables(_in_order(read)), self.receipt)
             reason = str(error) if isinstance(error, ToolkitError) else "an interrupt"
@@ -295,21 +286,13 @@ class Load:
             ) from error
         whole = pa.concat_tables(_in_order(read)) if read else self.plan.schema.empty_table()
         receipt = self.receipt
-        if later:
+        if later := [batch for batch in read if batch.later is not None]:
             whole, changed, unexpected = self._latest(whole, later)
             receipt = replace(receipt, duplicates=max(0, receipt.duplicates - unexpected), changed=changed)
         frame = to_frame(whole, receipt)
         if not receipt.complete and not self._reached_limit:
             warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=3)
         return frame
-
-    @property
-    def _first_started(self) -> str:
-        return (self._resumed_from or {}).get("started_at") or self._started or utc_now()
-
-    @property
-    def _resumed(self) -> int:
-        return 0 if self._resumed_from is None else int(self._resumed_from.get("resumed", 0)) + 1
 
     def _unique(self, table: pa.Table) -> Batch:
         row_ids = identities(table, self.plan.key)

@@ -31,14 +31,11 @@ class LoadOptions:
     passes: int = 1
 
     def __post_init__(self) -> None:
+        rate, optional = self.requests_per_second, "for as many as the service allows"
         checked = {
             "limit": arguments.whole("limit", self.limit, optional="for all"),
             "connections": arguments.whole("connections", self.connections, most=MOST_CONNECTIONS),
-            "requests_per_second": arguments.positive(
-                "requests_per_second",
-                self.requests_per_second,
-                optional="for as many as the service allows",
-            ),
+            "requests_per_second": arguments.positive("requests_per_second", rate, optional=optional),
             "passes": arguments.whole("passes", self.passes),
         }
         for name, value in checked.items():

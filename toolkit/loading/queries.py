@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from toolkit.arguments import texts, wrong
-from toolkit.client.responses import RetryPolicy
+from toolkit.arguments import instance, texts, whole, wrong
+from toolkit.client.pages import result_arrays, result_bytes
+from toolkit.client.responses import Request, Response, RetryPolicy, envelope, not_as_specified
 from toolkit.client.transport import Transport
-from toolkit.client.vectors import fetch_bytes, list_page, query_bytes, read_info
-from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
+from toolkit.client.vectors import (
+    VectorParts,
+    fetch_bytes,
+    index_request,
+    list_page,
+    namespace_title,
+    query_bytes,
+    read_info,
+    wire_query,
+)
+from toolkit.errors import InputError, ProtocolError, ServiceError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
 from toolkit.loading.vectors import FETCH_BATCH, batched, unknown_namespace
@@ -188,12 +200,8 @@ def query_text(
 
     Raises
     ------
-    InputError
-        When a text is empty or an option cannot be used.
-    UnprocessableError
-        When the index has no embedding model.
-    ServiceError
-        When a request fails.
+    InputError, UnprocessableError, ServiceError
+        As in `query`: when a text is empty, say, or the index has no embedding model.
 
     Examples
     --------
@@ -220,74 +228,112 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def iter_query(service: Service, wanted: VectorQuery, *, max_idle: int = 3600) -> Iterator[pd.DataFrame]:
+    """Read the hits of one query page by page, as far as you like.
+
+    Parameters
+    ----------
+    service : Service
+        From `connect`.
+    wanted : VectorQuery
+        By vector, text or id; its `top_k` is the number of hits a page.
+    max_idle : int
+        Seconds after which the service forgets the query when no page is read, up to 86,400.
+
+    Returns
+    -------
+    iterator of pandas.DataFrame
+        Pages with the columns of `query`, ranks going on; the first one may be empty. Closing the iterator
+        ends the query at the service.
+
+    Raises
+    ------
+    InputError, UnprocessableError, ServiceError
+        As in `query`; of an argument at the call itself. The next page is not requested twice, since the
+        service would skip one: begin again.
+
+    Examples
+    --------
+    >>> pages = iter_query(service, tk.VectorQuery(data="connection refused", top_k=4))
+    >>> next(pages)["rank"].tolist(), next(pages)["rank"].tolist()
+    ([1, 2, 3, 4], [5, 6, 7, 8])
+    >>> pages.close()
+    """
+    endpoint_of(service, "vector")
+    instance("wanted", wanted, VectorQuery, "a VectorQuery")
+    idle = whole("max_idle", max_idle, most=86_400)
+    # not a generator itself, so that a wrong argument raises at the call
+    return _pages(service, wanted, idle)
+
+
 def _hits(service: Service, queries: list[VectorQuery], namespaces: list[str] | None = None) -> pd.DataFrame:
-    if namespaces is None:
-        frame, mistakes = run_queries(service, queries)
-    else:
-        frame, mistakes = _across(service, queries, namespaces)
+    frame, mistakes = run_queries(service, queries, namespaces)
     for message in mistakes:
         warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
     return frame
 
 
-def _across(
-    service: Service, queries: list[VectorQuery], namespaces: list[str]
+def run_queries(
+    service: Service, queries: list[VectorQuery], namespaces: list[str] | None = None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The best hits of several namespaces together, equal scores in the order of the namespaces."""
-    homes: list[str | None] = [None] * len(queries)
-    items = list(queries)
-    with Transport.to(service, "vector") as transport:
-        for number, item in enumerate(queries):
-            if item.id is None:
-                continue
-            for position, name in enumerate(namespaces):
-                try:
-                    (items[number],) = with_vectors(transport, [replace(item, namespace=name)])
-                except InputError:
-                    if position == len(namespaces) - 1:
-                        raise
-                else:
-                    homes[number] = name
-                    break
-    parts, mistakes = [], []
-    for name in namespaces:
-        frame, messages = run_queries(service, [replace(item, namespace=name) for item in items])
-        own = [homes[number] == name and queries[number].exclude_self for number in frame["query"]]
-        same = [queries[number].id == key for number, key in zip(frame["query"], frame["id"], strict=True)]
-        frame.insert(2, "namespace", pd.Series([service.redactor.own(name)] * len(frame), dtype="str"))
-        parts.append(frame[~(np.array(own, dtype=bool) & np.array(same, dtype=bool))])
-        mistakes += messages
-    hits = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
-    hits = hits.sort_values(["query", "score"], ascending=[True, False], kind="stable", ignore_index=True)
-    hits["rank"] = (hits.groupby("query").cumcount() + 1).astype(hits["rank"].dtype)
-    limits = np.array([item.top_k for item in queries])
-    kept = hits[hits["rank"].to_numpy() <= limits[hits["query"].to_numpy(dtype=np.intp)]]
-    hits = kept.reset_index(drop=True)
-    scopes = [item.scope() | {"namespace": namespaces} for item in queries]
-    hits.attrs = {"queries": masked_value(scopes)}
-    return hits, [] if len(hits) else mistakes
+    """The hits of some queries; where there are none, which namespace or metadata field is not there.
 
-
-def run_queries(service: Service, queries: list[VectorQuery]) -> tuple[pd.DataFrame, list[str]]:
-    """The hits of some queries; where there are none, which namespace or metadata field is not there."""
+    Of several namespaces, the best hits of all together, equal scores in the order of the namespaces.
+    """
     with Transport.to(service, "vector") as transport:
-        responses = query_bytes(transport, with_vectors(transport, queries))
+        if namespaces is None:
+            sent = with_vectors(transport, queries)
+            batches = [sent]
+        else:
+            sent = [_first_found(transport, item, namespaces) for item in queries]
+            batches = [[replace(item, namespace=name) for item in sent] for name in namespaces]
+        tables = [_decoded(query_bytes(transport, batch), queries) for batch in batches]
+    excluding = any(item.exclude_self for item in queries)
+    masker, frames = ColumnMasker(service.redactor), []
+    for batch, table in zip(batches, tables, strict=True):
+        others = table
+        if excluding:
+            hits = zip(table["query"].to_pylist(), table["id"].to_pylist(), strict=True)
+            selves = [
+                queries[number].exclude_self
+                and (batch[number].namespace, key) == (sent[number].namespace, queries[number].id)
+                for number, key in hits
+            ]
+            others = table.filter(pc.invert(pa.array(selves, pa.bool_())))
+        frame = to_frame(masker.table(others))
+        if namespaces is not None:
+            name = service.redactor.own(batch[0].namespace)
+            frame.insert(2, "namespace", pd.Series([name] * len(frame), dtype="str"))
+        frames.append(frame)
+    frame = frames[0]
+    if namespaces is not None:
+        frame = pd.concat([part for part in frames if len(part)] or frames[:1], ignore_index=True)
+        frame = frame.sort_values(
+            ["query", "score"], ascending=[True, False], kind="stable", ignore_index=True
+        )
+    if namespaces is not None or excluding:
+        frame["rank"] = (frame.groupby("query").cumcount() + 1).astype(frame["rank"].dtype)
+        limits = np.array([item.top_k for item in queries])
+        kept = frame["rank"].to_numpy() <= limits[frame["query"].to_numpy(dtype=np.intp)]
+        frame = frame[kept].reset_index(drop=True)
+    several = {} if namespaces is None else {"namespace": namespaces}
+    frame.attrs["queries"] = masked_value([item.scope() | several for item in queries])
     mistakes: list[str] = []
-    if not any(response.strip(b" []\n") for response in responses):
+    empty = [batch for batch, table in zip(batches, tables, strict=True) if not table.num_rows]
+    if empty and not len(frame):
         # one try: nobody waits for a hint about a query that has ended well
         with Transport.to(service, "vector", policy=RetryPolicy(tries=1)) as transport:
-            mistakes = _mistakes(transport, queries)
-    table = decode_hits(
+            mistakes = [message for batch in empty for message in _mistakes(transport, batch)]
+    return frame, mistakes
+
+
+def _decoded(responses: Sequence[bytes], queries: Sequence[VectorQuery]) -> pa.Table:
+    return decode_hits(
         responses,
         vectors=any(item.include_vectors for item in queries),
         metadata=any(item.include_metadata for item in queries),
         data=any(item.include_data for item in queries),
     )
-    if any(item.exclude_self for item in queries):
-        table = _without_selves(table, queries)
-    frame = to_frame(ColumnMasker(service.redactor).table(table))
-    frame.attrs["queries"] = masked_value([item.scope() for item in queries])
-    return frame, mistakes
 
 
 def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
@@ -303,20 +349,23 @@ def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
         filtered = next((item for item in queries if item.filter), None)
         if messages or filtered is None:
             return messages
-        page = list_page(
-            transport,
-            namespace=filtered.namespace,
-            cursor="0",
-            limit=_SAMPLE,
-            include_vectors=False,
-            include_data=False,
-        )
+        parts = VectorParts(vectors=False, data=False)
+        page = list_page(transport, namespace=filtered.namespace, cursor="0", limit=_SAMPLE, parts=parts)
         some = decode_vectors(page.rows, namespace=filtered.namespace, dimension=None)
         metadata = list(metadata_values(to_frame(some)["metadata"]))
         unknown = unknown_fields(metadata, parse(filtered.filter))
     except ToolkitError:
         return []  # the queries themselves have ended well
     return [f"No vector matches: of the first {len(metadata):,}, {item}" for item in unknown]
+
+
+def _first_found(transport: Transport, wanted: VectorQuery, namespaces: list[str]) -> VectorQuery:
+    """The query; one by id with the vector of the first of these namespaces that has it."""
+    *others, last = namespaces
+    for name in others:
+        with suppress(InputError):
+            return with_vectors(transport, [replace(wanted, namespace=name)])[0]
+    return with_vectors(transport, [replace(wanted, namespace=last)])[0]
 
 
 def with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[VectorQuery]:
@@ -326,11 +375,10 @@ def with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[Vecto
         if item.id is not None:
             wanted.setdefault(item.namespace, {})[item.id] = None
     stored: dict[tuple[str, str], dict[str, Any]] = {}
+    parts = VectorParts(metadata=False, data=False)
     for namespace, ids in wanted.items():
         for some in batched(list(ids), FETCH_BATCH):
-            raw = fetch_bytes(
-                transport, namespace=namespace, ids=some, include_metadata=False, include_data=False
-            )
+            raw = fetch_bytes(transport, namespace=namespace, ids=some, parts=parts)
             for row in decode_vectors(raw, namespace=namespace, dimension=None).to_pylist():
                 stored[namespace, row["id"]] = row
     return [
@@ -340,8 +388,7 @@ def with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[Vecto
 
 
 def _by_vector(wanted: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
-    where = f"namespace {wanted.namespace[:80]!r}" if wanted.namespace else "the default namespace"
-    doing = f"querying by id in {where}"
+    doing = f"querying by id in {namespace_title(wanted.namespace)}"
     if row is None:
         raise InputError(
             doing,
@@ -365,25 +412,59 @@ def _by_vector(wanted: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
     )
 
 
-def _without_selves(table: pa.Table, queries: list[VectorQuery]) -> pa.Table:
-    """The hits without those that a query by id has of itself, ranks counted anew, at most `top_k` each."""
-    counts = Counter[int]()
-    ranks, keep = [], []
-    for number, vector_id in zip(table["query"].to_pylist(), table["id"].to_pylist(), strict=True):
-        wanted = queries[number]
-        keep.append(not (wanted.exclude_self and vector_id == wanted.id) and counts[number] < wanted.top_k)
-        counts[number] += keep[-1]
-        ranks.append(counts[number])
-    column = table.schema.get_field_index("rank")
-    table = table.set_column(column, table.schema.field("rank"), pa.array(ranks, pa.int64()))
-    return table.filter(pa.array(keep, pa.bool_()))
+def _pages(service: Service, wanted: VectorQuery, idle: int) -> Iterator[pd.DataFrame]:
+    doing = f"querying {namespace_title(wanted.namespace)}"
+    masker = ColumnMasker(service.redactor)
+    own = wanted.id if wanted.exclude_self else None
+    with Transport.to(service, "vector") as transport:
+        (sent,) = with_vectors(transport, [wanted])
+        operation = "resumable-query" if sent.data is None else "resumable-query-data"
+        body = wire_query(sent) | {"maxIdle": idle}
+        key, rows = transport.fetch(index_request(doing, operation, sent.namespace, body), _first_page)
+        seen: set[str] = set()
+        try:
+            while True:
+                table = _decoded([rows], [wanted])
+                ids = table["id"].to_pylist()
+                if seen and ids and seen.issuperset(ids):
+                    got = f"{len(ids):,} hits, all of which came before"
+                    raise ProtocolError(doing, got=got, expected="further hits, or none")
+                if seen and not ids:
+                    return
+                fresh = [item not in seen and item != own for item in ids]
+                frame = to_frame(masker.table(table.filter(pa.array(fresh, pa.bool_()))))
+                ranks = np.arange(1, len(frame) + 1) + len(seen - {own})
+                frame["rank"] = pd.array(ranks, dtype="Int64")
+                seen.update(ids)
+                frame.attrs["queries"] = masked_value([wanted.scope()])
+                yield frame
+                if not ids:
+                    return
+                more = {"uuid": key, "additionalK": wanted.top_k}
+                request = index_request(doing, "resumable-query-next", "", more, repeatable=False)
+                rows = transport.fetch(request, result_arrays)[0]
+        finally:
+            end = index_request(doing, "resumable-query-end", "", {"uuid": key}, repeatable=False)
+            with suppress(ServiceError):  # it expires by itself, too
+                transport.send(end)
+
+
+def _first_page(request: Request, response: Response) -> tuple[str, bytes]:
+    whole_page = envelope(request, result_bytes(request, response))
+    scores = whole_page.get("scores", b"")
+    if not scores.lstrip().startswith(b"["):
+        not_as_specified(request, got=f"{scores[:40]!r} under 'scores'", expected="an array")
+    try:
+        key = msgspec.json.decode(whole_page.get("uuid", b""), type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        not_as_specified(request, got="no text under 'uuid'", expected="the id of the query")
+    return key, scores
 
 
 def _some(name: str, value: object, column: str | None = None, *, empty: bool = False) -> list[str]:
-    result = texts(name, value, column=column, empty=empty)
-    if not result:
-        raise wrong(name, value, "at least one text")
-    return result
+    if result := texts(name, value, column=column, empty=empty):
+        return result
+    raise wrong(name, value, "at least one text")
 
 
 def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:

@@ -13,19 +13,20 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from toolkit import arguments
 from toolkit.client.pages import Page, head_cursor
 from toolkit.client.transport import Transport
-from toolkit.client.vectors import IndexInfo, list_page, read_info
+from toolkit.client.vectors import IndexInfo, VectorParts, list_page, namespace_title, read_info
 from toolkit.errors import ResponseError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Work
 from toolkit.loading.memory import check_page, keep_freed_buffers
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import MOST_READINGS, is_refusal, walk
+from toolkit.loading.rate_limiter import SharedRateLimiter
 from toolkit.redaction import Redactor
 from toolkit.tables.floats import read_numbers
 from toolkit.tables.masking import ColumnMasker
@@ -56,27 +57,7 @@ _NUMBER_BYTES: Final = 22  # a double in JSON with all its digits, and a comma
 _FAR_TOO_LARGE: Final = 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class VectorParts:
-    """What comes with each id."""
-
-    vectors: bool = True
-    metadata: bool = True
-    data: bool = True
-
-    def __post_init__(self) -> None:
-        """Check the flags, which loaders call ``include_…``."""
-        for name, value in vars(self).items():
-            arguments.flag(f"include_{name}", value)
-
-    @property
-    def names(self) -> list[str]:
-        """The parts that come, by name."""
-        return [name for name in ("vectors", "metadata", "data") if getattr(self, name)]
-
-
-@dataclass(frozen=True)
-class VectorRange:
+class VectorRange(NamedTuple):
     """All vectors of a namespace whose ids begin with a prefix."""
 
     namespace: str
@@ -85,8 +66,8 @@ class VectorRange:
     @property
     def title(self) -> str:
         """What it is, for messages."""
-        named = f"namespace {self.namespace[:80]!r}" if self.namespace else "the default namespace"
-        return f"the vectors of {named}" + (f" with prefix {self.prefix!r}" if self.prefix else "")
+        beginning = f" with prefix {self.prefix!r}" if self.prefix else ""
+        return f"the vectors of {namespace_title(self.namespace)}{beginning}"
 
 
 @dataclass
@@ -143,6 +124,7 @@ class RangeReader:
     def __init__(
         self,
         sender: Transport,
+        limiter: SharedRateLimiter | None,
         work: Work,
         info: IndexInfo,
         options: LoadOptions,
@@ -152,12 +134,12 @@ class RangeReader:
         memory_limit: float | None = None,
     ) -> None:
         self._sender = sender
+        self._limiter = limiter
         self._work = work
         self._info = info
         self._parts = parts
         self._masker = ColumnMasker(redactor)
-        self._limit = options.limit
-        self._passes = options.passes
+        self._options = options
         self._memory_limit = memory_limit
         self._dimension = info.dimension or None
         self._pool = ThreadPoolExecutor(options.connections, thread_name_prefix="vectors")
@@ -180,6 +162,8 @@ class RangeReader:
 
     def stop(self) -> None:
         """End all requests, and wait until no thread is left."""
+        if self._limiter is not None:
+            self._limiter.stop()
         for ahead in self._ahead:
             ahead.stop()
         self._sender.close()
@@ -188,9 +172,10 @@ class RangeReader:
     def _opened(self, reading: _RangeReading) -> Iterator[Batch]:
         """Start to read a range; its batches."""
         numbers = (self._dimension or 0) if self._parts.vectors else 0
-        size = PageSize(numbers, most=self._limit, page_bytes=self._page_bytes)
-        depth = DEPTH if self._limit is None else min(DEPTH, math.ceil(self._limit / size.rows))
-        ahead = ReadAhead(self._request(reading.range, size), self._pool.submit, depth=depth)
+        limit = self._options.limit
+        size = PageSize(numbers, most=limit, page_bytes=self._page_bytes)
+        depth = DEPTH if limit is None else min(DEPTH, math.ceil(limit / size.rows))
+        ahead = ReadAhead(partial(self._request, reading.range, size), self._pool.submit, depth=depth)
         self._ahead.append(ahead)
         ahead.start(reading.cursor or FIRST)
         return self._consistent(reading, ahead, size)
@@ -238,25 +223,20 @@ class RangeReader:
 
     def _following(self, reading: _RangeReading) -> _RangeReading | None:
         """The next reading of the range; None when this one is the last."""
-        if self._limit is not None:
+        if self._options.limit is not None:
             return None
-        reason, most = self._sign_of_change(reading)
-        if reason is not None and reading.number >= most:
-            self._work.unsettled.append(f"{reason} in {reading.range.title}")
-            return None
-        if reason is None and reading.number >= self._passes:
-            return None
-        return reading.again()
-
-    def _sign_of_change(self, reading: _RangeReading) -> tuple[str | None, int]:
-        """What shows that vectors changed while they were read, and how many readings to try."""
+        reason, most = "", MOST_READINGS  # what shows that vectors changed, and how many readings to try
         if reading.repeated:
-            return f"{reading.repeated:,} were read twice", MOST_READINGS
-        if reading.more and self._passes > 1:
-            return f"{reading.more:,} more were found by the last reading", MOST_READINGS
-        missing = self._missing(reading)
-        reason = f"{missing:,} fewer were read than the index counts" if missing else None
-        return reason, _READINGS_FOR_COUNTS
+            reason = f"{reading.repeated:,} were read twice"
+        elif reading.more and self._options.passes > 1:
+            reason = f"{reading.more:,} more were found by the last reading"
+        elif missing := self._missing(reading):
+            reason, most = f"{missing:,} fewer were read than the index counts", _READINGS_FOR_COUNTS
+        if reading.number < (most if reason else self._options.passes):
+            return reading.again()
+        if reason:
+            self._work.unsettled.append(f"{reason} in {reading.range.title}")
+        return None
 
     def _missing(self, reading: _RangeReading) -> int:
         """Vectors that the index counted before and counts now, and that were not read."""
@@ -267,39 +247,26 @@ class RangeReader:
         now = read_info(self._sender)
         return 0 if now.pending_count else max(0, min(before, now.namespaces.get(name, 0)) - reading.rows)
 
-    def _request(self, wanted: VectorRange, size: PageSize) -> Callable[[str, Watch], Page]:
-        """How to request a page of a range, with as many rows as make a page of the size aimed at."""
-
-        def request(cursor: str, watch: Watch) -> Page:
-            refused = 0
-            while True:
-                rows = size.rows
-
-                def watched(body: bytearray, rows: int = rows) -> bool:
-                    return all((watch(body), size.watch(rows, len(body))))
-
-                try:
-                    page = list_page(
-                        self._sender,
-                        namespace=wanted.namespace,
-                        cursor=cursor,
-                        limit=rows,
-                        prefix=wanted.prefix,
-                        include_vectors=self._parts.vectors,
-                        include_metadata=self._parts.metadata,
-                        include_data=self._parts.data,
-                        watch=watched,
-                    )
-                except TooLargeError:
-                    refused += 1
-                else:
-                    check_page(page.rows, self._dimension, self._memory_limit)
-                    numbers = (
-                        read_numbers(page.cut, self._dimension) if page.cut and self._dimension else None
-                    )
-                    return replace(page, tries=page.tries + refused, numbers=numbers)
-
-        return request
+    def _request(
+        self, wanted: VectorRange, size: PageSize, cursor: str, watch: Watch, refused: int = 0
+    ) -> Page:
+        """The page of a range at a cursor, with as many rows as make a page of the size aimed at."""
+        rows = size.rows
+        try:
+            page = list_page(
+                self._sender,
+                namespace=wanted.namespace,
+                cursor=cursor,
+                limit=rows,
+                prefix=wanted.prefix,
+                parts=self._parts,
+                watch=lambda body: all((watch(body), size.watch(rows, len(body)))),
+            )
+        except TooLargeError:
+            return self._request(wanted, size, cursor, watch, refused + 1)
+        check_page(page.rows, self._dimension, self._memory_limit)
+        numbers = read_numbers(page.cut, self._dimension) if page.cut and self._dimension else None
+        return replace(page, tries=page.tries + refused, numbers=numbers)
 
 
 class TooLargeError(Exception):

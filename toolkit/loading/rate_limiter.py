@@ -145,8 +145,8 @@ class LoadStopped(Exception):  # noqa: N818 - a sign to a thread, not an error
     """The load has ended, and the response to this request is no longer needed."""
 
 
-class SharedRateLimiter:
-    """An `AdaptiveRateLimiter` shared by threads: a `Transport` waits for it before each try."""
+class SharedRateLimiter(AdaptiveRateLimiter):
+    """A rate limiter shared by threads: a `Transport` waits for it before each try."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class SharedRateLimiter:
         requests_per_second: float | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._limiter = AdaptiveRateLimiter(connections=connections, requests_per_second=requests_per_second)
+        super().__init__(connections=connections, requests_per_second=requests_per_second)
         self._monotonic = monotonic
         lock = threading.Lock()
         self._changed = threading.Condition(lock)
@@ -163,27 +163,22 @@ class SharedRateLimiter:
         self._stopped = False
 
     @property
-    def width(self) -> int:
-        """Requests that may run concurrently."""
-        return self._limiter.width
-
-    @property
     def is_delaying(self) -> bool:
         """Whether the time goes into waiting for responses, so that concurrency gains some."""
-        return self._limiter.latency is None or self._limiter.latency > _WORTH_WAITING
+        return self.latency is None or self.latency > _WORTH_WAITING
 
     @property
     def is_immediate(self) -> bool:
         """Whether responses come at once, so that there is no time to be used while they are awaited."""
-        return self._limiter.latency is not None and self._limiter.latency < _AT_ONCE
+        return self.latency is not None and self.latency < _AT_ONCE
 
     def start(self) -> None:
         """Block until a request may start; raises `LoadStopped` when the load has ended."""
         with self._changed:
             while not self._stopped:
-                delay = self._limiter.delay(self._monotonic())
+                delay = self.delay(self._monotonic())
                 if delay <= 0:
-                    self._limiter.started(self._monotonic())
+                    self.started(self._monotonic())
                     return
                 self._changed.wait(None if delay == float("inf") else min(delay, _MAX_DELAY))
         raise LoadStopped
@@ -191,7 +186,7 @@ class SharedRateLimiter:
     def end(self, error: ServiceError | None, seconds: float) -> None:
         """A request has ended after so many seconds."""
         with self._changed:
-            self._limiter.ended(self._monotonic(), error, seconds)
+            self.ended(self._monotonic(), error, seconds)
             self._changed.notify()
 
     def sleep(self, seconds: float) -> None:
@@ -223,7 +218,5 @@ def open_transport(
     limiter = SharedRateLimiter(
         connections=options.connections, requests_per_second=options.requests_per_second
     )
-    sender = Transport.to(
-        service, endpoint, limiter=limiter, connections=options.connections, sleep=limiter.sleep
-    )
-    return sender, limiter
+    connections, sleep = options.connections, limiter.sleep
+    return Transport.to(service, endpoint, limiter=limiter, connections=connections, sleep=sleep), limiter

@@ -164,29 +164,27 @@ class CallbackReceiver:
         try:
             from toolkit.serving import Background, listen  # noqa: PLC0415 - it needs an extra
         except ImportError as error:
-            missing = error.name
-        else:
+            raise LocalServiceError(
+                "receiving callbacks",
+                got=f"no module {error.name}",
+                expected="the HTTP server that receives them",
+                next_step="Install it: pip install uvicorn.",
+            ) from None
 
-            async def application(scope: Scope, receive: Receive, send: Send) -> None:
-                await self._serve(scope, receive, send)  # uvicorn misreads a bound method as ASGI 2
+        async def application(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._serve(scope, receive, send)  # uvicorn misreads a bound method as ASGI 2
 
-            listening = listen(self._port)
-            self._port = listening.getsockname()[1]
-            self._arrived = asyncio.Condition()  # it belongs to one event loop
-            self._serving = Background(
-                application,
-                listening,
-                name="callback-receiver",
-                connections=_MOST_CONNECTIONS,
-                request_timeout=_PATIENCE,
-            )
-            return self
-        raise LocalServiceError(
-            "receiving callbacks",
-            got=f"no module {missing}",
-            expected="the HTTP server that receives them",
-            next_step="Install it: pip install uvicorn.",
+        listening = listen(self._port)
+        self._port = listening.getsockname()[1]
+        self._arrived = asyncio.Condition()  # it belongs to one event loop
+        self._serving = Background(
+            application,
+            listening,
+            name="callback-receiver",
+            connections=_MOST_CONNECTIONS,
+            request_timeout=_PATIENCE,
         )
+        return self
 
     def close(self) -> None:
         """Stop listening, and end what has not arrived. What was received stays."""
@@ -262,9 +260,8 @@ class CallbackReceiver:
         claims = verify_claims(signature, url=self.url, keys=self._signing_keys(headers), now=now)
         token_id = claims.get("jti")
         if isinstance(token_id, str) and token_id in self._seen:
-            raise SignatureError(
-                "verifying a signature", got="a signature that was used before", expected="a new one"
-            )
+            got = "a signature that was used before"
+            raise SignatureError("verifying a signature", got=got, expected="a new one")
 
     def _reserve(self, length: int) -> bool:
         """Reserve space for a body of this length; False if there is none."""
@@ -277,10 +274,8 @@ class CallbackReceiver:
         """Check a request whose body fits: the response's status, and what is wrong."""
         try:
             if self._endpoint:
-                keys = self._signing_keys(headers)
-                verify_signature(
-                    signature_in(headers) or "", body, url=self.url, keys=keys, now=now, seen=self._seen
-                )
+                keys, signature = self._signing_keys(headers), signature_in(headers) or ""
+                verify_signature(signature, body, url=self.url, keys=keys, now=now, seen=self._seen)
             _check_body(body)
         except ToolkitError as error:
             return self._refused(error)

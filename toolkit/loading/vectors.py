@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import pandas as pd
@@ -16,6 +17,7 @@ from toolkit.client.transport import Transport
 from toolkit.client.vectors import (
     PREFIX_LIMIT,
     IndexInfo,
+    VectorParts,
     fetch_bytes,
     namespace_path,
     namespace_title,
@@ -25,7 +27,7 @@ from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.loading.load import Batch, Load, Plan, Work
 from toolkit.loading.memory import available_memory, check_memory, check_page
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
-from toolkit.loading.ranges import KEY, RangeReader, VectorParts, VectorRange
+from toolkit.loading.ranges import KEY, RangeReader, VectorRange
 from toolkit.loading.rate_limiter import open_transport
 from toolkit.receipt import Receipt, utc_now
 from toolkit.settings.service import Service, endpoint_of
@@ -101,12 +103,8 @@ def load_vectors(
     NotEnoughMemoryError
         When the vectors would not fit into memory: said before they are read, from what the index counts and
         from the size of the first ones.
-    IncompleteLoadError
-        When the load ends early; ``.partial`` holds what was read.
-    ServiceError
-        When a request fails before anything was read.
-    InputError
-        For an argument that cannot be used; it names the argument.
+    IncompleteLoadError, ServiceError, InputError
+        As in `load_failures`.
 
     Warns
     -----
@@ -130,13 +128,11 @@ def load_vectors(
     """
     options = LoadOptions(limit, progress, connections, requests_per_second, passes)
     parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
-    if memory_limit is None:
-        memory_limit = available_memory()
-    else:
-        memory_limit = arguments.positive("memory_limit", memory_limit, finite=False)
-    return open_vectors(
-        service, options, namespace=namespace, prefix=prefix, parts=parts, memory_limit=memory_limit
-    ).frame()
+    most = available_memory()
+    if memory_limit is not None:
+        most = arguments.positive("memory_limit", memory_limit, finite=False)
+    load = open_vectors(service, options, namespace=namespace, prefix=prefix, parts=parts, memory_limit=most)
+    return load.frame()
 
 
 def load_index(
@@ -254,11 +250,9 @@ def fetch_vectors(
     endpoint = endpoint_of(service, "vector")
     arguments.unmasked("namespace", arguments.text("namespace", namespace))
     parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
-    requested = (
-        None
-        if ids is None
-        else [arguments.unmasked("ids", item) for item in arguments.texts("ids", ids, column="id")]
-    )
+    requested = None
+    if ids is not None:
+        requested = [arguments.unmasked("ids", item) for item in arguments.texts("ids", ids, column="id")]
     if prefix is not None:
         arguments.unmasked("prefix", arguments.text("prefix", prefix, empty=False))
     if (requested is None) == (prefix is None):
@@ -274,20 +268,10 @@ def fetch_vectors(
         info = read_info(transport)
         dimension = info.dimension or None
         warn_unknown_namespace(namespace, info, stacklevel=3)
-        batches: list[list[str] | None] = [None]
-        if requested is not None:
-            batches = [*batched(wanted, FETCH_BATCH)]
+        batches = [None] if requested is None else [*batched(wanted, FETCH_BATCH)]
         tables = [schemas.vectors(dimension).empty_table()]
         for some in batches:
-            raw = fetch_bytes(
-                transport,
-                namespace=namespace,
-                ids=some,
-                prefix=prefix,
-                include_vectors=include_vectors,
-                include_metadata=include_metadata,
-                include_data=include_data,
-            )
+            raw = fetch_bytes(transport, namespace=namespace, ids=some, prefix=prefix, parts=parts)
             check_page(raw, dimension, None)
             tables.append(
                 decode_vectors(raw, namespace=namespace, dimension=dimension, want_vectors=include_vectors)
@@ -400,6 +384,7 @@ def open_vectors(
         sender, limiter = open_transport(service, "vector", options, transport)
         reader = RangeReader(
             sender,
+            limiter,
             work,
             info,
             options,
@@ -415,8 +400,6 @@ def open_vectors(
                     measured = True
                 yield batch
         finally:
-            if limiter is not None:
-                limiter.stop()
             reader.stop()
 
     plan = Plan(
@@ -433,10 +416,8 @@ def open_vectors(
         assumptions=_ASSUMPTIONS,
         rereads=True,
     )
-    total = expected or None
-    return Load(
-        plan, read, lambda: ProgressBar(options.progress, title="vectors", unit="vectors", total=total)
-    )
+    progress = partial(ProgressBar, options.progress, title="vectors", unit="vectors", total=expected or None)
+    return Load(plan, read, progress)
 
 
 def _named(namespace: Namespaces) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""A listing with dates, read in windows: threads that fetch pages, and the batches made of what they fetch.
+"""The DLQ, read in windows: threads that fetch pages, and the batches made of what they fetch.
 
 The threads send requests, and look at a page's envelope; all else is done by the consumer's thread.
 """
@@ -10,14 +10,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final
 
 import pyarrow as pa
 
+from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
-from toolkit.errors import MalformedResponseError, ResponseError
+from toolkit.errors import MalformedResponseError, NotFoundError, ResponseError
+from toolkit.filters.failure import FailureFilter
 from toolkit.loading.consistency import Partition
 from toolkit.loading.identities import EntryRecognizer, PartlyStored, identities_of
 from toolkit.loading.load import Batch, Work
@@ -25,7 +28,11 @@ from toolkit.loading.memory import keep_freed_buffers
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import is_refusal
 from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
-from toolkit.loading.windows import FetchResult, Outcome, Span, Window, WindowPlanner
+from toolkit.loading.windows import FetchResult, Window, WindowPlanner, instant
+from toolkit.own_tokens import MASK
+from toolkit.redaction import Redactor
+from toolkit.tables.failures import FailureDecoder, Keep
+from toolkit.times import milliseconds
 
 _MOST_PAGES: Final = 96  # buffered or being requested, while as many may be decoded
 _MOST_BYTES: Final = 32 << 20  # of buffered pages
@@ -40,44 +47,41 @@ _NOT_SEEN = "existing entries were in no window of time"
 _MANY_NOT_SEEN = f"more than {_MOST_SOUGHT} existing entries were in no window of time"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listing:
-    """A listing with dates.
-
-    `tables` makes a table of the rows of each of several pages. At the first page that turns out to be
-    malformed it raises `MalformedResponseError`, after the tables of those before it.
-    """
-
-    span: Span  # its first and last millisecond, where it is bounded
-    page: Callable[[Transport, Window], Page]  # a window's next page
-    tables: Callable[[Sequence[bytes]], Iterator[pa.Table]]
-    exists: Callable[[Transport, str], bool]  # whether there is an entry with this id
-    key: str  # the column of the id
-    recognizer: EntryRecognizer | None = None
-
-
 class WindowReader:
-    """Reads a listing in windows, with a load's options; under a limit, nothing is split or read ahead."""
+    """Reads the DLQ in windows, with a load's options; under a limit, nothing is split or read ahead.
+
+    With `keep`, only entries for which it returns true are kept.
+    """
 
     def __init__(
         self,
-        listing: Listing,
         work: Work,
+        wanted: FailureFilter,
         transport: Transport,
         limiter: SharedRateLimiter | None,
         options: LoadOptions,
+        *,
+        kind: Kind,
+        redactor: Redactor | None,
+        keep: Keep | None = None,
     ) -> None:
-        self._listing = listing
         self._work = work
+        self._wanted = wanted
         self._transport = transport
         self._limiter = limiter
+        self._kind = kind
+        self._keep = keep
+        self._count = PAGE_LIMIT if options.limit is None else min(options.limit, PAGE_LIMIT)
+        self._decoder = FailureDecoder(redactor, keep=self._kept if keep else None)
+        # where entries are left out, a page has more of them than its table has rows
+        self._recognizer = EntryRecognizer(redactor) if redactor and keep is None else None
         ahead = options.limit is None
-        self._partition = Partition(listing.span, work, passes=options.passes if ahead else 1, splits=ahead)
+        since, until = (None if at is None else milliseconds(at) for at in (wanted.since, wanted.until))
+        self._partition = Partition((since, until), work, passes=options.passes if ahead else 1, splits=ahead)
+        now = int(time.time() * 1000)
         self._fetcher = WindowFetcher(
-            WindowPlanner(
-                self._partition.windows, connections=options.connections, now=int(time.time() * 1000)
-            ),
-            lambda window: listing.page(transport, window),
+            WindowPlanner(self._partition.windows, connections=options.connections, now=now),
+            self._page,
             connections=options.connections,
             limiter=limiter,
             ahead=ahead,
@@ -87,7 +91,7 @@ class WindowReader:
     def batches(self) -> Generator[Batch]:
         """The rows, as they arrive. However this ends, no thread of it is left."""
         try:
-            while results := self._next():
+            while results := self._fetcher.take() or self._further():
                 decoded = self._decoded([result for result in results if result.page])
                 for result in results:
                     consistent = True
@@ -105,29 +109,43 @@ class WindowReader:
             self._transport.close()
             self._fetcher.join()
 
-    def _next(self) -> list[FetchResult]:
-        """What has arrived, or what arrives when reading once more; nothing when all is done."""
-        while True:
-            if results := self._fetcher.take():
-                return results
-            if reason := self._missing():
-                self._fall_back(reason)
-            elif following := self._partition.next_pass():
-                self._fetcher.add(following)
-            else:
-                return []
+    def _further(self) -> list[FetchResult]:
+        """What arrives of a further reading, when all windows were read; nothing when there is none.
 
-    def _missing(self) -> str | None:
-        """What is wrong with the windows, if rows that were read before a split were not read again."""
+        Everything is read again where rows that were read before a window was split did not come again.
+        """
         awaited = self._partition.awaited
         if len(awaited) > _MOST_SOUGHT:
-            return _MANY_NOT_SEEN
-        for dlq_id in awaited.values():
-            self._work.requests += 1
-            if self._listing.exists(self._transport, dlq_id):
-                return _NOT_SEEN
-        awaited.clear()
-        return None
+            self._fall_back(_MANY_NOT_SEEN)
+        elif any(map(self._exists, awaited.values())):
+            self._fall_back(_NOT_SEEN)
+        else:
+            awaited.clear()
+            self._fetcher.add(self._partition.next_pass())
+        return self._fetcher.take()
+
+    def _page(self, window: Window) -> Page:
+        """The next page of a window."""
+        wanted = _within(self._wanted, window.first, window.last)
+        return list_page(self._transport, wanted, cursor=window.cursor, kind=self._kind, count=self._count)
+
+    def _exists(self, dlq_id: str) -> bool:
+        """Whether there is an entry with this id; of a masked one, which cannot be requested, always."""
+        self._work.requests += 1
+        if MASK.search(dlq_id):
+            return True
+        try:
+            get_entry(self._transport, dlq_id, kind=self._kind)
+        except NotFoundError:
+            return False
+        return True
+
+    def _kept(self, entry: dict[str, Any]) -> bool:
+        kept = self._keep is None or self._keep(entry)
+        if not kept:
+            self._work.filtered_here += 1
+            self._work.left_out += identities_of([repr(entry.get("dlqId"))])
+        return kept
 
     def _batch(
         self, result: FetchResult, page: Page, partly: PartlyStored | None, table: pa.Table
@@ -137,13 +155,13 @@ class WindowReader:
         self._work.count(page)
         if partly and partly.stored and not rows.are_new(partly.identities):
             # some were on a page in between: compare with the later version
-            partly, (table,) = None, self._listing.tables([page.rows])
-        ids = partly.ids if partly else table[self._listing.key].to_pylist()
+            partly, (table,) = None, self._decoder.tables([page.rows])
+        ids = partly.ids if partly else table["dlq_id"].to_pylist()
         row_ids = partly.identities if partly else identities_of(ids)
         fresh = rows.add(row_ids)
-        repeated = self._partition.repeated(window)
+        repeated = window.repeated
         consistent = self._partition.take(result, row_ids, ids, fresh)
-        reread = self._partition.repeated(window) == repeated or window.again
+        reread = window.repeated == repeated or window.again
         if not consistent:
             self._fall_back(_NO_DATES if window.probe else _OVERLAP)
         elif result.outcome == "end" and (again := self._partition.ended(window)):
@@ -163,28 +181,26 @@ class WindowReader:
         """What is stored of each page, where that is known, and a table of all else."""
         pages = [result.page.rows for result in results if result.page]
         partly: list[PartlyStored | None] = [None] * len(pages)
-        if self._work.is_stored is not None and self._listing.recognizer is not None:
+        if self._work.is_stored is not None and self._recognizer is not None:
             are_new, is_stored = self._work.rows.are_new, self._work.is_stored
-            partly = list(self._listing.recognizer.recognise(pages, are_new=are_new, is_stored=is_stored))
+            partly = list(self._recognizer.recognise(pages, are_new=are_new, is_stored=is_stored))
         rows = [item.rows if item else page for page, item in zip(pages, partly, strict=True)]
         done = retries = 0
         while done < len(rows):
             try:
-                for table in self._listing.tables(rows[done:]):
+                for table in self._decoder.tables(rows[done:]):
                     yield partly[done], table
                     done, retries = done + 1, 0
-            except MalformedResponseError as error:
+            except MalformedResponseError:
                 retries += 1
                 if retries > _MALFORMED_RETRIES:
                     raise
-                partly[done], rows[done] = None, self._requested_again(results[done], error)
-
-    def _requested_again(self, result: FetchResult, error: MalformedResponseError) -> bytes:
-        page = self._listing.page(self._transport, Window(*result.window.span, cursor=result.requested))
-        self._work.requests += page.tries
-        if page.cursor != result.cursor:
-            raise error  # the cursor of the malformed page cannot be trusted, nor what was read from there
-        return page.rows
+                result = results[done]
+                page = self._page(Window(*result.window.span, cursor=result.requested))
+                self._work.requests += page.tries
+                if page.cursor != result.cursor:
+                    raise  # the malformed page's cursor cannot be trusted, nor what was read from there
+                partly[done], rows[done] = None, page.rows
 
     def _read_again(self, result: FetchResult) -> bool:
         """Handle a request that the service refused; whether the other windows are still of use."""
@@ -197,6 +213,12 @@ class WindowReader:
 
     def _fall_back(self, reason: str) -> None:
         self._fetcher.only(self._partition.fall_back(reason))
+
+
+@lru_cache(256)
+def _within(wanted: FailureFilter, first: int | None, last: int | None) -> FailureFilter:
+    """The filter with a window's dates."""
+    return replace(wanted, since=instant(first), until=instant(last))
 
 
 class WindowFetcher:
@@ -321,31 +343,28 @@ class WindowFetcher:
             with self._arrival:
                 if window.dropped or page is None:
                     self._planner.release(window)
-                if not window.dropped and page is not None:
-                    self._arrived(window, page)
-                elif not window.dropped and error is not None:
-                    self._failed(window, error)
+                if not window.dropped:
+                    self._record(window, page, error)
                 window = self._planner.next() if self._free() and self._planner.available else None
                 self._request_pages()
                 if len(self._ready) == 1 or self._enough(waited=False):
                     self._arrival.notify()
 
-    def _arrived(self, window: Window, page: Page) -> None:
+    def _record(self, window: Window, page: Page | None, error: BaseException | None) -> None:
+        """Add a page, or why there is none, to what is ready."""
         requested = window.cursor
-        try:
-            free = self._free() + 1 if self._limiter is None or self._limiter.is_delaying else None
-            outcome = self._planner.arrived(window, page, free=free)
-        except Exception as error:  # noqa: BLE001 - raised by `take`; the page itself is good
-            self._error, outcome = error, "more"
-        self._ready.append(
-            FetchResult(window, outcome, page, window.cursor, window.pages, requested=requested)
-        )
-        self._ready_bytes += page.size
-
-    def _failed(self, window: Window, error: BaseException) -> None:
-        at_start = window.cursor is None
-        if isinstance(error, ResponseError) and is_refusal(error) and not (at_start and window.whole):
-            outcome: Outcome = "refused" if at_start else "lost"
+        if page is not None:
+            try:
+                free = self._free() + 1 if self._limiter is None or self._limiter.is_delaying else None
+                outcome = self._planner.arrived(window, page, free=free)
+            except Exception as raised:  # noqa: BLE001 - raised by `take`; the page itself is good
+                self._error, outcome = raised, "more"
+            self._ready.append(
+                FetchResult(window, outcome, page, window.cursor, window.pages, requested=requested)
+            )
+            self._ready_bytes += page.size
+        elif isinstance(error, ResponseError) and is_refusal(error) and (requested or not window.whole):
+            outcome = "lost" if requested else "refused"
             self._ready.append(FetchResult(window, outcome, error=error))
         else:
             self._error = self._error or error

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
@@ -42,6 +43,7 @@ _PARTS_EACH: Final = 3  # parts for each connection, so that they end at about t
 _MOST_PARTS: Final = 8
 _LEAPS: Final = 5  # parts that grow with the distance
 _HOUR: Final = 3_600_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _AGREEING: Final = 0.9  # share of the timestamps that have to agree
 _TIMESTAMPS: Final[tuple[tuple[re.Pattern[bytes], Callable[[bytes], int | None]], ...]] = (
     (re.compile(rb'"createdAt": ?(\d{13})\b'), int),
@@ -67,12 +69,28 @@ class Window:
     has_rows: bool = False  # one of them was not empty
     pages_left: float | None = None  # as estimated
     dropped: bool = False  # it is not wanted any more
+    repeated: int = 0  # rows that came a second time
+    new: int = 0  # rows that no other window and no earlier reading had
     _cursors: CursorHistory = field(default_factory=CursorHistory, repr=False)
+    _rows: dict[bytes, str] = field(default_factory=dict, repr=False)
+    _added: list[tuple[Sequence[bytes], Sequence[str]]] = field(default_factory=list, repr=False)
 
     @property
     def span(self) -> Span:
         """First and last millisecond."""
         return self.first, self.last
+
+    def add(self, identities: Sequence[bytes], ids: Sequence[str]) -> None:
+        """Remember a page's rows."""
+        self._added.append((identities, ids))
+
+    @property
+    def rows(self) -> dict[bytes, str]:
+        """The rows remembered: identities and ids. Made on demand, as it is seldom needed."""
+        for identities, ids in self._added:
+            self._rows.update(zip(identities, ids, strict=True))
+        self._added.clear()
+        return self._rows
 
     def advance(self, page: Page) -> None:
         """A page of it was read. Raises `CursorLoopError` when its cursor was there before."""
@@ -97,6 +115,11 @@ class FetchResult:
     number: int = 0
     error: ResponseError | None = None
     requested: str | None = None
+
+
+def instant(at: int | None) -> datetime | None:
+    """The end of a span as a datetime."""
+    return None if at is None else _EPOCH + timedelta(milliseconds=at)
 
 
 class WindowPlanner:

@@ -14,11 +14,11 @@ import pyarrow as pa
 from pyarrow.fs import FileSystem
 
 from toolkit.arguments import instance
+from toolkit.client.vectors import VectorParts
 from toolkit.errors import IncompleteLoadWarning, InputError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Load
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressOption
-from toolkit.loading.ranges import VectorParts
 from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor

@@ -10,9 +10,9 @@ import pandas as pd
 
 from toolkit.analysis.wording import counted
 from toolkit.arguments import instance, text, wrong
+from toolkit.client.vectors import VectorParts
 from toolkit.errors import IncompleteLoadError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
-from toolkit.loading.ranges import VectorParts
 from toolkit.loading.vectors import open_vectors
 from toolkit.receipt import receipt
 from toolkit.settings.service import Service
