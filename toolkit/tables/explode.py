@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -164,13 +164,8 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
 
 
 def _header_column(texts: pa.Array, column: str) -> HeaderColumn:
-    raws = texts.cast(pa.binary()).fill_null(b"null").to_pylist()
-    try:
-        columns = header_maps(raws)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        columns = None
-    if columns is not None:
-        return columns
+    with suppress(ValueError):
+        return header_maps(texts.cast(pa.binary()).fill_null(b"null").to_pylist())
     maps = []
     for text in texts.to_pylist():
         try:

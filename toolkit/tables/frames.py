@@ -23,7 +23,7 @@ from toolkit.errors import InputError
 from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor, escape_html
-from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.masking import ColumnMasker, each_distinct
 from toolkit.tables.schemas import ERROR, EXACT_COLUMNS, FAILURES, UNFIT
 from toolkit.tables.vector_dtype import VectorDtype
 
@@ -219,14 +219,14 @@ def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListA
     >>> label_lists(pa.array(['["eu","beta"]', None])).to_pylist()
     [['eu', 'beta'], None]
     """
-    encoded = texts_of(column).dictionary_encode()  # most rows have the labels of another
-    read = []
-    for text in encoded.dictionary.to_pylist():
+
+    def read(text: str) -> list[str]:
         try:
-            read.append(_LABELS.decode(text))
+            return _LABELS.decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             raise unreadable_column("labels", text, 'a JSON list of texts, such as ["eu","beta"]') from None
-    return pa.array(read, pa.list_(pa.string())).take(encoded.indices)
+
+    return each_distinct(texts_of(column), read, kind=pa.list_(pa.string()))
 
 
 def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -18,7 +18,7 @@ from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
 from toolkit.tables.frames import checked_frame, texts_of, to_frame
 from toolkit.tables.lenient_rows import LenientRows
-from toolkit.tables.schemas import STEP_COLUMNS, STEPS
+from toolkit.tables.schemas import STEP_COLUMNS
 from toolkit.tables.text import base64_body, base64_bytes, is_cut_base64, json_value
 
 _INITIAL: Final = {"stepId": 0, "stepName": "init", "stepType": "Initial"}
@@ -112,8 +112,7 @@ def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
             UnexpectedResultWarning,
             stacklevel=2,
         )
-    reader = LenientRows(rows, STEP_COLUMNS, Redactor(), what="steps")
-    return to_frame(reader.masked_table(reader.columns(), STEPS))
+    return to_frame(LenientRows(rows, STEP_COLUMNS, Redactor(), what="steps").table())
 
 
 def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, Any]], str]:
