@@ -37,21 +37,19 @@ class VectorRow(msgspec.Struct, gc=False):
     """A vector or hit; where one was decoded leniently, its parts are what was there instead."""
 
     id: str
-    vector: bytes | memoryview | None
-    sparse: Any
-    metadata: str | None
-    data: str | None
-    score: Any
-
-
-class _StrictRow(msgspec.Struct, gc=False):
-    """A row as specified, its members named as in the service's JSON."""
-
-    id: str
-    vector: msgspec.Raw = _NOTHING
-    sparseVector: dict[str, list[float]] | None = None  # noqa: N815
-    metadata: msgspec.Raw = _NOTHING
+    vector: Any = None
+    sparse: Any = None
+    metadata: Any = None
     data: str | None = None
+    score: Any = None
+
+
+class _StrictRow(VectorRow, gc=False, rename={"sparse": "sparseVector"}):
+    """A row as specified."""
+
+    vector: msgspec.Raw = _NOTHING
+    sparse: dict[str, list[float]] | None = None
+    metadata: msgspec.Raw = _NOTHING
     score: float | None = None
 
 
@@ -201,28 +199,21 @@ def is_numbers(kind: pa.DataType) -> bool:
 def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> list[VectorRow]:
     """The rows of a JSON array of vectors, with those that were cut out; nulls are left out."""
     try:
-        decoded = [row for row in _ROWS.decode(raw) if row is not None]
-        metadata = [None if (text := bytes(row.metadata)) in _NULLS else text.decode() for row in decoded]
+        rows: list[VectorRow] = [row for row in _ROWS.decode(raw) if row is not None]
+        for index, row in enumerate(rows):
+            row.id = row.id or required_id({}, "id", what=what, index=index)
+            row.vector, metadata = bytes(row.vector), bytes(row.metadata)
+            row.vector = None if row.vector in _NULLS else row.vector
+            row.metadata = None if metadata in _NULLS else metadata.decode()
     except _REFUSED:
         return list(_lenient_rows(uncut(raw, cut), what=what))
-    vectors: list[Any] = [None if (text := bytes(row.vector)) in _NULLS else text for row in decoded]
     if cut:
-        replaced = [index for index, text in enumerate(vectors) if text == CUT]
+        replaced = [row for row in rows if row.vector == CUT]
         if len(replaced) != len(cut):
             return read_rows(uncut(raw, cut), what=what)
-        for index, view in zip(replaced, cut, strict=True):
-            vectors[index] = view
-    return [
-        VectorRow(
-            id=row.id or required_id({}, "id", what=what, index=index),
-            vector=vector,
-            sparse=row.sparseVector,
-            metadata=text,
-            data=row.data,
-            score=row.score,
-        )
-        for index, (row, vector, text) in enumerate(zip(decoded, vectors, metadata, strict=True))
-    ]
+        for row, view in zip(replaced, cut, strict=True):
+            row.vector = view
+    return rows
 
 
 def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
