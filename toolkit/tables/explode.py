@@ -17,9 +17,9 @@ from toolkit.arguments import choice as checked_choice
 from toolkit.arguments import nearest
 from toolkit.arguments import texts as checked_texts
 from toolkit.errors import UnexpectedResultWarning
+from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frames import checked_frame, label_lists, texts_of, to_frame, unreadable_column
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
-from toolkit.tables.metadata_column import metadata_values
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
 from toolkit.tables.text import clean
 
