@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from toolkit.arguments import nearest, wrong
 from toolkit.errors import InputError, UnexpectedResultWarning
+from toolkit.filters.conditions import is_path, parse_path, resolve
 from toolkit.filters.error_text import error_text
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField, names_error
 from toolkit.filters.metadata import And, Comparison, Contains, Membership, MetadataFilter, Or, parse
-from toolkit.filters.metadata.tree import is_path, parse_path, resolve
 from toolkit.redaction import Redactor
 from toolkit.tables.frames import checked_frame, label_lists
 from toolkit.tables.schemas import UNFIT

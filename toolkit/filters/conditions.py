@@ -18,12 +18,15 @@ import math
 import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from functools import cache
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from toolkit.errors import InputError
-from toolkit.filters.metadata.globbing import GlobPattern
 
 Value = str | int | float | bool
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -31,6 +34,8 @@ Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 MAX_DEPTH: Final = 100
 """How deep conditions may be nested."""
 
+MAX_PATTERN: Final = 1000
+"""Longest pattern of GLOB, in characters."""
 
 _ORDERED: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
@@ -41,6 +46,11 @@ _NAME: Final = r"[A-Za-z_][A-Za-z0-9_\-]*"
 _INDEX: Final = r"\[(?:#-)?[0-9]{1,9}\]"
 _PATH: Final = re.compile(rf"{_NAME}(?:{_INDEX})*(?:\.{_NAME}(?:{_INDEX})*)*", re.ASCII)
 _STEP: Final = re.compile(rf"({_NAME})|\[(#-)?([0-9]+)\]", re.ASCII)
+
+# a set may begin with a "]" that belongs to it, as in []a] and [^]]
+_GLOB_TOKEN: Final = re.compile(r"\[(\^?)(\]?[^\]]*)\]|(.)", re.DOTALL)
+_RANGE: Final = re.compile(r"(.)-(.)|(.)", re.DOTALL)
+_FEW_STEPS: Final = 16_384  # characters of a text times those of a segment, up to which `re` is fast enough
 
 
 def parse_path(field: str) -> tuple[str | int, ...]:
@@ -81,6 +91,118 @@ def resolve(metadata: Any, path: tuple[str | int, ...]) -> Any:
             return MISSING
         value = value[step]
     return value
+
+
+class _Characters(NamedTuple):
+    """The characters that one position matches: in, or not in, some ranges (both ends included)."""
+
+    ranges: tuple[tuple[str, str], ...]
+    negated: bool = False
+
+    @property
+    def expression(self) -> str:
+        """As a regular expression."""
+        parts = (
+            re.escape(low) if low == high else f"{re.escape(low)}-{re.escape(high)}"
+            for low, high in self.ranges
+        )
+        return f"[{'^' * self.negated}{''.join(parts)}]" if self.ranges else "."
+
+    def positions(self, text: str) -> NDArray[np.bool_]:
+        """Which positions of a text have one of the characters."""
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        inside = np.zeros(len(codes), np.bool_)
+        for low, high in self.ranges:
+            inside |= (codes >= ord(low)) & (codes <= ord(high))
+        return ~inside if self.negated else inside
+
+
+_ANY: Final = _Characters((), negated=True)
+
+
+class GlobPattern:
+    """A compiled pattern: ``*``, ``?``, ``[abc]``, ``[a-z]``, ``[^a-z]``; case sensitive.
+
+    It has at most `MAX_PATTERN` characters; a literal ``*`` is written ``[*]``. A pattern is split at its
+    stars. Each segment has a fixed length and is searched for once, as its leftmost match is as good as any
+    later one, so that the time is bounded.
+
+    >>> GlobPattern("run-[0-9]*.log").matches("run-7-final.log")
+    True
+    """
+
+    def __init__(self, pattern: str) -> None:
+        if len(pattern) > MAX_PATTERN:
+            raise _bad_pattern(f"{len(pattern)} characters", f"at most {MAX_PATTERN}")
+        self._first, *others = map(_Segment, _segments(pattern))
+        self._between, self._last = others[:-1], others[-1] if others else None
+
+    def matches(self, text: str) -> bool:
+        """Whether the whole text matches."""
+        first, last = self._first, self._last
+        if not first.compiled.match(text):
+            return False
+        if last is None:
+            return len(text) == first.length
+        position, end = first.length, len(text) - last.length
+        if self._between:
+            positions = cache(lambda characters: characters.positions(text))
+            for segment in self._between:
+                index = segment.find(text, position, end, positions)
+                if index < 0:
+                    return False
+                position = index + segment.length
+        return position <= end and last.compiled.match(text, end) is not None
+
+
+class _Segment:
+    """The part of a pattern between two stars."""
+
+    def __init__(self, characters: Sequence[_Characters]) -> None:
+        self._characters = characters
+        self.length = len(characters)
+        self.compiled = re.compile("".join(item.expression for item in characters), re.DOTALL)
+
+    def find(
+        self, text: str, start: int, end: int, positions: Callable[[_Characters], NDArray[np.bool_]]
+    ) -> int:
+        """The first match from `start` on that ends before `end`; -1 where there is none."""
+        if (end - start) * self.length <= _FEW_STEPS:
+            match = self.compiled.search(text, start, max(start, end))
+            return match.start() if match else -1
+        # all positions at once, where backtracking would try each
+        possible = np.ones(max(0, end - start - self.length + 1), np.bool_)
+        for at, characters in enumerate(self._characters, start):
+            possible &= positions(characters)[at : at + len(possible)]
+        return start + int(possible.argmax()) if possible.any() else -1
+
+
+def _segments(pattern: str) -> list[list[_Characters]]:
+    """The segments between the stars, as the characters that each position matches."""
+    segments: list[list[_Characters]] = [[]]
+    for match in _GLOB_TOKEN.finditer(pattern):
+        negated, members, single = match.groups()
+        if single is None:
+            segments[-1].append(_Characters(_ranges(members), negated=bool(negated)))
+        elif single == "*":
+            segments.append([])
+        elif single == "[":
+            got = f"a '[' that is not closed at character {match.start()}"
+            raise _bad_pattern(got, "']' after the characters of the set")
+        else:
+            segments[-1].append(_ANY if single == "?" else _Characters(((single, single),)))
+    # repeated stars leave empty segments, which match anywhere
+    return [segments[0], *(segment for segment in segments[1:-1] if segment), *segments[1:][-1:]]
+
+
+def _ranges(members: str) -> tuple[tuple[str, str], ...]:
+    if not members:
+        raise _bad_pattern("an empty set", "characters between '[' and ']'")
+    found = _RANGE.findall(members)
+    for low, high, _ in found:
+        if low > high:
+            raise _bad_pattern(f"the range {low}-{high}", "its lower end first")
+    return tuple((low or single, high or single) for low, high, single in found)
 
 
 class MetadataFilter(ABC):
@@ -336,3 +458,7 @@ def _check_value(value: object) -> None:
 
 def _refusal(got: str, expected: str) -> InputError:
     return InputError("making a metadata filter", got=got, expected=expected)
+
+
+def _bad_pattern(got: str, expected: str) -> InputError:
+    return InputError("reading a GLOB pattern", got=got, expected=expected)
