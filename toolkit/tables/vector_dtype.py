@@ -163,10 +163,6 @@ class VectorArray(ExtensionArray):
         return cls._from_sequence(rows, dtype=dtype)
 
     @classmethod
-    def _from_factorized(cls, values: Any, original: VectorArray) -> Self:
-        return cls._from_sequence(values, dtype=original.dtype)
-
-    @classmethod
     def _concat_same_type(cls, to_concat: Sequence[VectorArray]) -> Self:
         chunks = [chunk for array in to_concat for chunk in array._data.chunks]
         return cls(pa.chunked_array(chunks, to_concat[0]._data.type))
@@ -297,16 +293,11 @@ class VectorArray(ExtensionArray):
         return super().astype(wanted, copy=copy)
 
     def factorize(self, use_na_sentinel: bool = True) -> tuple[npt.NDArray[np.intp], Self]:
-        """Codes of the rows, and the vector of each code, by the vectors' bytes."""
-        codes, firsts = self._coded()
-        if not use_na_sentinel and (missing := np.flatnonzero(codes < 0)).size:
-            # in the order of appearance, as everything else
-            positions = np.sort(np.append(firsts, missing[0]))
-            renumbered = np.searchsorted(positions, firsts)
-            code_of_missing = np.searchsorted(positions, missing[0])
-            codes = np.where(codes < 0, code_of_missing, renumbered[codes] if len(firsts) else 0)
-            firsts = positions
-        return codes.astype(np.intp), self.take(firsts)
+        """Codes of the rows in order of appearance, and the vector of each code, by the vectors' bytes."""
+        encoded = self._bytes().dictionary_encode("mask" if use_na_sentinel else "encode")
+        codes = np.asarray(encoded.indices.fill_null(-1), dtype=np.intp)
+        there = np.flatnonzero(codes >= 0)
+        return codes, self.take(there[np.unique(codes[there], return_index=True)[1]])
 
     def unique(self) -> Self:
         """Every different vector, in the order of appearance."""
@@ -314,7 +305,7 @@ class VectorArray(ExtensionArray):
 
     def duplicated(self, keep: Literal["first", "last"] | bool = "first") -> npt.NDArray[np.bool_]:
         """Which rows are equal to another one."""
-        return np.asarray(pd.Series(self._coded()[0]).duplicated(keep=keep), dtype=bool)  # type: ignore[arg-type]
+        return np.asarray(pd.Series(self.factorize()[0]).duplicated(keep=keep), dtype=bool)  # type: ignore[arg-type]
 
     def equals(self, other: object) -> bool:
         """Whether another array has the same type and rows."""
@@ -345,13 +336,6 @@ class VectorArray(ExtensionArray):
             objects[row] = self.dtype.na_value if missing else Vector(numbers[starts[row] : starts[row + 1]])
         return objects
 
-    def _coded(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """A code a row (-1 for missing ones) in the order of appearance, and the first row of each code."""
-        encoded = self._bytes().dictionary_encode()
-        codes = np.asarray(encoded.indices.fill_null(-1), dtype=np.int64)
-        there = np.flatnonzero(codes >= 0)
-        return codes, there[np.unique(codes[there], return_index=True)[1]]
-
     def _bytes(self) -> pa.Array:
         """Each vector's numbers as bytes, the same for equal vectors."""
         flat, positions = self._parts()
@@ -377,12 +361,10 @@ class VectorArray(ExtensionArray):
     def _explode(self) -> tuple[Any, npt.NDArray[np.uint64]]:
         flat, positions = self._parts()
         lengths = np.diff(positions)
-        empty = lengths == 0
-        sources = np.repeat(positions[:-1], np.maximum(lengths, 1))
-        counts = np.maximum(lengths, 1).astype(np.uint64)
-        inside = np.arange(len(sources)) - np.repeat(np.cumsum(counts) - counts, counts.astype(np.int64))
-        at = pa.array(sources + inside.astype(np.int64), mask=np.repeat(empty, counts.astype(np.int64)))
-        return pd.array(flat.take(at).to_pandas()), counts
+        counts = np.maximum(lengths, 1)
+        shifts = np.repeat(np.cumsum(counts) - counts - positions[:-1], counts)
+        at = pa.array(np.arange(len(shifts)) - shifts, mask=np.repeat(lengths == 0, counts))
+        return pd.array(flat.take(at).to_pandas()), counts.astype(np.uint64)
 
     def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: ARG002
         return lambda value: "NaN" if missing(value) else repr(value)
