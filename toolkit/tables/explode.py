@@ -65,19 +65,18 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
         encoded = texts.slice(start, _AT_ONCE).dictionary_encode("encode")  # many rows have equal headers
         headers = _header_column(encoded.dictionary, column)
         first = np.diff(headers.headers, prepend=-1) > 0  # of the values of a header
-        position = np.arange(len(first)) - np.flatnonzero(first)[np.cumsum(first) - 1]
-        # the values of each row: as many as its map has, counted on from the first one of that map
-        counts = np.bincount(headers.rows[headers.headers], minlength=len(encoded.dictionary))
-        maps = encoded.indices.to_numpy()
-        rows = np.repeat(np.arange(len(maps)), counts[maps])
-        begins = np.cumsum(counts)[maps] - np.cumsum(counts[maps])
-        chosen = np.arange(len(rows)) + begins[rows]
-        columns = [
-            ids.take(pa.array(rows + start)),
-            headers.names.take(pa.array(headers.headers[chosen])).cast(pa.string()),
-            headers.values.take(pa.array(chosen)),  # noqa: PD011 - no frame
-            pa.array(position[chosen], pa.int64()),
-        ]
+        positions = np.arange(len(first)) - np.flatnonzero(first)[np.cumsum(first) - 1]
+        values = pa.StructArray.from_arrays(
+            [
+                headers.names.take(pa.array(headers.headers)).cast(pa.string()),
+                headers.values,  # noqa: PD011 - no frame
+                pa.array(positions, pa.int64()),
+            ],
+            fields=list(HEADERS_EXPLODED)[1:],
+        )
+        ends = np.searchsorted(headers.rows[headers.headers], np.arange(len(encoded.dictionary) + 1))
+        maps = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values).take(encoded.indices)
+        columns = [ids.slice(start).take(pc.list_parent_indices(maps)), *maps.flatten().flatten()]
         tables.append(pa.Table.from_arrays(columns, schema=HEADERS_EXPLODED))
     return to_frame(pa.concat_tables(tables))
 

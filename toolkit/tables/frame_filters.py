@@ -65,9 +65,10 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
     """
     messages = []
     for name, field in FIELDS.items():
-        values = getattr(wanted, name) if field.many else ()
-        seen = [value for value, _ in count_values(frame, name)] if values else []
-        known = list(dict.fromkeys([*field.known, *seen])) if values else []
+        values = getattr(wanted, name)
+        if not field.many or not values:
+            continue
+        known = list(dict.fromkeys([*field.known, *(value for value, _ in count_values(frame, name))]))
         for value in values if known else ():
             shown = redactor.url(value) if name == "workflow_url" else redactor.text(str(value))
             there = any(names_error(line, (shown,)) for line in known) if name == "error" else shown in known
@@ -96,9 +97,16 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
         return np.asarray(_COMPARED[field.compare](column, pd.Timestamp(value)), dtype=bool)
     if field.kind == "status":
         return column.isin(value).to_numpy(bool)
-    values = value if field.many else (value,)
-    matches = _among(column, values)
-    return matches | _labelled(frame, values) if "labels" in field.columns else matches
+    values = pa.array(value if field.many else (value,), pa.string())
+    held = _arrow(column)
+    try:
+        matches = np.array(pc.is_in(held, values.cast(held.type)), dtype=bool)
+    except UNFIT:
+        raise _unfit(column) from None
+    if field.name == "label" and "labels" in frame.columns:
+        labels, rows = _labels(frame)
+        matches[rows[np.asarray(pc.is_in(labels, values))]] = True
+    return matches
 
 
 def count_choices(
@@ -117,13 +125,11 @@ def count_choices(
     choices = {}
     for name in names:
         values, rows = _values(frame, name)
-        everywhere = _counted(values)
-        others = [mask for field, mask in matched.items() if field != name]
-        here = None
-        if others:
+        pairs = _counted(values)
+        if others := [mask for field, mask in matched.items() if field != name]:
             mask = np.logical_and.reduce(others)
             here = dict(_counted(values.filter(pa.array(mask if rows is None else mask[rows]))))
-        pairs = everywhere if here is None else [(value, here.get(value, 0)) for value, _ in everywhere]
+            pairs = [(value, here.get(value, 0)) for value, _ in pairs]
         choices[name] = sorted(pairs, key=lambda pair: -pair[1])
     return choices
 
@@ -195,27 +201,10 @@ def _unfit(column: pd.Series) -> InputError:
     )
 
 
-def _among(column: pd.Series, values: tuple[str, ...]) -> NDArray[np.bool_]:
-    held = _arrow(column)
-    try:
-        matches = pc.is_in(held, pa.array(values, pa.string()).cast(held.type))
-    except UNFIT:
-        raise _unfit(column) from None
-    return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=bool)
-
-
 def _labels(frame: pd.DataFrame) -> tuple[pa.Array, NDArray[np.int64]]:
     """All labels, and the row of each."""
     lists = label_lists(frame["labels"])
     return pc.list_flatten(lists), np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
-
-
-def _labelled(frame: pd.DataFrame, values: tuple[str, ...]) -> NDArray[np.bool_]:
-    matches = np.zeros(len(frame), dtype=bool)
-    if "labels" in frame.columns:
-        labels, rows = _labels(frame)
-        matches[rows[np.asarray(pc.is_in(labels, pa.array(values, labels.type)), dtype=bool)]] = True
-    return matches
 
 
 def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Series[bool]:  # noqa: A002 - the service's own name
@@ -368,21 +357,13 @@ def metadata_fields(frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200) 
                     key = _KINDS[type(item)], item
                     if key in counts or len(counts) < _TRACKED:
                         counts[key] += 1
-    kept = sorted(kinds, key=lambda name: (-kinds[name].total(), name))[:most]
-    return [
-        MetadataField(
-            name,
-            kinds=tuple(kind for kind, _ in kinds[name].most_common()),
-            rows=kinds[name].total(),
-            frequent=_frequent(values[name]),
-        )
-        for name in sorted(kept)
-    ]
-
-
-def _frequent(counts: Counter[tuple[str, Value]]) -> tuple[tuple[Value, int], ...]:
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return tuple((value, count) for (_, value), count in ordered[:_FREQUENT])
+    found = []
+    for name in sorted(kinds, key=lambda name: (-kinds[name].total(), name))[:most]:
+        ordered = sorted(values[name].items(), key=lambda item: (-item[1], item[0]))
+        frequent = tuple((value, count) for (_, value), count in ordered[:_FREQUENT])
+        of_rows = tuple(kind for kind, _ in kinds[name].most_common())
+        found.append(MetadataField(name, of_rows, kinds[name].total(), frequent))
+    return sorted(found, key=lambda field: field.name)
 
 
 def _walk(value: Any, name: str, deeper: int) -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pandas as pd
 
@@ -25,13 +25,6 @@ _INITIAL: Final = {"stepId": 0, "stepName": "init", "stepType": "Initial"}
 _MARK: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{},]', re.DOTALL)
 _HALF_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?)\Z")
 _NO_BASE64: Final = re.compile(r"[^A-Za-z0-9+/=]")
-
-
-class _Read(NamedTuple):
-    """A value read from text that may be cut, and whether it was."""
-
-    value: Any
-    truncated: bool
 
 
 def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
@@ -169,7 +162,7 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
         return fields
     if not isinstance(out, str):
         return fields | {"out": out.text if isinstance(out, Unread) else json.dumps(out)}
-    response = _as_far_as_it_goes(out).value if fields.get("stepType") == "Call" else None
+    response = _as_far_as_it_goes(out)[0] if fields.get("stepType") == "Call" else None
     status = response.get("status") if isinstance(response, dict) else None
     return fields if status is None else {"callResponseStatus": status} | fields
 
@@ -191,10 +184,10 @@ def _logged(extra: str | None) -> Iterator[dict[str, Any]]:
                 yield _known(step) | {"truncated": False}
 
 
-def _as_far_as_it_goes(text: str) -> _Read:
-    """The value of a JSON text; of a truncated one, what there is of it. None where it is no JSON."""
+def _as_far_as_it_goes(text: str) -> tuple[Any, bool]:
+    """The value of JSON text as far as it goes, and whether it is truncated; None where it is no JSON."""
     with suppress(ValueError, RecursionError):
-        return _Read(read(text), truncated=False)
+        return read(text), False
     brackets: list[str] = []
     closed_since: list[str] = []  # brackets since the last value may have begun, at `end`
     end = 0
@@ -215,5 +208,5 @@ def _as_far_as_it_goes(text: str) -> _Read:
     without = text[:end] + "".join(reversed([*brackets, *reversed(closed_since)]))
     for attempt in (*whole, without):
         with suppress(ValueError, RecursionError):
-            return _Read(read(attempt), truncated=True)
-    return _Read(None, truncated=False)
+            return read(attempt), True
+    return None, False
