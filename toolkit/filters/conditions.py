@@ -47,6 +47,7 @@ _INDEX: Final = r"\[(?:#-)?[0-9]{1,9}\]"
 _PATH: Final = re.compile(rf"{_NAME}(?:{_INDEX})*(?:\.{_NAME}(?:{_INDEX})*)*", re.ASCII)
 _STEP: Final = re.compile(rf"({_NAME})|\[(#-)?([0-9]+)\]", re.ASCII)
 
+_PATTERN: Final = "reading a GLOB pattern"
 # a set may begin with a "]" that belongs to it, as in []a] and [^]]
 _GLOB_TOKEN: Final = re.compile(r"\[(\^?)(\]?[^\]]*)\]|(.)", re.DOTALL)
 _RANGE: Final = re.compile(r"(.)-(.)|(.)", re.DOTALL)
@@ -133,7 +134,7 @@ class GlobPattern:
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > MAX_PATTERN:
-            raise _bad_pattern(f"{len(pattern)} characters", f"at most {MAX_PATTERN}")
+            raise _refusal(f"{len(pattern)} characters", f"at most {MAX_PATTERN}", doing=_PATTERN)
         self._first, *others = map(_Segment, _segments(pattern))
         self._between, self._last = others[:-1], others[-1] if others else None
 
@@ -188,7 +189,7 @@ def _segments(pattern: str) -> list[list[_Characters]]:
             segments.append([])
         elif single == "[":
             got = f"a '[' that is not closed at character {match.start()}"
-            raise _bad_pattern(got, "']' after the characters of the set")
+            raise _refusal(got, "']' after the characters of the set", doing=_PATTERN)
         else:
             segments[-1].append(_ANY if single == "?" else _Characters(((single, single),)))
     # repeated stars leave empty segments, which match anywhere
@@ -197,11 +198,11 @@ def _segments(pattern: str) -> list[list[_Characters]]:
 
 def _ranges(members: str) -> tuple[tuple[str, str], ...]:
     if not members:
-        raise _bad_pattern("an empty set", "characters between '[' and ']'")
+        raise _refusal("an empty set", "characters between '[' and ']'", doing=_PATTERN)
     found = _RANGE.findall(members)
     for low, high, _ in found:
         if low > high:
-            raise _bad_pattern(f"the range {low}-{high}", "its lower end first")
+            raise _refusal(f"the range {low}-{high}", "its lower end first", doing=_PATTERN)
     return tuple((low or single, high or single) for low, high, single in found)
 
 
@@ -456,9 +457,5 @@ def _check_value(value: object) -> None:
         raise _refusal(f"the number {value}", "a finite number")
 
 
-def _refusal(got: str, expected: str) -> InputError:
-    return InputError("making a metadata filter", got=got, expected=expected)
-
-
-def _bad_pattern(got: str, expected: str) -> InputError:
-    return InputError("reading a GLOB pattern", got=got, expected=expected)
+def _refusal(got: str, expected: str, *, doing: str = "making a metadata filter") -> InputError:
+    return InputError(doing, got=got, expected=expected)

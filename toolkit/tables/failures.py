@@ -234,16 +234,9 @@ def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
 
 def _batches(pages: Sequence[bytes]) -> Iterator[list[bytes]]:
     """The pages in batches that are quick to decode."""
-    batch: list[bytes] = []
-    size = 0
-    for page in pages:
-        batch.append(page)
-        size += len(page)
-        if size >= _BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    ends = accumulate(map(len, pages))
+    for _, batch in groupby(zip(ends, pages, strict=True), key=lambda pair: pair[0] // _BATCH):
+        yield [page for _, page in batch]
 
 
 @contextmanager

@@ -33,6 +33,11 @@ _STYLE: Final = (
     "{white-space: nowrap; max-width: 27em; overflow: hidden; text-overflow: ellipsis}</style>"
 )
 
+_PANDAS_TYPES: Final = {
+    pa.string(): pd.StringDtype(na_value=float("nan")),
+    pa.int64(): pd.Int64Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+}
 _LABELS: Final = msgspec.json.Decoder(list[str])
 
 
@@ -125,15 +130,9 @@ def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
 
 
 def _pandas_type(kind: pa.DataType) -> Any:
-    if pa.types.is_string(kind):
-        return pd.StringDtype(na_value=float("nan"))
-    if pa.types.is_int64(kind):
-        return pd.Int64Dtype()
-    if pa.types.is_boolean(kind):
-        return pd.BooleanDtype()
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         return VectorDtype.of(kind)
-    return None
+    return _PANDAS_TYPES.get(kind)
 
 
 class ExactText(ArrowStringArray):

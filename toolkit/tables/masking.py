@@ -141,16 +141,13 @@ class ColumnMasker:
         """The header maps as JSON text, their values masked as by `Redactor.header`."""
         if self._redactor is None:
             return column.texts()
-        values, encoded = column.values, column.names
-        secret = np.array([is_secret_name(name) for name in encoded.dictionary.to_pylist()], dtype=bool)
-        if secret.any():
-            hidden = pa.array(secret[encoded.indices.to_numpy()][column.headers])
-            whole = each_distinct(values.filter(hidden), self._mask)
-            others = self.texts(pc.if_else(hidden, None, values))
-            values = pc.replace_with_mask(others, hidden, whole)
-        else:
-            values = self.texts(values)
-        return column.texts(values)
+        secret = np.array([is_secret_name(name) for name in column.names.dictionary.to_pylist()], dtype=bool)
+        if not secret.any():
+            return column.texts(self.texts(column.values))
+        hidden = pa.array(secret[column.names.indices.to_numpy()][column.headers])
+        whole = each_distinct(column.values.filter(hidden), self._mask)
+        others = self.texts(pc.if_else(hidden, None, column.values))
+        return column.texts(pc.replace_with_mask(others, hidden, whole))
 
     def objects(self, fields: Mapping[str, pa.Array], rows: int) -> pa.Array:
         """The JSON text that `masked_json` makes of each row's fields; null in rows that have none of them.

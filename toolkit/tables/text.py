@@ -335,20 +335,21 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
     return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
 
 
+def _json(value: object) -> str:
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
 class JsonTuple(tuple[Any, ...]):
     """A tuple in a frame: as text, in CSV and SQLite, it is JSON."""
 
     __slots__ = ()
-
-    def __str__(self) -> str:
-        return json.dumps(self, default=str, ensure_ascii=False)
+    __str__ = _json
 
 
 class JsonDict(dict[str, Any]):
     """A dict in a frame, which pandas can hash and sort: as text, in CSV and SQLite, it is JSON."""
 
-    def __str__(self) -> str:
-        return json.dumps(self, default=str, ensure_ascii=False)
+    __str__ = _json
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))

@@ -196,11 +196,9 @@ class VectorArray(ExtensionArray):
                 raise IndexError(f"index {item} is out of bounds for axis 0 with size {len(self)}")
             return type(self)(self._data.slice(position, 1))._objects()[0]
         if isinstance(item, slice):
-            start, stop, step = item.indices(len(self))
+            rows = range(len(self))[item]
             result = (
-                type(self)(self._data.slice(start, max(0, stop - start)))
-                if step == 1
-                else self.take(np.arange(start, stop, step))
+                type(self)(self._data.slice(rows.start, len(rows))) if rows.step == 1 else self.take(rows)
             )
             result._readonly = self._readonly
             return result
