@@ -18,7 +18,7 @@ import math
 import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -218,29 +218,17 @@ class MetadataFilter(ABC):
     True
     """
 
+    @abstractmethod
     def text(self) -> str:
         """The filter in the service's language, in one canonical form, which `parse_filter` reads back."""
-        return self._text()
 
+    @abstractmethod
     def matches(self, metadata: Any) -> bool:
         """Whether metadata passes: JSON values, None where there is none."""
-        return self._passes(metadata)
 
+    @abstractmethod
     def fields(self) -> tuple[str, ...]:
         """The fields it compares, each once, in the order of the text."""
-        return tuple(dict.fromkeys(self._fields()))
-
-    @abstractmethod
-    def _text(self) -> str:
-        """See `text`."""
-
-    @abstractmethod
-    def _passes(self, metadata: Any) -> bool:
-        """See `matches`."""
-
-    @abstractmethod
-    def _fields(self) -> Iterator[str]:
-        """See `fields`; with repetitions."""
 
     @property
     def depth(self) -> int:
@@ -268,15 +256,15 @@ class Condition(MetadataFilter):
         """Whether metadata with this value in the field passes: a JSON value, or `MISSING`."""
         return actual is not MISSING and actual is not None and self._holds(actual)
 
-    def _passes(self, metadata: Any) -> bool:
+    def matches(self, metadata: Any) -> bool:
         return self.accepts(resolve(metadata, self._path))
 
     @abstractmethod
     def _holds(self, actual: Any) -> bool:
         """Whether a value that is not missing or null passes."""
 
-    def _fields(self) -> Iterator[str]:
-        yield self.field
+    def fields(self) -> tuple[str, ...]:
+        return (self.field,)
 
 
 @dataclass(frozen=True)
@@ -292,7 +280,7 @@ class Comparison(Condition):
             raise _refusal(f"the operator {self.op!r}", f"one of {' '.join(get_args(Operator))}")
         _check_value(self.value)
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return f"{self.field} {self.op} {_literal(self.value)}"
 
     def _holds(self, actual: Any) -> bool:
@@ -315,7 +303,7 @@ class Membership(Condition):
         for value in self.values:
             _check_value(value)
 
-    def _text(self) -> str:
+    def text(self) -> str:
         values = ", ".join(_literal(value) for value in self.values)
         return f"{self.field} {'NOT ' * self.negated}IN ({values})"
 
@@ -334,7 +322,7 @@ class Contains(Condition):
         super().__post_init__()
         _check_value(self.value)
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return f"{self.field} {'NOT ' * self.negated}CONTAINS {_literal(self.value)}"
 
     def _holds(self, actual: Any) -> bool:
@@ -356,7 +344,7 @@ class Glob(Condition):
             raise _refusal(f"{type(self.pattern).__name__} after GLOB", "text")
         object.__setattr__(self, "_compiled", GlobPattern(self.pattern))
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return f"{self.field} {'NOT ' * self.negated}GLOB {_literal(self.pattern)}"
 
     def _holds(self, actual: Any) -> bool:
@@ -369,7 +357,7 @@ class HasField(Condition):
 
     negated: bool = False
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return f"HAS {'NOT ' * self.negated}FIELD {self.field}"
 
     def accepts(self, actual: Any) -> bool:
@@ -403,21 +391,20 @@ class _Combination(MetadataFilter):
     def depth(self) -> int:
         return self._depth
 
-    def _fields(self) -> Iterator[str]:
-        for part in self.parts:
-            yield from part.fields()
+    def fields(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(field for part in self.parts for field in part.fields()))
 
 
 @dataclass(frozen=True)
 class And(_Combination):
     """All parts pass."""
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return " AND ".join(
             f"({part.text()})" if isinstance(part, Or) else part.text() for part in self.parts
         )
 
-    def _passes(self, metadata: Any) -> bool:
+    def matches(self, metadata: Any) -> bool:
         return all(part.matches(metadata) for part in self.parts)
 
 
@@ -425,10 +412,10 @@ class And(_Combination):
 class Or(_Combination):
     """At least one part passes."""
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return " OR ".join(part.text() for part in self.parts)
 
-    def _passes(self, metadata: Any) -> bool:
+    def matches(self, metadata: Any) -> bool:
         return any(part.matches(metadata) for part in self.parts)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Literal
@@ -157,14 +158,10 @@ def _first_line(text: str) -> str:
 
 
 def _from_json(text: str) -> str | None:
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        try:
-            value = json.loads(text)  # which also reads NaN and lone surrogates
-        except (ValueError, RecursionError):
-            return None
-    return _message(value, _DEPTH)
+    for decode in (msgspec.json.decode, json.loads):  # of which the slower one reads NaN and lone surrogates
+        with suppress(ValueError, RecursionError):
+            return _message(decode(text), _DEPTH)
+    return None
 
 
 def _message(value: Any, depth: int) -> str | None:

@@ -125,12 +125,12 @@ class _FilterParser:
                 return Or(tuple(groups)) if len(groups) > 1 else groups[0]
             parts = [self._condition()]
 
-    def need(self, *names: str) -> str:
-        """The next token, of one of these names."""
-        for name in names:
-            if (token := self._take(name)) is not None:
-                return token
-        raise self._unexpected()
+    def need(self, name: str) -> str:
+        """The next token, which has to have this name."""
+        token = self._take(name)
+        if token is None:
+            raise self._unexpected()
+        return token
 
     def error(
         self, position: int, got: str, expected: str, next_step: str | None = None

@@ -21,10 +21,9 @@ from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frames import checked_frame, label_lists, texts_of, to_frame, unreadable_column
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
-from toolkit.tables.text import clean
+from toolkit.tables.text import INT64, clean
 
 _AT_ONCE: Final = 50_000  # rows of headers: few enough for 2 GB of text
-_INT64: Final = 1 << 63
 
 
 def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.DataFrame:
@@ -50,10 +49,7 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
 
     Examples
     --------
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> from toolkit.tables.schemas import FAILURES
-    >>> failures = frame_from_rows([{"dlq_id": "a", "headers": '{"Accept":["x","y"]}'}], FAILURES)
-    >>> explode_headers(failures)
+    >>> explode_headers(pd.DataFrame({"dlq_id": ["a"], "headers": ['{"Accept":["x","y"]}']}))
       dlq_id    name value  position
     0      a  Accept     x         0
     1      a  Accept     y         1
@@ -101,9 +97,7 @@ def explode_labels(failures: pd.DataFrame) -> pd.DataFrame:
 
     Examples
     --------
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> from toolkit.tables.schemas import FAILURES
-    >>> explode_labels(frame_from_rows([{"dlq_id": "a", "labels": '["eu","beta"]'}], FAILURES))
+    >>> explode_labels(pd.DataFrame({"dlq_id": ["a"], "labels": ['["eu","beta"]']}))
       dlq_id label
     0      a    eu
     1      a  beta
@@ -198,14 +192,12 @@ def _column(values: list[Any], index: pd.Index[Any]) -> pd.Series[Any]:
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return pd.Series(values, index=index, dtype="boolean")
-    if kinds == {int} and all(value is None or -_INT64 <= value < _INT64 for value in values):
+    if kinds == {int} and all(value is None or -INT64 <= value < INT64 for value in values):
         return pd.Series(values, index=index, dtype="Int64")
     if kinds and kinds <= {int, float}:
-        try:
+        with suppress(OverflowError):  # an integer beyond all floats: its digits are kept as text
             floats = [None if value is None else float(value) for value in values]
             return pd.Series(floats, index=index, dtype="Float64")
-        except OverflowError:
-            pass  # an integer beyond all floats: its digits are kept as text
     texts = [
         clean(value) if isinstance(value, str) else None if value is None else json.dumps(value)
         for value in values

@@ -138,22 +138,20 @@ class FailureDecoder:
                 unknown = _UNKNOWN_FIELD.search(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 unknown = None
-            if unknown is None or not self._can_learn(unknown[1]):
+            if unknown is None or not self._learn(unknown[1]):
                 return None, page, []
-            self._learn(unknown[1])
 
-    def _can_learn(self, name: str) -> bool:
-        """Whether a field of this name can be learnt: not twice, and only what is written as it is."""
-        known = name in self._learnt or len(self._learnt) >= _MOST_LEARNT
+    def _learn(self, name: str) -> bool:
+        """Add a field to the type; False where it is there already, or is not written as it is."""
         masked = is_in(name) or (self._redactor is not None and self._redactor.text(name) != name)
-        return not known and not masked and not _UNWRITABLE.search(name)
-
-    def _learn(self, name: str) -> None:
+        if name in self._learnt or len(self._learnt) >= _MOST_LEARNT or masked or _UNWRITABLE.search(name):
+            return False
         self._learnt.append(name)
         names = {f"unknown_{number}": field for number, field in enumerate(self._learnt)}
         members = [(member, msgspec.Raw, _ABSENT) for member in names]
         self._kind = msgspec.defstruct("LearntEntry", members, bases=(_SPECIFIED,), rename=names, gc=False)
         self._decoder = _decoder(self._kind)
+        return True
 
     def _halved(
         self, read: list[tuple[bytes, int]], fields: Fields, *, halvings: int = 0

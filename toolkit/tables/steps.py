@@ -46,14 +46,13 @@ def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
         (str), ``position`` (Int64, from 0 in each run), ``step_id`` (Int64), ``step_name``, ``step_type``
         (str: "Initial", "Run", "SleepFor", "Call" and others as sent), ``status`` (str, of the run log),
         ``output`` (str: what the step returned, JSON as text; exact, and masked where it is shown),
-        ``output_base64`` (only where that is not UTF-8), ``truncated`` (boolean: the body ends within this
-        step, which was read as far as it goes, or behind it), ``concurrent`` (Int64: how many run in
-        parallel), ``target_step`` (Int64: of the plan of a parallel step), ``message_id`` (str: of the
-        delivery that brought it), ``call_type`` (str), ``created_at`` and ``next_delivery_time``
-        (datetime64[ms, UTC]) and ``retries`` (Int64) where they are carried, ``call_url``, ``call_method``
-        (str), ``call_status`` (Int64: of a call's response), ``extra`` (JSON text of everything else). The
-        first row of a run, of the type "Initial",
-        has its initial payload as ``output``. Rows without steps have none.
+        ``output_base64`` (only where that is not UTF-8), ``truncated`` (boolean: the body ends within or
+        behind this step, which was read as far as it goes), ``concurrent`` (Int64: how many run in parallel),
+        ``target_step`` (Int64: of the plan of a parallel step), ``message_id`` (str: of its delivery),
+        ``call_type`` (str), ``created_at`` and ``next_delivery_time`` (datetime64[ms, UTC]) and ``retries``
+        (Int64) where they are carried, ``call_url``, ``call_method`` (str), ``call_status`` (Int64: of a
+        call's response), ``extra`` (JSON text of everything else). The first row of a run has its initial
+        payload as ``output``. Rows without steps have none.
 
     Raises
     ------

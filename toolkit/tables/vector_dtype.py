@@ -96,8 +96,9 @@ class VectorDtype(ExtensionDtype):
     @classmethod
     def of(cls, kind: pa.DataType) -> Self:
         """The type for columns of this Arrow list type."""
-        number = "float32" if pa.types.is_null(kind.value_type) else _number_name(kind.value_type)
-        return cls(number, kind.list_size if pa.types.is_fixed_size_list(kind) else None)
+        number = pa.float32() if pa.types.is_null(kind.value_type) else kind.value_type
+        name = next((name for name, held in _NUMBERS.items() if held == number), str(number))
+        return cls(name, kind.list_size if pa.types.is_fixed_size_list(kind) else None)
 
     @classmethod
     def construct_from_string(cls, string: str) -> Self:
@@ -238,10 +239,6 @@ class VectorArray(ExtensionArray):
 
     __hash__ = None  # type: ignore[assignment]  # as of every array that can change
 
-    def __ne__(self, other: object) -> Any:
-        same = self.__eq__(other)
-        return same if same is NotImplemented else ~same
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         # never two-dimensional: pandas counts on one object a row
         return self._objects() if dtype is None else self._objects().astype(dtype)
@@ -268,7 +265,7 @@ class VectorArray(ExtensionArray):
                 count += 1
         else:
             positions = np.where(positions < 0, positions + count, positions)
-        if ((positions >= count) | (positions < (-1 if allow_fill else 0))).any():
+        if ((positions >= count) | (positions < -int(allow_fill))).any():
             raise IndexError(
                 "out of bounds value in 'indices'."
                 if count
@@ -279,16 +276,6 @@ class VectorArray(ExtensionArray):
     def copy(self) -> Self:
         """The same rows. Arrow memory never changes, so it is shared until one of the two is assigned to."""
         return type(self)(self._data)
-
-    def astype(self, dtype: Any, copy: bool = True) -> Any:
-        """Vectors of another kind, texts (JSON), or objects."""
-        wanted = pd.api.types.pandas_dtype(dtype)
-        if isinstance(wanted, VectorDtype):
-            return type(self)(self._cast(wanted)) if wanted != self.dtype or copy else self
-        if isinstance(wanted, pd.StringDtype):
-            texts = [None if missing(value) else str(value) for value in self]
-            return pd.array(texts, dtype=wanted)
-        return super().astype(wanted, copy=copy)
 
     def factorize(self, use_na_sentinel: bool = True) -> tuple[npt.NDArray[np.intp], Self]:
         """Codes of the rows in order of appearance, and the vector of each code, by the vectors' bytes."""
@@ -347,9 +334,6 @@ class VectorArray(ExtensionArray):
         ]
         return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
 
-    def _values_for_factorize(self) -> tuple[npt.NDArray[np.object_], float]:
-        return self._objects(), float("nan")
-
     def _hash_pandas_object(
         self, *, encoding: str, hash_key: str, categorize: bool
     ) -> npt.NDArray[np.uint64]:
@@ -389,7 +373,3 @@ def _is_vector(value: Any) -> bool:
 def _comparable(value: Any) -> Any:
     """The value as what it is compared by: numbers, or NaN, which is equal to nothing."""
     return tuple(value) if isinstance(value, tuple | list | np.ndarray) else float("nan")
-
-
-def _number_name(kind: pa.DataType) -> str:
-    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))

@@ -90,16 +90,11 @@ def decode_vectors(
         for index, row in enumerate(decoded):
             if row.vector is None and not row.sparse:
                 problems[index] = "no vector"
-    return pa.table(
-        {
-            "namespace": pa.array([namespace] * len(decoded), pa.string()),
-            "id": pa.array([row.id for row in decoded], pa.string()),
-            "vector": dense,
-            **_sparse_and_rest(decoded, problems),
-            "vector_problem": pa.array(problems, pa.string()),
-        },
-        schema=schemas.vectors(dimension),
-    )
+    columns = {
+        "namespace": pa.array([namespace] * len(decoded), pa.string()),
+        **_columns(decoded, dense, problems),
+    }
+    return pa.table(columns, schema=schemas.vectors(dimension))
 
 
 def decode_hits(
@@ -116,10 +111,8 @@ def decode_hits(
     columns = {
         "query": pa.array([number for number, page in enumerate(pages) for _ in page], pa.int64()),
         "rank": pa.array([rank for page in pages for rank in range(1, len(page) + 1)], pa.int64()),
-        "id": pa.array([row.id for row in hits], pa.string()),
         "score": pa.array([_score(row.score, index) for index, row in enumerate(hits)], pa.float64()),
-        "vector": dense,
-        **_sparse_and_rest(hits, problems),
+        **_columns(hits, dense, problems),
     }
     schema = schemas.hits(dimension, vectors=vectors, metadata=metadata, data=data)
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
@@ -145,9 +138,7 @@ def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
 
     Examples
     --------
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> rows = [{"namespace": "", "id": name, "vector": [1, 2]} for name in ("a", "b")]
-    >>> as_matrix(frame_from_rows(rows, schemas.vectors(2)))
+    >>> as_matrix(pd.DataFrame({"vector": [[1, 2], [1, 2]]}))
     array([[1., 2.],
            [1., 2.]], dtype=float32)
     """
@@ -265,17 +256,20 @@ def _first_dimension(rows: Sequence[VectorRow]) -> int | None:
     return None
 
 
-def _sparse_and_rest(rows: Sequence[VectorRow], problems: list[str | None]) -> dict[str, pa.Array]:
-    """Sparse vectors, metadata and data; a sparse vector that cannot be used is noted in `problems`."""
+def _columns(rows: Sequence[VectorRow], dense: pa.Array, problems: list[str | None]) -> dict[str, pa.Array]:
+    """The columns that vectors and hits share; a sparse vector that cannot be used is a problem, too."""
     sparse = [None if row.sparse is None else _sparse(row.sparse) for row in rows]
     for index, (row, usable) in enumerate(zip(rows, sparse, strict=True)):
         if row.sparse is not None and usable is None:
             problems[index] = "; ".join(filter(None, (problems[index], "sparse vector not usable")))
     return {
+        "id": pa.array([row.id for row in rows], pa.string()),
+        "vector": dense,
         "sparse_indices": pa.array([pair and pair[0] for pair in sparse], pa.list_(pa.int64())),
         "sparse_values": pa.array([pair and pair[1] for pair in sparse], pa.list_(pa.float32())),
         "metadata": pa.array([row.metadata for row in rows], pa.string()),
         "data": pa.array([row.data for row in rows], pa.string()),
+        "vector_problem": pa.array(problems, pa.string()),
     }
 
 
