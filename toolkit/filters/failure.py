@@ -241,7 +241,7 @@ class FailureFilter:
         """
         row = self._checked_row(row)
         for field in FIELDS.values():
-            wanted = getattr(self, field.name)
+            wanted: Any = getattr(self, field.name)
             if not field.members or wanted in (None, ()):
                 continue
             if field.compare == "contains":

@@ -22,8 +22,7 @@ from toolkit.filters.error_text import error_text
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField, names_error
 from toolkit.filters.metadata import And, Comparison, Contains, Membership, MetadataFilter, Or, parse
 from toolkit.redaction import Redactor
-from toolkit.tables.frames import checked_frame, label_lists
-from toolkit.tables.schemas import UNFIT
+from toolkit.tables.frames import checked_frame, label_lists, texts_of
 from toolkit.tables.text import json_value
 
 _COMPARED: Final = {">=": operator.ge, "<=": operator.le, "=": operator.eq}
@@ -87,7 +86,7 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
     """Which rows one field of a filter chooses."""
     if field.compare == "contains":
         # each distinct line is compared once: most failures share theirs with many others
-        codes, lines = pd.factorize(_arrow(error_lines(frame)).cast(pa.string()).to_pandas())
+        codes, lines = pd.factorize(texts_of(error_lines(frame)).to_pandas())
         return np.array([*(names_error(line, value) for line in lines), False])[codes]
     name = field.columns[0]
     column = checked_frame("frame", frame, name)[name]
@@ -98,11 +97,7 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
     if field.kind == "status":
         return column.isin(value).to_numpy(bool)
     values = pa.array(value if field.many else (value,), pa.string())
-    held = _arrow(column)
-    try:
-        matches = np.array(pc.is_in(held, values.cast(held.type)), dtype=bool)
-    except UNFIT:
-        raise _unfit(column) from None
+    matches = np.array(pc.is_in(texts_of(column), values), dtype=bool)
     if field.name == "label" and "labels" in frame.columns:
         labels, rows = _labels(frame)
         matches[rows[np.asarray(pc.is_in(labels, values))]] = True
@@ -163,42 +158,19 @@ def _values(frame: pd.DataFrame, name: str) -> tuple[pa.Array, NDArray[np.int64]
     if name == "label" and "labels" in frame.columns:
         return _labels(frame)
     if name == "error" and {"error", "response_body"} & set(frame.columns):
-        return _arrow(error_lines(frame)), None
+        return texts_of(error_lines(frame)), None
     if name in frame.columns:
-        return _arrow(frame[name]), None
+        column = frame[name]
+        # a status of 0 is none
+        return texts_of(column.mask(column == 0) if name == "response_status" else column), None
     return pa.array([], pa.string()), np.array([], dtype=np.int64)
 
 
 def _counted(values: pa.Array) -> list[tuple[str, int]]:
     counted = pc.value_counts(values)
     names, counts = counted.field(0).to_pylist(), counted.field(1).to_pylist()
-    pairs = [(str(value), count) for value, count in zip(names, counts, strict=True) if value]
+    pairs = [(value, count) for value, count in zip(names, counts, strict=True) if value]
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
-
-
-def _arrow(column: pd.Series) -> pa.Array:
-    """A column as texts or numbers, whatever type holds them."""
-    try:
-        array = pa.array(column, from_pandas=True)
-    except UNFIT:
-        raise _unfit(column) from None
-    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-    kind = array.type
-    if pa.types.is_null(kind) or pa.types.is_large_string(kind):
-        return array.cast(pa.string())  # a column with nothing in it has no type of its own
-    if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise _unfit(column)
-    return array
-
-
-def _unfit(column: pd.Series) -> InputError:
-    return InputError(
-        "choosing failures of a frame",
-        got=f"values of the type {str(column.dtype)[:80]} in the column {column.name}",
-        expected="texts or numbers, as load_failures gives them",
-        next_step="Use a frame made by load_failures.",
-    )
 
 
 def _labels(frame: pd.DataFrame) -> tuple[pa.Array, NDArray[np.int64]]:

@@ -233,6 +233,7 @@ def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
     try:
         texts = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
         texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+        texts = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
         return texts.cast(pa.string())
     except UNFIT:
         held = column.dtype if isinstance(column, pd.Series) else column.type
