@@ -125,7 +125,7 @@ from toolkit.snapshots import write_snapshot as write_snapshot
 from toolkit.tables.explode import explode_headers as explode_headers
 from toolkit.tables.explode import explode_labels as explode_labels
 from toolkit.tables.explode import explode_metadata as explode_metadata
-from toolkit.tables.metadata_column import match_metadata as match_metadata
+from toolkit.tables.frame_filters import match_metadata as match_metadata
 from toolkit.tables.spreadsheets import flatten as flatten
 from toolkit.tables.spreadsheets import to_csv as to_csv
 from toolkit.tables.spreadsheets import to_excel as to_excel

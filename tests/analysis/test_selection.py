@@ -12,7 +12,7 @@ import pytest
 import toolkit as tk
 from toolkit.analysis import norm_bins
 from toolkit.errors import InputError
-from toolkit.tables.failure_matching import match_failures
+from toolkit.tables.frame_filters import match_failures
 
 WHEN = datetime(2026, 1, 2, tzinfo=UTC)
 FRAME = pd.DataFrame(

@@ -19,7 +19,7 @@ from toolkit.errors import (
     InputError,
     ProtocolError,
 )
-from toolkit.tables.failure_matching import match_failures
+from toolkit.tables.frame_filters import match_failures
 from toolkit.tables.schemas import FAILURES
 
 

@@ -17,8 +17,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import MalformedResponseError, ProtocolError, UnexpectedResultWarning
-from toolkit.tables.failure_matching import match_failures
-from toolkit.tables.metadata_column import metadata_fields
+from toolkit.tables.frame_filters import match_failures, metadata_fields
 from toolkit.widgets import FailureBrowser
 
 LONG = "7" * 5_000

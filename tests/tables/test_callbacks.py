@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError, ProtocolError
 from toolkit.redaction import Redactor, Secret
-from toolkit.tables.callbacks import ReceivedCallback, callback_fields, decode_callbacks
 from toolkit.tables.frames import to_frame
+from toolkit.tables.lenient_rows import ReceivedCallback, callback_fields, decode_callbacks
 from toolkit.tables.schemas import CALLBACKS
 
 CANARY = "canary-6f1e5d8"

@@ -19,7 +19,7 @@ from tests.filters.strategies import failure_filters
 from tests.widgets.page import send, tick, write
 from toolkit.errors import BadRequestError, InputError
 from toolkit.filters.failure import FailureFilter
-from toolkit.tables.failure_matching import count_values, match_failures
+from toolkit.tables.frame_filters import count_values, match_failures
 from toolkit.tables.text import labels_json
 from toolkit.times import milliseconds
 from toolkit.widgets import FailureFilterWidget

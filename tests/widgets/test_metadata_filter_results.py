@@ -18,7 +18,7 @@ from toolkit.errors import (
 )
 from toolkit.filters.query import VectorQuery
 from toolkit.redaction import Redactor
-from toolkit.tables.metadata_column import match_metadata, metadata_fields
+from toolkit.tables.frame_filters import match_metadata, metadata_fields
 from toolkit.widgets import MetadataFilterWidget, SimilarityQueryWidget
 from toolkit.widgets.controls import Choosing, TextField, is_count
 from toolkit.widgets.metadata_editor import MetadataEditor

@@ -21,7 +21,7 @@ from toolkit.filters.metadata import (
     parse,
 )
 from toolkit.redaction import visible
-from toolkit.tables.metadata_column import match_metadata
+from toolkit.tables.frame_filters import match_metadata
 from toolkit.widgets import MetadataFilterWidget
 from toolkit.widgets.metadata_condition import OPERATORS, condition, typed_condition
 

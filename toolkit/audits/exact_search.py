@@ -12,7 +12,7 @@ import pandas as pd
 
 from toolkit.audits.vector_rows import Matrix, VectorBatch
 from toolkit.errors import UnexpectedResultWarning
-from toolkit.tables.metadata_column import match_metadata
+from toolkit.tables.frame_filters import match_metadata
 
 _Floats = npt.NDArray[np.float64]
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import html
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, Literal
 
 import msgspec
@@ -26,6 +28,7 @@ _NAMES: Final = ("error", "message", "detail", "title", "reason", "msg", "descri
 _TAG: Final = re.compile(r"<[^<>]{0,300}>")
 _SPACE: Final = re.compile(r"\s+")
 _PYTHON: Final = "Traceback (most recent call last)"
+_NO_ERRORS: Final = ("Traceback", "During", "The above")
 _FRAME: Final = re.compile(r"\s+(?:at\s|\.\.\. \d+ (?:more|common))")
 _PYTHON_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?::\s|$)")
 
@@ -155,39 +158,26 @@ def _first_line(text: str) -> str:
 
 
 def _from_json(text: str) -> str | None:
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        try:
-            value = json.loads(text)  # which also reads NaN and lone surrogates
-        except (ValueError, RecursionError):
-            return None
-    return _message(value, _DEPTH)
+    for decode in (msgspec.json.decode, json.loads):  # of which the slower one reads NaN and lone surrogates
+        with suppress(ValueError, RecursionError):
+            return _message(decode(text), _DEPTH)
+    return None
 
 
 def _message(value: Any, depth: int) -> str | None:
     if isinstance(value, str):
         return value.strip() or None
     if depth and isinstance(value, list):
-        return next((result for result in (_message(item, depth - 1) for item in value[:5]) if result), None)
+        return next(filter(None, (_message(item, depth - 1) for item in value[:5])), None)
     if not depth or not isinstance(value, dict):
         return None
     folded = {name.lower(): item for name, item in value.items()}
     error, message = folded.get("error"), folded.get("message")
     if isinstance(error, str) and isinstance(message, str) and error.strip() and message.strip():
         return message if error in message else f"{error}: {message}"
-    for name in _NAMES:
-        result = _message(folded.get(name), depth - 1)
-        if result:
-            return result
-    return next(
-        (
-            result
-            for item in folded.values()
-            if isinstance(item, dict) and (result := _message(item, depth - 1))
-        ),
-        None,
-    )
+    named = (_message(folded.get(name), depth - 1) for name in _NAMES)
+    nested = (_message(item, depth - 1) for item in folded.values() if isinstance(item, dict))
+    return next(filter(None, chain(named, nested)), None)
 
 
 def _from_html(text: str) -> str | None:
@@ -208,14 +198,8 @@ def _from_html(text: str) -> str | None:
 def _from_trace(text: str) -> str | None:
     lines = text.splitlines()
     if _PYTHON in text:
-        errors = [
-            line
-            for line in lines
-            if _PYTHON_ERROR.match(line) and not line.startswith(("Traceback", "During", "The above"))
-        ]
-        return errors[-1] if errors else None
-    if len(lines) == 1:
-        return None
+        errors = (line for line in reversed(lines) if _PYTHON_ERROR.match(line))
+        return next((line for line in errors if not line.startswith(_NO_ERRORS)), None)
     frames = [number for number, line in enumerate(lines) if _FRAME.match(line)]
     if not frames:
         return None

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from operator import index
 from typing import Any, Final, Literal
 
+from toolkit.arguments import text, whole
 from toolkit.errors import InputError
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.own_tokens import MASK_START
@@ -241,14 +241,13 @@ class FailureFilter:
         """
         row = self._checked_row(row)
         for field in FIELDS.values():
-            wanted = getattr(self, field.name)
+            wanted: Any = getattr(self, field.name)
             if not field.members or wanted in (None, ()):
                 continue
             if field.compare == "contains":
                 matched = names_error(_error_line(row), wanted)
-            elif field.kind == "time":
-                matched = milliseconds(wanted) in _row_values(row, field)
             else:
+                wanted = milliseconds(wanted) if field.kind == "time" else wanted
                 choices = wanted if field.many else (wanted,)
                 matched = any(value in choices for value in _row_values(row, field))
             if not matched:
@@ -332,22 +331,6 @@ def unsendable_reasons(wanted: FailureFilter) -> dict[str, str]:
     return reasons
 
 
-def _statuses(value: int | Iterable[int] | None) -> tuple[int, ...]:
-    given = () if value is None else value if isinstance(value, Iterable) else (value,)
-    if isinstance(given, str | bytes | Mapping):
-        raise _not_a_status(repr(value)[:80])
-    statuses = []
-    for item in given:
-        try:
-            status = index(item)
-        except TypeError:
-            raise _not_a_status(repr(item)[:80]) from None
-        if isinstance(item, bool) or not 100 <= status <= 999:  # noqa: PLR2004 - statuses have three digits
-            raise _not_a_status(repr(item)[:80])
-        statuses.append(status)
-    return tuple(dict.fromkeys(sorted(statuses) if isinstance(value, set | frozenset) else statuses))
-
-
 def names_error(line: str, wanted: tuple[str, ...]) -> bool:
     """Whether an error line contains one of these texts, ignoring case."""
     folded = line.casefold()
@@ -402,55 +385,32 @@ def _error_line(row: Mapping[str, Any]) -> str:
 
 
 def _read(field: FilterField, value: Any, now: datetime) -> object:
-    """The value of a field, from what was given for it."""
-    if field.kind == "status":
-        return _statuses(value)
+    """The value of a field, from what was given for it: several ones once each, those of a set sorted."""
     if field.many:
-        return _texts(field.name, value)
+        value = () if value is None else value
+        single = isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable)
+        given = [_one(field, item) for item in ((value,) if single else value)]
+        return tuple(dict.fromkeys(sorted(given) if isinstance(value, set | frozenset) else given))
     if value is None:
         return None
     if field.kind == "time":
         end, exact = field.compare == "<=", field.compare == "="
         return parse_time(value, now=now, end=end, exact=exact, name=field.name)
-    return _text(field.name, value)
+    return _one(field, value)
 
 
-def _texts(name: str, value: str | Iterable[str] | None) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str):
-        return (_text(name, value),)
-    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
-        raise _not_text(name, type(value).__name__)
-    texts = [_text(name, item) for item in value]
-    return tuple(dict.fromkeys(sorted(texts) if isinstance(value, set | frozenset) else texts))
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise _not_text(name, type(value).__name__)
-    if not value:
-        raise _not_text(name, "an empty text")
+def _one(field: FilterField, value: object) -> Any:
+    """One text, or one status."""
+    expected = "text, or several texts, each with at least one character"
     try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise _not_text(name, f"a lone surrogate in {value[:80]!r}") from None
-    return str(value)
-
-
-def _not_text(name: str, got: str) -> InputError:
-    return InputError(
-        "making a failure filter",
-        got=f"{got} for {name}",
-        expected="text, or several texts, each with at least one character",
-        next_step=f"Leave {name} out to match every value.",
-    )
-
-
-def _not_a_status(got: str) -> InputError:
-    return InputError(
-        "making a failure filter",
-        got=f"{got} for response_status",
-        expected="an HTTP status from 100 to 999, such as 500, or several",
-        next_step="Leave response_status out to match every status.",
-    )
+        if field.kind != "status":
+            return text(field.name, value, empty=False)
+        expected = "an HTTP status from 100 to 999, such as 500, or several"
+        return whole(field.name, value, least=100, most=999)
+    except InputError as error:
+        raise InputError(
+            "making a failure filter",
+            got=f"{error.got} for {field.name}",
+            expected=expected,
+            next_step=f"Leave {field.name} out to match every value.",
+        ) from None

@@ -193,28 +193,25 @@ def numbers(name: str, values: object) -> list[float]:
         raise InputError(f"reading {name}", got=shape, expected=f"{expected} with one axis, at least one")
     if array.dtype.kind not in "fiu" or (given is not values and bool in set(map(type, given))):
         # booleans, texts, fractions: one by one, as only some of them are numbers
-        return [_number(name, index, value) for index, value in enumerate(given)]
+        array = np.array([_number(name, index, value) for index, value in enumerate(given)])
     finite = np.isfinite(array)
     if not finite.all():
         index = int(finite.argmin())
-        raise InputError(
-            f"reading {name}", got=f"{array[index]} at position {index}", expected="finite numbers"
-        )
+        raise _not_finite(name, f"{array[index]}", index)
     return [float(value) for value in array.tolist()]
 
 
 def _number(name: str, index: int, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputError(
-            f"reading {name}", got=f"{shown(value)} at position {index}", expected="finite numbers"
-        )
+        raise _not_finite(name, shown(value), index)
     try:
-        number = float(value)
+        return float(value)
     except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise InputError(f"reading {name}", got=f"{number} at position {index}", expected="finite numbers")
-    return number
+        return math.inf
+
+
+def _not_finite(name: str, got: str, index: int) -> InputError:
+    return InputError(f"reading {name}", got=f"{got} at position {index}", expected="finite numbers")
 
 
 def sparse_vector(name: str, given: object) -> SparsePair:

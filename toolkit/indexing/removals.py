@@ -18,7 +18,7 @@ from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter
 from toolkit.loading.vectors import ABSENT, FETCH_BATCH, batched, fetch_vectors, iter_vectors
 from toolkit.settings.service import Service, endpoint_of
-from toolkit.tables.metadata_column import match_metadata
+from toolkit.tables.frame_filters import match_metadata
 
 VectorIds: TypeAlias = str | Iterable[str] | pd.DataFrame
 

@@ -16,8 +16,8 @@ from toolkit.errors import IncompleteLoadWarning, InputError
 from toolkit.loading.receiver import CallbackReceiver
 from toolkit.receipt import Receipt, utc_now
 from toolkit.redaction import Redactor
-from toolkit.tables.callbacks import Body, ReceivedCallback, callback_fields, decode_callbacks
 from toolkit.tables.frames import to_frame
+from toolkit.tables.lenient_rows import Body, ReceivedCallback, callback_fields, decode_callbacks
 from toolkit.tables.text import no_json
 
 __all__ = ["CallbackReceiver", "load_callbacks"]

@@ -22,8 +22,8 @@ from toolkit.loading.window_reader import WindowReader
 from toolkit.own_tokens import MASK_START, map_json
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, endpoint_of
-from toolkit.tables.failure_matching import unknown_values
 from toolkit.tables.failures import FailureDecoder
+from toolkit.tables.frame_filters import unknown_values
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.times import Time, parse_time

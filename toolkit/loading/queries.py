@@ -35,9 +35,9 @@ from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, Vector
 from toolkit.loading.vectors import FETCH_BATCH, batched, unknown_namespace
 from toolkit.own_tokens import masked_value
 from toolkit.settings.service import Service, endpoint_of
+from toolkit.tables.frame_filters import metadata_values, unknown_fields
 from toolkit.tables.frames import to_frame
 from toolkit.tables.masking import ColumnMasker
-from toolkit.tables.metadata_column import metadata_values, unknown_fields
 from toolkit.tables.vectors import decode_hits, decode_vectors
 
 _SAMPLE = 100  # vectors whose metadata shows which fields there are

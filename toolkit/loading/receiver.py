@@ -28,7 +28,7 @@ from toolkit.client.signatures import (
 from toolkit.errors import InputError, LocalServiceError, ProtocolError, SignatureError, ToolkitError
 from toolkit.redaction import Redactor, Secret
 from toolkit.settings.service import Service
-from toolkit.tables.callbacks import ReceivedCallback, callback_fields
+from toolkit.tables.lenient_rows import ReceivedCallback, callback_fields
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

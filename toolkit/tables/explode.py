@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -17,14 +17,13 @@ from toolkit.arguments import choice as checked_choice
 from toolkit.arguments import nearest
 from toolkit.arguments import texts as checked_texts
 from toolkit.errors import UnexpectedResultWarning
+from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frames import checked_frame, label_lists, texts_of, to_frame, unreadable_column
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
-from toolkit.tables.metadata_column import metadata_values
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
-from toolkit.tables.text import clean
+from toolkit.tables.text import INT64, clean
 
 _AT_ONCE: Final = 50_000  # rows of headers: few enough for 2 GB of text
-_INT64: Final = 1 << 63
 
 
 def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.DataFrame:
@@ -50,10 +49,7 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
 
     Examples
     --------
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> from toolkit.tables.schemas import FAILURES
-    >>> failures = frame_from_rows([{"dlq_id": "a", "headers": '{"Accept":["x","y"]}'}], FAILURES)
-    >>> explode_headers(failures)
+    >>> explode_headers(pd.DataFrame({"dlq_id": ["a"], "headers": ['{"Accept":["x","y"]}']}))
       dlq_id    name value  position
     0      a  Accept     x         0
     1      a  Accept     y         1
@@ -65,19 +61,18 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
         encoded = texts.slice(start, _AT_ONCE).dictionary_encode("encode")  # many rows have equal headers
         headers = _header_column(encoded.dictionary, column)
         first = np.diff(headers.headers, prepend=-1) > 0  # of the values of a header
-        position = np.arange(len(first)) - np.flatnonzero(first)[np.cumsum(first) - 1]
-        # the values of each row: as many as its map has, counted on from the first one of that map
-        counts = np.bincount(headers.rows[headers.headers], minlength=len(encoded.dictionary))
-        maps = encoded.indices.to_numpy()
-        rows = np.repeat(np.arange(len(maps)), counts[maps])
-        begins = np.cumsum(counts)[maps] - np.cumsum(counts[maps])
-        chosen = np.arange(len(rows)) + begins[rows]
-        columns = [
-            ids.take(pa.array(rows + start)),
-            headers.names.take(pa.array(headers.headers[chosen])).cast(pa.string()),
-            headers.values.take(pa.array(chosen)),  # noqa: PD011 - no frame
-            pa.array(position[chosen], pa.int64()),
-        ]
+        positions = np.arange(len(first)) - np.flatnonzero(first)[np.cumsum(first) - 1]
+        values = pa.StructArray.from_arrays(
+            [
+                headers.names.take(pa.array(headers.headers)).cast(pa.string()),
+                headers.values,  # noqa: PD011 - no frame
+                pa.array(positions, pa.int64()),
+            ],
+            fields=list(HEADERS_EXPLODED)[1:],
+        )
+        ends = np.searchsorted(headers.rows[headers.headers], np.arange(len(encoded.dictionary) + 1))
+        maps = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values).take(encoded.indices)
+        columns = [ids.slice(start).take(pc.list_parent_indices(maps)), *maps.flatten().flatten()]
         tables.append(pa.Table.from_arrays(columns, schema=HEADERS_EXPLODED))
     return to_frame(pa.concat_tables(tables))
 
@@ -102,9 +97,7 @@ def explode_labels(failures: pd.DataFrame) -> pd.DataFrame:
 
     Examples
     --------
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> from toolkit.tables.schemas import FAILURES
-    >>> explode_labels(frame_from_rows([{"dlq_id": "a", "labels": '["eu","beta"]'}], FAILURES))
+    >>> explode_labels(pd.DataFrame({"dlq_id": ["a"], "labels": ['["eu","beta"]']}))
       dlq_id label
     0      a    eu
     1      a  beta
@@ -164,13 +157,8 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
 
 
 def _header_column(texts: pa.Array, column: str) -> HeaderColumn:
-    raws = texts.cast(pa.binary()).fill_null(b"null").to_pylist()
-    try:
-        columns = header_maps(raws)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        columns = None
-    if columns is not None:
-        return columns
+    with suppress(ValueError):
+        return header_maps(texts.cast(pa.binary()).fill_null(b"null").to_pylist())
     maps = []
     for text in texts.to_pylist():
         try:
@@ -204,14 +192,12 @@ def _column(values: list[Any], index: pd.Index[Any]) -> pd.Series[Any]:
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return pd.Series(values, index=index, dtype="boolean")
-    if kinds == {int} and all(value is None or -_INT64 <= value < _INT64 for value in values):
+    if kinds == {int} and all(value is None or -INT64 <= value < INT64 for value in values):
         return pd.Series(values, index=index, dtype="Int64")
     if kinds and kinds <= {int, float}:
-        try:
+        with suppress(OverflowError):  # an integer beyond all floats: its digits are kept as text
             floats = [None if value is None else float(value) for value in values]
             return pd.Series(floats, index=index, dtype="Float64")
-        except OverflowError:
-            pass  # an integer beyond all floats: its digits are kept as text
     texts = [
         clean(value) if isinstance(value, str) else None if value is None else json.dumps(value)
         for value in values

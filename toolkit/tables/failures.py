@@ -13,8 +13,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import accumulate, chain, compress, groupby, pairwise
-from typing import Any, Final, NamedTuple
+from itertools import accumulate, compress, groupby, islice, pairwise
+from operator import itemgetter
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -25,14 +26,14 @@ from toolkit.client.members import listed
 from toolkit.errors import ProtocolError
 from toolkit.own_tokens import TooDeepError, is_in
 from toolkit.redaction import Redactor
-from toolkit.tables.header_maps import HeaderColumn, distinct_header_maps
+from toolkit.tables.header_maps import distinct_header_maps
 from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.masking import ColumnMasker, holding_own
-from toolkit.tables.schemas import FAILURE_COLUMNS, FAILURES, TIME, Kind
-from toolkit.tables.text import LATEST, base64_column, http_dates, parse_rows, text_and_bytes
+from toolkit.tables.schemas import FAILURE_COLUMNS, FAILURES, Kind
+from toolkit.tables.text import INT64, LATEST, base64_column, http_dates, parse_rows, text_and_bytes
 
 Keep = Callable[[dict[str, Any]], bool]
-Fields = dict[str, pa.Array]  # by the service's names: text, whole numbers, or raw JSON
+Fields = dict[str, pa.Array]  # by the service's names; raw JSON where it is not decoded yet
 
 _WHAT: Final = "DLQ entries"
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
@@ -40,52 +41,32 @@ _UNWRITABLE: Final = re.compile(r'["\\\x00-\x1f]')
 _ABSENT: Final = msgspec.Raw(b"")  # of a field that an entry does not have: no JSON is empty
 _MOST_LEARNT: Final = 200
 _MOST_HALVINGS: Final = 3
-_TOGETHER: Final = 8  # pages whose entries become columns at once
+_TOGETHER: Final = 8  # pages whose entries become columns at once, while they are in the processor's cache
 _BATCH: Final = 32_000_000  # bytes decoded at once: less pays for each Arrow call again
-
+_REFUSALS: Final = (ValueError, OverflowError, RecursionError, TooDeepError)
+"""Errors of values that no column holds: their page has to be decoded leniently."""
 
 _FIELDS: Final = {name: field for name, _, field in FAILURE_COLUMNS if field is not None}
+_RAW: Final = (msgspec.Raw, msgspec.Raw(b"null"))
 _TYPES: Final[dict[Kind, tuple[Any, ...]]] = {
-    Kind.ID: (str,),
-    Kind.NUMBER: (int | None, None),
-    Kind.TIME: (int | None, None),
-    Kind.HEADERS: (msgspec.Raw, msgspec.Raw(b"null")),
-    Kind.LABELS: (msgspec.Raw, msgspec.Raw(b"null")),
+    Kind.ID: (Annotated[str, msgspec.Meta(min_length=1)],),
+    Kind.NUMBER: (Annotated[int, msgspec.Meta(ge=-INT64, le=INT64 - 1)] | None, None),
+    Kind.TIME: (Annotated[int, msgspec.Meta(ge=0, le=LATEST)] | None, None),
+    Kind.HEADERS: _RAW,
+    Kind.LABELS: _RAW,
 }
 _MEMBERS: Final = [
-    (_FIELDS[name], *_TYPES.get(kind, (str | None, None))) for name, kind, field in FAILURE_COLUMNS if field
+    (field, *_TYPES.get(kind, (str | None, None))) for _, kind, field in FAILURE_COLUMNS if field
 ]
 _SPECIFIED: Final = msgspec.defstruct(
     "DlqEntry", sorted(_MEMBERS, key=len), forbid_unknown_fields=True, gc=False
 )
 """An entry as specified, its members named as in the service's JSON; those that must be there come first."""
-_TYPE_OF_FIELD: Final = {
-    field: None if type_ is msgspec.Raw else pa.int64() if type_ == int | None else pa.string()
-    for field, type_, *_ in _MEMBERS
+_DECODED: Final = {
+    field: FAILURES.field(name).type
+    for name, kind, field in FAILURE_COLUMNS
+    if field and _TYPES.get(kind) is not _RAW
 }
-
-
-class _Part(NamedTuple):
-    """Pages, their sizes and the columns of all their entries; or one that is not as specified, and none."""
-
-    pages: list[bytes]
-    sizes: list[int]
-    fields: Fields
-
-
-class _MisfitError(Exception):
-    """A value that no column holds: the page has to be decoded leniently. Never seen outside."""
-
-
-_REFUSALS: Final = (
-    _MisfitError,
-    pa.ArrowInvalid,
-    OverflowError,
-    RecursionError,
-    msgspec.DecodeError,
-    ValueError,
-    TooDeepError,
-)
 
 
 class FailureDecoder:
@@ -129,93 +110,76 @@ class FailureDecoder:
                 raise error
 
     def _batch(self, pages: Sequence[bytes]) -> Iterator[pa.Table]:
-        """A table of each of some pages, made together where they are as specified and of the same fields."""
-        for names, parts in groupby(self._parts(pages), key=lambda part: tuple(part.fields)):
-            if names:
-                yield from self._tables(list(parts))
-            else:
-                yield from (self._leniently(page) for part in parts for page in part.pages)
-
-    def _parts(self, pages: Sequence[bytes]) -> Iterator[_Part]:
-        """A few pages at a time, whose entries become columns while they are in the processor's cache."""
-        held: list[tuple[bytes, list[Any]]] = []
-        for page in pages:
-            kind = self._kind
-            entries = self._strictly(page)
-            if len(held) == _TOGETHER or entries is None or kind is not self._kind:
-                yield from _parts_of(kind, held)
-                held = []
-            if entries is None:
-                yield _Part([page], [0], {})
-            else:
-                held.append((page, entries))
-        yield from _parts_of(self._kind, held)
+        """A table of each of some pages; neighbours that have the same fields are made together."""
+        for kind, found in groupby(map(self._strictly, pages), key=itemgetter(0)):
+            if kind is None:
+                yield from (self._leniently(page) for _, page, _ in found)
+                continue
+            read: list[tuple[bytes, int]] = []
+            parts: list[Fields] = []
+            while some := list(islice(found, _TOGETHER)):
+                read += [(page, len(entries)) for _, page, entries in some]
+                parts.append(_fields(kind, [entry for _, _, entries in some for entry in entries]))
+            fields = {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
+            yield from self._halved(read, fields)
 
     def _leniently(self, page: bytes) -> pa.Table:
         return decode_leniently(page, redactor=self._redactor, keep=self._keep)
 
-    def _strictly(self, rows: bytes) -> list[Any] | None:
-        """The entries, or None where the page is not as specified. Unknown fields are learnt on the way."""
+    def _strictly(self, page: bytes) -> tuple[type[msgspec.Struct] | None, bytes, list[Any]]:
+        """The type of a page's entries, the page and its entries; None where it is not as specified.
+
+        Unknown fields are learnt on the way.
+        """
         while True:
             try:
-                decoded: list[Any] = self._decoder.decode(listed(rows))
+                return self._kind, page, self._decoder.decode(listed(page))
             except msgspec.ValidationError as error:
                 unknown = _UNKNOWN_FIELD.search(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                return None
-            else:
-                return decoded
-            if unknown is None or not self._can_learn(unknown[1]):
-                return None
-            self._learn(unknown[1])
+                unknown = None
+            if unknown is None or not self._learn(unknown[1]):
+                return None, page, []
 
-    def _can_learn(self, name: str) -> bool:
-        """Whether a field of this name can be learnt: not twice, and only what is written as it is."""
-        known = name in self._learnt or len(self._learnt) >= _MOST_LEARNT
+    def _learn(self, name: str) -> bool:
+        """Add a field to the type; False where it is there already, or is not written as it is."""
         masked = is_in(name) or (self._redactor is not None and self._redactor.text(name) != name)
-        return not known and not masked and not _UNWRITABLE.search(name)
-
-    def _learn(self, name: str) -> None:
+        if name in self._learnt or len(self._learnt) >= _MOST_LEARNT or masked or _UNWRITABLE.search(name):
+            return False
         self._learnt.append(name)
         names = {f"unknown_{number}": field for number, field in enumerate(self._learnt)}
         members = [(member, msgspec.Raw, _ABSENT) for member in names]
         self._kind = msgspec.defstruct("LearntEntry", members, bases=(_SPECIFIED,), rename=names, gc=False)
         self._decoder = _decoder(self._kind)
-
-    def _tables(self, parts: list[_Part]) -> Iterator[pa.Table]:
-        fields = {name: pa.concat_arrays([part.fields[name] for part in parts]) for name in parts[0].fields}
-        pages = [page for part in parts for page in part.pages]
-        return self._halved(pages, [size for part in parts for size in part.sizes], fields)
+        return True
 
     def _halved(
-        self, pages: list[bytes], sizes: list[int], fields: Fields, *, halvings: int = 0
+        self, read: list[tuple[bytes, int]], fields: Fields, *, halvings: int = 0
     ) -> Iterator[pa.Table]:
-        """A table of each page, of these sizes; one with a value that does not fit is decoded leniently."""
-        starts = [0, *accumulate(sizes)]
+        """A table of each page, of so many rows; one with a value that does not fit is decoded leniently."""
+        starts = [0, *accumulate(size for _, size in read)]
         try:
             whole = self._table(fields) if starts[-1] else FAILURES.empty_table()
         except _REFUSALS:
-            if len(pages) == 1:
-                yield self._leniently(pages[0])
+            if len(read) == 1:
+                yield self._leniently(read[0][0])
                 return
             # where such pages are many, looking for them by halves costs more than decoding leniently
-            parts = 2 if halvings < _MOST_HALVINGS else len(pages)
-            for first, end in pairwise(len(pages) * number // parts for number in range(parts + 1)):
-                rows = slice(starts[first], starts[end])
-                part = {name: column[rows] for name, column in fields.items()}
-                yield from self._halved(pages[first:end], sizes[first:end], part, halvings=halvings + 1)
+            parts = 2 if halvings < _MOST_HALVINGS else len(read)
+            for first, end in pairwise(len(read) * number // parts for number in range(parts + 1)):
+                part = {name: column[starts[first] : starts[end]] for name, column in fields.items()}
+                yield from self._halved(read[first:end], part, halvings=halvings + 1)
         else:
-            for start, size in zip(starts, sizes, strict=False):
-                yield whole.slice(start, size)
+            yield from (whole.slice(start, end - start) for start, end in pairwise(starts))
 
     def _table(self, fields: Fields) -> pa.Table:
         # bodies are searched meanwhile, on another core: that takes long, and not the interpreter's lock
         with ThreadPoolExecutor(1, thread_name_prefix="toolkit-searching") as thread:
             columns = self._columns(fields, lambda texts: thread.submit(self._masker.own, texts))
-            unknown = {name: raws for name, raws in fields.items() if name not in _TYPE_OF_FIELD}
+            unknown = {name: raws for name, raws in fields.items() if name not in _FIELDS.values()}
             columns["extra"] = self._masker.own_json(self._masker.objects(unknown, len(columns["dlq_id"])))
             columns["failed_at"] = http_dates(columns["response_headers"].first_values("date"))
-            return self._masker.masked_table(FAILURE_COLUMNS, columns, FAILURES)
+            return self._masker.masked_table(FAILURE_COLUMNS, columns)
 
     def _columns(self, fields: Fields, own: Callable[[pa.Array], Future[pa.Array]]) -> dict[str, Any]:
         """The columns that fields fill, masked for our own tokens (bodies by `own`) where nothing else is."""
@@ -224,30 +188,24 @@ class FailureDecoder:
             match kind:
                 case _ if field is None:
                     pass
-                case Kind.ID:
-                    if _has_empty(fields[field]):
-                        raise _MisfitError
-                    columns[name] = self._names(fields[field])
-                case Kind.TEXT | Kind.URL:
-                    columns[name] = _texts(fields[field])
-                case Kind.TIME:
-                    columns[name] = _times(fields[field])
-                case Kind.HEADERS:
-                    columns[name] = _headers(fields[field])
-                    self._names(columns[name].names.dictionary)
                 case Kind.BODY:
                     texts, raws = _bodies(fields[field], fields[_FIELDS[f"{name}_base64"]])
                     columns[name] = own(texts)
                     columns[f"{name}_base64"] = base64_column(raws, self._redactor)
-                case Kind.NUMBER | Kind.LABELS:
+                case Kind.TEXT | Kind.URL:
+                    columns[name] = _texts(fields[field])
+                case Kind.HEADERS:
+                    columns[name] = distinct_header_maps(fields[field])
+                    self._check_names(columns[name].names.dictionary)
+                case Kind.ID | Kind.NUMBER | Kind.TIME | Kind.LABELS:
                     columns[name] = fields[field]
+        self._check_names(columns["dlq_id"])
         return columns
 
-    def _names(self, names: pa.Array) -> pa.Array:
-        """Ids or names, none empty; those that hold a token of ours are masked by the lenient decoder."""
+    def _check_names(self, names: pa.Array) -> None:
+        """Ids and names of headers that hold a token of ours are masked by the lenient decoder."""
         if self._redactor is not None and len(holding_own(names)):
-            raise _MisfitError
-        return names
+            raise ValueError("a name with a token of ours")
 
 
 def decode_leniently(page: bytes, *, redactor: Redactor | None, keep: Keep | None = None) -> pa.Table:
@@ -263,9 +221,8 @@ def decode_leniently(page: bytes, *, redactor: Redactor | None, keep: Keep | Non
 
 def _lenient_table(entries: list[dict[str, Any]], redactor: Redactor | None) -> pa.Table:
     rows = LenientRows(entries, FAILURE_COLUMNS, redactor, what=_WHAT)
-    columns = rows.columns()
-    columns["failed_at"] = http_dates(columns["response_headers"].first_values("date"))
-    return rows.masked_table(columns, FAILURES)
+    rows.columns["failed_at"] = http_dates(rows.columns["response_headers"].first_values("date"))
+    return rows.table()
 
 
 def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
@@ -275,16 +232,9 @@ def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
 
 def _batches(pages: Sequence[bytes]) -> Iterator[list[bytes]]:
     """The pages in batches that are quick to decode."""
-    batch: list[bytes] = []
-    size = 0
-    for page in pages:
-        batch.append(page)
-        size += len(page)
-        if size >= _BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    ends = accumulate(map(len, pages))
+    for _, batch in groupby(zip(ends, pages, strict=True), key=lambda pair: pair[0] // _BATCH):
+        yield [page for _, page in batch]
 
 
 @contextmanager
@@ -299,26 +249,14 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _parts_of(kind: type[msgspec.Struct], held: list[tuple[bytes, list[Any]]]) -> Iterator[_Part]:
-    """Pages and their entries of this type as one part, or as several where a value fits no column."""
-    pages = [page for page, _ in held]
-    names, entries = kind.__struct_encode_fields__, [entry for _, entries in held for entry in entries]
-    values = list(zip(*map(msgspec.structs.astuple, entries), strict=True)) or [()] * len(names)
-    try:
-        fields = {name: _column(name, of_name) for name, of_name in zip(names, values, strict=True)}
-    except _REFUSALS:
-        if len(held) == 1:
-            yield _Part(pages, [0], {})
-        else:
-            yield from chain.from_iterable(_parts_of(kind, [single]) for single in held)
-    else:
-        yield _Part(pages, [len(own) for _, own in held], fields)
-
-
-def _column(field: str, values: Sequence[Any]) -> pa.Array:
-    """The values of a field: text, whole numbers, or else raw JSON."""
-    kind = _TYPE_OF_FIELD.get(field)
-    return _raw_column(values) if kind is None else pa.array(values, kind)
+def _fields(kind: type[msgspec.Struct], entries: list[Any]) -> Fields:
+    """The columns of entries of this type: text, numbers and times, or raw JSON."""
+    names = kind.__struct_encode_fields__
+    columns = list(zip(*map(msgspec.structs.astuple, entries), strict=True)) or [()] * len(names)
+    return {
+        name: pa.array(values, _DECODED[name]) if name in _DECODED else _raw_column(values)
+        for name, values in zip(names, columns, strict=True)
+    }
 
 
 def _raw_column(raws: Sequence[msgspec.Raw]) -> pa.Array:
@@ -329,27 +267,10 @@ def _raw_column(raws: Sequence[msgspec.Raw]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(raws), list(map(pa.py_buffer, buffers)))
 
 
-def _has_empty(column: pa.Array) -> bool:
-    return bool(pc.min(pc.binary_length(column)).as_py() == 0)
-
-
 def _texts(column: pa.Array) -> pa.Array:
     """A column of text; an empty one is missing, as the service leaves fields out or sends them empty."""
-    return pc.if_else(pc.equal(column, ""), None, column) if _has_empty(column) else column
-
-
-def _times(numbers: pa.Array) -> pa.Array:
-    ends = pc.min_max(numbers)
-    if ends["min"].is_valid and (ends["min"].as_py() < 0 or ends["max"].as_py() > LATEST):
-        raise _MisfitError
-    return numbers.cast(TIME)
-
-
-def _headers(raws: pa.Array) -> HeaderColumn:
-    headers = distinct_header_maps(raws)
-    if headers is None:
-        raise _MisfitError
-    return headers
+    has_empty = pc.min(pc.binary_length(column)).as_py() == 0
+    return pc.if_else(pc.equal(column, ""), None, column) if has_empty else column
 
 
 def _bodies(plain: pa.Array, encoded: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -361,7 +282,7 @@ def _bodies(plain: pa.Array, encoded: pa.Array) -> tuple[pa.Array, pa.Array]:
     pairs = zip(plain.filter(coded).to_pylist(), encoded.filter(coded).to_pylist(), strict=True)
     texts, raws, fit = zip(*(text_and_bytes(*pair) for pair in pairs), strict=True)
     if not all(fit):
-        raise _MisfitError
+        raise ValueError("no base64")
     return (
         pc.replace_with_mask(plain, coded, pa.array(texts, pa.string())),
         pc.replace_with_mask(pa.nulls(len(plain), pa.binary()), coded, pa.array(raws, pa.binary())),

@@ -123,19 +123,17 @@ def dense_column(
     >>> column.to_pylist(), problems
     ([[1.0, 0.5], None, None], [None, 'not finite at 1', None])
     """
-    problems: list[str | None] = [None] * len(vectors)
     if not dimension:
-        rows: list[Singles | None] = [None] * len(vectors)
-        for index, text in enumerate(vectors):
-            if text is not None:
-                rows[index], problems[index] = as_singles(as_value(text), dimension)
-        return pa.array(rows, pa.list_(pa.float32())), problems
+        read = [as_singles(None if text is None else as_value(text), dimension) for text in vectors]
+        rows = [singles for singles, _ in read]
+        return pa.array(rows, pa.list_(pa.float32())), [problem for _, problem in read]
     if numbers is None:
         numbers = read_numbers(vectors, dimension)
+    problems: list[str | None] = [None] * len(vectors)
     missing = np.zeros(len(vectors), bool)
     for row in np.flatnonzero(~np.isfinite(numbers).all(axis=1)).tolist():
         text = vectors[row]
-        singles, problems[row] = (None, None) if text is None else as_singles(as_value(text), dimension)
+        singles, problems[row] = as_singles(None if text is None else as_value(text), dimension)
         numbers[row], missing[row] = 0 if singles is None else singles, singles is None
     flat = pa.array(numbers.reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, dimension, mask=pa.array(missing)), problems

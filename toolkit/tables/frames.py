@@ -23,7 +23,7 @@ from toolkit.errors import InputError
 from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor, escape_html
-from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.masking import ColumnMasker, each_distinct
 from toolkit.tables.schemas import ERROR, EXACT_COLUMNS, FAILURES, UNFIT
 from toolkit.tables.vector_dtype import VectorDtype
 
@@ -33,6 +33,11 @@ _STYLE: Final = (
     "{white-space: nowrap; max-width: 27em; overflow: hidden; text-overflow: ellipsis}</style>"
 )
 
+_PANDAS_TYPES: Final = {
+    pa.string(): pd.StringDtype(na_value=float("nan")),
+    pa.int64(): pd.Int64Dtype(),
+    pa.bool_(): pd.BooleanDtype(),
+}
 _LABELS: Final = msgspec.json.Decoder(list[str])
 
 
@@ -125,15 +130,9 @@ def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
 
 
 def _pandas_type(kind: pa.DataType) -> Any:
-    if pa.types.is_string(kind):
-        return pd.StringDtype(na_value=float("nan"))
-    if pa.types.is_int64(kind):
-        return pd.Int64Dtype()
-    if pa.types.is_boolean(kind):
-        return pd.BooleanDtype()
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         return VectorDtype.of(kind)
-    return None
+    return _PANDAS_TYPES.get(kind)
 
 
 class ExactText(ArrowStringArray):
@@ -219,14 +218,14 @@ def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListA
     >>> label_lists(pa.array(['["eu","beta"]', None])).to_pylist()
     [['eu', 'beta'], None]
     """
-    encoded = texts_of(column).dictionary_encode()  # most rows have the labels of another
-    read = []
-    for text in encoded.dictionary.to_pylist():
+
+    def read(text: str) -> list[str]:
         try:
-            read.append(_LABELS.decode(text))
+            return _LABELS.decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             raise unreadable_column("labels", text, 'a JSON list of texts, such as ["eu","beta"]') from None
-    return pa.array(read, pa.list_(pa.string())).take(encoded.indices)
+
+    return each_distinct(texts_of(column), read, kind=pa.list_(pa.string()))
 
 
 def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -234,6 +233,7 @@ def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
     try:
         texts = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
         texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+        texts = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
         return texts.cast(pa.string())
     except UNFIT:
         held = column.dtype if isinstance(column, pd.Series) else column.type

@@ -34,6 +34,7 @@ _GAP: Final = re.compile(
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
+_NO_MAP: Final = "no map of names to lists of text"
 _COUNTED: Final = 16  # rows by names, to the headers there are, up to which counting is quicker than sorting
 
 _Indices = npt.NDArray[np.int64]
@@ -103,10 +104,7 @@ class HeaderColumn:
 
 def header_column(maps: Sequence[Mapping[str, Sequence[str]] | None]) -> HeaderColumn:
     """A column of maps that are Python objects; None is null."""
-    column = header_maps([msgspec.json.encode(headers) for headers in maps])
-    if column is None:
-        raise ValueError("no map of names to lists of text")
-    return column
+    return header_maps([msgspec.json.encode(headers) for headers in maps])
 
 
 def header_map(value: Any) -> HeaderMap | None:
@@ -122,16 +120,15 @@ def header_map(value: Any) -> HeaderMap | None:
     return headers
 
 
-def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
-    """Raw header maps, well-formed JSON, as a column; None where a row is none, or has a name twice.
+def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn:
+    """Raw header maps, well-formed JSON, as a column.
 
-    A map is an object of lists of text, or null. Where a text is not UTF-8, or represents what UTF-8 cannot
-    write, ArrowInvalid, UnicodeDecodeError or DecodeError is raised.
+    A map is an object of lists of text, or null. ValueError where a row is something else, has a name twice,
+    or a text that is not UTF-8 or represents what UTF-8 cannot write.
 
     >>> rows = [b'{"A": ["x", "y"], "B": []}', b"null"]
     >>> header_maps(rows).texts().to_pylist()
     ['{"A":["x","y"],"B":[]}', None]
-    >>> header_maps([b'{"A": 1}'])
     """
     whole = _ROW.join([_FENCE, *raws, _FENCE])
     if b"\\" in whole:
@@ -139,14 +136,12 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
         whole = _ROW.join([_FENCE, *rows, _FENCE])
     cuts = _quotes(whole)
     if len(cuts) % 2 or whole.count(_ROW) != len(raws) + 1:
-        return None
+        raise ValueError(_NO_MAP)
     cuts[::2] += 1  # after a quote that opens, before one that closes: texts and gaps in turn
     segments = _cut(whole, cuts)
     gaps = segments.take(pa.array(np.arange(1, len(segments), 2))).dictionary_encode()
     distinct = gaps.dictionary.to_pylist()
     parsed = [_parsed(gap) for gap in distinct]
-    if None in parsed:
-        return None
     kinds = gaps.indices.to_numpy()
     if any(_SPACE.search(gap) for gap in distinct):  # as many writers space JSON: written without
         compact = pa.array([_SPACE.sub(b"", gap) for gap in distinct], pa.binary())
@@ -159,7 +154,7 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
     follows_name, precedes_name, ended = (np.array(meaning)[kinds] for meaning in zip(*parsed, strict=True))
     row = np.cumsum(ended) - 1  # of the text after each gap
     if row[-1] != len(raws) or (precedes_name[:-1] != follows_name[1:]).any():
-        return None
+        raise ValueError(_NO_MAP)
 
     missing = np.zeros(len(raws), bool)
     for kind, gap in enumerate(distinct):
@@ -182,16 +177,17 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
         _ends=cuts[2 * values_at + 5] - start,
         _missing=missing,
     )
-    return None if _repeated(column.rows, column.names) else column
+    if _repeated(column.rows, column.names):
+        raise ValueError("a name twice")
+    return column
 
 
-def distinct_header_maps(raws: pa.Array) -> HeaderColumn | None:
+def distinct_header_maps(raws: pa.Array) -> HeaderColumn:
     """The same of a column of raw maps, in which those that come again are held once if they are many."""
     encoded = raws.dictionary_encode()
     if 2 * len(encoded.dictionary) > len(raws):
         return header_maps(raws.to_pylist())
-    distinct = header_maps(encoded.dictionary.to_pylist())
-    return distinct and replace(distinct, _indices=encoded.indices)
+    return replace(header_maps(encoded.dictionary.to_pylist()), _indices=encoded.indices)
 
 
 def _plainly(text: re.Match[bytes]) -> bytes:
@@ -217,11 +213,11 @@ def _quotes(whole: bytes) -> npt.NDArray[np.int32]:
     return np.setdiff1d(quotes, escaped, assume_unique=True).astype(np.int32)
 
 
-def _parsed(gap: bytes) -> tuple[bool, bool, int] | None:
+def _parsed(gap: bytes) -> tuple[bool, bool, int]:
     """Whether a name is before a gap, whether one is after it, and how many rows end in it."""
     match = _GAP.fullmatch(_SPACE.sub(b"", gap))
     if match is None:
-        return None
+        raise ValueError(_NO_MAP)
     after_name = match["opens"] is not None or match["empty"] is not None
     before_name = match["next"] is not None or match["ends"] is not None
     return after_name, before_name, gap.count(_ROW)

@@ -6,24 +6,30 @@ and part of ``extra``, with every field that the table does not know.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from toolkit.errors import InputError, ProtocolError
 from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map
 from toolkit.tables.masking import ColumnMasker
-from toolkit.tables.schemas import EVENT_COLUMNS, EVENTS, RUN_COLUMNS, RUNS, TIME, Column, Kind
+from toolkit.tables.schemas import CALLBACK_COLUMNS, CALLBACKS, EVENT_COLUMNS, RUN_COLUMNS, TIME, Column, Kind
 from toolkit.tables.text import (
     base64_body,
     base64_bytes,
     base64_text,
     clean,
     is_clean,
+    is_cut_base64,
+    lenient,
     masked_json,
     parse_rows,
     required_id,
@@ -33,15 +39,30 @@ from toolkit.tables.text import (
 )
 
 Row = dict[str, Any]
+ReadBody = Callable[[Any, Any], tuple[str | None, bytes | None, bool]]
 
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
+_LENGTH: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
+_NOT_RETRYABLE: Final = 489
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceivedCallback:
+    """The body of a callback request with what only its receiver knows."""
+
+    body: bytes = field(repr=False)
+    received_at: datetime  # with a time zone
+    verified: bool | None  # whether its signature is right; None without keys
+
+
+Body = bytes | str | Mapping[str, Any] | ReceivedCallback
+"""A callback body: JSON as bytes or text, an object read already, or one that a receiver kept."""
 
 
 def decode_runs(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
     """A JSON array of runs as a table of the schema ``RUNS``."""
     what = "workflow runs"
-    runs = LenientRows(parse_rows(rows, what=what, exactly=True), RUN_COLUMNS, redactor, what=what)
-    return runs.masked_table(runs.columns(), RUNS)
+    return LenientRows(parse_rows(rows, what=what, exactly=True), RUN_COLUMNS, redactor, what=what).table()
 
 
 def decode_events(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
@@ -54,12 +75,62 @@ def decode_events(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
     for row in parsed:
         if "responseHeader" not in row and "responseHeaders" in row:  # documents have both
             row["responseHeader"] = row.pop("responseHeaders")
-    events = LenientRows(parsed, EVENT_COLUMNS, redactor, what=what, read_body=_event_body)
-    return events.masked_table(events.columns(), EVENTS)
+    return LenientRows(parsed, EVENT_COLUMNS, redactor, what=what, read_body=_event_body).table()
+
+
+def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa.Table:
+    """Callback bodies as a table of the schema ``CALLBACKS``, one row a body, in order.
+
+    A body that is no JSON object is a ProtocolError that says which one it is. Bodies in it that are
+    truncated are decoded as far as they go. One that ends between groups of base64 is known as truncated by
+    the length that the response stated; without that it looks like a complete one.
+    """
+    received = list(bodies)
+    rows = [
+        callback_fields(item.body if isinstance(item, ReceivedCallback) else item, what=f"callback body {at}")
+        for at, item in enumerate(received)
+    ]
+    callbacks = LenientRows(rows, CALLBACK_COLUMNS, redactor, what="callbacks", read_body=base64_body)
+    columns = callbacks.columns
+    read = (columns[name].to_pylist() for name in ("dlq_id", "status", "retried", "max_retries"))
+    derived = [
+        _outcome(row, *values)
+        | {
+            "body_truncated": None if "body" in misfits else _is_cut(row, "body"),
+            "source_body_truncated": None if "sourceBody" in misfits else _is_cut(row, "sourceBody"),
+            "received_at": getattr(item, "received_at", None),
+            "verified": getattr(item, "verified", None),
+        }
+        for item, row, misfits, *values in zip(received, rows, callbacks.misfits, *read, strict=True)
+    ]
+    schema = pa.schema([CALLBACKS.field(name) for name in CALLBACKS.names if name not in columns])
+    table = pa.Table.from_pylist(derived, schema=schema)
+    columns.update(zip(table.column_names, table.columns, strict=True))
+    return callbacks.table()
+
+
+def callback_fields(
+    body: bytes | str | Mapping[str, Any], *, what: str = "a callback body"
+) -> dict[str, Any]:
+    """The fields of one callback body, with the service's own names."""
+    if isinstance(body, Mapping):
+        try:
+            body = json.dumps(dict(body))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"decoding {what}", got=str(error)[:200], expected="values that JSON can hold"
+            ) from None
+    fields = lenient(body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body, what=what)
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"decoding {what}", got=type(fields).__name__, expected="a JSON object")
+    return fields
 
 
 class LenientRows:
-    """Rows of a table, one value after the other; what does not fit is collected for each row on the way."""
+    """Rows of a table, one value after the other; what does not fit is collected for each row on the way.
+
+    `columns` are those that fields fill, and ``extra``, unmasked; the caller adds those derived from them.
+    """
 
     def __init__(
         self,
@@ -68,88 +139,72 @@ class LenientRows:
         redactor: Redactor | None,
         *,
         what: str,
-        read_body: Callable[[Any, Any], tuple[str | None, bytes | None, bool]] = text_and_bytes,
+        read_body: ReadBody = text_and_bytes,
     ) -> None:
         self.misfits: list[Row] = [{} for _ in rows]
+        self.columns: dict[str, Any] = {}
         self._rows = rows
-        self._columns = columns
+        self._table = columns
         self._redactor = redactor
         self._what = what
-        self._read_body = read_body
-
-    def columns(self) -> dict[str, Any]:
-        """The columns that fields fill, unmasked, and ``extra``."""
-        fields = {column.name: column.field for column in self._columns}
-        columns: dict[str, Any] = {}
-        for name, kind, field in self._columns:
+        sources = {column.name: column.field for column in columns}
+        for name, kind, source in columns:
             if kind is Kind.BODY:
-                columns[name], columns[f"{name}_base64"] = self._bodies(
-                    field or "", fields[f"{name}_base64"] or ""
-                )
-            elif field is not None and kind is not Kind.BASE64:
-                columns[name] = self._column(kind, field)
-        known = {field for field in fields.values() if field is not None}
+                encoded = f"{name}_base64"
+                bodies = self._bodies(read_body, source or "", sources[encoded] or "")
+                self.columns[name], self.columns[encoded] = bodies
+            elif source is not None and kind is not Kind.BASE64:
+                self.columns[name] = self._column(kind, source)
+        known = set(sources.values())
         extras = [
             misfits if known.issuperset(row) else misfits | {n: v for n, v in row.items() if n not in known}
-            for row, misfits in zip(self._rows, self.misfits, strict=True)
+            for row, misfits in zip(rows, self.misfits, strict=True)
         ]
-        columns["extra"] = pa.array([masked_json(extra, self._redactor) for extra in extras], pa.string())
-        return columns
+        self.columns["extra"] = pa.array([masked_json(extra, redactor) for extra in extras], pa.string())
 
-    def masked_table(self, columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
-        """The table of these columns, our own tokens masked in all of its text."""
+    def table(self) -> pa.Table:
+        """The table of all columns, our own tokens masked in all of its text."""
         masker = ColumnMasker(self._redactor)
-        return masker.table(masker.masked_table(self._columns, columns, schema))
+        return masker.table(masker.masked_table(self._table, self.columns))
 
-    def _column(self, kind: Kind, field: str) -> pa.Array | HeaderColumn:
-        match kind:
-            case Kind.ID:
-                ids = [
-                    required_id(row, field, what=self._what, index=index)
-                    for index, row in enumerate(self._rows)
-                ]
-                return pa.array(ids, pa.string())
-            case Kind.HEADERS:
-                return header_column(self._fitting(field, header_map))
-            case Kind.LABELS:
-                return pa.array(self._fitting(field, _labels), pa.binary())
-            case Kind.NUMBER | Kind.FLAG:
-                fit, held = (whole_number, pa.int64()) if kind is Kind.NUMBER else (_flag, pa.bool_())
-                return pa.array(self._fitting(field, fit), held)
-            case Kind.TIME:
-                return pa.array(self._fitting(field, unix_ms), TIME)
-            case Kind.TIME_AS_TEXT:
-                return pa.array(self._fitting(field, _unix_ms_of_text), TIME)
-            case Kind.TIME_OR_ZERO:
-                return pa.array([value or None for value in self._fitting(field, unix_ms)], TIME)
-            case _:
-                return pa.array(self._texts(field), pa.string())
+    def _column(self, kind: Kind, source: str) -> pa.Array | HeaderColumn:
+        if kind is Kind.ID:
+            rows = enumerate(self._rows)
+            ids = [required_id(row, source, what=self._what, index=index) for index, row in rows]
+            return pa.array(ids, pa.string())
+        if kind is Kind.HEADERS:
+            return header_column(self._fitting(source, header_map))
+        if kind not in _FITTING:
+            return pa.array(self._texts(source), pa.string())
+        fit, held = _FITTING[kind]
+        values = self._fitting(source, fit)
+        return pa.array([value or None for value in values] if kind is Kind.TIME_OR_ZERO else values, held)
 
-    def _texts(self, field: str) -> list[str | None]:
+    def _texts(self, source: str) -> list[str | None]:
         texts = []
         for row, misfits in zip(self._rows, self.misfits, strict=True):
-            value = row.get(field)
+            value = row.get(source)
             text = clean(value) if isinstance(value, str) else None
             if text is not value:
-                misfits[field] = value
+                misfits[source] = value
             texts.append(text or None)
         return texts
 
-    def _fitting(self, field: str, fit: Callable[[Any], Any]) -> list[Any]:
+    def _fitting(self, source: str, fit: Callable[[Any], Any]) -> list[Any]:
         values = []
         for row, misfits in zip(self._rows, self.misfits, strict=True):
-            value = row.get(field)
+            value = row.get(source)
             fitting = None if value is None else fit(value)
             if fitting is None and value is not None:
-                misfits[field] = value
+                misfits[source] = value
             values.append(fitting)
         return values
 
-    def _bodies(self, plain: str, encoded: str) -> tuple[pa.Array, pa.Array]:
+    def _bodies(self, read_body: ReadBody, plain: str, encoded: str) -> tuple[pa.Array, pa.Array]:
         """Bodies as text and as base64, from their two fields; a name is empty where there is only one."""
         texts, coded = [], []
         for row, misfits in zip(self._rows, self.misfits, strict=True):
-            text, raw, fits = self._read_body(row.get(plain), row.get(encoded))
+            text, raw, fits = read_body(row.get(plain), row.get(encoded))
             if not fits:
                 misfits.update({plain: row.get(plain)} if plain else {})
                 misfits[encoded] = self._own_base64(row.get(encoded))
@@ -186,3 +241,58 @@ def _unix_ms_of_text(value: Any) -> int | None:
     if isinstance(value, str):
         return unix_ms(int(value)) if _DIGITS.fullmatch(value) else None
     return unix_ms(value)
+
+
+_FITTING: Final[dict[Kind, tuple[Callable[[Any], Any], pa.DataType]]] = {
+    Kind.LABELS: (_labels, pa.binary()),
+    Kind.NUMBER: (whole_number, pa.int64()),
+    Kind.FLAG: (_flag, pa.bool_()),
+    Kind.TIME: (unix_ms, TIME),
+    Kind.TIME_OR_ZERO: (unix_ms, TIME),
+    Kind.TIME_AS_TEXT: (_unix_ms_of_text, TIME),
+}
+"""What a value of a column has to be, and its type; for the other kinds see `LenientRows`."""
+
+
+def _is_cut(row: Mapping[str, Any], encoded: str) -> bool | None:
+    """Whether a body was truncated: by the length that the response stated, or else by its base64."""
+    value = row.get(encoded)
+    headers = row.get("header") if encoded == "body" else None
+    if not isinstance(value, str) or not isinstance(headers, dict):
+        return is_cut_base64(value)
+    named = {name.lower(): values for name, values in headers.items()}
+    length = named.get("content-length")
+    length = length[0] if isinstance(length, list) and len(length) == 1 else length
+    if not isinstance(length, str) or not _LENGTH.fullmatch(length) or "content-encoding" in named:
+        return is_cut_base64(value)
+    return len(value.rstrip("=")) * 3 // 4 < int(length)
+
+
+def _outcome(
+    row: Mapping[str, Any], dlq_id: str | None, status: int | None, retried: int | None, most: int | None
+) -> dict[str, Any]:
+    """What a callback says of its message: its kind, whether delivered, out of retries, and in the DLQ.
+
+    Only failure callbacks name the entry of the DLQ, but a callback of the last attempt says as much.
+    """
+    delivered = None if status is None else 200 <= status < 300  # noqa: PLR2004 - the 2xx statuses
+    exhausted = None if retried is None or most is None else retried >= most
+    if dlq_id:
+        in_dlq: bool | None = True
+    elif delivered is not False:
+        in_dlq = None if delivered is None else False
+    elif row.get("workflowRunId"):
+        in_dlq = None  # a call that failed is told to its run, and in no DLQ
+    else:
+        final = status == _NOT_RETRYABLE and _refuses_retries(row.get("header"))
+        in_dlq = True if final else exhausted
+    kind = "failure" if dlq_id else "callback"
+    return {"kind": kind, "delivered": delivered, "exhausted": exhausted, "in_dlq": in_dlq}
+
+
+def _refuses_retries(headers: Any) -> bool:
+    """Whether the destination requested no retries."""
+    return isinstance(headers, dict) and any(
+        name.lower().endswith("nonretryable-error") and "true" in str(values).lower()
+        for name, values in headers.items()
+    )

@@ -25,7 +25,7 @@ from toolkit.own_tokens import likely
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, WORDS, is_secret_name
 from toolkit.tables.header_maps import HeaderColumn
-from toolkit.tables.schemas import JSON_COLUMNS, Column, Kind
+from toolkit.tables.schemas import JSON_COLUMNS, Column, Kind, schema
 from toolkit.tables.text import labels_json, masked_json
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
@@ -79,7 +79,9 @@ class ColumnMasker:
             return column
         held = np.zeros(len(column), bool)
         held[rows] = True
-        return pc.replace_with_mask(column, pa.array(held), _each(column.take(pa.array(rows)), redactor.own))
+        return pc.replace_with_mask(
+            column, pa.array(held), each_distinct(column.take(pa.array(rows)), redactor.own)
+        )
 
     def own_json(self, column: pa.Array) -> pa.Array:
         """The same for a column of JSON text: what is not JSON once masked becomes a JSON string."""
@@ -91,14 +93,11 @@ class ColumnMasker:
 
     def labels(self, column: pa.Array) -> pa.Array:
         """Lists of text as raw JSON, each text masked as by `Redactor.text`; null for none and empty ones."""
-        encoded = column.dictionary_encode()
-        lists = [_LABELS.decode(raw) for raw in encoded.dictionary.to_pylist()]
-        masked = [labels_json(labels, self._redactor) for labels in lists]
-        return pa.array(masked, pa.string()).take(encoded.indices)
+        return each_distinct(
+            column, lambda raw: labels_json(_LABELS.decode(raw), self._redactor), kind=pa.string()
+        )
 
-    def masked_table(
-        self, columns: Sequence[Column], values: Mapping[str, Any], schema: pa.Schema
-    ) -> pa.Table:
+    def masked_table(self, columns: Sequence[Column], values: Mapping[str, Any]) -> pa.Table:
         """A table of these columns from unmasked values, those masked whose kind holds secrets of others.
 
         Our own tokens in bodies, JSON and ids are left to the caller. A column may still be in the making.
@@ -114,13 +113,10 @@ class ColumnMasker:
         }
         if (single := values.get("label")) is not None and masked["labels"].null_count:
             # the field that lists of labels replaced: where only it is there, it is the list
-            encoded = single.dictionary_encode()
-            lists = [labels_json([label], self._redactor) for label in encoded.dictionary.to_pylist()]
-            alone = pa.array(lists, pa.string()).take(encoded.indices)
+            alone = each_distinct(single, lambda label: labels_json([label], self._redactor))
             masked["labels"] = pc.coalesce(masked["labels"], alone)
-        columns_ = (masked[name] for name in schema.names)
-        arrays = [column.result() if isinstance(column, Future) else column for column in columns_]
-        return pa.Table.from_arrays(arrays, schema=schema)
+        arrays = [column.result() if isinstance(column, Future) else column for column in masked.values()]
+        return pa.Table.from_arrays(arrays, schema=schema(columns))
 
     def table(self, table: pa.Table) -> pa.Table:
         """A table with our own live tokens masked in all its text: also in ids, and in names within JSON."""
@@ -145,16 +141,13 @@ class ColumnMasker:
         """The header maps as JSON text, their values masked as by `Redactor.header`."""
         if self._redactor is None:
             return column.texts()
-        values, encoded = column.values, column.names
-        secret = np.array([is_secret_name(name) for name in encoded.dictionary.to_pylist()], dtype=bool)
-        if secret.any():
-            hidden = pa.array(secret[encoded.indices.to_numpy()][column.headers])
-            whole = _each(values.filter(hidden), self._mask)
-            others = self.texts(pc.if_else(hidden, None, values))
-            values = pc.replace_with_mask(others, hidden, whole)
-        else:
-            values = self.texts(values)
-        return column.texts(values)
+        secret = np.array([is_secret_name(name) for name in column.names.dictionary.to_pylist()], dtype=bool)
+        if not secret.any():
+            return column.texts(self.texts(column.values))
+        hidden = pa.array(secret[column.names.indices.to_numpy()][column.headers])
+        whole = each_distinct(column.values.filter(hidden), self._mask)
+        others = self.texts(pc.if_else(hidden, None, column.values))
+        return column.texts(pc.replace_with_mask(others, hidden, whole))
 
     def objects(self, fields: Mapping[str, pa.Array], rows: int) -> pa.Array:
         """The JSON text that `masked_json` makes of each row's fields; null in rows that have none of them.
@@ -268,11 +261,16 @@ def _bytes(column: pa.Array) -> memoryview:
     return memoryview(data)[ends[column.offset] : ends[-1]]
 
 
-def _each(column: pa.Array, mask: Callable[[str], str]) -> pa.Array:
-    """Every value masked, each distinct one once."""
+def each_distinct(
+    column: pa.Array, function: Callable[[Any], Any], *, kind: pa.DataType | None = None
+) -> pa.Array:
+    """What a function returns of each value, in a column of the same type or another; null of null.
+
+    It is called once for each distinct value.
+    """
     encoded = column.dictionary_encode()
-    masked = pa.array([mask(text) for text in encoded.dictionary.to_pylist()], column.type)
-    return masked.take(encoded.indices)
+    values = [function(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(values, kind or column.type).take(encoded.indices)
 
 
 def _as_json(text: str | None) -> str | None:

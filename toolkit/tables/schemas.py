@@ -5,6 +5,7 @@ Decoding, masking, storing and showing follow these tables; a new column is a li
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -51,7 +52,8 @@ class Column(NamedTuple):
     field: str | None = None
 
 
-def _schema(columns: tuple[Column, ...]) -> pa.Schema:
+def schema(columns: Iterable[Column]) -> pa.Schema:
+    """The Arrow schema of a table of these columns."""
     return pa.schema(
         [
             pa.field(name, _ARROW.get(kind, pa.string()), nullable=kind is not Kind.ID)
@@ -85,7 +87,7 @@ FAILURE_COLUMNS: Final = (
     Column("label", Kind.TEXT, "label"),
     Column("flow_control_key", Kind.TEXT, "flowControlKey"),
 )
-FAILURES: Final = _schema(FAILURE_COLUMNS)
+FAILURES: Final = schema(FAILURE_COLUMNS)
 """One row a DLQ entry. `failed_at` comes from the response's Date header. Headers are JSON text, names and
 values as they were sent, and `labels` is a JSON list. A body that is not UTF-8 is base64 text in a column of
 its own. `extra` is the JSON of every field that the schema does not know, and of known fields whose value
@@ -100,16 +102,14 @@ ERROR: Final = "error"
 HEADERS_EXPLODED: Final = pa.schema(
     [
         pa.field("dlq_id", pa.string(), nullable=False),
-        pa.field("name", pa.string()),
-        pa.field("value", pa.string()),
-        pa.field("position", pa.int64()),
+        ("name", pa.string()),
+        ("value", pa.string()),
+        ("position", pa.int64()),
     ]
 )
 """One row a header value. `position` counts the values of one name from 0."""
 
-LABELS_EXPLODED: Final = pa.schema(
-    [pa.field("dlq_id", pa.string(), nullable=False), pa.field("label", pa.string())]
-)
+LABELS_EXPLODED: Final = pa.schema([pa.field("dlq_id", pa.string(), nullable=False), ("label", pa.string())])
 """One row a label of an entry."""
 
 RUN_COLUMNS: Final = (
@@ -122,7 +122,7 @@ RUN_COLUMNS: Final = (
     Column("labels", Kind.LABELS, "labels"),
     Column("extra", Kind.JSON),
 )
-RUNS: Final = _schema(RUN_COLUMNS)
+RUNS: Final = schema(RUN_COLUMNS)
 """One row a workflow run of the run log."""
 
 EVENT_COLUMNS: Final = (
@@ -156,7 +156,7 @@ EVENT_COLUMNS: Final = (
     Column("caller_ip", Kind.TEXT, "callerIP"),
     Column("label", Kind.TEXT, "label"),
 )
-EVENTS: Final = _schema(EVENT_COLUMNS)
+EVENTS: Final = schema(EVENT_COLUMNS)
 """One row an event of a message: accepted, tried, delivered, failed or cancelled. An event has no id."""
 
 STEP_COLUMNS: Final = (
@@ -182,7 +182,7 @@ STEP_COLUMNS: Final = (
     Column("call_status", Kind.NUMBER, "callResponseStatus"),
     Column("extra", Kind.JSON),
 )
-STEPS: Final = _schema(STEP_COLUMNS)
+STEPS: Final = schema(STEP_COLUMNS)
 """One row a step of a workflow run; the first of a run is its initial payload."""
 
 CALLBACK_COLUMNS: Final = (
@@ -215,7 +215,7 @@ CALLBACK_COLUMNS: Final = (
     Column("verified", Kind.FLAG),
     Column("extra", Kind.JSON),
 )
-CALLBACKS: Final = _schema(CALLBACK_COLUMNS)
+CALLBACKS: Final = schema(CALLBACK_COLUMNS)
 """One row a callback request. `kind` is "callback" or "failure"; `received_at` and `verified` are null
 for bodies that were not received by a `CallbackReceiver`."""
 
@@ -255,20 +255,14 @@ def hits(
     dimension: int | None = None, *, vectors: bool = True, metadata: bool = True, data: bool = True
 ) -> pa.Schema:
     """Schema of query results, with what was included."""
-    wanted = {
-        "vector": vectors,
-        "sparse_indices": vectors,
-        "sparse_values": vectors,
-        "metadata": metadata,
-        "data": data,
-    }
-    columns = [column for column in _vector_columns(dimension) if wanted.get(column.name)]
+    included = {"metadata": metadata, "data": data}
+    included |= dict.fromkeys(("vector", "sparse_indices", "sparse_values"), vectors)
     return pa.schema(
         [
             pa.field("query", pa.int64(), nullable=False),
             pa.field("rank", pa.int64(), nullable=False),
             pa.field("id", pa.string(), nullable=False),
             pa.field("score", pa.float64(), nullable=False),
-            *columns,
+            *(column for column in _vector_columns(dimension) if included.get(column.name)),
         ]
     )

@@ -56,9 +56,8 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
     Returns
     -------
     pandas.DataFrame
-        The same rows. Without vectors, the same columns: everything else in the toolkit's frames is a scalar.
-        JSON columns (headers, labels, metadata) stay text; `explode_headers`, `explode_labels` and
-        `explode_metadata` make tables of them.
+        The same rows and, without vectors, columns. JSON columns (headers, labels, metadata) stay text;
+        `explode_headers`, `explode_labels` and `explode_metadata` make tables of them.
 
     Raises
     ------
@@ -80,17 +79,15 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
     """
     checked_frame("frame", frame)
     choice("vectors", vectors, ("text", "columns"))
-    names: list[Any] = []
-    columns: list[pd.Series[Any]] = []
+    made: list[tuple[Any, pd.Series[Any]]] = []
     for name, column in frame.items():
         if not isinstance(column.dtype, VectorDtype):
-            made = {name: column}
+            made.append((name, column))
         elif vectors == "text":
-            made = {name: column.astype("str")}
+            made.append((name, column.astype("str")))
         else:
-            made = {f"{name}_{number}": numbers for number, numbers in enumerate(_numbers(column))}
-        names += made
-        columns += made.values()
+            made += ((f"{name}_{number}", numbers) for number, numbers in enumerate(_numbers(column)))
+    names = [name for name, _ in made]
     if len(set(names)) < len(names) and frame.columns.is_unique:
         repeated = sorted({str(name) for name in names if names.count(name) > 1})
         raise InputError(
@@ -99,8 +96,8 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
             expected="names that vectors' columns can have",
             next_step="Rename them first.",
         )
-    flat = pd.concat(columns, axis=1, keys=range(len(columns))) if columns else frame.copy()
-    flat.columns = pd.Index(names, dtype=frame.columns.dtype) if columns else flat.columns
+    flat = pd.concat(dict(enumerate(column for _, column in made)), axis=1) if made else frame.copy()
+    flat.columns = pd.Index(names, dtype=frame.columns.dtype) if made else flat.columns
     flat.attrs = dict(frame.attrs)
     return flat
 
@@ -131,9 +128,8 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     Notes
     -----
     Times are UTC without a time zone, which Excel has not; those before March 1900 are text. Vectors are
-    JSON text, as `flatten` makes it. Whole numbers beyond 2⁵³ are text, because Excel would round them. Texts
-    that look like formulas stay texts. Control characters, which a workbook cannot hold, are written as
-    ``\x07``; lines end with a line feed.
+    JSON text. Whole numbers beyond 2⁵³, which Excel would round, are text. Texts that look like formulas stay
+    texts. Control characters are written as ``\x07``; lines end with a line feed.
 
     Examples
     --------
@@ -195,9 +191,8 @@ def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     Texts and names of columns that begin with ``=``, ``+``, ``-``, ``@``, their full-width and small forms, a
     tab or a line end, also after spaces and invisible characters, get a ``'`` in front, which keeps them
     texts. So do these signs behind a semicolon, a ``|``, a tab or a line end within a text, where a program
-    that expects another separator begins a cell.
-    Numbers and times are written as pandas writes them, vectors as JSON text, control characters as
-    ``\x07``. The file is UTF-8 with a byte order mark, by which Excel recognises it.
+    that expects another separator begins a cell. Numbers and times are written as pandas writes them, vectors
+    as JSON text, control characters as ``\x07``. The file is UTF-8 with a byte order mark, for Excel.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pandas as pd
 
@@ -18,20 +18,13 @@ from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
 from toolkit.tables.frames import checked_frame, texts_of, to_frame
 from toolkit.tables.lenient_rows import LenientRows
-from toolkit.tables.schemas import STEP_COLUMNS, STEPS
+from toolkit.tables.schemas import STEP_COLUMNS
 from toolkit.tables.text import base64_body, base64_bytes, is_cut_base64, json_value
 
 _INITIAL: Final = {"stepId": 0, "stepName": "init", "stepType": "Initial"}
 _MARK: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{},]', re.DOTALL)
 _HALF_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?)\Z")
 _NO_BASE64: Final = re.compile(r"[^A-Za-z0-9+/=]")
-
-
-class _Read(NamedTuple):
-    """A value read from text that may be cut, and whether it was."""
-
-    value: Any
-    truncated: bool
 
 
 def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
@@ -53,14 +46,13 @@ def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
         (str), ``position`` (Int64, from 0 in each run), ``step_id`` (Int64), ``step_name``, ``step_type``
         (str: "Initial", "Run", "SleepFor", "Call" and others as sent), ``status`` (str, of the run log),
         ``output`` (str: what the step returned, JSON as text; exact, and masked where it is shown),
-        ``output_base64`` (only where that is not UTF-8), ``truncated`` (boolean: the body ends within this
-        step, which was read as far as it goes, or behind it), ``concurrent`` (Int64: how many run in
-        parallel), ``target_step`` (Int64: of the plan of a parallel step), ``message_id`` (str: of the
-        delivery that brought it), ``call_type`` (str), ``created_at`` and ``next_delivery_time``
-        (datetime64[ms, UTC]) and ``retries`` (Int64) where they are carried, ``call_url``, ``call_method``
-        (str), ``call_status`` (Int64: of a call's response), ``extra`` (JSON text of everything else). The
-        first row of a run, of the type "Initial",
-        has its initial payload as ``output``. Rows without steps have none.
+        ``output_base64`` (only where that is not UTF-8), ``truncated`` (boolean: the body ends within or
+        behind this step, which was read as far as it goes), ``concurrent`` (Int64: how many run in parallel),
+        ``target_step`` (Int64: of the plan of a parallel step), ``message_id`` (str: of its delivery),
+        ``call_type`` (str), ``created_at`` and ``next_delivery_time`` (datetime64[ms, UTC]) and ``retries``
+        (Int64) where they are carried, ``call_url``, ``call_method`` (str), ``call_status`` (Int64: of a
+        call's response), ``extra`` (JSON text of everything else). The first row of a run has its initial
+        payload as ``output``. Rows without steps have none.
 
     Raises
     ------
@@ -112,8 +104,7 @@ def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
             UnexpectedResultWarning,
             stacklevel=2,
         )
-    reader = LenientRows(rows, STEP_COLUMNS, Redactor(), what="steps")
-    return to_frame(reader.masked_table(reader.columns(), STEPS))
+    return to_frame(LenientRows(rows, STEP_COLUMNS, Redactor(), what="steps").table())
 
 
 def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, Any]], str]:
@@ -170,7 +161,7 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
         return fields
     if not isinstance(out, str):
         return fields | {"out": out.text if isinstance(out, Unread) else json.dumps(out)}
-    response = _as_far_as_it_goes(out).value if fields.get("stepType") == "Call" else None
+    response = _as_far_as_it_goes(out)[0] if fields.get("stepType") == "Call" else None
     status = response.get("status") if isinstance(response, dict) else None
     return fields if status is None else {"callResponseStatus": status} | fields
 
@@ -192,10 +183,10 @@ def _logged(extra: str | None) -> Iterator[dict[str, Any]]:
                 yield _known(step) | {"truncated": False}
 
 
-def _as_far_as_it_goes(text: str) -> _Read:
-    """The value of a JSON text; of a truncated one, what there is of it. None where it is no JSON."""
+def _as_far_as_it_goes(text: str) -> tuple[Any, bool]:
+    """The value of JSON text as far as it goes, and whether it is truncated; None where it is no JSON."""
     with suppress(ValueError, RecursionError):
-        return _Read(read(text), truncated=False)
+        return read(text), False
     brackets: list[str] = []
     closed_since: list[str] = []  # brackets since the last value may have begun, at `end`
     end = 0
@@ -216,5 +207,5 @@ def _as_far_as_it_goes(text: str) -> _Read:
     without = text[:end] + "".join(reversed([*brackets, *reversed(closed_since)]))
     for attempt in (*whole, without):
         with suppress(ValueError, RecursionError):
-            return _Read(read(attempt), truncated=True)
-    return _Read(None, truncated=False)
+            return read(attempt), True
+    return None, False

@@ -12,6 +12,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -42,7 +43,7 @@ LATEST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+")
-_INT64: Final = 1 << 63
+INT64: Final = 1 << 63
 _EPOCH: Final = pa.scalar(0, pa.timestamp("ms"))
 _MONTHS: Final = pa.array(
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
@@ -62,7 +63,16 @@ def parse_rows(
     Integers of too many digits are `Unread`, and so are values that are nested too deep where rows are read
     `exactly`, which takes several times as long. ProtocolError where there is no array of objects.
     """
-    parsed = _rows_exactly(rows, what=what, under=under) if exactly else _rows(rows, what=what, under=under)
+    parsed = None
+    if not exactly:
+        array = rows if under is None else bytes(listed(rows))
+        with suppress(ValueError, RecursionError):
+            try:
+                parsed = msgspec.json.decode(array)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                parsed = json.loads(array.decode("utf-8", "surrogateescape"), parse_int=unread_integer)
+    if not isinstance(parsed, list):
+        parsed = _rows_exactly(rows, what=what, under=under)
     if not isinstance(parsed, list):
         raise ProtocolError(f"decoding {what}", got=kind_of(parsed), expected="a JSON array")
     for index, row in enumerate(parsed):
@@ -70,19 +80,6 @@ def parse_rows(
             got = f"{kind_of(row)} at {index}"
             raise ProtocolError(f"decoding {what}", got=got, expected="objects")
     return parsed
-
-
-def _rows(rows: bytes, *, what: str, under: str | None) -> Any:
-    """The rows as one value, where that is possible."""
-    array = rows if under is None else bytes(listed(rows))
-    try:
-        try:
-            decoded = msgspec.json.decode(array)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            decoded = json.loads(array.decode("utf-8", "surrogateescape"), parse_int=unread_integer)
-    except (ValueError, RecursionError):
-        decoded = None
-    return decoded if isinstance(decoded, list) else _rows_exactly(rows, what=what, under=under)
 
 
 def _rows_exactly(rows: bytes, *, what: str, under: str | None) -> Any:
@@ -275,7 +272,7 @@ def whole_number(value: Any) -> int | None:
     """The value as a 64-bit integer; None when it is no such number (a boolean is none)."""
     if isinstance(value, float) and value.is_integer() and abs(value) <= 1 << 53:
         return int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64:
+    if isinstance(value, int) and not isinstance(value, bool) and -INT64 <= value < INT64:
         return value
     return None
 
@@ -338,20 +335,21 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
     return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
 
 
+def _json(value: object) -> str:
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
 class JsonTuple(tuple[Any, ...]):
     """A tuple in a frame: as text, in CSV and SQLite, it is JSON."""
 
     __slots__ = ()
-
-    def __str__(self) -> str:
-        return json.dumps(self, default=str, ensure_ascii=False)
+    __str__ = _json
 
 
 class JsonDict(dict[str, Any]):
     """A dict in a frame, which pandas can hash and sort: as text, in CSV and SQLite, it is JSON."""
 
-    def __str__(self) -> str:
-        return json.dumps(self, default=str, ensure_ascii=False)
+    __str__ = _json
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))

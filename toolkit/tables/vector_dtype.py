@@ -96,8 +96,9 @@ class VectorDtype(ExtensionDtype):
     @classmethod
     def of(cls, kind: pa.DataType) -> Self:
         """The type for columns of this Arrow list type."""
-        number = "float32" if pa.types.is_null(kind.value_type) else _number_name(kind.value_type)
-        return cls(number, kind.list_size if pa.types.is_fixed_size_list(kind) else None)
+        number = pa.float32() if pa.types.is_null(kind.value_type) else kind.value_type
+        name = next((name for name, held in _NUMBERS.items() if held == number), str(number))
+        return cls(name, kind.list_size if pa.types.is_fixed_size_list(kind) else None)
 
     @classmethod
     def construct_from_string(cls, string: str) -> Self:
@@ -163,10 +164,6 @@ class VectorArray(ExtensionArray):
         return cls._from_sequence(rows, dtype=dtype)
 
     @classmethod
-    def _from_factorized(cls, values: Any, original: VectorArray) -> Self:
-        return cls._from_sequence(values, dtype=original.dtype)
-
-    @classmethod
     def _concat_same_type(cls, to_concat: Sequence[VectorArray]) -> Self:
         chunks = [chunk for array in to_concat for chunk in array._data.chunks]
         return cls(pa.chunked_array(chunks, to_concat[0]._data.type))
@@ -200,11 +197,9 @@ class VectorArray(ExtensionArray):
                 raise IndexError(f"index {item} is out of bounds for axis 0 with size {len(self)}")
             return type(self)(self._data.slice(position, 1))._objects()[0]
         if isinstance(item, slice):
-            start, stop, step = item.indices(len(self))
+            rows = range(len(self))[item]
             result = (
-                type(self)(self._data.slice(start, max(0, stop - start)))
-                if step == 1
-                else self.take(np.arange(start, stop, step))
+                type(self)(self._data.slice(rows.start, len(rows))) if rows.step == 1 else self.take(rows)
             )
             result._readonly = self._readonly
             return result
@@ -244,10 +239,6 @@ class VectorArray(ExtensionArray):
 
     __hash__ = None  # type: ignore[assignment]  # as of every array that can change
 
-    def __ne__(self, other: object) -> Any:
-        same = self.__eq__(other)
-        return same if same is NotImplemented else ~same
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         # never two-dimensional: pandas counts on one object a row
         return self._objects() if dtype is None else self._objects().astype(dtype)
@@ -274,7 +265,7 @@ class VectorArray(ExtensionArray):
                 count += 1
         else:
             positions = np.where(positions < 0, positions + count, positions)
-        if ((positions >= count) | (positions < (-1 if allow_fill else 0))).any():
+        if ((positions >= count) | (positions < -int(allow_fill))).any():
             raise IndexError(
                 "out of bounds value in 'indices'."
                 if count
@@ -286,27 +277,12 @@ class VectorArray(ExtensionArray):
         """The same rows. Arrow memory never changes, so it is shared until one of the two is assigned to."""
         return type(self)(self._data)
 
-    def astype(self, dtype: Any, copy: bool = True) -> Any:
-        """Vectors of another kind, texts (JSON), or objects."""
-        wanted = pd.api.types.pandas_dtype(dtype)
-        if isinstance(wanted, VectorDtype):
-            return type(self)(self._cast(wanted)) if wanted != self.dtype or copy else self
-        if isinstance(wanted, pd.StringDtype):
-            texts = [None if missing(value) else str(value) for value in self]
-            return pd.array(texts, dtype=wanted)
-        return super().astype(wanted, copy=copy)
-
     def factorize(self, use_na_sentinel: bool = True) -> tuple[npt.NDArray[np.intp], Self]:
-        """Codes of the rows, and the vector of each code, by the vectors' bytes."""
-        codes, firsts = self._coded()
-        if not use_na_sentinel and (missing := np.flatnonzero(codes < 0)).size:
-            # in the order of appearance, as everything else
-            positions = np.sort(np.append(firsts, missing[0]))
-            renumbered = np.searchsorted(positions, firsts)
-            code_of_missing = np.searchsorted(positions, missing[0])
-            codes = np.where(codes < 0, code_of_missing, renumbered[codes] if len(firsts) else 0)
-            firsts = positions
-        return codes.astype(np.intp), self.take(firsts)
+        """Codes of the rows in order of appearance, and the vector of each code, by the vectors' bytes."""
+        encoded = self._bytes().dictionary_encode("mask" if use_na_sentinel else "encode")
+        codes = np.asarray(encoded.indices.fill_null(-1), dtype=np.intp)
+        there = np.flatnonzero(codes >= 0)
+        return codes, self.take(there[np.unique(codes[there], return_index=True)[1]])
 
     def unique(self) -> Self:
         """Every different vector, in the order of appearance."""
@@ -314,7 +290,7 @@ class VectorArray(ExtensionArray):
 
     def duplicated(self, keep: Literal["first", "last"] | bool = "first") -> npt.NDArray[np.bool_]:
         """Which rows are equal to another one."""
-        return np.asarray(pd.Series(self._coded()[0]).duplicated(keep=keep), dtype=bool)  # type: ignore[arg-type]
+        return np.asarray(pd.Series(self.factorize()[0]).duplicated(keep=keep), dtype=bool)  # type: ignore[arg-type]
 
     def equals(self, other: object) -> bool:
         """Whether another array has the same type and rows."""
@@ -345,13 +321,6 @@ class VectorArray(ExtensionArray):
             objects[row] = self.dtype.na_value if missing else Vector(numbers[starts[row] : starts[row + 1]])
         return objects
 
-    def _coded(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """A code a row (-1 for missing ones) in the order of appearance, and the first row of each code."""
-        encoded = self._bytes().dictionary_encode()
-        codes = np.asarray(encoded.indices.fill_null(-1), dtype=np.int64)
-        there = np.flatnonzero(codes >= 0)
-        return codes, there[np.unique(codes[there], return_index=True)[1]]
-
     def _bytes(self) -> pa.Array:
         """Each vector's numbers as bytes, the same for equal vectors."""
         flat, positions = self._parts()
@@ -365,9 +334,6 @@ class VectorArray(ExtensionArray):
         ]
         return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
 
-    def _values_for_factorize(self) -> tuple[npt.NDArray[np.object_], float]:
-        return self._objects(), float("nan")
-
     def _hash_pandas_object(
         self, *, encoding: str, hash_key: str, categorize: bool
     ) -> npt.NDArray[np.uint64]:
@@ -377,12 +343,10 @@ class VectorArray(ExtensionArray):
     def _explode(self) -> tuple[Any, npt.NDArray[np.uint64]]:
         flat, positions = self._parts()
         lengths = np.diff(positions)
-        empty = lengths == 0
-        sources = np.repeat(positions[:-1], np.maximum(lengths, 1))
-        counts = np.maximum(lengths, 1).astype(np.uint64)
-        inside = np.arange(len(sources)) - np.repeat(np.cumsum(counts) - counts, counts.astype(np.int64))
-        at = pa.array(sources + inside.astype(np.int64), mask=np.repeat(empty, counts.astype(np.int64)))
-        return pd.array(flat.take(at).to_pandas()), counts
+        counts = np.maximum(lengths, 1)
+        shifts = np.repeat(np.cumsum(counts) - counts - positions[:-1], counts)
+        at = pa.array(np.arange(len(shifts)) - shifts, mask=np.repeat(lengths == 0, counts))
+        return pd.array(flat.take(at).to_pandas()), counts.astype(np.uint64)
 
     def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: ARG002
         return lambda value: "NaN" if missing(value) else repr(value)
@@ -409,7 +373,3 @@ def _is_vector(value: Any) -> bool:
 def _comparable(value: Any) -> Any:
     """The value as what it is compared by: numbers, or NaN, which is equal to nothing."""
     return tuple(value) if isinstance(value, tuple | list | np.ndarray) else float("nan")
-
-
-def _number_name(kind: pa.DataType) -> str:
-    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))

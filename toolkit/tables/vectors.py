@@ -37,21 +37,19 @@ class VectorRow(msgspec.Struct, gc=False):
     """A vector or hit; where one was decoded leniently, its parts are what was there instead."""
 
     id: str
-    vector: bytes | memoryview | None
-    sparse: Any
-    metadata: str | None
-    data: str | None
-    score: Any
-
-
-class _StrictRow(msgspec.Struct, gc=False):
-    """A row as specified, its members named as in the service's JSON."""
-
-    id: str
-    vector: msgspec.Raw = _NOTHING
-    sparseVector: dict[str, list[float]] | None = None  # noqa: N815
-    metadata: msgspec.Raw = _NOTHING
+    vector: Any = None
+    sparse: Any = None
+    metadata: Any = None
     data: str | None = None
+    score: Any = None
+
+
+class _StrictRow(VectorRow, gc=False, rename={"sparse": "sparseVector"}):
+    """A row as specified."""
+
+    vector: msgspec.Raw = _NOTHING
+    sparse: dict[str, list[float]] | None = None
+    metadata: msgspec.Raw = _NOTHING
     score: float | None = None
 
 
@@ -92,16 +90,11 @@ def decode_vectors(
         for index, row in enumerate(decoded):
             if row.vector is None and not row.sparse:
                 problems[index] = "no vector"
-    return pa.table(
-        {
-            "namespace": pa.array([namespace] * len(decoded), pa.string()),
-            "id": pa.array([row.id for row in decoded], pa.string()),
-            "vector": dense,
-            **_sparse_and_rest(decoded, problems),
-            "vector_problem": pa.array(problems, pa.string()),
-        },
-        schema=schemas.vectors(dimension),
-    )
+    columns = {
+        "namespace": pa.array([namespace] * len(decoded), pa.string()),
+        **_columns(decoded, dense, problems),
+    }
+    return pa.table(columns, schema=schemas.vectors(dimension))
 
 
 def decode_hits(
@@ -118,10 +111,8 @@ def decode_hits(
     columns = {
         "query": pa.array([number for number, page in enumerate(pages) for _ in page], pa.int64()),
         "rank": pa.array([rank for page in pages for rank in range(1, len(page) + 1)], pa.int64()),
-        "id": pa.array([row.id for row in hits], pa.string()),
         "score": pa.array([_score(row.score, index) for index, row in enumerate(hits)], pa.float64()),
-        "vector": dense,
-        **_sparse_and_rest(hits, problems),
+        **_columns(hits, dense, problems),
     }
     schema = schemas.hits(dimension, vectors=vectors, metadata=metadata, data=data)
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
@@ -147,9 +138,7 @@ def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
 
     Examples
     --------
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> rows = [{"namespace": "", "id": name, "vector": [1, 2]} for name in ("a", "b")]
-    >>> as_matrix(frame_from_rows(rows, schemas.vectors(2)))
+    >>> as_matrix(pd.DataFrame({"vector": [[1, 2], [1, 2]]}))
     array([[1., 2.],
            [1., 2.]], dtype=float32)
     """
@@ -201,28 +190,21 @@ def is_numbers(kind: pa.DataType) -> bool:
 def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> list[VectorRow]:
     """The rows of a JSON array of vectors, with those that were cut out; nulls are left out."""
     try:
-        decoded = [row for row in _ROWS.decode(raw) if row is not None]
-        metadata = [None if (text := bytes(row.metadata)) in _NULLS else text.decode() for row in decoded]
+        rows: list[VectorRow] = [row for row in _ROWS.decode(raw) if row is not None]
+        for index, row in enumerate(rows):
+            row.id = row.id or required_id({}, "id", what=what, index=index)
+            row.vector, metadata = bytes(row.vector), bytes(row.metadata)
+            row.vector = None if row.vector in _NULLS else row.vector
+            row.metadata = None if metadata in _NULLS else metadata.decode()
     except _REFUSED:
         return list(_lenient_rows(uncut(raw, cut), what=what))
-    vectors: list[Any] = [None if (text := bytes(row.vector)) in _NULLS else text for row in decoded]
     if cut:
-        replaced = [index for index, text in enumerate(vectors) if text == CUT]
+        replaced = [row for row in rows if row.vector == CUT]
         if len(replaced) != len(cut):
             return read_rows(uncut(raw, cut), what=what)
-        for index, view in zip(replaced, cut, strict=True):
-            vectors[index] = view
-    return [
-        VectorRow(
-            id=row.id or required_id({}, "id", what=what, index=index),
-            vector=vector,
-            sparse=row.sparseVector,
-            metadata=text,
-            data=row.data,
-            score=row.score,
-        )
-        for index, (row, vector, text) in enumerate(zip(decoded, vectors, metadata, strict=True))
-    ]
+        for row, view in zip(replaced, cut, strict=True):
+            row.vector = view
+    return rows
 
 
 def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
@@ -274,17 +256,20 @@ def _first_dimension(rows: Sequence[VectorRow]) -> int | None:
     return None
 
 
-def _sparse_and_rest(rows: Sequence[VectorRow], problems: list[str | None]) -> dict[str, pa.Array]:
-    """Sparse vectors, metadata and data; a sparse vector that cannot be used is noted in `problems`."""
+def _columns(rows: Sequence[VectorRow], dense: pa.Array, problems: list[str | None]) -> dict[str, pa.Array]:
+    """The columns that vectors and hits share; a sparse vector that cannot be used is a problem, too."""
     sparse = [None if row.sparse is None else _sparse(row.sparse) for row in rows]
     for index, (row, usable) in enumerate(zip(rows, sparse, strict=True)):
         if row.sparse is not None and usable is None:
             problems[index] = "; ".join(filter(None, (problems[index], "sparse vector not usable")))
     return {
+        "id": pa.array([row.id for row in rows], pa.string()),
+        "vector": dense,
         "sparse_indices": pa.array([pair and pair[0] for pair in sparse], pa.list_(pa.int64())),
         "sparse_values": pa.array([pair and pair[1] for pair in sparse], pa.list_(pa.float32())),
         "metadata": pa.array([row.metadata for row in rows], pa.string()),
         "data": pa.array([row.data for row in rows], pa.string()),
+        "vector_problem": pa.array(problems, pa.string()),
     }
 
 

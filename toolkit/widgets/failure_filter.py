@@ -23,7 +23,7 @@ from toolkit.loading.options import LoadOptions
 from toolkit.own_tokens import MASK
 from toolkit.receipt import receipt
 from toolkit.settings.service import Service
-from toolkit.tables.failure_matching import count_choices, match_failures, unknown_values
+from toolkit.tables.frame_filters import count_choices, match_failures, unknown_values
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.times import milliseconds

@@ -26,7 +26,7 @@ from toolkit.analysis.wording import shorten
 from toolkit.arguments import choice, flag, nearest, text, texts, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor, visible
-from toolkit.tables.failure_matching import count_values, error_lines
+from toolkit.tables.frame_filters import count_values, error_lines
 from toolkit.tables.frames import label_lists
 from toolkit.tables.schemas import FAILURE_COLUMNS, UNFIT, Kind
 from toolkit.times import parse_time

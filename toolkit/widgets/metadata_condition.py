@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from toolkit.errors import FilterSyntaxError, InputError
+from toolkit.filters.conditions import Condition, Value
 from toolkit.filters.metadata import Comparison, Contains, Glob, HasField, Membership, parse
-from toolkit.filters.metadata.tree import Condition, Value
 from toolkit.redaction import visible
-from toolkit.tables.metadata_column import MetadataField
+from toolkit.tables.frame_filters import MetadataField
 from toolkit.widgets.controls import Completion
 
 _COMPARING: Final = ("=", "!=", "<", "<=", ">", ">=")

@@ -12,11 +12,11 @@ import ipywidgets as widgets
 import pandas as pd
 
 from toolkit.errors import FilterSyntaxError, InputError
+from toolkit.filters.conditions import Condition, parse_path
 from toolkit.filters.metadata import And, MetadataFilter, Or, parse
-from toolkit.filters.metadata.tree import Condition, parse_path
 from toolkit.redaction import Redactor, escape_html
 from toolkit.secret_patterns import is_secret_name
-from toolkit.tables.metadata_column import MetadataField, metadata_fields
+from toolkit.tables.frame_filters import MetadataField, metadata_fields
 from toolkit.widgets.controls import Changed, Choosing, TextField, note
 from toolkit.widgets.metadata_condition import (
     OPERATORS,

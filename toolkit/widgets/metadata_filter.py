@@ -16,8 +16,8 @@ from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.vectors import open_vectors
 from toolkit.receipt import receipt
 from toolkit.settings.service import Service
+from toolkit.tables.frame_filters import match_metadata, metadata_values, unknown_fields, unknown_texts
 from toolkit.tables.frames import checked_frame, to_frame
-from toolkit.tables.metadata_column import match_metadata, metadata_values, unknown_fields, unknown_texts
 from toolkit.tables.schemas import vectors
 from toolkit.widgets.background import Job
 from toolkit.widgets.controls import note

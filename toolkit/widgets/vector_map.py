@@ -20,7 +20,7 @@ from toolkit.audits.projection import MapSource, VectorProjection, project_vecto
 from toolkit.errors import ToolkitError
 from toolkit.plots.vector_points import as_categories, as_numbers
 from toolkit.redaction import Redactor, visible
-from toolkit.tables.metadata_column import match_metadata
+from toolkit.tables.frame_filters import match_metadata
 from toolkit.widgets.background import Job
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Choosing, module, note, synced
 from toolkit.widgets.metadata_editor import MetadataEditor

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.filters.conditions import Condition, parse_path, resolve
 from toolkit.filters.metadata import And, Comparison, Membership, MetadataFilter, Or
-from toolkit.filters.metadata.tree import Condition, parse_path, resolve
 from toolkit.local.api import ApiError, invalid
 from toolkit.local.vectors.sparse import Floats
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.filters.strategies import metadata_conditions, metadata_filters
 from toolkit.errors import FilterSyntaxError, InputError
+from toolkit.filters.conditions import GlobPattern
 from toolkit.filters.metadata import (
     And,
     Comparison,
@@ -26,7 +27,6 @@ from toolkit.filters.metadata import (
     Or,
     parse,
 )
-from toolkit.filters.metadata.globbing import GlobPattern
 
 NAMES = ["a", "b", "in", "and", "Not", "has", "field", "x-y", "_z9"]
 fields = st.sampled_from([*NAMES, "a.b", "a[0]", "a[#-1]", "a.b[1].c", "a[0][#-2]", "b.in"])
@@ -192,7 +192,7 @@ def test_glob_agrees_with_the_standard_library(pattern: str, text: str) -> None:
 def test_long_texts_are_matched_like_short_ones(pattern: str, text: str) -> None:
     """Trying all places at once, as for long texts, finds what the regular expression finds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toolkit.filters.metadata.globbing._FEW_STEPS", -1)
+        patch.setattr("toolkit.filters.conditions._FEW_STEPS", -1)
         assert GlobPattern(pattern).matches(text) is naive_glob(text, pattern)
 
 

@@ -18,12 +18,15 @@ import math
 import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from functools import cache
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from toolkit.errors import InputError
-from toolkit.filters.metadata.globbing import GlobPattern
 
 Value = str | int | float | bool
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
@@ -31,6 +34,8 @@ Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 MAX_DEPTH: Final = 100
 """How deep conditions may be nested."""
 
+MAX_PATTERN: Final = 1000
+"""Longest pattern of GLOB, in characters."""
 
 _ORDERED: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
@@ -41,6 +46,12 @@ _NAME: Final = r"[A-Za-z_][A-Za-z0-9_\-]*"
 _INDEX: Final = r"\[(?:#-)?[0-9]{1,9}\]"
 _PATH: Final = re.compile(rf"{_NAME}(?:{_INDEX})*(?:\.{_NAME}(?:{_INDEX})*)*", re.ASCII)
 _STEP: Final = re.compile(rf"({_NAME})|\[(#-)?([0-9]+)\]", re.ASCII)
+
+_PATTERN: Final = "reading a GLOB pattern"
+# a set may begin with a "]" that belongs to it, as in []a] and [^]]
+_GLOB_TOKEN: Final = re.compile(r"\[(\^?)(\]?[^\]]*)\]|(.)", re.DOTALL)
+_RANGE: Final = re.compile(r"(.)-(.)|(.)", re.DOTALL)
+_FEW_STEPS: Final = 16_384  # characters of a text times those of a segment, up to which `re` is fast enough
 
 
 def parse_path(field: str) -> tuple[str | int, ...]:
@@ -83,6 +94,118 @@ def resolve(metadata: Any, path: tuple[str | int, ...]) -> Any:
     return value
 
 
+class _Characters(NamedTuple):
+    """The characters that one position matches: in, or not in, some ranges (both ends included)."""
+
+    ranges: tuple[tuple[str, str], ...]
+    negated: bool = False
+
+    @property
+    def expression(self) -> str:
+        """As a regular expression."""
+        parts = (
+            re.escape(low) if low == high else f"{re.escape(low)}-{re.escape(high)}"
+            for low, high in self.ranges
+        )
+        return f"[{'^' * self.negated}{''.join(parts)}]" if self.ranges else "."
+
+    def positions(self, text: str) -> NDArray[np.bool_]:
+        """Which positions of a text have one of the characters."""
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        inside = np.zeros(len(codes), np.bool_)
+        for low, high in self.ranges:
+            inside |= (codes >= ord(low)) & (codes <= ord(high))
+        return ~inside if self.negated else inside
+
+
+_ANY: Final = _Characters((), negated=True)
+
+
+class GlobPattern:
+    """A compiled pattern: ``*``, ``?``, ``[abc]``, ``[a-z]``, ``[^a-z]``; case sensitive.
+
+    It has at most `MAX_PATTERN` characters; a literal ``*`` is written ``[*]``. A pattern is split at its
+    stars. Each segment has a fixed length and is searched for once, as its leftmost match is as good as any
+    later one, so that the time is bounded.
+
+    >>> GlobPattern("run-[0-9]*.log").matches("run-7-final.log")
+    True
+    """
+
+    def __init__(self, pattern: str) -> None:
+        if len(pattern) > MAX_PATTERN:
+            raise _refusal(f"{len(pattern)} characters", f"at most {MAX_PATTERN}", doing=_PATTERN)
+        self._first, *others = map(_Segment, _segments(pattern))
+        self._between, self._last = others[:-1], others[-1] if others else None
+
+    def matches(self, text: str) -> bool:
+        """Whether the whole text matches."""
+        first, last = self._first, self._last
+        if not first.compiled.match(text):
+            return False
+        if last is None:
+            return len(text) == first.length
+        position, end = first.length, len(text) - last.length
+        if self._between:
+            positions = cache(lambda characters: characters.positions(text))
+            for segment in self._between:
+                index = segment.find(text, position, end, positions)
+                if index < 0:
+                    return False
+                position = index + segment.length
+        return position <= end and last.compiled.match(text, end) is not None
+
+
+class _Segment:
+    """The part of a pattern between two stars."""
+
+    def __init__(self, characters: Sequence[_Characters]) -> None:
+        self._characters = characters
+        self.length = len(characters)
+        self.compiled = re.compile("".join(item.expression for item in characters), re.DOTALL)
+
+    def find(
+        self, text: str, start: int, end: int, positions: Callable[[_Characters], NDArray[np.bool_]]
+    ) -> int:
+        """The first match from `start` on that ends before `end`; -1 where there is none."""
+        if (end - start) * self.length <= _FEW_STEPS:
+            match = self.compiled.search(text, start, max(start, end))
+            return match.start() if match else -1
+        # all positions at once, where backtracking would try each
+        possible = np.ones(max(0, end - start - self.length + 1), np.bool_)
+        for at, characters in enumerate(self._characters, start):
+            possible &= positions(characters)[at : at + len(possible)]
+        return start + int(possible.argmax()) if possible.any() else -1
+
+
+def _segments(pattern: str) -> list[list[_Characters]]:
+    """The segments between the stars, as the characters that each position matches."""
+    segments: list[list[_Characters]] = [[]]
+    for match in _GLOB_TOKEN.finditer(pattern):
+        negated, members, single = match.groups()
+        if single is None:
+            segments[-1].append(_Characters(_ranges(members), negated=bool(negated)))
+        elif single == "*":
+            segments.append([])
+        elif single == "[":
+            got = f"a '[' that is not closed at character {match.start()}"
+            raise _refusal(got, "']' after the characters of the set", doing=_PATTERN)
+        else:
+            segments[-1].append(_ANY if single == "?" else _Characters(((single, single),)))
+    # repeated stars leave empty segments, which match anywhere
+    return [segments[0], *(segment for segment in segments[1:-1] if segment), *segments[1:][-1:]]
+
+
+def _ranges(members: str) -> tuple[tuple[str, str], ...]:
+    if not members:
+        raise _refusal("an empty set", "characters between '[' and ']'", doing=_PATTERN)
+    found = _RANGE.findall(members)
+    for low, high, _ in found:
+        if low > high:
+            raise _refusal(f"the range {low}-{high}", "its lower end first", doing=_PATTERN)
+    return tuple((low or single, high or single) for low, high, single in found)
+
+
 class MetadataFilter(ABC):
     """A filter over metadata. Two filters are equal when they have the same tree.
 
@@ -95,29 +218,17 @@ class MetadataFilter(ABC):
     True
     """
 
+    @abstractmethod
     def text(self) -> str:
         """The filter in the service's language, in one canonical form, which `parse_filter` reads back."""
-        return self._text()
 
+    @abstractmethod
     def matches(self, metadata: Any) -> bool:
         """Whether metadata passes: JSON values, None where there is none."""
-        return self._passes(metadata)
 
+    @abstractmethod
     def fields(self) -> tuple[str, ...]:
         """The fields it compares, each once, in the order of the text."""
-        return tuple(dict.fromkeys(self._fields()))
-
-    @abstractmethod
-    def _text(self) -> str:
-        """See `text`."""
-
-    @abstractmethod
-    def _passes(self, metadata: Any) -> bool:
-        """See `matches`."""
-
-    @abstractmethod
-    def _fields(self) -> Iterator[str]:
-        """See `fields`; with repetitions."""
 
     @property
     def depth(self) -> int:
@@ -145,15 +256,15 @@ class Condition(MetadataFilter):
         """Whether metadata with this value in the field passes: a JSON value, or `MISSING`."""
         return actual is not MISSING and actual is not None and self._holds(actual)
 
-    def _passes(self, metadata: Any) -> bool:
+    def matches(self, metadata: Any) -> bool:
         return self.accepts(resolve(metadata, self._path))
 
     @abstractmethod
     def _holds(self, actual: Any) -> bool:
         """Whether a value that is not missing or null passes."""
 
-    def _fields(self) -> Iterator[str]:
-        yield self.field
+    def fields(self) -> tuple[str, ...]:
+        return (self.field,)
 
 
 @dataclass(frozen=True)
@@ -169,7 +280,7 @@ class Comparison(Condition):
             raise _refusal(f"the operator {self.op!r}", f"one of {' '.join(get_args(Operator))}")
         _check_value(self.value)
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return f"{self.field} {self.op} {_literal(self.value)}"
 
     def _holds(self, actual: Any) -> bool:
@@ -192,7 +303,7 @@ class Membership(Condition):
         for value in self.values:
             _check_value(value)
 
-    def _text(self) -> str:
+    def text(self) -> str:
         values = ", ".join(_literal(value) for value in self.values)
         return f"{self.field} {'NOT ' * self.negated}IN ({values})"
 
@@ -211,7 +322,7 @@ class Contains(Condition):
         super().__post_init__()
         _check_value(self.value)
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return f"{self.field} {'NOT ' * self.negated}CONTAINS {_literal(self.value)}"
 
     def _holds(self, actual: Any) -> bool:
@@ -233,7 +344,7 @@ class Glob(Condition):
             raise _refusal(f"{type(self.pattern).__name__} after GLOB", "text")
         object.__setattr__(self, "_compiled", GlobPattern(self.pattern))
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return f"{self.field} {'NOT ' * self.negated}GLOB {_literal(self.pattern)}"
 
     def _holds(self, actual: Any) -> bool:
@@ -246,7 +357,7 @@ class HasField(Condition):
 
     negated: bool = False
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return f"HAS {'NOT ' * self.negated}FIELD {self.field}"
 
     def accepts(self, actual: Any) -> bool:
@@ -280,21 +391,20 @@ class _Combination(MetadataFilter):
     def depth(self) -> int:
         return self._depth
 
-    def _fields(self) -> Iterator[str]:
-        for part in self.parts:
-            yield from part.fields()
+    def fields(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(field for part in self.parts for field in part.fields()))
 
 
 @dataclass(frozen=True)
 class And(_Combination):
     """All parts pass."""
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return " AND ".join(
             f"({part.text()})" if isinstance(part, Or) else part.text() for part in self.parts
         )
 
-    def _passes(self, metadata: Any) -> bool:
+    def matches(self, metadata: Any) -> bool:
         return all(part.matches(metadata) for part in self.parts)
 
 
@@ -302,10 +412,10 @@ class And(_Combination):
 class Or(_Combination):
     """At least one part passes."""
 
-    def _text(self) -> str:
+    def text(self) -> str:
         return " OR ".join(part.text() for part in self.parts)
 
-    def _passes(self, metadata: Any) -> bool:
+    def matches(self, metadata: Any) -> bool:
         return any(part.matches(metadata) for part in self.parts)
 
 
@@ -334,5 +444,5 @@ def _check_value(value: object) -> None:
         raise _refusal(f"the number {value}", "a finite number")
 
 
-def _refusal(got: str, expected: str) -> InputError:
-    return InputError("making a metadata filter", got=got, expected=expected)
+def _refusal(got: str, expected: str, *, doing: str = "making a metadata filter") -> InputError:
+    return InputError(doing, got=got, expected=expected)

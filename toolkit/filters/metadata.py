@@ -1,4 +1,4 @@
-"""The grammar of the metadata filter language, and errors with position and expectation.
+"""The metadata filter language: its grammar, and errors with position and expectation.
 
 A quote inside text is written twice, as in SQL (``'it''s'``), which the service does not say.
 """
@@ -10,18 +10,20 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from toolkit.errors import FilterSyntaxError, InputError
-from toolkit.filters.metadata.globbing import GlobPattern
-from toolkit.filters.metadata.tree import (
+from toolkit.filters.conditions import (
     MAX_DEPTH,
     And,
     Comparison,
     Contains,
     Glob,
+    GlobPattern,
     HasField,
     Membership,
     MetadataFilter,
     Or,
 )
+
+__all__ = ["And", "Comparison", "Contains", "Glob", "HasField", "Membership", "MetadataFilter", "Or", "parse"]
 
 T = TypeVar("T")
 
@@ -123,12 +125,12 @@ class _FilterParser:
                 return Or(tuple(groups)) if len(groups) > 1 else groups[0]
             parts = [self._condition()]
 
-    def need(self, *names: str) -> str:
-        """The next token, of one of these names."""
-        for name in names:
-            if (token := self._take(name)) is not None:
-                return token
-        raise self._unexpected()
+    def need(self, name: str) -> str:
+        """The next token, which has to have this name."""
+        token = self._take(name)
+        if token is None:
+            raise self._unexpected()
+        return token
 
     def error(
         self, position: int, got: str, expected: str, next_step: str | None = None
