@@ -18,9 +18,9 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 import toolkit as tk
+from toolkit import VectorMap
 from toolkit.analysis import drift, fuse, recall, score_summary, threshold_for_precision
 from toolkit.errors import ToolkitError
-from toolkit.widgets import VectorMap
 
 pytestmark = [
     pytest.mark.slow,

@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
+from toolkit import FailureBrowser
 from toolkit.errors import MalformedResponseError, ProtocolError, UnexpectedResultWarning
 from toolkit.tables.frame_filters import match_failures, metadata_fields
-from toolkit.widgets import FailureBrowser
 
 LONG = "7" * 5_000
 CELL = 32_767  # characters that a cell of Excel holds

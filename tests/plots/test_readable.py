@@ -209,7 +209,7 @@ def test_names_above_rows_use_the_width_there_is(wide):
     """A long name ends where the Axes end, less a character or two; one that fits is whole."""
     figure = Figure(figsize=(wide, 3), layout="constrained")
     canvas = FigureCanvasAgg(figure)
-    with drawing(figure.add_subplot(), THEMES["light"]) as ax:
+    with drawing(figure.add_subplot(), "light") as (ax, _):
         names = ["payment declined " * 20, "W" * 300, "short"]
         name_above(ax, [0, 1, 2], names, THEMES["light"], notes=["1,234"] * 3)
         ax.set_ylim(3, -1)

@@ -15,7 +15,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 import toolkit as tk
-from toolkit.plots.style import THEMES, drawing
+from toolkit.plots.style import drawing
 
 CHILD = Path(__file__).with_name("settings_process.py")
 DRAWING = sorted(name for name in tk.__all__ if name.startswith("plot_") or "report" in name.lower())
@@ -109,6 +109,6 @@ def test_settings_of_other_threads_neither_change_nor_have_a_say(plot):
 
 def test_a_figure_that_fails_is_not_left_behind():
     """When drawing raises, the new figure is closed: a notebook would show an empty one."""
-    with pytest.raises(ZeroDivisionError), drawing(None, THEMES["light"]):
+    with pytest.raises(ZeroDivisionError), drawing(None, "light"):
         raise ZeroDivisionError
     assert plt.get_fignums() == []

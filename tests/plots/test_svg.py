@@ -33,7 +33,7 @@ class Elements(HTMLParser):
 
 def svg(prefix="p", label="plain", **options):
     figure = Figure(figsize=(4, 3))
-    with drawing(figure.add_subplot(), THEMES["light"]) as ax:
+    with drawing(figure.add_subplot(), "light") as (ax, _):
         ax.bar([0, 1], [1, 2], color=THEMES["light"].series[0], hatch="///", edgecolor=THEMES["light"].paper)
         ax.set_xlabel(label, parse_math=False)
     described = {"title": "T", "description": "D", **options}
@@ -95,7 +95,7 @@ def test_texts_stay_text_as_matplotlib_itself_writes_them():
     The renderer overrides a method of matplotlib's that is not public: this fails when matplotlib changes it.
     """
     figure = Figure(figsize=(4, 3))
-    with drawing(figure.add_subplot(), THEMES["light"]) as ax:
+    with drawing(figure.add_subplot(), "light") as (ax, _):
         ax.bar(["a", "b"], [1, 2])
         ax.set_xlabel("label <b>", parse_math=False)
         ax.set_ylabel("turned", rotation=90)

@@ -248,7 +248,7 @@ def test_one_burst_does_not_flatten_the_figure():
         if isinstance(part, ReportFigure)
     ]
     canvas = Figure(figsize=(9.6, 4), layout="constrained")
-    with drawing(canvas.add_subplot(), THEMES["light"]) as ax:
+    with drawing(canvas.add_subplot(), "light") as (ax, _):
         figure.draw(ax, THEMES["light"])
     heights = np.concatenate([patch.heights for patch in ax.patches if hasattr(patch, "heights")])
     assert heights.max() > 50 * np.median(heights)

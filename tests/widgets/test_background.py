@@ -13,7 +13,7 @@ import pytest
 import toolkit as tk
 from toolkit.errors import IncompleteLoadError
 from toolkit.loading.failures import open_failures
-from toolkit.widgets.background import Cancelled, Job, JobProgress, in_thread, on_loop
+from toolkit.widgets.panel import Cancelled, Job, JobProgress, in_thread, on_loop
 
 
 def pages(server, count, size=2, before=lambda number: None):

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from tests.widgets.payloads import PAYLOADS
+from toolkit import FailureBrowser, FailureFilterWidget, FailureView
 from toolkit.errors import InputError
 from toolkit.filters.failure import FailureFilter
 from toolkit.redaction import Redactor, visible
-from toolkit.widgets import FailureBrowser, FailureFilterWidget, FailureView
 from toolkit.widgets.failure_detail import coloured, detail_markup
 from toolkit.widgets.failure_rows import SORTABLE
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import toolkit as tk
+from toolkit import FailureBrowser, FailureView
 from toolkit.errors import InputError
-from toolkit.widgets import FailureBrowser, FailureView
 
 BODIES = [
     "TypeError: Cannot read properties of undefined (reading 'currency')",
@@ -42,7 +42,7 @@ def browser(many):
     """A browser that has read its groups."""
     browser = FailureBrowser(many)
     browser.groups()
-    browser._groups_read()
+    browser._show_groups()
     return browser
 
 
@@ -68,7 +68,7 @@ def test_a_list_without_groups_says_that_they_are_being_read(many):
     browser = FailureBrowser(many)
     assert browser.group_list.remark == "Reading the failures to group them …"
     browser.groups()
-    browser._groups_read()
+    browser._show_groups()
     assert browser.group_list.remark == ""
     browser = FailureBrowser(many)
     browser._groups_failed(InputError("grouping", got="nothing", expected="something"))
@@ -296,5 +296,5 @@ def test_a_burst_is_cut(make):
     ]
     browser = FailureBrowser(make(rows))
     browser.groups()
-    browser._groups_read()
+    browser._show_groups()
     assert browser.trend.limit < max(browser.trend.counts) == 50

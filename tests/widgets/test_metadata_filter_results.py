@@ -9,6 +9,7 @@ import threading
 import pandas as pd
 import pytest
 
+from toolkit import MetadataFilterWidget, SimilarityQueryWidget
 from toolkit.errors import (
     BadRequestError,
     FilterSyntaxError,
@@ -19,7 +20,6 @@ from toolkit.errors import (
 from toolkit.filters.query import VectorQuery
 from toolkit.redaction import Redactor
 from toolkit.tables.frame_filters import match_metadata, metadata_fields
-from toolkit.widgets import MetadataFilterWidget, SimilarityQueryWidget
 from toolkit.widgets.controls import Choosing, TextField, is_count
 from toolkit.widgets.metadata_editor import MetadataEditor
 

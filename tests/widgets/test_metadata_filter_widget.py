@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.filters.strategies import metadata_conditions, metadata_filters
 from tests.widgets.page import choose, offered, write
 from tests.widgets.payloads import PAYLOADS
+from toolkit import MetadataFilterWidget
 from toolkit.errors import BadRequestError, FilterSyntaxError, IncompleteLoadError, InputError
 from toolkit.filters.metadata import (
     Comparison,
@@ -22,7 +23,6 @@ from toolkit.filters.metadata import (
 )
 from toolkit.redaction import visible
 from toolkit.tables.frame_filters import match_metadata
-from toolkit.widgets import MetadataFilterWidget
 from toolkit.widgets.metadata_condition import OPERATORS, condition, typed_condition
 
 fields = st.sampled_from(["city", "year", "in", "a.b", "tags[0]", "tags[#-1]", "a[1].b"])

@@ -10,13 +10,12 @@ import pytest
 import traitlets
 from nbconvert import HTMLExporter
 
+from toolkit import FailureBrowser, FailureFilterWidget
 from toolkit.errors import IncompleteLoadError, InputError, ServiceError
 from toolkit.filters.failure import FailureFilter
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import LABELS_EXPLODED
-from toolkit.widgets import FailureBrowser, FailureFilterWidget
-from toolkit.widgets.background import Cancelled, Job
-from toolkit.widgets.panel import Panel
+from toolkit.widgets.panel import Cancelled, Job, Panel
 
 PARTIAL = frame_from_rows([{"dlq_id": "a", "label": "b"}], LABELS_EXPLODED)
 

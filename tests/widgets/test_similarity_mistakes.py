@@ -13,9 +13,9 @@ import pytest
 from tests.widgets import page
 from tests.widgets.page import write
 from tests.widgets.responses import hits, last_request
+from toolkit import SimilarityQueryWidget
 from toolkit.errors import AuthenticationError, InputError, UnprocessableError
 from toolkit.filters.query import VectorQuery
-from toolkit.widgets import SimilarityQueryWidget
 
 TOKEN = "vector-token-of-the-test"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
@@ -42,6 +42,9 @@ _LOW: Final = 1.9  # inches of height below which a heading is one short line
 _HIGH: Final = 2.1  # inches of height from which texts fit without a large change of layout
 _TEXTS: Final = 0.85  # inches of height of lower Axes used by labels and heading
 _MARK: Final = 0.7  # inches of a mark on a truncated bar
+NAMED_BAR: Final = 1.9
+"""Lines that a bar and the name above it take."""
+
 _SHARE_OF_NAMES: Final = 0.4  # of the width, that names of rows may take
 _SHARE_OF_WIDE: Final = 0.5  # the same where Axes are wide
 _ROOMY: Final = 6.0  # inches from which Axes are wide
@@ -89,6 +92,19 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
         )
 
 
+def say(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axes:
+    """A sentence instead of an empty plot, below its title."""
+    heading(ax, title, theme)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(False)
+    ax.text(
+        0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", color=theme.muted, fontsize=11,
+        wrap=True, parse_math=False,
+    )  # fmt: skip
+    return ax
+
+
 def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme) -> tuple[float, float]:
     """A legend beside the Axes where they are wide, above them where not; the inches used of each.
 
@@ -113,6 +129,15 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme)
     as_written(drawn.get_texts())
     # measured, as letters with marks make a row higher
     return (taken, 0.0) if beside else (0.0, drawn.get_window_extent().height / ax.figure.dpi + 0.06)
+
+
+def legend_of_totals(
+    ax: Axes, handles: Sequence[Any], names: Sequence[str], totals: Sequence[str], theme: Theme, *, less: int
+) -> tuple[float, float]:
+    """A legend in which names, of a third of the width `less` some columns, are followed by totals."""
+    longest = max(12, min(32, int(inches(ax) * 0.32 / COLUMN) - less))
+    short = drawable_names(names, longest=longest)
+    return legend(ax, handles, [f"{name}  {total}" for name, total in zip(short, totals, strict=True)], theme)
 
 
 def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: Sequence[float]) -> float:
@@ -167,11 +192,11 @@ def count_axis(ax: Axes, label: str, theme: Theme) -> None:
     label_axis(ax.yaxis, label, theme)
 
 
-def number_axis(ax: Axes, axis: Axis) -> None:
+def number_axis(ax: Axes, axis: Axis, written: Callable[[float], str] = "{:.6g}".format) -> None:
     """An axis of numbers such as scores: as many ticks as fit."""
     space = inches(ax) / _TICK_WIDTH if axis is ax.xaxis else space_high(ax) / 0.3
     axis.set_major_locator(MaxNLocator(nbins=max(1, min(6, int(space))), steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
 
 
 def whole_axis(ax: Axes, apart: float) -> None:
@@ -187,6 +212,16 @@ def label_axis(axis: Axis, label: str, theme: Theme) -> None:
     space = max(16, int(length / COLUMN * 1.1))
     lines = [part for line in label.split("\n") for part in wrapped(line, space)]
     axis.set_label_text("\n".join(lines), color=theme.muted, fontsize=9, parse_math=False)
+
+
+def aside(*counts: tuple[int, str]) -> str:
+    """A remark in parentheses: each number that is not 0, and what it counts.
+
+    >>> aside((3, "due already"), (0, "without a usable time"))
+    '(3 due already)'
+    """
+    parts = [f"{number:,} {what}" for number, what in counts if number]
+    return f"({', '.join(parts)})" if parts else ""
 
 
 def rows_that_fit(ax: Axes, lines: float = 1.0) -> int:
@@ -230,6 +265,22 @@ def name_above(
         look = {"va": "bottom", "color": theme.ink, "fontsize": 9, "parse_math": False, "clip_on": False}
         longest = max(_SHORTEST, inches(ax) / COLUMN - len(note) - 2)  # until it is drawn
         ax.add_artist(_Name(position, name, note, longest, transform=ax.get_yaxis_transform(), **look))
+
+
+def name_bars(
+    ax: Axes, names: Sequence[str], theme: Theme, notes: Sequence[str], *, longest: float | None = None
+) -> None:
+    """Name horizontal bars from the top; without the length of the `longest`, their axis has a grid."""
+    name_above(ax, [number - 0.04 for number in range(len(names))], names, theme, notes=notes)
+    ax.set_ylim(max(len(names), 3) - 0.4, -0.5)  # a single bar does not fill the Axes
+    ax.spines["left"].set_visible(False)
+    ax.grid(visible=False)
+    if longest is None:
+        ax.grid(visible=True, axis="x", color=theme.grid, linewidth=0.6, linestyle="-", alpha=1.0)
+        return
+    ax.spines["bottom"].set_visible(False)
+    ax.set_xlim(0, longest)
+    ax.set_xticks([])
 
 
 class _Name(Text):

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from toolkit.analysis.group_rules import GroupRules
-from toolkit.analysis.grouping import FailureGroups, grouped_rows, read_rows
+from toolkit.analysis.grouping import FailureGroups, Rows, grouped_rows, read_rows
 from toolkit.analysis.over_time import FailureTrend, Markers, failure_trend, readable_top
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, span, time_text
 from toolkit.arguments import choice, instance, whole
 from toolkit.plots import axis
-from toolkit.plots.cells import draw_cells
+from toolkit.plots.failure_counts import draw_cells
 from toolkit.plots.style import (
-    COLUMN,
     HATCHES,
     Theme,
     ThemeName,
     documented,
     drawable,
-    drawable_names,
     drawing,
-    say,
-    theme_named,
     without_prefix,
 )
 
@@ -42,6 +38,8 @@ _NARROW: Final = 4.6  # inches up to which a legend is above the Axes
 
 Floats = np.ndarray[Any, np.dtype[Any]]
 Layout = Literal["stacked", "facets", "ranked"]
+Drawn = tuple[str, float, float]
+"""The common prefix of the names of groups, and the inches used beside and above the Axes."""
 
 
 @documented
@@ -91,10 +89,7 @@ def plot_failure_trend(
     {axes}
         With a sentence instead of bars where there is no failure with a time, or only one.
 
-    Raises
-    ------
-    InputError
-        When a column is missing or an option is out of bounds.
+    {raises}
 
     Examples
     --------
@@ -106,8 +101,7 @@ def plot_failure_trend(
     [1, 1]
     """
     choice("layout", layout, get_args(Layout))
-    colours = theme_named(theme)
-    with drawing(ax, colours) as axes:
+    with drawing(ax, theme) as (axes, colours):
         top = min(whole("top", top), groups_that_fit(axes, layout))
         trend = failure_trend(failures, by=by, freq=freq, top=top, now=now, markers=markers, runs=runs)
         title = f"Failures over time, by {by}" if by else "Failures over time"
@@ -133,8 +127,7 @@ def draw_trend(
 ) -> Axes:
     """Draw a computed trend on Axes from `drawing`; "titled" are facets with their names above them."""
     if trend.total <= 1:
-        axis.heading(ax, title, theme)
-        return say(ax, _sentence(trend), theme)
+        return axis.say(ax, _sentence(trend), theme, title)
     # days since 1970, which is what matplotlib's date axes count
     left = trend.starts.as_unit("ms").asi8 / 86_400_000
     width = trend.step / axis.DAY
@@ -149,9 +142,7 @@ def draw_trend(
     return ax
 
 
-def _stack(
-    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
-) -> tuple[str, float, float]:
+def _stack(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> Drawn:
     base = np.zeros(len(left))
     for number, heights in enumerate(_heights(trend)):
         _bars(trend, ax, theme, number, left, width, heights, base)
@@ -163,18 +154,16 @@ def _stack(
     prefix, beside, above = "", 0.0, 0.0
     if len(trend.groups) > 1:
         names, prefix = without_prefix(trend.groups)
-        longest = max(12, min(32, int(axis.inches(ax) * 0.32 / COLUMN) - 6))
-        totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
-        texts = [
-            f"{name}  {total}"
-            for name, total in zip(drawable_names(names, longest=longest), totals, strict=True)
-        ]
-        beside, above = axis.legend(ax, ax.patches, texts, theme)
+        beside, above = axis.legend_of_totals(ax, ax.patches, names, _totals(trend), theme, less=6)
     if top < base.max():
         above += axis.cut(ax, theme, top, (left + width / 2).tolist(), base.tolist())
         label += f"\n(cut at {round(top):,}: see \N{BLACK UP-POINTING TRIANGLE})"
     axis.label_axis(ax.yaxis, label, theme)
     return prefix, beside, above
+
+
+def _totals(trend: FailureTrend) -> list[str]:
+    return [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
 
 
 def _heights(trend: FailureTrend) -> Floats:
@@ -244,25 +233,21 @@ def _together(lines: list[tuple[float, str]], middle: float, inch: float) -> lis
     return groups
 
 
-def _facets(
-    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
-) -> tuple[str, float, float]:
+def _facets(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> Drawn:
+    """A row of bars for each group, each on its own scale, named at the left."""
     positions = _rows(trend, ax, theme, left, width, 0.85)
-    return _row_names(trend, ax, positions), 0.5, 0.0
+    return axis.name_rows(ax, positions, trend.groups, notes=_totals(trend)), 0.5, 0.0
 
 
-def _titled(
-    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
-) -> tuple[str, float, float]:
-    high = 0.52
-    positions = _rows(trend, ax, theme, left, width, high)
-    totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
-    axis.name_above(ax, [position + high for position in positions], trend.groups, theme, notes=totals)
+def _titled(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> Drawn:
+    """Facets named above their bars."""
+    positions = [position + 0.52 for position in _rows(trend, ax, theme, left, width, 0.52)]
+    axis.name_above(ax, positions, trend.groups, theme, notes=_totals(trend))
     return "", 0.5, 0.0
 
 
 def _rows(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float, high: float) -> list[int]:
-    """A row of bars for each group, up to so high a part of a row, each on its own scale; their positions."""
+    """Draw the rows of facets, bars up to so high a part of a row; their positions."""
     tops = [readable_top(heights) for heights in _heights(trend)]
     positions = [-number for number in range(len(trend.groups))]
     for number, (counts, top) in enumerate(zip(_heights(trend), tops, strict=True)):
@@ -286,16 +271,9 @@ def _mark(ax: Axes, theme: Theme, middles: Floats, counts: Floats, top: float, w
     )  # fmt: skip
 
 
-def _cells(
-    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
-) -> tuple[str, float, float]:
+def _cells(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> Drawn:
     above = draw_cells(ax, trend.counts, theme, edges=np.append(left, left[-1] + width))
-    return _row_names(trend, ax, list(range(len(trend.groups)))), 0.0, above
-
-
-def _row_names(trend: FailureTrend, ax: Axes, positions: Sequence[float]) -> str:
-    totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
-    return axis.name_rows(ax, positions, trend.groups, notes=totals)
+    return axis.name_rows(ax, range(len(trend.groups)), trend.groups, notes=_totals(trend)), 0.0, above
 
 
 class Bars(PathPatch):
@@ -378,10 +356,7 @@ def plot_failure_groups(
     {axes}
         With a sentence instead of bars where there is no failure with a time, or only one.
 
-    Raises
-    ------
-    InputError
-        When a column is missing or an option is out of bounds.
+    {raises}
 
     Examples
     --------
@@ -395,20 +370,22 @@ def plot_failure_groups(
     ['no order <num>  2', 'disk full  1']
     """
     choice("layout", layout, get_args(Layout))
-    colours = theme_named(theme)
     rules = groups.rules if isinstance(groups, FailureGroups) else groups
     rules = GroupRules() if rules is None else instance("groups", rules, GroupRules, "groups, or their rules")
     rows = read_rows(failures, rules)
     grouped, codes = grouped_rows(rows, rules)
-    # by id: groups may have equal titles
-    ids = grouped.frame["group"].to_numpy(dtype=object)
-    table = rows.table.select(["failed_at", "created_at"]).append_column(
-        "group", pa.array(ids[codes] if len(ids) else [], pa.string())
-    )
-    with drawing(ax, colours) as axes:
+    table = times_and_groups(rows, grouped, codes)
+    with drawing(ax, theme) as (axes, colours):
         drawn = "titled" if layout == "facets" else layout  # titles of groups are long
         top = min(whole("top", top), groups_that_fit(axes, drawn))
         trend = failure_trend(table, by="group", freq=freq, top=top, now=now)
-        titles = dict(zip(ids, grouped.frame["title"], strict=True))
+        titles = dict(zip(grouped.frame["group"], grouped.frame["title"], strict=True))
         named = dataclasses.replace(trend, groups=tuple(titles.get(group, group) for group in trend.groups))
         return draw_trend(named, axes, colours, layout=drawn, title="Groups of failures over time")
+
+
+def times_and_groups(rows: Rows, groups: FailureGroups, codes: npt.NDArray[Any]) -> pa.Table:
+    """Rows as `failure_trend` counts them: times, and the `group` by its id, as titles may be equal."""
+    ids = groups.frame["group"].to_numpy(dtype=object)
+    named = pa.array(ids[codes] if len(ids) else [], pa.string())
+    return rows.table.select(["failed_at", "created_at"]).append_column("group", named)

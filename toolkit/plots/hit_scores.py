@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
-from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from toolkit.analysis.scores import LARGEST, ScoreBins, score_bins, score_curves, score_moves
@@ -26,8 +25,6 @@ from toolkit.plots.style import (
     drawable,
     drawable_names,
     drawing,
-    say,
-    theme_named,
 )
 
 ScoreKind = Literal["histogram", "ecdf", "ridge"]
@@ -39,6 +36,7 @@ _DASHES: Final = (
 )  # fmt: skip
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", ".")
 _LABEL: Final = 0.16  # inches from one label to the next
+_MOST: Final = 8  # groups with a colour of their own
 _FEW: Final = 40  # ranks up to which every one gets a marker
 
 
@@ -74,10 +72,7 @@ def plot_score_distribution(
     {axes}
         With a sentence instead of bars where there is no finite score, or only one.
 
-    Raises
-    ------
-    InputError
-        When a column is missing or an option is out of bounds.
+    {raises}
 
     Examples
     --------
@@ -88,21 +83,20 @@ def plot_score_distribution(
     [1, 2]
     """
     choice("kind", kind, get_args(ScoreKind), optional=True)
-    colours = theme_named(theme)
-    top = min(whole("top", top), len(colours.series) - 1)
-    scores = score_bins(hits, by=by, bins=bins, top=top, largest=LARGEST)
+    scores = score_bins(hits, by=by, bins=bins, top=min(whole("top", top), _MOST), largest=LARGEST)
     kind = kind or ("histogram" if len(scores.groups) <= 1 else "ridge")
-    with drawing(ax, colours) as axes:
-        axis.heading(axes, f"Scores of hits, by {by}" if by else "Scores of hits", colours)
+    title = f"Scores of hits, by {by}" if by else "Scores of hits"
+    with drawing(ax, theme) as (axes, colours):
+        axis.heading(axes, title, colours)
         if scores.total <= 1:
-            return say(axes, _sentence(scores), colours)
+            return axis.say(axes, _sentence(scores), colours)
         axis.label_axis(axes.xaxis, f"score (higher is nearer){_left_out(scores)}", colours)
         axis.number_axis(axes, axes.xaxis)
         axes.set_xlim(scores.edges[0], scores.edges[-1])
         if kind == "ecdf":
             _shares(scores, axes, colours)
         elif kind == "ridge":
-            _rows(scores, axes, colours, f"Scores of hits, by {by}", "hits")
+            _rows(scores, axes, colours, title, "hits")
         elif len(scores.groups) == 1:
             _bars(scores, 0, axes, colours)
             axis.count_axis(axes, "hits", colours)
@@ -122,12 +116,11 @@ def draw_similarities(
     theme: ThemeName = "light",
 ) -> Axes:
     """Draw the scores of pairs, a row for each value of the column `pair`, under a title of one's own."""
-    colours = theme_named(theme)
-    scores = score_bins(pairs, by="pair", bins=30, top=len(colours.series) - 1, largest=LARGEST)
-    with drawing(ax, colours) as axes:
+    scores = score_bins(pairs, by="pair", bins=30, top=_MOST, largest=LARGEST)
+    with drawing(ax, theme) as (axes, colours):
         axis.heading(axes, title, colours)
         if not scores.total:
-            return say(axes, empty or f"No {what}", colours)
+            return axis.say(axes, empty or f"No {what}", colours)
         axis.number_axis(axes, axes.xaxis)
         axis.label_axis(axes.xaxis, label, colours)
         axes.set_xlim(scores.edges[0], scores.edges[-1])
@@ -165,7 +158,6 @@ def _outlines(scores: ScoreBins, ax: Axes, theme: Theme) -> None:
     for number, counts in enumerate(scores.counts):
         ax.stairs(counts, scores.edges, baseline=None, **_line(theme, number))
     axis.count_axis(ax, "hits", theme)
-    ax.set_xlim(scores.edges[0], scores.edges[-1])
     ax.set_ylim(0, ax.get_ylim()[1])
     _name_lines(ax, [int(counts[-1]) for counts in scores.counts], _named(scores), theme)
 
@@ -176,10 +168,8 @@ def _shares(binned: ScoreBins, ax: Axes, theme: Theme) -> None:
         positions = np.concatenate([[low], scores, [high]])
         shares = np.concatenate([np.arange(len(scores) + 1) / len(scores), [1.0]])
         ax.plot(positions, shares, drawstyle="steps-post", **_line(theme, number))
-    ax.set_xlim(low, high)
     ax.set_ylim(0, 1.03)
-    axis.number_axis(ax, ax.yaxis)
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
+    axis.number_axis(ax, ax.yaxis, percent)
     axis.label_axis(ax.yaxis, "share of hits up to this score", theme)
     if len(binned.groups) > 1:
         # all shares end at 100 %: names are in the order of the medians, the highest score at the bottom
@@ -188,11 +178,8 @@ def _shares(binned: ScoreBins, ax: Axes, theme: Theme) -> None:
 
 
 def _named(scores: ScoreBins) -> list[str]:
-    totals = [short_number(total) for total in scores.counts.sum(axis=1).tolist()]
-    return [
-        f"{name} ({total})"
-        for name, total in zip(drawable_names(scores.groups, longest=26), totals, strict=True)
-    ]
+    names, totals = drawable_names(scores.groups, longest=26), scores.counts.sum(axis=1).tolist()
+    return [f"{name} ({short_number(total)})" for name, total in zip(names, totals, strict=True)]
 
 
 def _rows(scores: ScoreBins, ax: Axes, theme: Theme, title: str, what: str) -> None:
@@ -232,10 +219,7 @@ def plot_score_by_rank(
     {axes}
         With a sentence instead of lines where there is no finite score.
 
-    Raises
-    ------
-    InputError
-        When a column is missing, or `top` is below 1.
+    {raises}
 
     Examples
     --------
@@ -244,14 +228,13 @@ def plot_score_by_rank(
     >>> plot_score_by_rank(frame, ax=Figure().add_subplot()).lines[0].get_ydata().tolist()
     [0.9, 0.4]
     """
-    colours = theme_named(theme)
-    top = min(whole("top", top), len(colours.series))
+    top = min(whole("top", top), _MOST + 1)
     curves, more = score_curves(hits, by=by, top=top, largest=LARGEST)
     scores = score_bins(hits, by=None, largest=LARGEST)
-    with drawing(ax, colours) as axes:
+    with drawing(ax, theme) as (axes, colours):
         axis.heading(axes, f"Scores by rank, by {by}", colours)
         if not curves:
-            return say(axes, "No hits with a finite score", colours)
+            return axis.say(axes, "No hits with a finite score", colours)
         for number, curve in enumerate(curves):
             marker = _MARKERS[number] if len(curve.ranks) <= _FEW else None
             axes.plot(curve.ranks, curve.scores, marker=marker, markersize=4, **_line(colours, number))
@@ -293,10 +276,7 @@ def plot_score_comparison(
     {axes}
         With a sentence instead of points where there are no hits.
 
-    Raises
-    ------
-    InputError
-        When a column is missing.
+    {raises}
 
     Examples
     --------
@@ -307,7 +287,6 @@ def plot_score_comparison(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['1 in both', '1 only before', '1 only after', 'equal scores']
     """
-    colours = theme_named(theme)
     called = checked_texts("names", names)
     if len(called) != 2:  # noqa: PLR2004 - one each
         raise wrong("names", names, "two texts, for before and after")
@@ -315,7 +294,7 @@ def plot_score_comparison(
     x, y = (
         moves[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in ("score_before", "score_after")
     )
-    with drawing(ax, colours) as axes:
+    with drawing(ax, theme) as (axes, colours):
         # the legend names them behind a mark and a count
         space = max(6.0, min(24.0, axis.inches(axes) / COLUMN - 15))
         first, second = (drawable(name, longest=space) for name in called)
@@ -326,23 +305,17 @@ def plot_score_comparison(
         title = f"Scores: {first} and {second}"
         texts = [f"{both.sum():,} in both", f"{lost.sum():,} only {first}", f"{new.sum():,} only {second}"]
         if not len(values):
-            axis.heading(axes, title, colours)
-            return say(axes, "No hits with a finite score", colours)
+            return axis.say(axes, "No hits with a finite score", colours, title)
         low, high = float(values.min()), float(values.max())
         space = (high - low) * 0.06 or 0.5
-        margin = low - space
+        margin = low - space  # where hits of only one of the two are
         axes.plot(
             [margin, high], [margin, high], color=colours.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=0
         )
-        kinds = (
-            (x[both], y[both], "o", 0),
-            (x[lost], np.full(lost.sum(), margin), "v", 3),
-            (np.full(new.sum(), margin), y[new], "<", 2),
-        )
-        for across, up, marker, sign in kinds:
-            axes.scatter(
-                across, up, s=28, marker=MarkerStyle(marker, "full"), color=colours.series[sign], linewidths=0
-            )
+        x, y = np.where(new, margin, x), np.where(lost, margin, y)
+        for drawn, marker, sign in ((both, "o", 0), (lost, "v", 3), (new, "<", 2)):
+            dot, colour = MarkerStyle(marker, "full"), colours.series[sign]
+            axes.scatter(x[drawn], y[drawn], s=28, marker=dot, color=colour, linewidths=0)
         axes.set_xlim(margin - space, high + space)
         axes.set_ylim(margin - space, high + space)
         axis.number_axis(axes, axes.xaxis)
@@ -376,14 +349,8 @@ def _name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Th
 
 def _spread(ends: NDArray[np.float64], gap: float, low: float, high: float) -> NDArray[np.float64]:
     """Heights at least `gap` apart, moved as little as possible, within the limits where they fit."""
-    order = np.argsort(ends, kind="stable")
-    positions = ends[order].copy()
-    for number in range(1, len(positions)):
-        positions[number] = max(positions[number], positions[number - 1] + gap)
-    if len(positions) and positions[-1] > high:
-        positions[-1] = high
-        for number in range(len(positions) - 2, -1, -1):
-            positions[number] = min(positions[number], positions[number + 1] - gap)
-    shifted = np.empty_like(positions)
-    shifted[order] = np.maximum(positions, low - gap * len(positions))
-    return shifted
+    order, gaps = np.argsort(ends, kind="stable"), gap * np.arange(len(ends))
+    positions = np.maximum.accumulate(ends[order] - gaps)  # up, then down again from the upper limit
+    positions = np.minimum(positions, high - gaps[-1:]) + gaps
+    spread: NDArray[np.float64] = np.maximum(positions, low - gap * len(positions))[np.argsort(order)]
+    return spread

@@ -1,4 +1,4 @@
-"""Results as bars (groups, classes, explanations, redrives) and points (recall, differences, comparisons)."""
+"""Results as bars (groups, classes, explanations, runs, redrives) and points (recall, comparisons)."""
 
 from __future__ import annotations
 
@@ -9,31 +9,43 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
-from matplotlib.ticker import FuncFormatter
 
 from toolkit.analysis.classes import UNKNOWN, FailureClasses
 from toolkit.analysis.comparing import FailureComparison
 from toolkit.analysis.explaining import Explanation, describe
 from toolkit.analysis.grouping import FailureGroups
-from toolkit.analysis.run_log import RunSummary
+from toolkit.analysis.run_log import OUTCOMES, RunSummary
 from toolkit.analysis.wording import Plotted, counted, percent, short_number
-from toolkit.plots.axis import heading, label_axis, legend, name_above, name_rows, number_axis, rows_that_fit
-from toolkit.plots.failure_bars import draw_rows
-from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, say, theme_named, without_prefix
-from toolkit.plots.success_rates import draw_summary
+from toolkit.plots.axis import (
+    NAMED_BAR,
+    heading,
+    label_axis,
+    legend,
+    name_bars,
+    name_rows,
+    number_axis,
+    rows_that_fit,
+    say,
+)
+from toolkit.plots.failure_counts import draw_rows
+from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, without_prefix
 from toolkit.redaction import Redactor
 from toolkit.redrive.results import RedriveResult
 
 _CONDITIONS: Final = 6
-_LINES: Final = 1.9  # of a row and its name
 _OBSERVED, _EXPECTED, _MERGED = 3, -1, -1  # colours
-_CHANGED: Final = {"new": 3, "back again": 3, "growing": 3, "shrinking": 0, "gone": 0, "steady": 8}  # colours
+_CHANGED: Final = {"new": 3, "back again": 3, "growing": 3, "shrinking": 0, "gone": 0, "steady": 8}
+_RUNS: Final = {"succeeded": 0, "failed": 3, "cancelled": 8, "running": 4}
+_REDRIVEN: Final = {"done": 0, "failed again": 3, "failed otherwise": 1, "open": 2, "stopped or left": -1}
+_LEFT: Final = ("stopped", "left", "skipped", "refused")
+
+Series = Sequence[tuple[Sequence[float], Sequence[int]]]
+"""Of each series the values of its rows, and their colours."""
 
 
 def plot_result(result: Plotted, *, ax: Axes | None, theme: ThemeName) -> Axes:
     """Draw a result: what its method ``plot`` does."""
-    colours = theme_named(theme)
-    with drawing(ax, colours) as axes:
+    with drawing(ax, theme) as (axes, colours):
         match result:
             case FailureGroups():
                 return _groups(result, axes, colours)
@@ -44,7 +56,7 @@ def plot_result(result: Plotted, *, ax: Axes | None, theme: ThemeName) -> Axes:
             case FailureComparison():
                 return _comparison(result, axes, colours)
             case RunSummary():
-                return draw_summary(result, axes, colours)
+                return _summary(result, axes, colours)
             case RedriveResult():
                 return draw_outcomes(result, axes, colours)
         raise NotImplementedError(type(result).__name__)
@@ -54,7 +66,7 @@ def _groups(groups: FailureGroups, ax: Axes, theme: Theme) -> Axes:
     """A bar a group, in the colours of `plot_failure_groups`."""
     ordered = groups.frame.sort_values(["count", "group"], ascending=[False, True])
     names, counts = ordered["title"].tolist(), [int(count) for count in ordered["count"]]
-    fit = min(len(theme.series) - 1, rows_that_fit(ax, _LINES) - 1)
+    fit = min(len(theme.series) - 1, rows_that_fit(ax, NAMED_BAR) - 1)
     colours = list(range(len(names)))
     if len(names) > fit:
         names = [*names[:fit], f"other ({len(names) - fit})"]
@@ -63,7 +75,7 @@ def _groups(groups: FailureGroups, ax: Axes, theme: Theme) -> Axes:
     if not names:
         return say(ax, "No failures", theme)
     notes = [f"{count:,} ({percent(count / sum(counts))})" for count in counts]
-    _rows(ax, theme, names, [(counts, colours)], notes)
+    _named_bars(ax, theme, names, [(counts, colours)], notes)
     label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
     return ax
 
@@ -84,9 +96,8 @@ def _explanation(explanation: Explanation, ax: Axes, theme: Theme) -> Axes:
     title = "Observed and expected, by condition"
     change = f"{explanation.observed:,.0f} observed, {explanation.expected:,.0f} expected"
     if not explanation.stands_out:
-        heading(ax, title, theme)
-        return say(ax, f"Nothing stands out: {change}", theme)
-    rows = explanation.frame.head(min(_CONDITIONS, rows_that_fit(ax, _LINES)))
+        return say(ax, f"Nothing stands out: {change}", theme, title)
+    rows = explanation.frame.head(min(_CONDITIONS, rows_that_fit(ax, NAMED_BAR)))
     names, prefix = _named(rows["condition"].tolist())
     values = [rows["observed"].tolist(), rows["expected"].tolist()]
     notes = [
@@ -94,7 +105,7 @@ def _explanation(explanation: Explanation, ax: Axes, theme: Theme) -> Axes:
         for observed, expected in zip(*values, strict=True)
     ]
     series = [(values[0], [_OBSERVED] * len(rows)), (values[1], [_EXPECTED] * len(rows))]
-    _rows(ax, theme, names, series, notes)
+    _named_bars(ax, theme, names, series, notes)
     _, above = legend(ax, ax.containers, ["observed", "expected"], theme)
     heading(ax, title, theme, prefix=prefix, above=above)
     label_axis(ax.xaxis, f"{change} in all; conditions can hold the same failures", theme)
@@ -107,10 +118,9 @@ def _comparison(comparison: FailureComparison, ax: Axes, theme: Theme) -> Axes:
     On a logarithmic axis, so that one burst flattens no other group; it begins at 0.
     """
     title = "What changed, by group"
-    rows = comparison.frame.head(rows_that_fit(ax, _LINES))
+    rows = comparison.frame.head(rows_that_fit(ax, NAMED_BAR))
     if not len(rows):
-        heading(ax, title, theme)
-        return say(ax, "No failures", theme)
+        return say(ax, "No failures", theme, title)
     positions = np.arange(len(rows)) + 0.2
     expected, after = rows["expected"].to_numpy(), rows["after"].to_numpy(dtype=np.float64)
     colours = [theme.series[_CHANGED[change]] for change in rows["change"]]
@@ -129,16 +139,12 @@ def _comparison(comparison: FailureComparison, ax: Axes, theme: Theme) -> Axes:
         f"{change}, {short_number(round(was))} to {short_number(is_)}"
         for change, was, is_ in zip(rows["change"], expected, rows["after"], strict=True)
     ]
-    name_above(ax, (positions - 0.24).tolist(), rows["title"].tolist(), theme, notes=notes)
+    name_bars(ax, rows["title"].tolist(), theme, notes)
     most = max(10.0, expected.max(), after.max())
     ticks = [0.0, *(10.0**power for power in range(int(np.log10(most)) + 1))]
     ax.set_xticks(ticks, [short_number(tick) for tick in ticks])
     ax.minorticks_off()
     ax.set_xlim(-0.15, most * 1.5)
-    ax.set_ylim(max(len(rows), 3) - 0.4, -0.5)
-    ax.grid(visible=False, axis="y")
-    ax.grid(visible=True, axis="x", color=theme.grid, linewidth=0.6, linestyle="-", alpha=1.0)
-    ax.spines["left"].set_visible(False)
     _, above = legend(ax, [before, now], ["at the rate of before", "after"], theme)
     heading(ax, title, theme, above=above)
     every = len(comparison.frame)
@@ -161,27 +167,77 @@ def _named(conditions: list[dict[str, object]]) -> tuple[list[str], str]:
     return [clean(describe(condition)) for condition in short], clean(prefix)
 
 
-def _rows(
-    ax: Axes,
-    theme: Theme,
-    names: Sequence[str],
-    series: Sequence[tuple[Sequence[float], Sequence[int]]],
-    notes: Sequence[str],
-) -> None:
-    """Rows of bars, the first at the top, under their names: of each series its values and colours."""
-    high = 0.48 / len(series)
-    for number, (values, colours) in enumerate(series):
-        positions = np.arange(len(names)) + (number + 0.5) * high
+def _summary(summary: RunSummary, ax: Axes, theme: Theme) -> Axes:
+    """A stacked bar a workflow: how its runs ended."""
+    title = "Runs by workflow and outcome"
+    rows = summary.frame.head(rows_that_fit(ax, NAMED_BAR))
+    if rows.empty:
+        return say(ax, "No runs", theme, title)
+    known = [name for name in OUTCOMES if rows[name].sum()]
+    names, prefix = without_prefix([Redactor().url(str(url)) for url in rows["workflow_url"]])
+    notes = [
+        f"{int(row['runs']):,} runs"
+        + ("" if pd.isna(row["success_rate"]) else f", {percent(row['success_rate'])} succeeded")
+        for row in rows.to_dict("records")
+    ]
+    above = _stacked(ax, theme, names, rows[known], _RUNS, notes, height=0.42)
+    heading(ax, title, theme, prefix=prefix, above=above)
+    every = len(summary.frame)
+    shown = f"first {len(rows)} of {every:,} workflows; " * (len(rows) < every)
+    label_axis(ax.xaxis, f"{shown}{counted(int(summary.total['runs']), 'run')} in all", theme)
+    return ax
+
+
+def draw_outcomes(result: RedriveResult, ax: Axes, theme: Theme) -> Axes:
+    """A stacked bar a group: what became of its entries."""
+    title = "Outcomes of the redrive"
+    shown = result.frame.assign(outcome=result.frame["state"].map(_outcome))
+    counts = pd.crosstab(shown["title"], shown["outcome"])
+    counts = counts.reindex(columns=[name for name in _REDRIVEN if name in counts.columns])
+    counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False, kind="stable").index]
+    if counts.empty:
+        return say(ax, "No entries", theme, title)
+    counts = counts.head(rows_that_fit(ax, NAMED_BAR))
+    names = [Redactor().text(str(name)) for name in counts.index]
+    notes = [f"{total:,}" for total in counts.sum(axis=1)]
+    above = _stacked(ax, theme, names, counts, _REDRIVEN, notes, height=0.45)
+    heading(ax, title, theme, above=above)
+    label_axis(ax.xaxis, result.verdict, theme)
+    return ax
+
+
+def _outcome(state: str) -> str:
+    """The outcome that a state of an entry counts as."""
+    if state in ("succeeded", "called", "deleted"):
+        return "done"
+    return state if state.startswith("failed") else "stopped or left" if state in _LEFT else "open"
+
+
+def _named_bars(
+    ax: Axes, theme: Theme, names: Sequence[str], series: Series, notes: Sequence[str],
+    *, stacked: float = 0.0,
+) -> None:  # fmt: skip
+    """Rows of bars under their names, the first at the top: of each series one, or all `stacked` so high."""
+    values, high = np.array([part for part, _ in series], dtype=np.float64), 0.48 / len(series)
+    lefts = np.cumsum(values, axis=0) - values if stacked else np.zeros_like(values)
+    for number, (_, colours) in enumerate(series):
         ax.barh(
-            positions, values, height=high * 0.94, color=[theme.series[colour] for colour in colours],
+            np.arange(len(names)) + (0.24 if stacked else (number + 0.5) * high), values[number],
+            left=lefts[number], height=stacked or high * 0.94,
+            color=[theme.series[colour] for colour in colours],
             hatch=[HATCHES[colour] for colour in colours], edgecolor=theme.paper, linewidth=0,
         )  # fmt: skip
-    name_above(ax, [position - 0.04 for position in range(len(names))], names, theme, notes=notes)
-    ax.set_ylim(max(len(names), 3) - 0.4, -0.5)
-    ax.set_xlim(0, max(max(values) for values, _ in series))
-    ax.set_xticks([])
-    ax.spines[["left", "bottom"]].set_visible(False)
-    ax.grid(visible=False)
+    name_bars(ax, names, theme, notes, longest=float((lefts + values).max()))
+
+
+def _stacked(
+    ax: Axes, theme: Theme, names: Sequence[str], counts: pd.DataFrame, colours: dict[str, int],
+    notes: Sequence[str], *, height: float,
+) -> float:  # fmt: skip
+    """Draw a stacked bar a row of counts, with a legend of the columns; inches used above the Axes."""
+    series = [(counts[name].tolist(), [colours[name]] * len(counts)) for name in list(counts.columns)]
+    _named_bars(ax, theme, names, series, notes, stacked=height)
+    return legend(ax, ax.containers, list(counts.columns), theme)[1]
 
 
 def draw_differences(
@@ -194,27 +250,18 @@ def draw_differences(
     theme: ThemeName = "light",
 ) -> Axes:
     """Draw a point and its interval for each row (`name`, `difference`, `low`, `high`), grey around zero."""
-    colours = theme_named(theme)
-    with drawing(ax, colours) as axes:
+    with drawing(ax, theme) as (axes, colours):
         heading(axes, title, colours)
         if rows.empty:
             return say(axes, empty, colours)
-        places = [-float(number) for number in range(len(rows))]
         axes.axvline(0, color=colours.ink, linewidth=1.0, linestyle=(0, (3.7, 1.6)))
-        for place, difference, low, high in zip(
-            places, rows["difference"], rows["low"], rows["high"], strict=True
-        ):
-            shown = low > 0 or high < 0
-            # colour and shape: the style draws no edges of markers
-            colour = colours.series[0] if shown else colours.muted
-            axes.errorbar(
-                [difference], [place], xerr=[[difference - low], [high - difference]],
-                fmt="o" if shown else "s", color=colour, ecolor=colour, linewidth=1.6,
-            )  # fmt: skip
+        # colour and shape: the style draws no edges of markers
+        differs = (rows["low"] > 0) | (rows["high"] < 0)
+        looks = [("o", colours.series[0]) if shown else ("s", colours.muted) for shown in differs]
+        positions = _intervals(axes, rows, "difference", looks)
         most = 1.1 * max(abs(rows["low"].min()), abs(rows["high"].max()), 1e-3)
         axes.set_xlim(-most, most)
-        axes.set_ylim(places[-1] - 0.6, 0.6)
-        name_rows(axes, places, rows["name"].tolist())
+        name_rows(axes, positions, rows["name"].tolist())
         number_axis(axes, axes.xaxis)
         label_axis(axes.xaxis, label, colours)
         return axes
@@ -222,67 +269,31 @@ def draw_differences(
 
 def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Draw a point and its interval for each row of `by` (`name`, `queries`, `share`, `low`, `high`)."""
-    colours = theme_named(theme)
     known = by.dropna(subset="share")
-    with drawing(ax, colours) as axes:
-        heading(axes, title, colours)
+    with drawing(ax, theme) as (axes, colours):
         if known.empty:
-            return say(axes, "No query has a neighbour", colours)
-        rows = [-float(number) for number in range(len(known))]
-        axes.errorbar(
-            known["share"], rows, xerr=[known["share"] - known["low"], known["high"] - known["share"]],
-            fmt="o", color=colours.series[0], ecolor=colours.series[0], capsize=4, linewidth=1.6,
-        )  # fmt: skip
+            return say(axes, "No query has a neighbour", colours, title)
+        positions = _intervals(axes, known, "share", [("o", colours.series[0])] * len(known), capsize=4)
         low = min(0.9, float(known["low"].min()))
         axes.set_xlim(low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
-        axes.set_ylim(rows[-1] - 0.6, 0.6)
         notes = [f"({number:,} queries)" for number in known["queries"]]
-        prefix = name_rows(axes, rows, known["name"].tolist(), notes=notes)
+        prefix = name_rows(axes, positions, known["name"].tolist(), notes=notes)
         heading(axes, title, colours, prefix=prefix)
-        number_axis(axes, axes.xaxis)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
+        number_axis(axes, axes.xaxis, percent)
         label_axis(axes.xaxis, "neighbours returned, with the 95 % interval over queries", colours)
         return axes
 
 
-_OUTCOMES: Final = {"done": 0, "failed again": 3, "failed otherwise": 1, "open": 2, "stopped or left": -1}
-_LEFT: Final = ("stopped", "left", "skipped", "refused")
-
-
-def draw_outcomes(result: RedriveResult, ax: Axes, theme: Theme) -> Axes:
-    """A stacked bar a group: what became of its entries."""
-    shown = result.frame.assign(outcome=result.frame["state"].map(_outcome))
-    counts = pd.crosstab(shown["title"], shown["outcome"])
-    counts = counts.reindex(columns=[name for name in _OUTCOMES if name in counts.columns])
-    counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False, kind="stable").index]
-    heading(ax, "Outcomes of the redrive", theme)
-    if counts.empty:
-        return say(ax, "No entries", theme)
-    counts = counts.head(rows_that_fit(ax, _LINES))
-    positions, left = np.arange(len(counts)) + 0.24, np.zeros(len(counts))
-    for name in counts.columns:
-        colour = _OUTCOMES[name]
-        ax.barh(
-            positions, counts[name], left=left, height=0.45, color=theme.series[colour],
-            hatch=HATCHES[colour], edgecolor=theme.paper, linewidth=0,
+def _intervals(
+    ax: Axes, rows: pd.DataFrame, column: str, looks: Sequence[tuple[str, str]], *, capsize: float = 0.0
+) -> list[float]:
+    """A point and its interval for each row, the first at the top, in shape and colour; their positions."""
+    positions = [-float(number) for number in range(len(rows))]
+    known = zip(positions, rows[column], rows["low"], rows["high"], looks, strict=True)
+    for position, middle, low, high, (shape, colour) in known:
+        ax.errorbar(
+            [middle], [position], xerr=[[middle - low], [high - middle]], fmt=shape, color=colour,
+            ecolor=colour, capsize=capsize, linewidth=1.6,
         )  # fmt: skip
-        left = left + counts[name].to_numpy()
-    names = [Redactor().text(str(title)) for title in counts.index]
-    notes = [f"{int(total):,}" for total in left]
-    name_above(ax, [position - 0.04 for position in range(len(names))], names, theme, notes=notes)
-    ax.set_ylim(max(len(names), 3) - 0.4, -0.5)
-    ax.set_xlim(0, left.max())
-    ax.set_xticks([])
-    ax.spines[["left", "bottom"]].set_visible(False)
-    ax.grid(visible=False)
-    _, above = legend(ax, ax.containers, list(counts.columns), theme)
-    heading(ax, "Outcomes of the redrive", theme, above=above)
-    label_axis(ax.xaxis, result.verdict, theme)
-    return ax
-
-
-def _outcome(state: str) -> str:
-    """The outcome that a state of an entry counts as."""
-    if state in ("succeeded", "called", "deleted"):
-        return "done"
-    return state if state.startswith("failed") else "stopped or left" if state in _LEFT else "open"
+    ax.set_ylim(positions[-1] - 0.6, 0.6)
+    return positions

@@ -1,18 +1,20 @@
 """How plots look: colours for the colour-blind, hatches, light and dark; texts from data, fit to be drawn.
 
-Colours are those of M. Okabe and K. Ito, *Color Universal Design* (2008). The style is put on the one Axes
-that is drawn on; matplotlib's own settings stay as they are. Texts are never maths, never invisible and never
+Colours are those of M. Okabe and K. Ito, *Color Universal Design* (2008). The style is set on the Axes that
+are drawn on; matplotlib's own settings are not changed. Texts are never maths, never invisible and never
 wider than the plot; their widths are counted in columns, the width of an ordinary character of our font.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from inspect import cleandoc
+from itertools import accumulate
 from os.path import commonprefix
 from typing import Any, Final, Literal, TypeVar
 
@@ -46,11 +48,17 @@ theme : {"light", "dark"}
 Returns
 -------
 matplotlib.axes.Axes"""
+_RAISES: Final = """\
+Raises
+------
+InputError
+    When a column is missing or of another kind, or an option is not as described above."""
 
 
 def documented(plot: F) -> F:
-    """Fill in ``{axes}`` in a docstring: the parameters `ax` and `theme`, and that Axes are returned."""
-    plot.__doc__ = plot.__doc__ and cleandoc(plot.__doc__).replace("{axes}", _AXES)
+    """Fill in a docstring: ``{axes}`` (`ax`, `theme`, and the Axes returned) and ``{raises}``."""
+    filled = cleandoc(plot.__doc__ or "").replace("{axes}", _AXES).replace("{raises}", _RAISES)
+    plot.__doc__ = filled or None  # none under python -OO
     return plot
 
 
@@ -104,23 +112,21 @@ THEMES: Final[dict[ThemeName, Theme]] = {
 }  # fmt: skip
 
 
-def theme_named(name: ThemeName) -> Theme:
-    """The theme of this name."""
-    return THEMES[choice("theme", name, THEMES)]
-
-
 @contextmanager
-def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
-    """Prepared Axes to draw on; without `ax` those of a new figure of pyplot's, which notebooks show.
+def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
+    """Prepared Axes to draw on, without `ax` those of a new figure of pyplot's; and the theme of this name.
 
-    Plots do not depend on matplotlib's settings, and change none: they are shared by all threads. What
-    artists copied from them is reset on leaving. A new figure is closed when drawing raises.
+    Plots neither depend on matplotlib's settings, which all threads share, nor change them. What artists
+    copied from them is reset on leaving. A new figure is closed when drawing raises.
     """
+    theme = THEMES[choice("theme", name, THEMES)]
     if ax is not None:
         prepare(instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure"), theme)
-        _show_texts(ax, theme)
-        yield ax
-        _set_right(ax)
+        *own, alpha = to_rgba(ax.figure.get_facecolor())
+        if alpha and abs(sum(own) - sum(to_rgb(theme.paper))) > _FAR:  # texts could not be read on it
+            ax.figure.set_facecolor(theme.paper)
+        yield ax, theme
+        _reset(ax)
         return
     layout = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, hspace=0.02, wspace=0.02)
     figure = plt.figure(
@@ -130,18 +136,11 @@ def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
         # the space by which texts are measured until there is a layout
         position = figure.add_gridspec(left=0.1, right=0.97, bottom=0.15, top=0.9)[0]
         ax = prepare(figure.add_subplot(position), theme)
-        yield ax
-        _set_right(ax)
+        yield ax, theme
+        _reset(ax)
     except BaseException:
         plt.close(figure)
         raise
-
-
-def _show_texts(ax: Axes, theme: Theme) -> None:
-    """Give a figure the theme's background where the texts around these Axes could not be read on its own."""
-    *own, alpha = to_rgba(ax.figure.get_facecolor())
-    if alpha and abs(sum(own) - sum(to_rgb(theme.paper))) > _FAR:
-        ax.figure.set_facecolor(theme.paper)
 
 
 def prepare(ax: Axes, theme: Theme) -> Axes:
@@ -164,7 +163,7 @@ def prepare(ax: Axes, theme: Theme) -> Axes:
     return ax
 
 
-def _set_right(ax: Axes) -> None:
+def _reset(ax: Axes) -> None:
     """Give artists matplotlib's default settings, and our font."""
     for artist in (ax.figure.patch, *ax.findobj()):
         artist.set_sketch_params()
@@ -210,12 +209,10 @@ def drawable(value: object, *, longest: float = _LONGEST) -> str:
     for character in str(value)[:_READ]:
         marks = marks + 1 if columns(character) == 0 else 0
         shown = visible(character)
-        if shown != character or character.isspace():
-            written += " " if shown == character else shown
-        elif marks > _MARKS or columns(character) is None:
-            written += _escaped(character)
-        else:
-            written += character
+        if shown == character and not character.isspace() and (marks > _MARKS or columns(character) is None):
+            code = ord(character)
+            shown = f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - the basic plane's end
+        written += shown
     return _shortened(_parts(" ".join(written.split())), longest) or "(empty)"
 
 
@@ -284,7 +281,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _shortened(parts: list[str], longest: float) -> str:
-    widths = [width(part) for part in parts]
+    widths = list(map(width, parts))
     if sum(widths) <= longest:
         return "".join(parts)
     limit = longest - width("…")
@@ -296,11 +293,7 @@ def _shortened(parts: list[str], longest: float) -> str:
 
 def _fitting(widths: Sequence[float], limit: float) -> int:
     """How many of the first parts fit."""
-    number, taken = 0, 0.0
-    while number < len(widths) and taken + widths[number] <= limit:
-        taken += widths[number]
-        number += 1
-    return number
+    return bisect_right(list(accumulate(widths)), limit)
 
 
 def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
@@ -317,25 +310,8 @@ def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
     return [(name.removeprefix(prefix) or "/") if name in addresses else name for name in names], prefix
 
 
-def _escaped(character: str) -> str:
-    code = ord(character)
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - the basic plane's end
-
-
 def as_written(texts: list[Text]) -> None:
     """Take texts literally: ``$`` is a dollar sign."""
     for text in texts:
         text.set_usetex(False)
         text.set_parse_math(False)
-
-
-def say(ax: Axes, sentence: str, theme: Theme) -> Axes:
-    """A sentence instead of an empty plot."""
-    ax.set_xticks([])
-    ax.set_yticks([])
-    ax.spines[:].set_visible(False)
-    ax.text(
-        0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", color=theme.muted, fontsize=11,
-        wrap=True, parse_math=False,
-    )  # fmt: skip
-    return ax

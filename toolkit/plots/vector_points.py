@@ -12,9 +12,9 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.lines import Line2D
 from matplotlib.markers import MarkerStyle
 
-from toolkit.analysis.scores import NormBins, norm_bins
+from toolkit.analysis.scores import norm_bins
 from toolkit.analysis.sources import AnyFrame
-from toolkit.plots.axis import count_axis, heading, label_axis, legend, number_axis
+from toolkit.plots.axis import aside, count_axis, heading, label_axis, legend, number_axis, say
 from toolkit.plots.style import (
     Theme,
     ThemeName,
@@ -22,8 +22,6 @@ from toolkit.plots.style import (
     drawable_names,
     drawing,
     prepare,
-    say,
-    theme_named,
 )
 from toolkit.redaction import Redactor
 
@@ -57,10 +55,7 @@ def plot_vector_norms(
     {axes}
         With a sentence instead of bars where there is no usable vector.
 
-    Raises
-    ------
-    InputError
-        When the column is missing or `bins` is out of bounds.
+    {raises}
 
     Examples
     --------
@@ -72,12 +67,12 @@ def plot_vector_norms(
     >>> [int(bar.get_height()) for bar in ax.patches]
     [1, 1]
     """
-    colours = theme_named(theme)
     norms = norm_bins(vectors, bins=bins)
-    with drawing(ax, colours) as axes:
+    notes = aside((norms.zero, "of length 0"), (norms.left_out, "without a usable vector left out"))
+    with drawing(ax, theme) as (axes, colours):
         heading(axes, "Lengths of vectors", colours)
         if not norms.total:
-            return say(axes, f"No usable vectors{_aside(norms)}", colours)
+            return say(axes, f"No usable vectors\n{notes}".rstrip(), colours)
         left, widths = norms.edges[:-1], norms.edges[1:] - norms.edges[:-1]
         if len(norms.counts) == 1:
             # all of one length: a thin bar there, in the middle of a bin that is a whole unit wide
@@ -88,14 +83,8 @@ def plot_vector_norms(
         number_axis(axes, axes.xaxis)
         axes.set_xlim(norms.edges[0], norms.edges[-1])
         count_axis(axes, "vectors", colours)
-        label_axis(axes.xaxis, f"length of the vector{_aside(norms)}", colours)
+        label_axis(axes.xaxis, f"length of the vector\n{notes}", colours)
         return axes
-
-
-def _aside(norms: NormBins) -> str:
-    counts = ((norms.zero, "of length 0"), (norms.left_out, "without a usable vector left out"))
-    parts = [f"{number:,} {what}" for number, what in counts if number]
-    return f"\n({', '.join(parts)})" if parts else ""
 
 
 def as_numbers(values: pd.Series[Any]) -> _Floats | None:
@@ -143,18 +132,16 @@ def draw_points(
     theme: ThemeName,
 ) -> Axes:
     """Draw a point at each place, coloured by its value; the note is below."""
-    colours = theme_named(theme)
-    with drawing(ax, colours) as axes:
+    with drawing(ax, theme) as (axes, colours):
         heading(axes, title, colours)
         if not len(x):
             return say(axes, "No usable vectors", colours)
         axes.grid(visible=False)
         size = float(np.clip(20_000 / len(x), 4, 36))
-        numbers = None if values is None else as_numbers(values)
         if values is None:
             dot = MarkerStyle("o", "full")
             axes.scatter(x, y, s=size, marker=dot, color=colours.series[0], linewidths=0, alpha=0.7)
-        elif numbers is not None:
+        elif (numbers := as_numbers(values)) is not None:
             _draw_scale(axes, x, y, numbers, size, colours)
         else:
             above = _draw_categories(axes, x, y, values, size, colours)
@@ -176,22 +163,16 @@ def _draw_categories(
     names, codes = as_categories(values)
     handles = []
     for number in range(len(names)):
-        inside = codes == number
-        sign = min(number, len(theme.series) - 1)
+        inside, marker, colour = codes == number, _MARKERS[number], theme.series[number]
         axes.scatter(
-            x[inside], y[inside], s=size, marker=MarkerStyle(_MARKERS[sign], "full"),
-            color=theme.series[sign], linewidths=0, alpha=0.85,
-            zorder=1.9 if number == CATEGORIES else 2 + number / 100,
+            x[inside], y[inside], s=size, marker=MarkerStyle(marker, "full"), color=colour, linewidths=0,
+            alpha=0.85, zorder=1.9 if number == CATEGORIES else 2 + number / 100,
         )  # fmt: skip
-        handles.append(
-            Line2D([], [], color=theme.series[sign], marker=_MARKERS[sign], markersize=6, linestyle="")
-        )
+        handles.append(Line2D([], [], color=colour, marker=marker, markersize=6, linestyle=""))
     counts = np.bincount(codes, minlength=len(names))
-    labels = [
-        f"{name} ({count:,})" for name, count in zip(drawable_names(names, longest=24), counts, strict=True)
-    ]
-    _, above = legend(axes, handles, labels, theme)
-    return above
+    short = drawable_names(names, longest=24)
+    labels = [f"{name} ({count:,})" for name, count in zip(short, counts, strict=True)]
+    return legend(axes, handles, labels, theme)[1]
 
 
 def _draw_scale(axes: Axes, x: _Floats, y: _Floats, numbers: _Floats, size: float, theme: Theme) -> None:

@@ -22,8 +22,7 @@ from toolkit.analysis import (
 from toolkit.analysis.over_time import WEEKDAYS
 from toolkit.analysis.wording import counted, short_number, span, time_text
 from toolkit.arguments import file_path, wrong
-from toolkit.plots.cells import draw_calendar, draw_matrix
-from toolkit.plots.failure_bars import draw_expiry
+from toolkit.plots.failure_counts import draw_calendar, draw_expiry, draw_matrix
 from toolkit.plots.failure_trend import draw_trend
 from toolkit.plots.result_bars import draw_outcomes
 from toolkit.redaction import Redactor

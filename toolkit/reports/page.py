@@ -23,7 +23,7 @@ from toolkit.analysis.wording import time_text
 from toolkit.arguments import file_path
 from toolkit.children import program_variables
 from toolkit.errors import InputError, ToolkitError
-from toolkit.plots.style import THEMES, drawing
+from toolkit.plots.style import drawing
 from toolkit.plots.svg import inline_svg
 from toolkit.private_files import write_file
 from toolkit.redaction import escape_attribute, escape_html, visible
@@ -296,10 +296,10 @@ def render_html(template: str, report: Report, tag: str) -> str:
 
 def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
     """The figure as ``<svg>`` for wide and narrow pages."""
-    drawn, theme = {}, THEMES["light"]
+    drawn = {}
     for size, width in _WIDTHS.items():
         canvas = Figure(figsize=(width, figure.height), layout="constrained")
-        with drawing(canvas.add_subplot(), theme) as ax:
+        with drawing(canvas.add_subplot(), "light") as (ax, theme):
             figure.draw(ax, theme)
         svg = inline_svg(
             canvas, title=figure.title, description=figure.description, prefix=f"{prefix}-{size}", theme=theme

@@ -8,11 +8,10 @@ carries the messages that the kernel has not confirmed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from os.path import commonprefix
 from threading import RLock
 from typing import Any, Final
 from uuid import uuid4
@@ -21,6 +20,7 @@ import anywidget
 import traitlets
 
 from toolkit.errors import InputError
+from toolkit.plots.style import without_prefix
 from toolkit.redaction import escape_html, visible
 from toolkit.times import parse_time
 
@@ -67,6 +67,21 @@ class KeyboardGuard(anywidget.AnyWidget):
     _esm = module("guard")
 
 
+class Drawn(anywidget.AnyWidget):
+    """A part of a panel that is drawn in the page; its messages are processed one at a time."""
+
+    def __init__(self, process: Callable[[dict[str, Any]], object], **traits: Any) -> None:
+        super().__init__(**traits)
+        self._process = process
+        self.on_msg(lambda _, content, __: self.receive(content))
+
+    def receive(self, content: object) -> None:
+        """Process a message of the page."""
+        if isinstance(content, dict):
+            with MESSAGE_LOCK:
+                self._process(content)
+
+
 class Control(anywidget.AnyWidget):
     """A control with a label, and a problem or a remark below it.
 
@@ -104,7 +119,7 @@ class Control(anywidget.AnyWidget):
         raise NotImplementedError
 
 
-class Actions(anywidget.AnyWidget):
+class Actions(Drawn):
     """The buttons of a panel; with `main`, the first is the main one."""
 
     _esm = module("buttons")
@@ -115,15 +130,13 @@ class Actions(anywidget.AnyWidget):
         self, calls: Mapping[str, Callable[[], object]], receive_fields: ReceiveFields, *, main: bool = True
     ) -> None:
         self._calls, self._receive_fields = calls, receive_fields
-        super().__init__(names=list(calls), main=main)
-        self.on_msg(lambda _, content, __: self.receive(content))
+        super().__init__(self._pressed, names=list(calls), main=main)
 
-    def receive(self, content: object) -> None:
+    def _pressed(self, content: dict[str, Any]) -> None:
         """Process a press, after the values that it was made on."""
-        if isinstance(content, dict) and content.get("press") in list(self._calls):
-            with MESSAGE_LOCK:
-                self._receive_fields(content.get("fields"))
-                self.press(content["press"])
+        if content.get("press") in list(self._calls):
+            self._receive_fields(content.get("fields"))
+            self.press(content["press"])
 
     def press(self, name: str) -> None:
         """Run the action of this button."""
@@ -132,16 +145,14 @@ class Actions(anywidget.AnyWidget):
 
 def receive_all(root: Any, fields: object) -> None:
     """Process messages that came with a press, for controls inside a widget: pairs of a key and messages."""
-    if not isinstance(fields, list) or not fields:
-        return
     controls: dict[str, Control] = {}
-    left = [root]
+    left = [root] if fields else []
     while left:
         widget = left.pop()
         left += getattr(widget, "children", ())
         if isinstance(widget, Control):
             controls[widget.key] = widget
-    for pair in fields:
+    for pair in fields if isinstance(fields, list) else ():
         match pair:
             case [str(key), list(messages)] if key in controls:
                 for message in messages:
@@ -168,8 +179,8 @@ class TextField(Control):
 
     Completions are those of `complete`, given the whole text and the part before the caret, or the
     `suggestions` that contain what is typed. With `several`, the text is a list with commas. With `follows`,
-    the value follows every letter, else it changes when the text is entered, chosen or left. `entered` is
-    called after Enter.
+    the value follows every letter, else it changes when the text is entered, chosen or left. Enter calls
+    `entered`.
     """
 
     _esm = module("text")
@@ -249,20 +260,14 @@ class TextField(Control):
 
 
 class TimeField(TextField):
-    """A timestamp in UTC, or None: a date, ISO 8601, or an age such as ``7d``, counted back when typed."""
+    """A timestamp in UTC, or None: a date, ISO 8601, or an age such as ``7d``, counted back when typed.
 
-    def __init__(
-        self,
-        label: str,
-        changed: Changed,
-        *,
-        clock: Clock,
-        end: bool = False,
-        exact: bool = False,
-        **options: Any,
-    ) -> None:
-        self._clock, self._end, self._exact = clock, end, exact
-        super().__init__(label, changed, **options)
+    `compare` is that of the filter: "<=" includes the whole day of a date, and "=" accepts timestamps alone.
+    """
+
+    def __init__(self, *args: Any, clock: Clock, compare: str = ">=", **options: Any) -> None:
+        self._clock, self._compare = clock, compare
+        super().__init__(*args, **options)
         self._value = None
 
     def _written(self, value: datetime | None) -> str:
@@ -271,7 +276,8 @@ class TimeField(TextField):
         return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
     def _read(self, text: str) -> datetime | None:
-        return parse_time(text, now=self._clock(), end=self._end, exact=self._exact) if text else None
+        end, exact = self._compare == "<=", self._compare == "="
+        return parse_time(text, now=self._clock(), end=end, exact=exact) if text else None
 
 
 class Choosing(Control):
@@ -385,19 +391,19 @@ class Choices(Control):
         sought = self._sought
         matches = self._found(sought)
         # chosen values are added at the end, so that no box moves under the pointer
-        missing = [name for name in matches[self._longest :] if name in self._value]
-        missing = missing[: self._longest - 1]
+        missing = [name for name in matches[self._longest :] if name in self._value][: self._longest - 1]
         shown = [*matches[: self._longest - len(missing)], *missing]
         fits = bool(sought) and sought not in self._short and self._literal(sought)
-        parts = [f"{len(self._value)} chosen"] if self._value else []
-        parts += [f"{len(matches) - len(shown):,} more: search"] if len(matches) > len(shown) else []
-        if sought:
-            enter = "the first" if matches else "it as typed" if fits else ""
-            parts += ["nothing found"] * (not matches) + [f"Enter adds {enter}"] * bool(enter)
+        remarks = {
+            f"{len(self._value)} chosen": self._value,
+            f"{len(matches) - len(shown):,} more: search": len(matches) > len(shown),
+            "nothing found": sought and not matches,
+            f"Enter adds {'the first' if matches else 'it as typed'}": sought and (matches or fits),
+        }
         with self.hold_sync():
             self.rows = [self._row(name) for name in shown]
             self.literal = f"Add “{visible(sought)}” as typed" if fits else ""
-            self.remark = " · ".join(parts)
+            self.remark = " · ".join(remark for remark, applies in remarks.items() if applies)
 
     def _row(self, name: str) -> dict[str, Any]:
         count = self._counts.get(name)
@@ -410,26 +416,15 @@ class Choices(Control):
         }
 
 
-def shared_start(names: Iterable[str]) -> str:
-    """The common prefix of addresses, up to a slash, which is dropped where space is short.
-
-    >>> shared_start(["https://shop.example/a/b", "https://shop.example/a/c"]), shared_start(["red", "reset"])
-    ('https://shop.example/a/', '')
-    """
-    several = list(names)
-    shared = commonprefix(several) if len(several) > 1 else ""  # noqa: RUF071 - cut at a slash below
-    return shared[: shared.rfind("/") + 1] if "://" in shared else ""
-
-
 def short_names(names: Sequence[str], longest: int = 60) -> list[str]:
-    """Distinct names where there is little space: without their shared start, shortened in the middle.
+    """Distinct names where there is little space: without their common prefix, shortened in the middle.
 
     >>> short_names(["https://shop.example/a/pay", "https://shop.example/a/mail", "x"])
     ['pay', 'mail', 'x']
     >>> short_names(["https://a.example/pay", "http://b.example/pay", "x"], longest=12)
     ['a.exa…le/pay', 'http:…le/pay', 'x']
     """
-    shared = shared_start(name for name in names if "://" in name)
+    _, shared = without_prefix(names)
     rest = [name.removeprefix(shared).removeprefix("https://") or name for name in names]
     end = longest // 2
     short = [name if len(name) <= longest else f"{name[: longest - end - 1]}…{name[-end:]}" for name in rest]

@@ -22,19 +22,11 @@ from toolkit.redrive.plan import RedrivePlan, plan_redrive
 from toolkit.settings.service import Service
 from toolkit.tables.frames import checked_frame
 from toolkit.times import milliseconds
-from toolkit.widgets.background import Job, on_loop
-from toolkit.widgets.controls import (
-    MESSAGE_LOCK,
-    Actions,
-    Choosing,
-    TextField,
-    is_count,
-    note,
-)
+from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Choosing, TextField, is_count, note
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import Brush, GroupList
 from toolkit.widgets.failure_rows import COLUMNS, SORTABLE, FailureRows, FailureTable, FailureView, Indices
-from toolkit.widgets.panel import Panel, code_markup
+from toolkit.widgets.panel import Job, Panel, code_markup, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
 
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
@@ -115,7 +107,7 @@ class FailureBrowser(Panel):
         self._grouping, self._service = self._rows.grouping, service
         self._order: Indices = np.arange(0, dtype=np.int64)
         self._orders: dict[int, Indices] = {}
-        self._arranged: tuple[object, ...] | None = None
+        self._arranged: FailureView | None = None  # of the order, without a selection
         self._active: int | None = None
         given = FailureView() if value is None else value
         super().__init__("Failures", value=given, key=key, redactor=redactor)
@@ -123,22 +115,18 @@ class FailureBrowser(Panel):
         self.search = TextField("Search", lambda: self._change(search=self.search.value), hint=hint)
         self._counted = widgets.HTML()
         self.detail = widgets.HTML().add_class("tk-beside")
-        self.actions = Actions(
-            {
-                "Select all found": self.select_found,
-                "Clear selection": self.clear_selection,
-                "Copy ids": lambda: self._copy("ids"),
-                "Copy code": lambda: self._copy("code"),
-                "Plan a redrive": self.plan_redrive,
-            },
-            self._receive_fields,
-            main=False,
-        )
-        columns = COLUMNS.items()
-        self.table = FailureTable(
-            columns=[{"name": name, "label": label, "sortable": name in SORTABLE} for name, label in columns]
-        )
-        self.table.on_msg(lambda _, content, __: self._receive(content))
+        calls = {
+            "Select all found": self.select_found,
+            "Clear selection": self.clear_selection,
+            "Copy ids": lambda: self._copy("ids"),
+            "Copy code": lambda: self._copy("code"),
+            "Plan a redrive": self.plan_redrive,
+        }
+        self.actions = Actions(calls, self._receive_fields, main=False)
+        columns = [
+            {"name": name, "label": label, "sortable": name in SORTABLE} for name, label in COLUMNS.items()
+        ]
+        self.table = FailureTable(self._receive, columns=columns)
         both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class("tk-browser")
         self._redrive = widgets.VBox()
         trend, *groups = self._group_controls()
@@ -174,19 +162,13 @@ class FailureBrowser(Panel):
             except Exception as error:  # noqa: BLE001 - shown in the panel
                 after(partial(self._groups_failed, error))
             else:
-                after(self._groups_read)
+                after(self._show_groups)
 
         reading = threading.Timer(_DELAY, read)
         reading.daemon = True
         reading.start()
-        self.group_list.add_class("tk-groups")
-        return [
-            self.trend.add_class("tk-trend"),
-            self.group_list,
-            self.group_actions,
-            fields,
-            self._rules_code,
-        ]
+        trend, groups = self.trend.add_class("tk-trend"), self.group_list.add_class("tk-groups")
+        return [trend, groups, self.group_actions, fields, self._rules_code]
 
     def groups(self) -> FailureGroups:
         """The groups of all failures of the frame, by the rules as they are now.
@@ -215,23 +197,20 @@ class FailureBrowser(Panel):
             self._change(groups=groups)
             self._show_groups()
 
-    def _groups_read(self) -> None:
-        with MESSAGE_LOCK:
-            self._show_groups()
-
     def _groups_failed(self, error: Exception) -> None:
         self.group_list.waiting, self.group_list.remark = False, ""
         self._failed(error)
 
     def _show_groups(self) -> None:
         """Show the groups and their trend, as far as they have been read."""
-        grouping, value = self._grouping, self.value
-        if grouping.ready:
-            self.group_list.show(grouping)
-            self.trend.draw(grouping.trend, grouping.series(value.groups))
-        self.group_list.value = value.groups
-        ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
-        self.trend.selection = [] if ends == [None, None] else [ends[0], ends[1] and ends[1] - 1]
+        with MESSAGE_LOCK:
+            grouping, value = self._grouping, self.value
+            if grouping.ready:
+                self.group_list.show(grouping)
+                self.trend.draw(grouping.trend, grouping.series(value.groups))
+            self.group_list.value = value.groups
+            ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
+            self.trend.selection = [] if ends == [None, None] else [ends[0], ends[1] and ends[1] - 1]
 
     def _brushed(self) -> None:
         since, until = self.trend.selection or (None, None)
@@ -248,18 +227,17 @@ class FailureBrowser(Panel):
         row, column = self._active, self.split_by.value
         if row is None:
             self.say("No failure is shown.", "problem")
-        else:
-            self._rule(lambda: self._split_off(row, column), f"Split by the {column} of the failure shown.")
+            return
 
-    def _split_off(self, row: int, column: str) -> None:
-        """Split, and go on showing the failure: its new group is ticked beside the others that are."""
-        split = self._grouping.split(row, column)
-        if chosen := self.value.groups:
-            self._change(groups=(*chosen, split))
+        def split() -> None:
+            new = self._grouping.split(row, column)
+            if chosen := self.value.groups:  # the failure stays in view
+                self._change(groups=(*chosen, new))
+
+        self._rule(split, f"Split by the {column} of the failure shown.")
 
     def _choose_rules(self) -> None:
-        path = self.rules_file.value
-        self._rule(lambda: self._grouping.choose(path), "")
+        self._rule(partial(self._grouping.choose, self.rules_file.value), "")
 
     def _rule(self, change: Callable[[], object], done: str) -> None:
         """Change the rules; an error is shown, and what was changed nevertheless is, too."""
@@ -359,12 +337,15 @@ class FailureBrowser(Panel):
         self._show_groups()
 
     def _arrange(self, value: FailureView) -> None:
-        wanted = tuple(part for name, part in vars(value).items() if name != "selected")
+        wanted = value.replace(selected=())
         renewed = self._arranged != wanted
         if renewed:
-            self._order = self._rows.arranged(value)
-            self._arranged = wanted
-            self._show_found()
+            self._order, self._arranged = self._rows.arranged(value), wanted
+            if not len(self._order):
+                self._active = None
+                self.detail.value = '<div class="tk-detail"><p class="tk-note">No failure is found.</p></div>'
+            elif self._shown_position() < 0:  # that which is shown is not among those found
+                self.show_failure(self._id_at(0))
         with self.table.hold_sync():
             self.table.total, self.table.shown = len(self._order), self._shown_position()
             self.table.sort_by, self.table.ascending = value.sort_by, value.ascending
@@ -374,14 +355,6 @@ class FailureBrowser(Panel):
         self._orders[self.table.order] = self._order
         self._orders.pop(self.table.order - _ORDERS, None)
         self._count()  # after the rows, so that the count never precedes them
-
-    def _show_found(self) -> None:
-        """Show a failure that is found: the one shown already, else the first."""
-        if not len(self._order):
-            self._active = None
-            self.detail.value = '<div class="tk-detail"><p class="tk-note">No failure is found.</p></div>'
-        elif self._shown_position() < 0:
-            self.show_failure(self._id_at(0))
 
     def _shown_position(self) -> int:
         """The position in the table of the failure that is shown; -1 where it is not there."""
@@ -414,24 +387,19 @@ class FailureBrowser(Panel):
         rows = self.page(start, min(stop, start + _MOST))
         return {"kind": "rows", "version": version, "from": start, "rows": rows}
 
-    def _receive(self, content: Any) -> None:
+    def _receive(self, content: dict[str, Any]) -> None:
         """Check a message of the table in the page, and apply it.
 
         Its positions are those of the order that the page had when it was sent. The next order may have been
         on its way to the page by then; what was selected is what was seen.
         """
-        if not isinstance(content, dict):
-            return
-        with MESSAGE_LOCK:
-            kind, number = content.get("kind"), content.get("order", self.table.order)
-            order = self._orders.get(number) if is_count(number) else None
-            position, start, stop = (content.get(name, 0) for name in ("position", "from", "to"))
-            if order is None:
-                if kind in ("select", "all"):
-                    self.say("The table has changed since then. Select once more.", "problem")
-                return
-            if not all(is_count(index) and index <= len(order) for index in (position, start, stop)):
-                return
+        kind, number = content.get("kind"), content.get("order", self.table.order)
+        order = self._orders.get(number) if is_count(number) else None
+        position, start, stop = (content.get(name, 0) for name in ("position", "from", "to"))
+        if order is None:
+            if kind in ("select", "all"):
+                self.say("The table has changed since then. Select once more.", "problem")
+        elif all(is_count(index) and index <= len(order) for index in (position, start, stop)):
             self._process(content, order, position, slice(start, stop))
 
     def _process(self, content: dict[str, Any], order: Indices, position: int, part: slice) -> None:
@@ -474,9 +442,8 @@ class FailureBrowser(Panel):
             self.say("There is nothing to copy.", "problem")
             return
         number = counted(len(selected), "id")
-        if what == "ids":
-            text, status, self._code.value = "\n".join(selected), f"{number} copied.", ""
-        else:
+        text, status, self._code.value = "\n".join(selected), f"{number} copied.", ""
+        if what == "code":
             text, status = self.selection_code(), f"Code with {number} copied."
             self._show_code()
         self.table.send({"kind": "copy", "text": text, "status": status})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
@@ -16,7 +16,7 @@ from toolkit.analysis.wording import span
 from toolkit.redaction import Redactor, escape_html
 from toolkit.tables.header_maps import header_map
 from toolkit.tables.text import base64_bytes
-from toolkit.widgets.panel import LONGEST_JSON
+from toolkit.widgets.panel import is_missing, masked_json
 
 _FACTS: Final = {
     "dlq_id": "DLQ id",
@@ -56,7 +56,7 @@ def detail_markup(row: Mapping[str, Any], redactor: Redactor) -> str:
         ("Timeline", _timeline(row, redactor)),
         ("Request", _message(row, "", redactor)),
     ]
-    if _known(row.get("extra")):
+    if not is_missing(row.get("extra")):
         sections.append(("Fields the toolkit does not know", coloured(row["extra"], redactor)))
     body = "".join(f"<section><h4>{escape_html(name)}</h4>{markup}</section>" for name, markup in sections)
     return f'<div class="tk-detail" role="group" aria-label="Failure" tabindex="0">{body}</div>'
@@ -74,34 +74,22 @@ def coloured(body: object, redactor: Redactor) -> str:
         return _pre(escape_html(_hexadecimal(body)))
     if not isinstance(body, str) or not body:
         return f'<p class="tk-note">{"empty" if isinstance(body, str) else "none"}</p>'
-    text, pattern = _formatted(body, redactor)
+    text = masked_json(body, redactor, indent=2)
+    pattern = _JSON if text is not None else _TAGS if body[:50].lstrip()[:1] == "<" else None
+    # masked before it is truncated, so that no part of a secret remains
+    text = redactor.text(body) if text is None else text
     rest = len(text) - _LONGEST
     after = f'<p class="tk-note">{rest:,} more characters</p>' if rest > 0 else ""
     return _pre(_marked(text[:_LONGEST], pattern)) + after
 
 
-def _formatted(body: str, redactor: Redactor) -> tuple[str, re.Pattern[str] | None]:
-    start = body[:50].lstrip()
-    if start[:1] in {"{", "["} and len(body) <= LONGEST_JSON:
-        try:
-            value = redactor.value(json.loads(body))
-            return json.dumps(value, ensure_ascii=False, indent=2), _JSON
-        except (ValueError, RecursionError):
-            pass  # not readable as JSON: shown unchanged
-    # masked before it is truncated, so that no part of a secret remains
-    return redactor.text(body), _TAGS if start[:1] == "<" else None
-
-
 def _marked(text: str, pattern: re.Pattern[str] | None) -> str:
-    if pattern is None:
-        return escape_html(text)
     parts, end = [], 0
-    for match in pattern.finditer(text):
+    for match in pattern.finditer(text) if pattern is not None else ():
         parts.append(escape_html(text[end : match.start()]))
         parts.append(f'<b class="tk-{match.lastgroup}">{escape_html(match[0])}</b>')
         end = match.end()
-    parts.append(escape_html(text[end:]))
-    return "".join(parts)
+    return "".join([*parts, escape_html(text[end:])])
 
 
 def _hexadecimal(body: bytes) -> str:
@@ -119,47 +107,40 @@ def _pre(markup: str) -> str:
     return f'<pre tabindex="0">{markup}</pre>'
 
 
-def _known(value: Any) -> bool:
-    return value is not None and not (pd.api.types.is_scalar(value) and pd.isna(value))
-
-
 def _text(row: Mapping[str, Any], name: str, redactor: Redactor) -> str:
     value = row.get(name)
     if name == "labels":
         with suppress(TypeError, ValueError):  # else it is shown unchanged
             value = json.loads(value or "null")
-        several = value if isinstance(value, list) else [value] if _known(value) else []
+        several = value if isinstance(value, list) else [value] if not is_missing(value) else []
         return ", ".join(redactor.text(str(label)) for label in several)
-    return redactor.text(str(value)) if _known(value) else ""
+    return "" if is_missing(value) else redactor.text(str(value))
 
 
 def _facts(row: Mapping[str, Any], redactor: Redactor) -> str:
-    facts = ((label, _text(row, name, redactor)) for name, label in _FACTS.items())
-    return _list([(label, text) for label, text in facts if text])
+    return _list((label, _text(row, name, redactor)) for name, label in _FACTS.items())
 
 
 def _timeline(row: Mapping[str, Any], redactor: Redactor) -> str:
-    known = ((label, _timestamp(row.get(name))) for name, label in _TIMES.items())
-    times = [(label, when) for label, when in known if when is not None]
-    pairs = []
-    for number, (label, when) in enumerate(times):
-        after = f" · {span(when - times[number - 1][1])} later" if number else ""
-        pairs.append((label, f"{when:%Y-%m-%d %H:%M:%S} UTC{after}"))
-    retried = next((text for name in _RETRIED if (text := _header(row, name))), None)
+    pairs, before = [], None
+    for name, label in _TIMES.items():
+        if (when := _timestamp(row.get(name))) is not None:
+            after = "" if before is None else f" · {span(when - before)} later"
+            pairs.append((label, f"{when:%Y-%m-%d %H:%M:%S} UTC{after}"))
+            before = when
+    retried = next((redactor.text(text) for name in _RETRIED if (text := _header(row, name))), None)
     allowed = _text(row, "max_retries", redactor)
     if retried or allowed:
-        made = redactor.text(retried) if retried else "unknown"
-        pairs.append(("Retries", f"{made} made, {allowed or 'unknown'} allowed"))
+        pairs.append(("Retries", f"{retried or 'unknown'} made, {allowed or 'unknown'} allowed"))
     state = _text(row, "failure_function_state", redactor)
     meaning = CALLBACK_STATES.get(state, "a state that is not documented")
     return _list([*pairs, ("Failure function", f"{state}: {meaning}" if state else "none, or no state yet")])
 
 
-def _list(pairs: list[tuple[str, str]]) -> str:
-    if not pairs:
-        return '<p class="tk-note">nothing is known</p>'
-    items = (f"<dt>{escape_html(name)}</dt><dd>{escape_html(text)}</dd>" for name, text in pairs)
-    return f"<dl>{''.join(items)}</dl>"
+def _list(pairs: Iterable[tuple[str, str]]) -> str:
+    """A list of names and texts, without those that are empty."""
+    items = [f"<dt>{escape_html(name)}</dt><dd>{escape_html(text)}</dd>" for name, text in pairs if text]
+    return f"<dl>{''.join(items)}</dl>" if items else '<p class="tk-note">nothing is known</p>'
 
 
 def _timestamp(value: Any) -> datetime | None:
@@ -181,10 +162,10 @@ def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
     )
     table = f"<table><caption>Headers</caption><tbody>{lines}</tbody></table>" if lines else ""
     body, encoded = row.get(f"{prefix}body"), row.get(f"{prefix}body_base64")
-    if not _known(body) and isinstance(encoded, str):
-        raw = base64_bytes(encoded)
+    if is_missing(body):
+        raw = base64_bytes(encoded) if isinstance(encoded, str) else None
         body = encoded if raw is None else raw
-    return f"{coloured(body if _known(body) else None, redactor)}{table}"
+    return f"{coloured(body, redactor)}{table}"
 
 
 def _header(row: Mapping[str, Any], name: str) -> str | None:

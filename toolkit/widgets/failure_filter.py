@@ -27,10 +27,9 @@ from toolkit.tables.frame_filters import count_choices, match_failures, unknown_
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.times import milliseconds
-from toolkit.widgets.background import Job
 from toolkit.widgets.controls import Actions, Choices, TextField, TimeField
 from toolkit.widgets.failure_grouping import Brush
-from toolkit.widgets.panel import Call, SourcePanel
+from toolkit.widgets.panel import Call, Job, SourcePanel
 
 NEWEST: Final = 1_000
 """How many entries `look` reads to find the values in use."""
@@ -38,6 +37,7 @@ NEWEST: Final = 1_000
 _MASKED: Final = "A masked value: the service cannot find it. Load with reveal=True."
 _NOT_SENT: Final = "Nothing was requested: first correct the fields marked above."
 _CHANGED: Final = "The choice has changed since: Load again to apply it."
+_UNREAD: Final = "No failures are loaded yet: Count queries the service, Fill choices reads the newest ones."
 _PRESETS: Final = {"1 hour": "1h", "6 hours": "6h", "24 hours": "24h", "7 days": "7d", "30 days": "30d"}
 _HINTS: Final = {
     "since": "7d, or 2026-01-31",
@@ -106,9 +106,10 @@ class FailureFilterWidget(SourcePanel):
     ) -> None:
         if not isinstance(source, Service | pd.DataFrame):
             raise wrong("source", source, "a Service or a frame of failures")
-        for name, argument in (("source", source), ("frame", frame)):
-            if isinstance(argument, pd.DataFrame) or (name == "frame" and argument is not None):
-                checked_frame(name, argument, distinct=True)
+        if isinstance(source, pd.DataFrame):
+            checked_frame("source", source, distinct=True)
+        if frame is not None:
+            checked_frame("frame", frame, distinct=True)
         checked_choice("kind", kind, get_args(Kind))
         if not callable(clock):
             raise wrong("clock", clock, "a callable that returns the time")
@@ -131,36 +132,22 @@ class FailureFilterWidget(SourcePanel):
         times = [self.since, self.until, self.presets]
         others = [field for field in self.fields.values() if field not in (*self.choices.values(), *times)]
         choices = [*self.choices.values(), widgets.VBox(others).add_class("tk-control")]
-        self._compose(
-            self.brush,
-            widgets.Box(times).add_class("tk-columns"),
-            widgets.Box(choices).add_class("tk-columns"),
-            self._count,
-            self._code,
-            self.actions,
-        )
+        columns = [widgets.Box(fields).add_class("tk-columns") for fields in (times, choices)]
+        self._compose(self.brush, *columns, self._count, self._code, self.actions)
 
     def _control(self, field: FilterField) -> TextField | Choices:
         """The control of a field of the filter."""
         if field.many:
+            fits = re.compile(field.typed).fullmatch
             return Choices(
-                field.title,
-                self._read,
-                literal=lambda typed: re.fullmatch(field.typed, typed) is not None,
-                offered=field.known,
+                field.title, self._read, literal=lambda typed: bool(fits(typed)), offered=field.known
             )
         hint = _HINTS.get(field.name, "")
         if field.kind != "time":
             return TextField(field.title, self._read, hint=hint)
-        exact = field.compare == "="
+        ages = None if field.compare == "=" else list(_PRESETS.values())
         return TimeField(
-            field.title,
-            self._read,
-            clock=self._clock,
-            end=field.compare == "<=",
-            exact=exact,
-            hint=hint,
-            suggestions=None if exact else list(_PRESETS.values()),
+            field.title, self._read, compare=field.compare, clock=self._clock, hint=hint, suggestions=ages
         )
 
     def _read(self) -> None:
@@ -192,7 +179,7 @@ class FailureFilterWidget(SourcePanel):
     def _show(self, value: FailureFilter) -> None:
         for name, field in self.fields.items():
             part = getattr(value, name)
-            if FIELDS[name].many:
+            if name in self.choices:
                 part = [str(item) for item in part]
             field.value = part if part is not None or FIELDS[name].kind == "time" else ""
         self._reflect()
@@ -213,9 +200,7 @@ class FailureFilterWidget(SourcePanel):
     def matching(self) -> str:
         """How many of the failures known here match, as a sentence; no network is used."""
         if self._known is None:
-            return (
-                "No failures are loaded yet: Count queries the service, Fill choices reads the newest ones."
-            )
+            return _UNREAD
         try:
             matches = int(match_failures(self._known, self.value).sum())
         except InputError as error:
@@ -268,8 +253,7 @@ class FailureFilterWidget(SourcePanel):
 
     def count(self) -> int:
         """How many failures of the service match: reads them all and keeps none; blocks."""
-        number: int = self._run_and_wait(self._counted, self._say_count)
-        return number
+        return self._run_and_wait(self._counted, self._say_count)
 
     def _call(self, job: Job, requested: FailureFilter) -> pd.DataFrame:
         if self._service is None:
@@ -290,8 +274,7 @@ class FailureFilterWidget(SourcePanel):
         return number
 
     def _say_count(self, number: int) -> int:
-        sentence = f"{counted(number, 'failure')} in the service with this filter"
-        self.say(" ".join([f"{sentence}." if self._mistaken else sentence, *self._mistaken]))
+        self.say(self._with_mistakes(f"{counted(number, 'failure')} in the service with this filter"))
         return number
 
     def _looked(self, job: Job, _: FailureFilter) -> pd.DataFrame:
@@ -315,8 +298,10 @@ class FailureFilterWidget(SourcePanel):
             return f"{number} chosen"
         if self._requested != self.value:
             return f"{number} of the choice that Load was pressed on. {_CHANGED}"
-        loaded = f"{number} loaded. {receipt(frame).verdict}"
-        return " ".join([f"{loaded}.", *self._mistaken]) if self._mistaken else loaded
+        return self._with_mistakes(f"{number} loaded. {receipt(frame).verdict}")
+
+    def _with_mistakes(self, sentence: str) -> str:
+        return " ".join([f"{sentence}.", *self._mistaken]) if self._mistaken else sentence
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(FAILURES.empty_table())

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import traitlets
 from numpy.typing import NDArray
 
@@ -21,6 +20,7 @@ from toolkit.analysis.grouping import FailureGroups, Rows, grouped_columns, grou
 from toolkit.analysis.over_time import FailureTrend, readable_top
 from toolkit.arguments import shown, wrong
 from toolkit.errors import InputError
+from toolkit.plots.failure_trend import times_and_groups
 from toolkit.redaction import visible
 from toolkit.widgets.controls import Choices, Control, is_count, module, synced
 
@@ -30,7 +30,7 @@ _LIKE: Final = 4  # groups that "more like this" chooses at most
 
 
 class Brush(Control):
-    """A histogram over time with a range on it, in Unix milliseconds; bars above `limit` are truncated."""
+    """A histogram over time with a range on it, in Unix milliseconds; bars end at `limit`."""
 
     _esm = module("brush")
     starts = synced(traitlets.List(traitlets.Int()))
@@ -245,9 +245,6 @@ class FailureGrouping:
             self._rows = read_rows(self._frame, rules, self.columns)
         self._groups, self._codes = grouped_rows(self._rows, rules)
         self.rules = self._groups.rules
-        ids = self._groups.frame["group"].to_numpy(dtype=object)
-        table = self._rows.table.select(["failed_at", "created_at"]).append_column(
-            "group", pa.array(ids[self._codes] if len(ids) else [], pa.string())
-        )
-        self.trend = failure_trend(table, by="group", top=max(len(ids), 1))
+        table = times_and_groups(self._rows, self._groups, self._codes)
+        self.trend = failure_trend(table, by="group", top=max(len(self._groups.frame), 1))
         self.colours = {group: min(n, COLOURED) for n, group in enumerate(self.trend.groups)}

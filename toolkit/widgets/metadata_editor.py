@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -51,21 +51,19 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
     def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
         self._changed, self._redactor = changed, redactor
         self._value = ""
+        self._tree: MetadataFilter | None = None  # of the text shown; None for no filter or a mistake
         self.fields: list[MetadataField] = []
         self.mistake: FilterSyntaxError | None = None
         self.text = TextField(
-            "Filter",
-            self._text_changed,
-            hint=_EXAMPLE,
-            follows=True,
+            "Filter", self._text_changed, hint=_EXAMPLE, follows=True,
             complete=lambda text, head: completions(text, head, self.fields),
-        )
+        )  # fmt: skip
         self.text.entered = lambda _: self._check(self.text.value, entered=True)
         self.note, self._many, self._found = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.rows = FilterGroup(self, None)
         super().__init__([self.text, self.note, self.rows, self._many, self._found])
         self.add_class("tk-control")
-        self._show_rows("")
+        self._show_rows()
 
     @property
     def value(self) -> str:
@@ -75,21 +73,18 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
     @value.setter
     def value(self, text: str) -> None:
         self._show_text(text)
-        self._show_rows(text)
+        self._show_rows()
 
     def learn(self, frame: pd.DataFrame) -> None:
         """Offer the fields that the metadata of a frame has, with their kinds and frequent values."""
         mask = self._redactor.text
-        known = [field for field in metadata_fields(frame) if mask(field.name) == field.name]
         self.fields = []
-        for field in known:
-            secret = any(map(is_secret_name, _PART.split(field.name)))
-            frequent = [
-                (value, count)
-                for value, count in field.frequent
-                if not isinstance(value, str) or mask(value) == value
-            ]
-            self.fields.append(replace(field, frequent=() if secret else tuple(frequent)))
+        for field in metadata_fields(frame):
+            if mask(field.name) == field.name:
+                secret = any(map(is_secret_name, _PART.split(field.name)))
+                pairs = () if secret else field.frequent
+                shown = [pair for pair in pairs if not isinstance(pair[0], str) or mask(pair[0]) == pair[0]]
+                self.fields.append(replace(field, frequent=tuple(shown)))
         self._found.value = _described(self.fields, len(frame))
         self.rows.learn()
 
@@ -121,15 +116,14 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
         self._check(text)
         if self.mistake is None and text != self._value:
             self._value = text
-            self._show_rows(text)
+            self._show_rows()
             self._changed()
 
     def _check(self, text: str, *, entered: bool = False, advice: str = _STAYS) -> None:
-        self.mistake = None
+        self.mistake = self._tree = None
         self.note.value = ""
         try:
-            if text.strip():
-                parse(text)
+            self._tree = parse(text) if text.strip() else None
         except FilterSyntaxError as error:
             self.mistake = error
             if error.position >= len(text.rstrip()) and not entered:
@@ -137,21 +131,18 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
             else:
                 self.note.value = _marked(text, error.position) + note(str(error), "problem") + note(advice)
 
-    def _show_rows(self, text: str) -> None:
-        """Show the conditions of a text; none where it does not parse, or has too many of them."""
-        self._many.value = ""
-        tree: MetadataFilter | None = None
-        shown = True
-        try:
-            tree = parse(text) if text.strip() else None
-            count, depth = (0, 0) if tree is None else (sum(1 for _ in _leaves(tree)), tree.depth)
-            if not (shown := count <= _MOST and depth <= _DEEPEST):
-                self._many.value = note(f"{count} conditions, {depth} deep: edit the text.")
-        except FilterSyntaxError:
-            shown = False
-            self._many.value = note("The controls return when the text is a filter.")
-        self.rows.layout.display = "" if shown else "none"
-        self.rows.show(tree if shown else None)
+    def _show_rows(self) -> None:
+        """Show the conditions of the text; none where it does not parse, or has too many of them."""
+        tree = self._tree
+        count, depth = (0, 0) if tree is None else (_conditions(tree), tree.depth)
+        hidden = ""
+        if self.mistake is not None:
+            hidden = "The controls return when the text is a filter."
+        elif count > _MOST or depth > _DEEPEST:
+            hidden = f"{count} conditions, {depth} deep: edit the text."
+        self._many.value = note(hidden)
+        self.rows.layout.display = "none" if hidden else ""
+        self.rows.show(None if hidden else tree)
         self.number()
 
 
@@ -274,11 +265,9 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             wanted = list(part.parts)
             self.kind.value = _JOINED[type(part)]
         kinds = [FilterGroup if isinstance(inner, And | Or) else ConditionRow for inner in wanted]
-        removed = self.parts
-        if kinds == [*map(type, self.parts)]:  # controls that can stay do, so that they keep the focus
-            removed = []
-        else:
-            self.parts = [kind(self._editor, self) for kind in kinds]
+        removed: list[ConditionRow | FilterGroup] = []
+        if kinds != [*map(type, self.parts)]:  # controls that can stay do, so that they keep the focus
+            removed, self.parts = self.parts, [kind(self._editor, self) for kind in kinds]
         for there, inner in zip(self.parts, wanted, strict=True):
             there.show(inner)
         self._box.children = self.parts
@@ -348,12 +337,8 @@ def _close(parts: Sequence[Any]) -> None:
         part.close()
 
 
-def _leaves(tree: MetadataFilter) -> Iterator[MetadataFilter]:
-    if isinstance(tree, And | Or):
-        for part in tree.parts:
-            yield from _leaves(part)
-    else:
-        yield tree
+def _conditions(tree: MetadataFilter) -> int:
+    return sum(map(_conditions, tree.parts)) if isinstance(tree, And | Or) else 1
 
 
 def _marked(text: str, position: int) -> str:
@@ -369,16 +354,14 @@ def _marked(text: str, position: int) -> str:
     )
 
 
-def _described(fields: Sequence[MetadataField], rows: int) -> str:
+def _described(fields: Sequence[MetadataField], vectors: int) -> str:
     """The fields with their kinds and frequent values, as a table that is folded at first."""
-    head = f"{len(fields):,} fields in the metadata of {rows:,} vectors"
+    head = f"{len(fields):,} fields in the metadata of {vectors:,} vectors"
     if not fields:
         return note(head)
-    names = ("Field", "Kind", "Vectors", "Frequent values")
-    table = table_markup(names, map(_cells, fields), ' class="tk-fields"')
+    names, rows = ("Field", "Kind", "Vectors", "Frequent values"), []
+    for field in fields:
+        values = (f"{typed_value(value)[:40]} ({count:,})" for value, count in field.frequent[:_VALUES])
+        rows.append((field.name, " or ".join(field.kinds), f"{field.rows:,}", " · ".join(values)))
+    table = table_markup(names, rows, ' class="tk-fields"')
     return f"<details><summary>{escape_html(head)}</summary>{table}</details>"
-
-
-def _cells(field: MetadataField) -> tuple[str, ...]:
-    values = (f"{typed_value(value)[:40]} ({count:,})" for value, count in field.frequent[:_VALUES])
-    return field.name, " or ".join(field.kinds), f"{field.rows:,}", " · ".join(values)

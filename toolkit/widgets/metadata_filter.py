@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
@@ -19,10 +19,9 @@ from toolkit.settings.service import Service
 from toolkit.tables.frame_filters import match_metadata, metadata_values, unknown_fields, unknown_texts
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import vectors
-from toolkit.widgets.background import Job
 from toolkit.widgets.controls import note
 from toolkit.widgets.metadata_editor import MetadataEditor
-from toolkit.widgets.panel import Call, SourcePanel
+from toolkit.widgets.panel import Call, Job, SourcePanel
 
 SAMPLE: Final = 1_000
 """How many vectors `look` reads to find their fields."""
@@ -108,7 +107,7 @@ class MetadataFilterWidget(SourcePanel):
             instance("frame", frame, pd.DataFrame, "a frame of vectors with metadata")
         self._namespace = text("namespace", namespace)
         requests: dict[str, Call] = {"Find fields": lambda: self._start(self._looked, self._learn)}
-        given = _filter_text(value)
+        given = self._checked(value)
         super().__init__(
             "Vectors to choose by metadata", source, frame, requests=requests, value=given, key=key
         )
@@ -119,8 +118,16 @@ class MetadataFilterWidget(SourcePanel):
             self.editor.learn(self._known)
         self._compose(self.editor, self._count, self._code, self.actions)
 
-    def _checked(self, value: Any) -> str:
-        return _filter_text(value)
+    def _checked(self, value: object) -> str:
+        """A filter as its text, which must parse; spaces alone are no filter."""
+        if isinstance(value, MetadataFilter):
+            return value.text()
+        if not isinstance(value, str):
+            raise wrong("value", value, "text or a MetadataFilter")
+        if not value.strip():
+            return ""
+        parse(value)
+        return value
 
     def to_code(self) -> str:
         """The filter as a Python text: what ``filter=`` and `match_metadata` take."""
@@ -158,37 +165,28 @@ class MetadataFilterWidget(SourcePanel):
 
     def _is_old(self) -> bool:
         """Whether the result is that of another filter; of a frame, it follows the filter."""
-        origin = self._kept.origin
-        return (
-            self._service is not None
-            and isinstance(origin, MatchedVectors)
-            and origin.requested != self.value
-        )
+        origin = None if self._service is None else self._kept.origin
+        return isinstance(origin, MatchedVectors) and origin.requested != self.value
 
     def _reflect(self) -> None:
         if self._is_old() and self._job is None:
             self.say("The vectors loaded last are those of an earlier filter.")
         self._show_counts()
 
-    def _call(self, job: Job, requested: str) -> MatchedVectors:
-        return self._load(job, requested, None)
-
     def _looked(self, job: Job, _: str) -> MatchedVectors:
-        return self._load(job, "", SAMPLE)
+        return self._call(job, "", SAMPLE)
 
-    def _load(self, job: Job, requested: str, limit: int | None) -> MatchedVectors:
+    def _call(self, job: Job, requested: str, limit: int | None = None) -> MatchedVectors:
         """All that can be read, also where the load ends early; of a frame, the frame."""
-        error = None
         try:
             read = self._vectors(job, limit)
-        except IncompleteLoadError as found:
-            if not isinstance(found.partial, pd.DataFrame):
+        except IncompleteLoadError as error:
+            if not isinstance(error.partial, pd.DataFrame):
                 raise
-            read, error = found.partial, found
-        chosen = _matching(read, requested)
-        if error is not None:
-            error.partial = chosen
-        return MatchedVectors(requested, read, chosen, error)
+            read = error.partial
+            error.partial = _matching(read, requested)
+            return MatchedVectors(requested, read, error.partial, error)
+        return MatchedVectors(requested, read, _matching(read, requested))
 
     def _vectors(self, job: Job, limit: int | None) -> pd.DataFrame:
         service, namespace = self._service, self._namespace
@@ -216,35 +214,23 @@ class MetadataFilterWidget(SourcePanel):
         if result.error is None:
             self.say(f"Fields are those of {counted(len(result.read), 'vector')}")
         else:  # not `_failed`: vectors read for their fields are no result
-            self.say(self._redactor.text(str(result.error)), "problem")
+            self.complain(result.error)
         return result
 
     def _arrived(self, frame: pd.DataFrame) -> str:
         sentence = f"{counted(len(frame), 'vector')} chosen"
+        load = self._kept.origin
         if "receipt" in frame.attrs:
-            load, all_read = self._kept.origin, receipt(frame)
-            mistakes: list[str] = []
+            read, mistakes = receipt(frame), []
             if isinstance(load, MatchedVectors):
-                all_read = receipt(load.read)  # the number of matches is shown already
+                read = receipt(load.read)  # the number of matches is shown already
                 mistakes = _mistakes(load.read, load.requested) if frame.empty else []
-            sentence = f"{len(frame):,} of {all_read.rows:,} vectors match. {all_read.verdict}"
+            sentence = f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"
             sentence += "".join(f". Nothing matches: {text.removesuffix('.')}" for text in mistakes)
         return f"{sentence}. They are those of an earlier filter." if self._is_old() else sentence
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(vectors().empty_table())
-
-
-def _filter_text(value: object) -> str:
-    """A filter as its text, which must parse; spaces alone are no filter."""
-    if isinstance(value, MetadataFilter):
-        return value.text()
-    if not isinstance(value, str):
-        raise wrong("value", value, "text or a MetadataFilter")
-    if not value.strip():
-        return ""
-    parse(value)
-    return value
 
 
 def _mistakes(frame: pd.DataFrame, text: str) -> list[str]:

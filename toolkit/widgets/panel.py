@@ -1,11 +1,16 @@
-"""The base of every panel: a value, its code, its last result, and a form for pages without widgets."""
+"""The base of every panel: a value, its code, its last result, slow calls, and a form without widgets."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -13,24 +18,27 @@ import ipywidgets as widgets
 import pandas as pd
 import traitlets
 
-from toolkit.analysis.wording import counted, shorten
+from toolkit.analysis.wording import counted, short_number, shorten, span
 from toolkit.arguments import instance, text
 from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
+from toolkit.loading.load import Load
+from toolkit.loading.options import LoadOptions
 from toolkit.redaction import Redactor, escape_html
 from toolkit.settings.service import Service
-from toolkit.widgets.background import Cancelled, Job, JobProgress, in_thread, on_loop
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, KeyboardGuard, note, receive_all, script
 
-LONGEST_JSON: Final = 1_000_000
-"""Characters of a text that are read as JSON; a longer one is shown as text."""
-
+_LONGEST_JSON: Final = 1_000_000  # characters of a text that is read as JSON
 _CODE: Final = 10_000  # characters of code shown; the copy is complete
 _ROWS: Final = 10
 _COLUMNS: Final = 8
 _LONGEST: Final = 80
+_INTERVAL: Final = 0.15  # seconds between two reports of progress
+_SETTLED: Final = 0.5  # seconds before a rate means something
+_POLL: Final = 0.05  # seconds between two checks of whether to stop
 _PLAIN: Final = ("dlq_id", "failed_at", "workflow_url", "response_status", "error", "failure_function_state")
 
 T = TypeVar("T")
+U = TypeVar("U")
 Call = Callable[[], object]
 
 
@@ -47,14 +55,100 @@ class PanelState:
 _STATES: dict[tuple[str, str], PanelState] = {}  # outliving a panel is its purpose
 
 
-def _state(kind: str, key: str | None, given: Any) -> PanelState:
-    """The earlier state of the panel with this key; a value passed by the cell wins when it is a new one."""
-    if key is None:
-        return PanelState(given, given)
-    state = _STATES.setdefault((kind, key), PanelState(given, given))
-    if state.given != given:
-        state.value = state.given = given
-    return state
+class Cancelled(KeyboardInterrupt):
+    """A person pressed Cancel: an interrupt of one call. Loads keep the rows read, as for Ctrl-C."""
+
+
+@dataclass
+class JobProgress:
+    """How far a call is; `total` is None where it is not known, `seconds` are since its start."""
+
+    done: int = 0
+    total: int | None = None
+    seconds: float = 0.0
+    retries: int = 0
+
+    def words(self) -> str:
+        """The progress as people read it: items done, speed, time left, retries."""
+        parts = [f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")]
+        rate = self.done / self.seconds if self.seconds >= _SETTLED else 0.0
+        if rate:
+            parts.append(f"{short_number(round(rate))} a second")
+        if rate and self.total is not None and self.total > self.done:
+            parts.append(f"about {span(timedelta(seconds=(self.total - self.done) / rate))} left")
+        if self.retries:
+            parts.append("1 retry" if self.retries == 1 else f"{self.retries:,} retries")
+        return " · ".join(parts)
+
+
+@dataclass
+class Job:
+    """One call that may take long: `report` receives its progress, `stopping` makes it stop."""
+
+    report: Callable[[JobProgress], object]
+    clock: Callable[[], float] = time.monotonic
+    stopping: threading.Event = field(default_factory=threading.Event)
+    progress: JobProgress = field(default_factory=JobProgress)
+    _started: float = 0.0
+    _last: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._started = self.clock()
+
+    def step(self, done: int | None = None, total: int | None = None) -> None:
+        """Report how far the call is, between two steps of it; `Cancelled` is raised when it should stop."""
+        if done is not None:
+            self.progress.done, self.progress.total = done, total
+        now = self.clock()
+        if now - self._last >= _INTERVAL:
+            self._last = now
+            self.progress.seconds = now - self._started
+            self.report(replace(self.progress))
+        if self.stopping.is_set():
+            raise Cancelled
+
+    def read(self, opened: Callable[[LoadOptions], Load], *, limit: int | None = None) -> pd.DataFrame:
+        """Read the load that `opened` returns, given its options, into its frame."""
+
+        def count(done: int, total: int | None) -> None:
+            self.progress.done, self.progress.total = done, total
+
+        def step() -> None:
+            self.progress.retries = load.work.requests - load.work.pages
+            self.step()
+
+        load = opened(LoadOptions(limit=limit, progress=count))
+        return load.frame(after_batch=step)
+
+    def wait(self, call: Callable[[], T]) -> T:
+        """The result of a call that cannot be interrupted; when the job is stopped, it is dropped."""
+        self.step()
+        future = in_thread(call)
+        while not wait([future], _POLL).done:
+            self.step()
+        return future.result()
+
+
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """Run a call on a daemon thread."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is used
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="toolkit widget", daemon=True).start()
+    return future
+
+
+def on_loop() -> Callable[[Callable[[], None]], Any]:
+    """A function that calls on the running event loop; directly, where none is running."""
+    try:
+        return asyncio.get_running_loop().call_soon_threadsafe
+    except RuntimeError:
+        return lambda call: call()
 
 
 class _Checked(traitlets.Any):
@@ -91,7 +185,11 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         # controls draw text from data, too, and pages made of notebooks are typeset as a whole
         self.add_class("mathjax_ignore").add_class("tex2jax_ignore")
         self.set_trait("value", value)  # checked before it replaces the kept one
-        self._kept = _state(type(self).__name__, key, value)
+        self._kept = PanelState(value, value)
+        if key is not None:
+            self._kept = _STATES.setdefault((type(self).__name__, key), self._kept)
+        if self._kept.given != value:  # a new value in the cell wins
+            self._kept.value = self._kept.given = value
         self.set_trait("value", self._kept.value)
 
     @traitlets.validate("value")
@@ -139,8 +237,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
 
     def to_code(self) -> str:
         """Python that makes the value again, with the toolkit imported as ``tk``."""
-        code: str = self.value.to_code()
-        return code
+        return str(self.value.to_code())
 
     def frame(self) -> pd.DataFrame:
         """The last result; empty, with its columns, before there is one. Never uses the network."""
@@ -155,8 +252,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
                 expected="none",
                 next_step="Wait for it, or call cancel().",
             )
-        frame: pd.DataFrame = self._run_and_wait(self._call, self._settle)
-        return frame
+        return self._run_and_wait(self._call, self._settle)
 
     def cancel(self) -> None:
         """Stop the running call at its next step. Rows that a load has read are kept."""
@@ -171,11 +267,15 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self.message = text
         self._status.value = note(text, kind)
 
+    def complain(self, text: object) -> None:
+        """Show a problem in the status line, masked."""
+        self.say(self._redactor.text(str(text)), "problem")
+
     def _receive_fields(self, fields: object) -> None:
         """Process the field values that were sent with the press of a button."""
         receive_all(self, fields)
 
-    def _run_and_wait(self, call: Callable[[Job, Any], T], then: Callable[[T], Any]) -> Any:
+    def _run_and_wait(self, call: Callable[[Job, Any], T], then: Callable[[T], U]) -> U:
         """Run a call and its follow-up in this thread; an error is shown and raised."""
         try:
             return then(call(Job(self._progressed), self._request()))
@@ -217,13 +317,12 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         if isinstance(error, IncompleteLoadError) and isinstance(error.partial, pd.DataFrame):
             self._kept.frame = error.partial
             self._arrived(error.partial)
+        message = f"This should not happen: {type(error).__name__}: {error}"
         if isinstance(error, Cancelled):
             message = "Stopped before anything was read."
         elif isinstance(error, ToolkitError):
             message = str(error)
-        else:
-            message = f"This should not happen: {type(error).__name__}: {error}"
-        self.say(self._redactor.text(message), "problem")
+        self.complain(message)
 
     def _value_set(self, change: dict[str, Any]) -> None:
         with MESSAGE_LOCK:  # so that `_reading` is this thread's
@@ -318,22 +417,29 @@ def static_table(frame: pd.DataFrame, redactor: Redactor) -> str:
     >>> static_table(pd.DataFrame({"n": ["<b>"]}), Redactor(key=b"k"))
     '<table><thead><tr><th>n</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
     """
-    if not len(frame):
-        return ""
     plain = [name for name in _PLAIN if name in frame.columns]
-    chosen = frame[plain] if plain else frame.iloc[:, :_COLUMNS]
-    rows = chosen.head(_ROWS).itertuples(index=False, name=None)
-    return table_markup(chosen.columns, ([static_cell(value, redactor) for value in row] for row in rows))
+    return masked_table((frame[plain] if plain else frame.iloc[:, :_COLUMNS]).head(_ROWS), redactor)
 
 
-def static_cell(value: Any, redactor: Redactor) -> str:
-    """A value as a table shows it: masked, and short."""
-    if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
+def masked_table(frame: pd.DataFrame, redactor: Redactor) -> str:
+    """All of a frame as an HTML table, every value masked, short and escaped; empty without rows."""
+    rows = frame.itertuples(index=False, name=None)
+    cells = [[_cell(value, redactor) for value in row] for row in rows]
+    return table_markup(frame.columns, cells) if cells else ""
+
+
+def _cell(value: Any, redactor: Redactor) -> str:
+    if is_missing(value):
         return ""
     if isinstance(value, pd.Timestamp):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     whole = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return shorten(masked_text(whole, redactor), _LONGEST)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell of a frame holds no value; those with lists, maps or arrays do."""
+    return bool(pd.api.types.is_scalar(value) and pd.isna(value))
 
 
 def masked_text(text: str, redactor: Redactor) -> str:
@@ -344,15 +450,18 @@ def masked_text(text: str, redactor: Redactor) -> str:
     >>> masked_text('{"n":1}', Redactor(key=b"k"))
     '{"n":1}'
     """
-    if text[:50].lstrip()[:1] in {"{", "["} and len(text) <= LONGEST_JSON:
-        try:
+    return masked_json(text, redactor) or redactor.text(text)
+
+
+def masked_json(text: str, redactor: Redactor, *, indent: int | None = None) -> str | None:
+    """A JSON object or array with masked values; None for other texts, and where nothing would change."""
+    if text[:50].lstrip()[:1] in {"{", "["} and len(text) <= _LONGEST_JSON:
+        with suppress(ValueError, RecursionError):  # not readable as JSON
             value = json.loads(text)
             masked = redactor.value(value)
-            if masked != value:
-                return json.dumps(masked, ensure_ascii=False)
-        except (ValueError, RecursionError):
-            pass  # no JSON, or none that could be read
-    return redactor.text(text)
+            if indent is not None or masked != value:
+                return json.dumps(masked, ensure_ascii=False, indent=indent)
+    return None
 
 
 def code_markup(code: str) -> str:

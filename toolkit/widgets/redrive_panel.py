@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import ipywidgets as widgets
@@ -15,18 +13,17 @@ import pandas as pd
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import file_path, instance
 from toolkit.errors import InputError
-from toolkit.redaction import Redactor, escape_html
+from toolkit.redaction import Redactor
 from toolkit.redrive.plan import ACTIONS, LEFT_OUT, RedrivePlan, plan_redrive
 from toolkit.redrive.results import RedriveResult, redrive_status
 from toolkit.redrive.running import run_redrive
 from toolkit.settings.service import Service
-from toolkit.widgets.background import Cancelled, Job
 from toolkit.widgets.controls import Actions, Choices, Choosing, TextField, note
-from toolkit.widgets.panel import Panel, static_cell, table_markup
+from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table
 
 _USUAL: Final = "resume, or restart where changed"
-_PLANNED: Final = ("title", "workflow_url", "action", "count", "reason", "first_expiry")
-_RUN: Final = ("title", "workflow_url", "action", "state", "count", "reason")
+_PLANNED: Final = ["title", "workflow_url", "action", "count", "reason", "first_expiry"]
+_RUN: Final = ["title", "workflow_url", "action", "state", "count", "reason"]
 _CHOSEN: Final = ("changed", "idempotent", "include")
 _SHOWN: Final = 100  # rows of a preview
 
@@ -91,7 +88,7 @@ class RedrivePanel(Panel):
         if redactor is not None:
             instance("redactor", redactor, Redactor, "a Redactor")
         self._service, self._failures = service, failures
-        self._ledger = file_path("ledger", ledger)
+        self.ledger = file_path("ledger", ledger)
         self.result: RedriveResult | None = None
         own = redactor or (service.redactor if service is not None else None)
         super().__init__("Redrive", value=self._planned({}) if value is None else value, redactor=own)
@@ -110,11 +107,6 @@ class RedrivePanel(Panel):
         confirm = [self.confirm] if service is not None else []
         self._compose(fields, self._preview, *confirm, self.actions, self._outcome, self._code)
 
-    @property
-    def ledger(self) -> Path:
-        """The file that a run writes."""
-        return self._ledger
-
     def preview(self) -> None:
         """Plan again with what is chosen, on another thread, and show the plan; nothing is sent."""
         action = self.action.value
@@ -124,8 +116,7 @@ class RedrivePanel(Panel):
 
     def to_code(self) -> str:
         """Python that makes the plan again and runs it, with the toolkit imported as ``tk``."""
-        code: str = self.value.to_code(self.ledger)
-        return code
+        return str(self.value.to_code(self.ledger))
 
     def _checked(self, value: object) -> RedrivePlan:
         if self._job is not None:
@@ -172,8 +163,8 @@ class RedrivePanel(Panel):
         self.say("")
         self._preview.value = note(value.verdict, "count") + self._table(value.groups, _PLANNED, "Plan")
         self.confirm.value, self.confirm.hint = "", value.confirmation
-        remark = "Nothing to do." if value.acted.empty else f"To run it, enter {value.confirmation}."
-        self.confirm.remark = remark
+        enter = f"To run it, enter {value.confirmation}."
+        self.confirm.remark = "Nothing to do." if value.acted.empty else enter
         self._outcome.value, self.result = "", None
         self._show_known()
         self._show_code()
@@ -188,19 +179,14 @@ class RedrivePanel(Panel):
         verdict = note(result.verdict if result.finished else _open(result), "count")
         self._outcome.value = verdict + self._table(result.groups, _RUN, "Outcomes")
 
-    def _table(self, groups: pd.DataFrame, columns: Iterable[str], name: str) -> str:
+    def _table(self, groups: pd.DataFrame, columns: list[str], name: str) -> str:
         """Rows of groups as a table that can be scrolled to by keyboard, masked."""
-        names = list(columns)
-        cells = [
-            [static_cell(value, self._redactor) for value in row]
-            for row in groups[names].head(_SHOWN).itertuples(index=False, name=None)
-        ]
-        if not cells:
+        if groups.empty:
             return ""
-        table = table_markup([name.replace("_", " ") for name in names], cells)
+        shown = groups[columns].head(_SHOWN).rename(columns=lambda column: column.replace("_", " "))
+        table = masked_table(shown, self._redactor)
         more = note(f"{len(groups) - _SHOWN:,} more groups") if len(groups) > _SHOWN else ""
-        label = escape_html(name)
-        return f'<div class="tk-plan" role="group" aria-label="{label}" tabindex="0">{table}</div>{more}'
+        return f'<div class="tk-plan" role="group" aria-label="{name}" tabindex="0">{table}</div>{more}'
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         return self.value.groups.drop(columns="group"), self.value.verdict

@@ -19,6 +19,7 @@ from toolkit.own_tokens import MASK
 from toolkit.redaction import Redactor, visible
 from toolkit.widgets.controls import Changed, Choices, Choosing, ReceiveFields, TextField, note
 from toolkit.widgets.metadata_editor import MetadataEditor
+from toolkit.widgets.panel import is_missing
 
 _OFFERED: Final = 100  # ids offered for completion
 _LONGEST: Final = 80  # characters of a text or an id that are repeated
@@ -79,16 +80,11 @@ class Question:
             return "" if info.model else "This index has no model: it accepts no text, only vectors."
         if self.sparse is not None and info.kind == "DENSE":
             return "A dense index accepts no sparse vector."
-        if self.vector is None:
+        if self.vector is None or (info.kind != "SPARSE" and len(self.vector) == info.dimension):
             return ""
         if info.kind == "SPARSE":
             return 'A sparse index accepts sparse vectors: {"indices": [3], "values": [0.5]}.'
-        numbers, wanted = len(self.vector), info.dimension
-        return (
-            f"A vector of {numbers:,} numbers; this index has {wanted:,} dimensions."
-            if numbers != wanted
-            else ""
-        )
+        return f"A vector of {len(self.vector):,} numbers; this index has {info.dimension:,} dimensions."
 
 
 def query_source(query: VectorQuery) -> Question:
@@ -121,13 +117,13 @@ def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
     except (ValueError, RecursionError) as error:
         raise InputError(doing, got=f"no JSON ({shorten(str(error), _LONGEST)})", expected=_FORM) from None
     if isinstance(parsed, list):
-        return query_source(VectorQuery(vector=parsed))
-    if set(parsed) == {"indices", "values"}:
-        return query_source(VectorQuery(sparse=parsed))
-    if set(parsed) == {"vector", "sparse"}:
-        return query_source(VectorQuery(vector=parsed["vector"], sparse=parsed["sparse"]))
-    names = shorten(masked(", ".join(parsed)), _LONGEST)
-    raise InputError(doing, got=f"names {names or 'none'}", expected=_FORM)
+        parsed = {"vector": parsed}
+    elif set(parsed) == {"indices", "values"}:
+        parsed = {"sparse": parsed}
+    elif set(parsed) != {"vector", "sparse"}:
+        names = shorten(masked(", ".join(parsed)), _LONGEST)
+        raise InputError(doing, got=f"names {names or 'none'}", expected=_FORM)
+    return query_source(VectorQuery(**parsed))
 
 
 def written(question: Question) -> str:
@@ -143,7 +139,8 @@ def written(question: Question) -> str:
 def vectors_of(row: Mapping[str, Any], origin: str, masked: Callable[[str], str] = str) -> Question:
     """The vectors of a row of a frame; InputError when it has none that can be used."""
     names = ("vector", "sparse_indices", "sparse_values")
-    dense, indices, values = (_listed(row.get(name)) for name in names)
+    cells: Iterable[Any] = (row.get(name) for name in names)
+    dense, indices, values = (None if is_missing(cell) else list(cell) for cell in cells)
     identity = str(row["id"])
     if dense is None and (indices is None or values is None):
         problem = row.get("vector_problem")
@@ -172,10 +169,6 @@ def row_of(frame: pd.DataFrame, index: int) -> dict[str, Any]:
     return {str(name): value for name, value in frame.iloc[index].items()}
 
 
-def _listed(value: Any) -> list[Any] | None:
-    return None if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)) else list(value)
-
-
 class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """The fields for the source of a query. They exclude each other: the one edited last counts.
 
@@ -192,21 +185,25 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         self._explained: TextField | None = None  # the field with the explanation
         self._info: IndexInfo | None = None
         self._fetched: dict[tuple[str, str], Question] = {}
+        self._fields: list[TextField] = []
         masked = redactor.text
-        self.text = self._field("Text", lambda typed: Question(data=typed), "what you look for, in words")
-        self.vector = self._field("Vector", lambda typed: vectors_typed(typed, masked), "[0.1, 0.2, …]")
+
+        def field(
+            label: str, made: Callable[[str], Question], hint: str, offered: list[str] | None = None
+        ) -> TextField:
+            one = TextField(label, lambda: self._edited(one, made), hint=hint, suggestions=offered)
+            one.entered = entered
+            self._fields.append(one)
+            return one
+
+        self.text = field("Text", lambda typed: Question(data=typed), "what you look for, in words")
+        self.vector = field("Vector", lambda typed: vectors_typed(typed, masked), "[0.1, 0.2, …]")
         ids = [] if frame is None else frame["id"].head(_OFFERED).astype(str).tolist()
         offered = [name for name in ids if not MASK.search(name) and masked(name) == name]
-        self.stored = self._field(
-            "Stored id", lambda typed: Question(stored=typed), "id of a vector", offered
-        )
-        self._fields = [self.text, self.vector, self.stored]
+        self.stored = field("Stored id", lambda typed: Question(stored=typed), "id of a vector", offered)
         self.row: TextField | None = None
         if frame is not None and len(frame):
-            self.row = self._field("Row of the frame", self._row_named, f"0 to {len(frame) - 1:,}")
-            self._fields.append(self.row)
-        for field in self._fields:
-            field.entered = entered
+            self.row = field("Row of the frame", self._row_named, f"0 to {len(frame) - 1:,}")
         self.note = widgets.HTML()
         super().__init__([widgets.Box(self._fields).add_class("tk-columns"), self.note])
         self.add_class("tk-control")
@@ -264,12 +261,6 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         elif self._explained is not None:
             self._explained.problem = None
             self._explained = None
-
-    def _field(
-        self, label: str, made: Callable[[str], Question], hint: str, offered: list[str] | None = None
-    ) -> TextField:
-        field = TextField(label, lambda: self._edited(field, made), hint=hint, suggestions=offered)
-        return field
 
     def _looked_up(self, identity: str, namespace: str) -> Question | None:
         frame = self._frame

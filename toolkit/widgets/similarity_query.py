@@ -20,9 +20,8 @@ from toolkit.redaction import Redactor
 from toolkit.settings.service import Service
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import hits
-from toolkit.widgets.background import Job, JobProgress
 from toolkit.widgets.controls import Actions
-from toolkit.widgets.panel import Panel
+from toolkit.widgets.panel import Job, JobProgress, Panel
 from toolkit.widgets.similarity_controls import (
     QueryOptions,
     QuerySource,
@@ -48,11 +47,6 @@ class QueryResult:
     hits: pd.DataFrame
     fetched: Question | None
     mistakes: list[str]
-
-    def frame(self) -> pd.DataFrame:
-        """The hits with the requested columns alone, as `query` returns them."""
-        extra = [name for name in ("data", "metadata") if not getattr(self.request, f"include_{name}")]
-        return self.hits.drop(columns=[name for name in extra if name in self.hits.columns])
 
 
 class SimilarityQueryWidget(Panel):
@@ -124,19 +118,18 @@ class SimilarityQueryWidget(Panel):
             self.options.filter.learn(frame)
         if frame is not None and "namespace" in frame.columns:
             self.options.begin_in([str(name) for name in frame["namespace"].unique()])
-        self.actions = Actions(
-            {
-                "Ask": self._start_run,
-                "Pin": self.pin,
-                "Unpin": self.unpin,
-                "Look at index": lambda: self._start(self._looked, self._learn),
-                "Cancel": self.cancel,
-                "Clear": self.clear,
-            },
-            self._receive_fields,
-        )
+        calls = {
+            "Ask": self._start_run,
+            "Pin": self.pin,
+            "Unpin": self.unpin,
+            "Look at index": lambda: self._start(self._looked, self._learn),
+            "Cancel": self.cancel,
+            "Clear": self.clear,
+        }
+        self.actions = Actions(calls, self._receive_fields)
+        prefix = f"tk-{self.model_id[:12]}"
         self.results = HitResults(
-            self._ask_from, self._receive_fields, redactor=self._redactor, prefix=f"tk-{self.model_id[:12]}"
+            self._ask_from, self._receive_fields, redactor=self._redactor, prefix=prefix
         )
         self._compose(self.source, self.options, self._code, self.actions)
         # below the status line: messages of a run are beside the buttons
@@ -161,8 +154,7 @@ class SimilarityQueryWidget(Panel):
 
     def look(self) -> IndexInfo:
         """Read the kind and the namespaces of the index; blocks. An error is shown in the panel, too."""
-        info: IndexInfo = self._run_and_wait(lambda *_: index_info(self._service), self._learn)
-        return info
+        return self._run_and_wait(lambda *_: index_info(self._service), self._learn)
 
     def ask_from(self, position: int) -> None:
         """Query by the hit at an index of the last result, from 0, as a click on it does."""
@@ -232,7 +224,10 @@ class SimilarityQueryWidget(Panel):
     def _entered(self, fields: object) -> None:
         """Run the query, as Enter in its source field does, unless that field holds a mistake."""
         self._receive_fields(fields)
-        if self.source.mistaken:
+        self._start_unless(mistaken=self.source.mistaken)
+
+    def _start_unless(self, *, mistaken: bool) -> None:
+        if mistaken:
             self.say(_NOT_SENT, "problem")
         else:
             self._start_run()
@@ -314,7 +309,8 @@ class SimilarityQueryWidget(Panel):
             self.source.learn(result.request.namespace, fetched)
             if self._pending is not None and self._pending[0].stored == fetched.stored:
                 self._read()
-        return super()._settle(result.frame())
+        extra = [name for name in ("data", "metadata") if not getattr(result.request, f"include_{name}")]
+        return super()._settle(result.hits.drop(columns=extra, errors="ignore"))
 
     def _arrived(self, frame: pd.DataFrame) -> str:
         hits = self._kept.origin
@@ -363,10 +359,7 @@ class SimilarityQueryWidget(Panel):
             return
         self.options.namespace.value = namespace
         self.source.show(question)
-        if self._read():
-            self._start_run()
-        else:
-            self.say(_NOT_SENT, "problem")
+        self._start_unless(mistaken=not self._read())
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(hits(vectors=False, metadata=False, data=False).empty_table())

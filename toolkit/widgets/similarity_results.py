@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-import anywidget
 import ipywidgets as widgets
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from toolkit.plots.svg import inline_svg
 from toolkit.redaction import Redactor, visible
 from toolkit.secret_patterns import is_secret_name
 from toolkit.tables.text import json_value
-from toolkit.widgets.controls import MESSAGE_LOCK, ReceiveFields, module, note, synced
+from toolkit.widgets.controls import Drawn, ReceiveFields, module, note, synced
 from toolkit.widgets.panel import masked_text
 
 _SHOWN: Final = 200  # hits of a result that are in the table; the frame has all
@@ -32,6 +32,9 @@ _LONGEST_OPTION: Final = 60
 _NAMES: Final = (
     "title", "name", "text", "content", "summary", "question", "description", "heading", "subject",
 )  # fmt: skip
+
+
+QueryBy = Callable[[pd.DataFrame, int], None]
 
 
 @dataclass(frozen=True)
@@ -85,27 +88,22 @@ def _descriptions(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
     for texts in fields:
         for name, text in texts.items():
             held.setdefault(name, []).append(text)
-    # a field with a telling name, else the one with the most different and longest texts
-    known = {name: rank for rank, name in enumerate(_NAMES)}
-    order = sorted(
-        held,
-        key=lambda name: (
-            known.get(name.lower(), len(known)),
-            -len(set(held[name])),
-            -sum(map(len, held[name])),
-            name,
-        ),
-    )
-    found_texts = []
+
+    def rank(name: str) -> tuple[int, int, int, str]:
+        """Fields with a telling name first, then those with the most different and the longest texts."""
+        telling = _NAMES.index(name.lower()) if name.lower() in _NAMES else len(_NAMES)
+        return telling, -len(set(held[name])), -sum(map(len, held[name])), name
+
+    order, described = sorted(held, key=rank), []
     for text, texts, metadata in zip(data, fields, whole, strict=True):
         best = next((name for name in order if name in texts), None)
         if isinstance(text, str) and text:
-            found_texts.append(text)
+            described.append(text)
         elif best is not None:
-            found_texts.append(f"{best}: {redactor.value(texts[best], secret=is_secret_name(best))}")
+            described.append(f"{best}: {redactor.value(texts[best], secret=is_secret_name(best))}")
         else:
-            found_texts.append(metadata if isinstance(metadata, str) else "")
-    return found_texts
+            described.append(metadata if isinstance(metadata, str) else "")
+    return described
 
 
 def _texts(metadata: Any) -> dict[str, str]:
@@ -123,15 +121,20 @@ def _one_line(text: str, redactor: Redactor) -> str:
     return visible(shorten(masked_text(text, redactor), _LONGEST)).replace("\n", " ")
 
 
-def rank_changes(moves: pd.DataFrame) -> dict[str, str]:
-    """The rank change of each hit of `score_moves`, of one query, in signs and words.
+def rank_changes(moves: pd.DataFrame) -> tuple[dict[str, str], str]:
+    """The rank change of each hit of `score_moves`, of one query, in signs and words, and a summary.
 
     >>> frame = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     >>> rank_changes(score_moves(frame, frame.assign(id=["b", "c"])))
-    {'a': '✗ gone', 'b': '▲ 1 up', 'c': '+ new'}
+    ({'a': '✗ gone', 'b': '▲ 1 up', 'c': '+ new'}, '1 hit in both (1 up, 0 down, 0 the same), 1 new, 1 gone')
     """
     ranks = zip(moves["id"], moves["rank_before"], moves["rank_after"], strict=True)
-    return {str(identity): _moved(before, after) for identity, before, after in ranks}
+    words = {str(identity): _moved(before, after) for identity, before, after in ranks}
+    counts = Counter(word.rpartition(" ")[2] for word in words.values())
+    up, down, same, new, gone = (counts[word] for word in ("up", "down", "same", "new", "gone"))
+    both = counted(up + down + same, "hit")
+    inside = f"{up:,} up, {down:,} down, {same:,} the same"
+    return words, f"{both} in both ({inside}), {new:,} new, {gone:,} gone"
 
 
 def _moved(before: Any, after: Any) -> str:
@@ -141,15 +144,6 @@ def _moved(before: Any, after: Any) -> str:
         return "✗ gone"
     up = int(before) - int(after)
     return "= same" if not up else f"▲ {up:,} up" if up > 0 else f"▼ {-up:,} down"
-
-
-def _summary(moves: pd.DataFrame) -> str:
-    """The rank changes, as a sentence."""
-    words = list(rank_changes(moves).values())
-    counts = [sum(sign in word for word in words) for sign in ("up", "down", "same", "new", "gone")]
-    up, down, same, new, gone = counts
-    both = counted(up + down + same, "hit")
-    return f"{both} in both ({up:,} up, {down:,} down, {same:,} the same), {new:,} new, {gone:,} gone"
 
 
 def difference(before: dict[str, Any], after: dict[str, Any], masked: Callable[[str], str] = str) -> str:
@@ -173,9 +167,8 @@ def _option(scope: dict[str, Any], name: str, masked: Callable[[str], str]) -> s
 
 def scope(frame: pd.DataFrame) -> dict[str, Any]:
     """The scope of a result's query (`VectorQuery.scope`); empty where the frame has none."""
-    queries = frame.attrs.get("queries") or [{}]
-    first: dict[str, Any] = queries[0]
-    return first
+    queries: list[dict[str, Any]] = frame.attrs.get("queries") or [{}]
+    return queries[0]
 
 
 def _svg(draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, height: float) -> str:
@@ -184,8 +177,8 @@ def _svg(draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, 
     return inline_svg(figure, title=title, description=described, prefix=prefix, theme=THEMES["light"])
 
 
-class HitTable(anywidget.AnyWidget):
-    """The table of hits (``js/hits.js``); `query_by` is called with the index of a hit that was clicked."""
+class HitTable(Drawn):
+    """The hits of a result (``js/hits.js``); `query_by` is called with it and the index of a clicked hit."""
 
     _esm = module("hits")
     rows = synced(traitlets.List(traitlets.Dict()))
@@ -193,51 +186,39 @@ class HitTable(anywidget.AnyWidget):
     moves = synced(traitlets.Bool())
     version = synced(traitlets.Int())
 
-    def __init__(self, query_by: Callable[[int], None], receive_fields: ReceiveFields) -> None:
-        self._query_by, self._receive_fields = query_by, receive_fields
+    def __init__(self, query_by: QueryBy, receive_fields: ReceiveFields, redactor: Redactor) -> None:
+        self._query_by, self._receive_fields, self._redactor = query_by, receive_fields, redactor
+        self._frame = pd.DataFrame()
         self.hits: list[HitRow] = []
-        super().__init__()
-        self.on_msg(lambda _, content, __: self.receive(content))
+        super().__init__(self._asked)
 
-    def show(self, hits: list[HitRow], caption: str) -> None:
-        """Show these hits."""
-        self.hits = hits
+    def show(self, frame: pd.DataFrame, title: str = "", moved: Mapping[str, str] | None = None) -> None:
+        """Show the hits of a result, with rank changes."""
+        self._frame = frame
+        self.hits, caption = hit_rows(frame, self._redactor, moved)
         with self.hold_sync():
-            self.rows, self.caption = [asdict(hit) for hit in hits], caption
-            self.moves = any(hit.moved for hit in hits)
+            self.rows, self.caption = [asdict(hit) for hit in self.hits], f"{title}{caption}"
+            self.moves = any(hit.moved for hit in self.hits)
             self.version += 1
 
-    def receive(self, content: object) -> None:
+    def _asked(self, content: dict[str, Any]) -> None:
         """Check a message of the page, and query by the hit that it names."""
-        if not isinstance(content, dict):
-            return
         index = content.get("position")
         if content.get("kind") == "ask" and type(index) is int and 0 <= index < len(self.hits):
-            with MESSAGE_LOCK:
-                self._receive_fields(content.get("fields"))
-                self._query_by(index)
+            self._receive_fields(content.get("fields"))
+            self._query_by(self._frame, index)
 
 
 class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
-    """One result, or two side by side; `query_by` is called with a result and the index of a hit in it."""
+    """One result, or two side by side."""
 
     def __init__(
-        self,
-        query_by: Callable[[pd.DataFrame, int], None],
-        receive_fields: ReceiveFields,
-        *,
-        redactor: Redactor,
-        prefix: str,
+        self, query_by: QueryBy, receive_fields: ReceiveFields, *, redactor: Redactor, prefix: str
     ) -> None:
         self._redactor, self._prefix = redactor, prefix
         self.frame: pd.DataFrame | None = None
         self.pinned: pd.DataFrame | None = None
-        self.table = HitTable(
-            lambda index: None if self.frame is None else query_by(self.frame, index), receive_fields
-        )
-        self.pinned_table = HitTable(
-            lambda index: None if self.pinned is None else query_by(self.pinned, index), receive_fields
-        )
+        self.table, self.pinned_table = (HitTable(query_by, receive_fields, redactor) for _ in range(2))
         self.summary, self.chart, self.comparison = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._side_by_side = widgets.Box().add_class("tk-results")
         super().__init__([self.summary, self._side_by_side])
@@ -258,8 +239,7 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
             self.show(self.frame)
 
     def _show_one(self, frame: pd.DataFrame) -> None:
-        rows, caption = hit_rows(frame, self._redactor)
-        self.table.show(rows, caption if self.pinned is None else f"Pinned: {caption}")
+        self.table.show(frame, "" if self.pinned is None else "Pinned: ")
         self.summary.value = ""
         self.chart.value = _svg(
             lambda ax: plot_score_distribution(frame, by=None, ax=ax), self._prefix,
@@ -268,13 +248,10 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
         self._side_by_side.children = (self.table, self.chart)
 
     def _show_both(self, pinned: pd.DataFrame, frame: pd.DataFrame) -> None:
-        moves = score_moves(pinned, frame)
-        words, summary = rank_changes(moves), _summary(moves)
+        words, summary = rank_changes(score_moves(pinned, frame))
         gone = {name: word for name, word in words.items() if "gone" in word}
-        rows, caption = hit_rows(pinned, self._redactor, gone)
-        self.pinned_table.show(rows, f"Pinned: {caption}")
-        rows, caption = hit_rows(frame, self._redactor, words)
-        self.table.show(rows, f"Now: {caption}")
+        self.pinned_table.show(pinned, "Pinned: ", gone)
+        self.table.show(frame, "Now: ", words)
         changed = difference(scope(pinned), scope(frame), self._redactor.text)
         self.summary.value = note(summary, "count") + note(f"Changed: {changed}")
         both = {"pinned": pinned, "now": frame}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Any, Final
 
-import anywidget
 import ipywidgets as widgets
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +20,11 @@ from toolkit.errors import ToolkitError
 from toolkit.plots.vector_points import as_categories, as_numbers
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.frame_filters import match_metadata
-from toolkit.widgets.background import Job
-from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Choosing, module, note, synced
+from toolkit.widgets.controls import Actions, Choosing, Drawn, module, note, synced
 from toolkit.widgets.metadata_editor import MetadataEditor
-from toolkit.widgets.panel import Panel
+from toolkit.widgets.panel import Job, Panel
 from toolkit.widgets.similarity_query import SimilarityQueryWidget
-from toolkit.widgets.similarity_results import hit_rows
+from toolkit.widgets.similarity_results import hit_rows, scope
 
 _PLAIN: Final = "one colour"
 _CLUSTER: Final = "cluster (k-means)"
@@ -43,7 +41,7 @@ Key = tuple[str, str]
 """The namespace and the id of a vector."""
 
 
-class PointCanvas(anywidget.AnyWidget):
+class PointCanvas(Drawn):
     """Points drawn in the page (``js/map.js``).
 
     `points` are two float32 a point, `colours` a byte a point: the number of a category, or with `scaled`
@@ -58,17 +56,6 @@ class PointCanvas(anywidget.AnyWidget):
     scaled = synced(traitlets.Bool())
     legend = synced(traitlets.List(traitlets.Unicode()))
     described = synced(traitlets.Unicode())
-
-    def __init__(self, receive: Callable[[dict[str, Any]], None], **traits: Any) -> None:
-        super().__init__(**traits)
-        self._receive = receive
-        self.on_msg(lambda _, content, __: self.receive(content))
-
-    def receive(self, content: object) -> None:
-        """Process a message of the page."""
-        if isinstance(content, dict):
-            with MESSAGE_LOCK:
-                self._receive(content)
 
 
 class VectorMap(Panel):
@@ -118,7 +105,7 @@ class VectorMap(Panel):
     """
 
     _styles = ("style.css", "vectors.css", "map.css")
-    _choosing = False  # while a filter or a lasso sets the value
+    _filter: tuple[str, tuple[Key, ...]] = ("", ())  # the last filter, and the value that it chose
     _values: pd.Series[Any] | None = None  # what points are coloured by
 
     def __init__(
@@ -137,7 +124,7 @@ class VectorMap(Panel):
         if redactor is not None:
             instance("redactor", redactor, Redactor, "a Redactor")
         self.projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
-        self._query, self._filter = query, ""
+        self._query = query
         frame = self.projection.frame
         self._keys: list[Key] = list(zip(frame["namespace"], frame["id"], strict=True))
         self._places: dict[Key, list[int]] = {}
@@ -151,12 +138,12 @@ class VectorMap(Panel):
             points=frame[["x", "y"]].to_numpy(dtype="<f4").tobytes(),
             described=self.projection.basis,
         )
-        self.colour = Choosing("Colour by", self._recolour, self._colours())
+        colours = self._colours()
         if color is not None:
             self.projection.values(color)
-            if color not in self.colour.options:
-                self.colour = Choosing("Colour by", self._recolour, [*self._colours(), color])
-            self.colour.value = color
+            colours += [color] * (color not in colours)
+        self.colour = Choosing("Colour by", self._recolour, colours)
+        self.colour.value = _PLAIN if color is None else color
         self.filter = MetadataEditor(self._filtered, redactor=self._redactor)
         self.actions = Actions({"Clear selection": self.clear}, self._receive_fields, main=False)
         self._count, self._trust = widgets.HTML(), widgets.HTML(note(self.projection.verdict))
@@ -184,8 +171,9 @@ class VectorMap(Panel):
 
     def to_code(self) -> str:
         """Python that chooses the same rows of a frame ``vectors``, with the toolkit imported as ``tk``."""
-        if self._filter and not self.projection.is_sample:
-            return f"vectors[tk.match_metadata(vectors, {self._filter!r})]"
+        text, chosen = self._filter
+        if text and chosen == self.value and not self.projection.is_sample:
+            return f"vectors[tk.match_metadata(vectors, {text!r})]"
         if len({namespace for namespace, _ in self._keys}) < 2:  # noqa: PLR2004 - ids alone are enough
             return f"vectors[vectors['id'].isin({self.selection!r})]"
         pairs = f"{list(self.value)!r}"
@@ -212,8 +200,7 @@ class VectorMap(Panel):
 
     def mark(self, hits: pd.DataFrame) -> None:
         """Mark the hits of a query on the map: those of `hits` that are on it, by namespace and id."""
-        queries = hits.attrs.get("queries") or [{}]
-        usual = queries[0].get("namespace", "")
+        usual = scope(hits).get("namespace", "")
         spaces = hits["namespace"] if "namespace" in hits.columns else pd.Series(usual, index=hits.index)
         self._scores = {
             position: float(score)
@@ -264,11 +251,9 @@ class VectorMap(Panel):
         return mask
 
     def _show(self, value: tuple[Key, ...]) -> None:
-        mask = self._mask()
-        self.canvas.selected = mask.tobytes()
-        self._count.value = note(
-            f"{len(value):,} of {counted(len(self._places), 'vector')} selected", "count"
-        )
+        self.canvas.selected = self._mask().tobytes()
+        selected = f"{len(value):,} of {counted(len(self._places), 'vector')} selected"
+        self._count.value = note(selected, "count")
         self._show_code()
 
     def _short_code(self) -> str:
@@ -278,31 +263,22 @@ class VectorMap(Panel):
     def _call(self, job: Job, requested: Any) -> pd.DataFrame:  # noqa: ARG002 - nothing is slow here
         return self.selected
 
-    def _value_set(self, change: dict[str, Any]) -> None:
-        if self._filter and not self._choosing:
-            self._filter = ""
-        super()._value_set(change)
-
     def _choose(self, mask: _Mask, filter_text: str = "") -> None:
         """Select these points; the filter is what chose them."""
         chosen = {self._keys[position] for position in np.flatnonzero(mask).tolist()}
-        self._filter, self._choosing = filter_text, True
-        try:
-            self.value = tuple(pair for pair in self._places if pair in chosen)
-        finally:
-            self._choosing = False
-        self._show(self.value)
+        value = tuple(pair for pair in self._places if pair in chosen)
+        self._filter = filter_text, value
+        self.value = value
+        self._show(value)
 
     def _filtered(self) -> None:
-        text = self.filter.value
+        text, mask = self.filter.value, np.zeros(len(self._keys), dtype=bool)
         try:
-            mask = (
-                match_metadata(self.projection.frame, text) if text else pd.Series(False, self._fields.index)
-            )
+            mask = match_metadata(self.projection.frame, text).to_numpy(dtype=bool) if text else mask
         except ToolkitError as error:
-            self.say(self._redactor.text(str(error)), "problem")
-            return
-        self._choose(mask.to_numpy(dtype=bool), text)
+            self.complain(error)
+        else:
+            self._choose(mask, text)
 
     def _acted(self, content: dict[str, Any]) -> None:
         match content:
@@ -312,11 +288,10 @@ class VectorMap(Panel):
                 try:
                     self.choose(position)
                 except ToolkitError as error:
-                    self.say(self._redactor.text(str(error)), "problem")
+                    self.complain(error)
             case {"kind": "lasso", "path": list(path), "add": bool(add)} if _is_path(path):
-                inside = Path(np.asarray(path, dtype=np.float64)).contains_points(
-                    self.projection.frame[["x", "y"]].to_numpy()
-                )
+                places = self.projection.frame[["x", "y"]].to_numpy()
+                inside = Path(np.asarray(path, dtype=np.float64)).contains_points(places)
                 self.filter.value = ""
                 self._choose(inside | self._mask() if add else inside)
             case {"kind": "clear"}:
@@ -346,40 +321,31 @@ class VectorMap(Panel):
 
     def _recolour(self) -> None:
         """Send the colours of the points, and what they mean."""
-        name, rows = self.colour.value, len(self._keys)
+        name, numbers = self.colour.value, None
         if name == _PLAIN:
             values = None
-        elif name == _CLUSTER:
-            values = self.projection.clusters()
         elif name == _SCORE:
-            scores = [self._scores.get(position, np.nan) for position in range(rows)]
-            values = pd.Series(scores, dtype="float64")
+            numbers = np.array([self._scores.get(position, np.nan) for position in range(len(self._keys))])
+            values = pd.Series(numbers, dtype="float64")
         else:
-            values = self.projection.values(name)
+            values = self.projection.clusters() if name == _CLUSTER else self.projection.values(name)
+            numbers = as_numbers(values)
         self._values = values
-        numbers = None if values is None else as_numbers(values)
-        if values is not None and name == _SCORE:
-            numbers = values.to_numpy()
-        if values is None or (numbers is not None and np.isnan(numbers).all()):
-            plain = 0 if values is None else _NONE
-            self._draw(np.full(rows, plain), [], scaled=False)
-        elif numbers is not None:
+        codes: npt.NDArray[Any] = np.full(len(self._keys), 0 if values is None else _NONE)
+        legend: list[str] = []
+        if numbers is not None and not np.isnan(numbers).all():
             low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
             share = (numbers - low) / ((high - low) or 1.0)
             codes = np.where(np.isnan(share), _NONE, np.floor(np.nan_to_num(share) * (_NONE - 1)))
-            self._draw(codes, [f"{name}: {low:,.6g} to {high:,.6g}"], scaled=True)
-        else:
-            texts, places = as_categories(values, self._redactor)
-            counts = np.bincount(places, minlength=len(texts))
-            shown = [
-                f"{visible(text)[:_NAME]} ({count:,})" for text, count in zip(texts, counts, strict=True)
-            ]
-            self._draw(places, shown, scaled=False)
-
-    def _draw(self, codes: npt.NDArray[Any], legend: list[str], *, scaled: bool) -> None:
+            legend = [f"{name}: {low:,.6g} to {high:,.6g}"]
+        elif values is not None and numbers is None:
+            texts, codes = as_categories(values, self._redactor)
+            counts = np.bincount(codes, minlength=len(texts))
+            pairs = zip(texts, counts, strict=True)
+            legend = [f"{visible(text)[:_NAME]} ({count:,})" for text, count in pairs]
         with self.canvas.hold_sync():
             self.canvas.colours = codes.astype(np.uint8).tobytes()
-            self.canvas.legend, self.canvas.scaled = legend, scaled
+            self.canvas.legend, self.canvas.scaled = legend, numbers is not None and bool(legend)
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         return self.selected, f"{counted(len(self.value), 'vector')} selected. {self.projection.verdict}"

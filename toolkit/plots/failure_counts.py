@@ -1,0 +1,423 @@
+"""Failures counted: as bars by state, retries, delay and expiry, as cells by hour and by two columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from toolkit.analysis.counts import SHORT_STATES, CountMatrix, count_matrix, count_states
+from toolkit.analysis.lifetimes import ExpiryBins, expiring, expiry_bins, failure_delays, retries_used
+from toolkit.analysis.over_time import WEEKDAYS, FailureCalendar, failure_calendar, readable_top
+from toolkit.analysis.selection import NONE, when_counted
+from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.wording import counted, fitting_numbers, percent, short_number, span, time_text
+from toolkit.arguments import whole
+from toolkit.plots import axis
+from toolkit.plots.style import (
+    COLUMN,
+    FONT,
+    HATCHES,
+    Theme,
+    ThemeName,
+    as_written,
+    documented,
+    drawable,
+    drawable_names,
+    drawing,
+)
+from toolkit.times import DAY_MS, milliseconds, parse_duration
+
+_SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}
+_MERGED: Final = 8
+_SPAN: Final = 0.5  # inches of a duration as a label
+_WIDE: Final = 5.0  # inches from which a label fits on one line
+_HIGH: Final = 0.15  # inches of height that a number or the name of a weekday needs
+_HOUR: Final = 0.3  # inches of the label of an hour
+_NAME: Final = 0.6  # least inches of a column's name
+_MANY: Final = 5  # the colour of the theme's from which on texts are those for many
+
+
+@documented
+def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """Draw how many failures have which state of their failure function, those that need a person first.
+
+    Parameters
+    ----------
+    failures : frame
+        With the column `failure_function_state`.
+    {axes}
+        With a sentence instead of bars where there are no rows.
+
+    {raises}
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> frame = pd.DataFrame({"failure_function_state": ["CALLBACK_SUCCESS", "CALLBACK_FAIL"]})
+    >>> ax = plot_callback_states(frame, ax=Figure().add_subplot())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['failed', 'succeeded']
+    """
+    states = count_states(failures)
+    with drawing(ax, theme) as (axes, colours):
+        axis.heading(axes, "States of failure functions", colours)
+        if not len(states):
+            return axis.say(axes, "No failures", colours)
+        known = [state if isinstance(state, str) else NONE for state in states["state"]]
+        names, counts = [SHORT_STATES.get(state, state) for state in known], states["count"].tolist()
+        draw_rows(axes, names, counts, colours, [_SIGNS.get(state, _MERGED) for state in known])
+        axis.label_axis(axes.xaxis, f"failure function of {counted(sum(counts), 'failure')}", colours)
+        return axes
+
+
+def draw_rows(
+    ax: Axes, names: Sequence[str], counts: Sequence[int], theme: Theme, signs: Sequence[int]
+) -> None:
+    """A horizontal bar a row, the first at the top, its count and share written behind it."""
+    total = max(sum(counts), 1)
+    most = max(counts, default=1)
+    for number, (count, sign) in enumerate(zip(counts, signs, strict=True)):
+        ax.barh(number, count, height=0.7, **theme.bar(sign))
+        ax.annotate(
+            f"{count:,}  ({percent(count / total)})", xy=(count, number), xytext=(4, 0),
+            textcoords="offset points", va="center", color=theme.ink, fontsize=9,
+        )  # fmt: skip
+    axis.name_rows(ax, range(len(names)), names)
+    ax.set_ylim(max(len(names), 3) - 0.4, -0.6)  # a single bar does not fill the Axes
+    ax.set_xlim(0, most * 1.35)
+    ax.set_xticks([])
+    ax.spines["bottom"].set_visible(False)
+    ax.grid(visible=False)
+
+
+@documented
+def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """Draw how many retries there were: made, for callbacks; allowed, for failures, which know no more.
+
+    Parameters
+    ----------
+    frame : frame
+        Callbacks (`retried`, `max_retries`) or failures (`max_retries`).
+    {axes}
+        With a sentence instead of bars where no row has a number.
+
+    {raises}
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = plot_retries_used(pd.DataFrame({"max_retries": [3, 3, 0]}), ax=Figure().add_subplot())
+    >>> [int(bar.get_height()) for bar in ax.patches]
+    [1, 0, 0, 2]
+    """
+    retries = retries_used(frame)
+    left_out = f" ({counted(retries.left_out, 'row')} without a number)" if retries.left_out else ""
+    made, of = ("allowed", "failures") if retries.allowed_only else ("made", "callbacks")
+    title = f"Retries {made} {'to' if retries.allowed_only else 'for'} {of}"
+    with drawing(ax, theme) as (axes, colours):
+        if not retries.total:
+            return axis.say(axes, f"No retries known{left_out}", colours, title)
+        axes.bar(retries.retries, retries.used_up, width=0.8, **colours.bar(0))
+        above = 0.0
+        if retries.others.any():
+            axes.bar(retries.retries, retries.others, width=0.8, bottom=retries.used_up, **colours.bar(1))
+            _, above = axis.legend(axes, axes.containers, ["retries used up", "retries left"], colours)
+        axis.heading(axes, title, colours, above=above)
+        axis.count_axis(axes, of, colours)
+        axis.whole_axis(axes, 0.4)
+        axes.set_xlim(-0.6, len(retries.retries) - 0.4)
+        axis.label_axis(axes.xaxis, f"retries {made}{left_out}", colours)
+        return axes
+
+
+@documented
+def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """Draw the time from creation to failure, in steps that people name.
+
+    Immediate failures never worked; those after a day used up their retries. Bars are of equal width and
+    steps are not: heights are counts, not densities.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `created_at`, `failed_at`.
+    {axes}
+        With a sentence instead of bars where no row has both times.
+
+    {raises}
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> start = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 10:00"], utc=True)
+    >>> frame = pd.DataFrame({"created_at": start, "failed_at": start + pd.to_timedelta([2, 20], unit="s")})
+    >>> ax = plot_time_to_failure(frame, ax=Figure().add_subplot())
+    >>> [int(bar.get_height()) for bar in ax.patches]
+    [1, 0, 1]
+    """
+    delays = failure_delays(failures)
+    left_out = f"\n({counted(delays.left_out, 'failure')} without both times)" if delays.left_out else ""
+    with drawing(ax, theme) as (axes, colours):
+        axis.heading(axes, "Time from creation to failure", colours)
+        if not delays.total:
+            return axis.say(axes, f"No failures with both times{left_out}", colours)
+        positions = np.arange(len(delays.counts))
+        axes.bar(positions, delays.counts, width=0.94, align="edge", **colours.bar(0))
+        step = max(1, int(np.ceil(len(delays.edges) * _SPAN / max(axis.inches(axes), _SPAN))))
+        shown = range(0, len(delays.edges), step)
+        axes.set_xticks(list(shown), [_named(float(delays.edges[number])) for number in shown])
+        axes.set_xlim(-0.06, len(positions))
+        axis.count_axis(axes, "failures", colours)
+        middle = span(timedelta(seconds=max(1, round(delays.median))))
+        label = f"time from creation to failure; half within {middle}{left_out}"
+        axis.label_axis(axes.xaxis, label, colours)
+        return axes
+
+
+def _named(seconds: float) -> str:
+    return "longer" if np.isinf(seconds) else span(timedelta(seconds=seconds))
+
+
+@documented
+def plot_expiry(
+    failures: AnyFrame,
+    retention: str | timedelta = "7d",
+    *,
+    now: datetime | None = None,
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw how many failures leave the queue when: after that they cannot be read again.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
+        left the queue are passed over.
+    retention : str or timedelta
+        How long the queue keeps an entry, by plan: ``"3d"``, ``"7d"``, ``"90d"``; the title says it.
+    now : datetime, optional
+        With a time zone. Default: the time of the call.
+    {axes}
+        With a sentence instead of bars where nothing is left to expire.
+
+    {raises}
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> from matplotlib.figure import Figure
+    >>> failed = pd.to_datetime(["2026-01-01 00:00", "2026-01-01 03:00"], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": ["a", "b"], "workflow_url": "u", "failed_at": failed})
+    >>> frame["created_at"] = failed
+    >>> now = datetime(2026, 1, 6, 23, tzinfo=UTC)
+    >>> ax = plot_expiry(frame, "7d", now=now, ax=Figure().add_subplot())
+    >>> int(sum(bar.get_height() for bar in ax.patches))
+    2
+    """
+    now = when_counted(now)
+    bins = expiry_bins(expiring(failures, retention, now), now)
+    kept = span(parse_duration(retention, name="retention"))
+    with drawing(ax, theme) as (axes, colours):
+        return draw_expiry(bins, axes, colours, title=f"Failures by time of expiry, kept {kept}")
+
+
+def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
+    """Draw computed bins on Axes from `drawing`."""
+    notes = axis.aside((bins.due, "due already"), (bins.unknown, "without a usable time"))
+    if not bins.total:
+        return axis.say(ax, f"Nothing left to expire {notes}".rstrip(), theme, title)
+    start, width = milliseconds(bins.now) / DAY_MS, bins.step / axis.DAY
+    left = start + width * np.arange(len(bins.counts))
+    tall = bins.counts > 0
+    look = theme.bar(3) | {"hatch": HATCHES[0]}
+    ax.bar(left[tall], bins.counts[tall], width=width * 0.92, align="edge", **look)
+    axis.time_axis(ax, left[0], left[-1] + width)
+    axis.count_axis(ax, "failures that expire", theme)
+    top, above = readable_top(bins.counts), 0.0
+    if top < bins.counts.max():
+        above = axis.cut(ax, theme, top, (left + width / 2).tolist(), bins.counts.tolist())
+        note = f"(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
+        axis.label_axis(ax.yaxis, f"failures that expire\n{note}", theme)
+    axis.heading(ax, title, theme, above=above)
+    between = " " if axis.inches(ax) > _WIDE else "\n"
+    label = f"time of expiry (UTC), from {time_text(bins.now)} on;{between}a bar is {span(bins.step)}"
+    axis.label_axis(ax.xaxis, f"{label}\n{notes}", theme)
+    return ax
+
+
+@documented
+def plot_failure_calendar(
+    failures: AnyFrame, *, tz: str = "UTC", ax: Axes | None = None, theme: ThemeName = "light"
+) -> Axes:
+    """Draw at which hours of which weekdays there were failures, as cells coloured by count.
+
+    Not for finding when failures began: weeks are overlaid. `plot_failure_trend` has a time axis.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `failed_at`, `created_at`.
+    tz : str
+        Time zone of weekdays and hours, such as ``"Europe/Istanbul"``.
+    {axes}
+        With a sentence instead of cells where there is no failure with a time.
+
+    {raises}
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> times = pd.to_datetime(["2026-03-02 10:15", "2026-03-09 10:45"], utc=True)
+    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times})
+    >>> ax = plot_failure_calendar(frame, ax=Figure().add_subplot())
+    >>> ax.get_xlabel()
+    'hour of the day (UTC), 2 failures'
+    """
+    calendar = failure_calendar(failures, tz=tz)
+    with drawing(ax, theme) as (axes, colours):
+        return draw_calendar(calendar, axes, colours, title="Failures by weekday and hour")
+
+
+def draw_calendar(calendar: FailureCalendar, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
+    """Draw a computed calendar on Axes from `drawing`."""
+    left_out = f" ({counted(calendar.undated, 'failure')} without a usable time)" if calendar.undated else ""
+    if not calendar.total:
+        return axis.say(ax, f"No failures{left_out}", theme, title)
+    above = draw_cells(ax, calendar.counts, theme)
+    axis.heading(ax, title, theme, above=above)
+    every = next((every for every in (1, 2, 3) if axis.space_high(ax) * every / 7 > _HIGH), 6)
+    axis.name_rows(ax, range(0, 7, every), WEEKDAYS[::every])
+    step = next((step for step in (1, 2, 3, 6) if axis.inches(ax) / (24 / step) > _HOUR), 12)
+    ax.set_xticks(range(0, 24, step), [f"{hour:02}" for hour in range(0, 24, step)])
+    fell_back = f"\n{calendar.fell_back:,} placed at creation" if calendar.fell_back else ""
+    total = counted(calendar.total, "failure")
+    axis.label_axis(ax.xaxis, f"hour of the day ({calendar.tz}), {total}{left_out}{fell_back}", theme)
+    return ax
+
+
+@documented
+def plot_failure_matrix(
+    failures: AnyFrame,
+    *,
+    rows: str = "workflow_url",
+    columns: str = "response_status",
+    top: int = 12,
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    r"""Draw how many failures there are by two columns, as cells coloured by count.
+
+    Parameters
+    ----------
+    failures : frame
+        With the two columns.
+    rows, columns : str
+        Columns of single values.
+    top : int
+        Number of rows; all others are one row. Fewer where more do not fit the height.
+    {axes}
+        With a sentence instead of cells where there are no rows.
+
+    {raises}
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> frame = pd.DataFrame({"workflow_url": ["a", "a", "b"], "response_status": [500, 404, 500]})
+    >>> ax = plot_failure_matrix(frame, ax=Figure().add_subplot())
+    >>> [label.get_text() for label in ax.get_xticklabels()]
+    ['500\n2', '404\n1']
+    """
+    with drawing(ax, theme) as (axes, colours):
+        matrix = count_matrix(
+            failures, rows, columns, top_rows=min(whole("top", top), axis.rows_that_fit(axes) - 1),
+            top_columns=max(1, int(axis.inches(axes) * 0.6 / _NAME)),
+        )  # fmt: skip
+        return draw_matrix(matrix, axes, colours, columns=columns, title=f"Failures by {rows} and {columns}")
+
+
+def draw_matrix(matrix: CountMatrix, ax: Axes, theme: Theme, *, columns: str, title: str = "") -> Axes:
+    """Draw a computed matrix on Axes from `drawing`; `columns` is what the columns are."""
+    if not matrix.total:
+        return axis.say(ax, "No failures", theme, title)
+    above = draw_cells(ax, matrix.counts, theme)
+    totals = [f"{total:,}" for total in matrix.counts.sum(axis=1).tolist()]
+    prefix = axis.name_rows(ax, range(len(matrix.rows)), matrix.rows, notes=totals)
+    axis.heading(ax, title, theme, prefix=prefix, above=above)
+    space = int(axis.inches(ax) / len(matrix.columns) / COLUMN)
+    names = drawable_names(matrix.columns, longest=max(5, space - 1))
+    totals = fitting_numbers(matrix.counts.sum(axis=0).tolist(), space)
+    texts = [f"{name}\n{total}" for name, total in zip(names, totals, strict=True)]
+    ax.set_xticks(range(len(texts)), texts)
+    as_written(ax.get_xticklabels())
+    total = counted(matrix.total, "failure")
+    axis.label_axis(ax.xaxis, f"{drawable(columns, longest=24)}, and failures; {total} in all", theme)
+    return ax
+
+
+def draw_cells(
+    ax: Axes, counts: NDArray[np.int64], theme: Theme, *, edges: NDArray[np.float64] | None = None
+) -> float:
+    """Draw a matrix of counts, the first row at the top, and return the inches used above the Axes."""
+    rows, columns = counts.shape
+    edges = np.arange(columns + 1) - 0.5 if edges is None else edges
+    bounds = _bounds(counts, len(theme.heat))
+    levels = np.searchsorted(bounds, counts, side="left")
+    chosen = np.linspace(0, len(theme.heat) - 1, len(bounds)).round().astype(int)
+    shown = [theme.heat[position] for position in chosen]
+    narrowest = axis.inches(ax) * float((edges[1:] - edges[:-1]).min() / (edges[-1] - edges[0]))
+    ax.pcolormesh(
+        edges, np.arange(rows + 1) - 0.5, np.ma.masked_equal(counts, 0), cmap=ListedColormap(shown),
+        norm=BoundaryNorm([0.5, *(bound + 0.5 for bound in bounds)], len(shown)), shading="flat", snap=False,
+        edgecolors=theme.paper, linewidth=min(1.0, 8 * narrowest),
+    )  # fmt: skip
+    ax.set_xlim(edges[0], edges[-1])
+    ax.set_ylim(rows - 0.5, -0.5)
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    space = int(axis.inches(ax) / columns / (COLUMN * 0.9)) - 1
+    written = fitting_numbers(counts.ravel().tolist(), space)
+    if max(map(len, written), default=0) > space or axis.inches_high(ax) / rows < _HIGH:
+        return _key(ax, bounds, shown, theme)
+    middle = (edges[:-1] + edges[1:]) / 2
+    for row, column in np.argwhere(counts > 0):
+        many = chosen[levels[row, column]] >= _MANY
+        ax.text(
+            middle[column], row, written[row * columns + column], ha="center", va="center",
+            color=theme.on_many if many else theme.on_few, fontsize=8,
+        )  # fmt: skip
+    return 0.0
+
+
+def _bounds(counts: NDArray[np.int64], levels: int) -> list[int]:
+    """The highest count of each colour, by the root of the count; the last is for an outlying burst."""
+    most = int(counts.max(initial=1))
+    top = min(most, round(readable_top(counts.ravel())))
+    steps = levels - (top < most)
+    return sorted({max(1, round(top * (step / steps) ** 2)) for step in range(1, steps + 1)} | {most})
+
+
+def _key(ax: Axes, bounds: list[int], shown: list[str], theme: Theme) -> float:
+    """A key of colours and counts, above the right end of the Axes."""
+    most = max(2, min(5, int(axis.inches(ax) / 0.7)))
+    some = sorted({round(position) for position in np.linspace(0, len(bounds) - 1, min(len(bounds), most))})
+    patches = [Patch(facecolor=shown[position], edgecolor=theme.grid, linewidth=0.6) for position in some]
+    lowest = [1, *(bound + 1 for bound in bounds)]
+    spans = [(short_number(lowest[position]), short_number(bounds[position])) for position in some]
+    names = [low if low == high else f"{low}\N{EN DASH}{high}" for low, high in spans]
+    ax.legend(
+        patches, names, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(names), frameon=False,
+        prop={"family": FONT, "size": 8}, labelcolor=theme.muted, handlelength=1.0, handleheight=0.8,
+        handletextpad=0.3, labelspacing=0.3, columnspacing=0.8, borderpad=0.0, borderaxespad=0.4,
+        markerscale=1.0, shadow=False, fancybox=False,
+    )  # fmt: skip
+    return 0.2
