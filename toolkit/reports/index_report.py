@@ -15,7 +15,7 @@ from toolkit.analysis.selection import receipt_of, when_counted
 from toolkit.analysis.wording import counted, percent
 from toolkit.arguments import choice, instance, text, whole
 from toolkit.audits.calibration import Calibration, calibrate_threshold
-from toolkit.audits.exact_search import SIMILARITIES
+from toolkit.audits.exact_comparison import SIMILARITIES
 from toolkit.audits.health import VectorAudit, audit_vectors
 from toolkit.audits.projection import VectorProjection
 from toolkit.audits.recall_audit import RecallAudit, audit_recall
