@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -281,54 +280,47 @@ _Finding = tuple[str, int, list[str], str]
 
 def _of_namespace(name: str, index: IndexRows, compared: _Compared) -> Iterator[_Finding]:
     rows = index.rows[index.rows["namespace"] == name]
-
-    def of_rows(
-        finding: str, mask: pd.Series[bool] | npt.NDArray[np.bool_], detail: str = ""
-    ) -> Iterator[_Finding]:
-        ids = rows["id"][np.asarray(mask)]
-        if len(ids):
-            yield finding, len(ids), ids.head(_LISTED).tolist(), detail
-
-    has_vector, has_text = rows["dimension"] > 0, rows["text"] != 0
+    ids, has_vector, has_text = rows["id"], rows["dimension"] > 0, rows["text"] != 0
     usual = index.usual.get(name, 0)
     other = has_vector & (rows["dimension"] != usual)
     sizes = ", ".join(map(str, sorted(set(rows["dimension"][other]))))
-    yield from of_rows("several dimensions", other, f"{sizes} beside {usual}")
-    yield from of_rows("not finite", has_vector & ~rows["finite"])
-    yield from of_rows("zero vector", rows["finite"] & (rows["norm"] == 0))
+    yield from _of_rows("several dimensions", ids[other], f"{sizes} beside {usual}")
+    yield from _of_rows("not finite", ids[has_vector & ~rows["finite"]])
+    yield from _of_rows("zero vector", ids[rows["finite"] & (rows["norm"] == 0)])
     if has_vector.any():
-        yield from of_rows("without vector", ~has_vector & has_text)
+        yield from _of_rows("without vector", ids[~has_vector & has_text])
     if has_text.mean() >= _HALF:
-        yield from of_rows("without text", has_vector & ~has_text)
-    yield from _lengths(rows, of_rows)
-    yield from _dimensions(index.constant.get(name, {}), usual, int(rows["usable"].sum()))
-    yield from _duplicates(rows[rows["usable"]], of_rows, rows)
+        yield from _of_rows("without text", ids[has_vector & ~has_text])
+    usable = rows[rows["usable"]]
+    yield from _lengths(usable)
+    yield from _dimensions(index.constant.get(name, {}), usual, len(usable))
+    yield from _duplicates(usable)
     if name in compared:
-        yield from _neighbours(index.rows, *compared[name], usual)
+        yield from _neighbours(index.rows["id"], *compared[name], usual)
     if "id" in index.columns:
-        plain = rows["id"].str.normalize("NFKC").str.casefold().str.split().str.join(" ")
-        yield from of_rows(
-            "id almost equal", plain.duplicated(keep=False) & ~rows["id"].duplicated(keep=False)
-        )
+        plain = ids.str.normalize("NFKC").str.casefold().str.split().str.join(" ")
+        alike = plain.duplicated(keep=False) & ~ids.duplicated(keep=False)
+        yield from _of_rows("id almost equal", ids[alike])
     if rows["metadata"].mean() >= _HALF:
-        yield from of_rows("without metadata", ~rows["metadata"])
+        yield from _of_rows("without metadata", ids[~rows["metadata"]])
     yield from _metadata(index.fields.get(name, {}), int(rows["metadata"].sum()))
 
 
-def _lengths(rows: pd.DataFrame, of_rows: Any) -> Iterator[_Finding]:
-    norms = rows["norm"][rows["usable"]]
-    if not len(norms):
-        return
-    unit = (norms - 1).abs() <= _UNIT
-    if unit.mean() >= _MOSTLY:
-        off = rows["usable"] & ((rows["norm"] - 1).abs() > _UNIT)
-        lengths = rows["norm"][off]
-        yield from of_rows(
-            "not normalised", off, f"lengths {lengths.min():.3g} to {lengths.max():.3g}" if off.any() else ""
-        )
+def _of_rows(finding: str, ids: pd.Series[str], detail: str = "") -> Iterator[_Finding]:
+    if len(ids):
+        yield finding, len(ids), ids.head(_LISTED).tolist(), detail
+
+
+def _lengths(usable: pd.DataFrame) -> Iterator[_Finding]:
+    norms = usable["norm"]
+    is_other = (norms - 1).abs() > _UNIT
+    if (~is_other).mean() >= _MOSTLY:
+        others = norms[is_other]
+        detail = f"lengths {others.min():.3g} to {others.max():.3g}"
+        yield from _of_rows("not normalised", usable["id"][is_other], detail)
     elif norms.std() > 0.01 * norms.mean():
         low, high = norms.quantile([0.05, 0.95])
-        yield from of_rows("lengths differ", rows["usable"], f"nine in ten are {low:.3g} to {high:.3g} long")
+        yield from _of_rows("lengths differ", usable["id"], f"nine in ten are {low:.3g} to {high:.3g} long")
 
 
 def _dimensions(constant: dict[int, float], usual: int, usable: int) -> Iterator[_Finding]:
@@ -343,36 +335,29 @@ def _dimensions(constant: dict[int, float], usual: int, usable: int) -> Iterator
             yield finding, len(chosen), [], f"of {usual}, counted from 0: {listed}"
 
 
-def _duplicates(usable: pd.DataFrame, of_rows: Any, rows: pd.DataFrame) -> Iterator[_Finding]:
-    def mask(chosen: pd.Series[bool]) -> npt.NDArray[np.bool_]:
-        return chosen.reindex(rows.index, fill_value=False).to_numpy(dtype=bool)
-
-    texts = usable[usable["text"] != 0].groupby("vector")["text"].transform("nunique")
+def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
+    with_text = usable[usable["text"] != 0]
+    texts = with_text.groupby("vector")["text"].transform("nunique")
     mixed = (texts > 1).reindex(usable.index, fill_value=False)
-    equal = usable.duplicated("vector", keep=False) & ~mixed
-    groups = usable["vector"][equal].nunique()
-    yield from of_rows("duplicate", mask(equal), f"{counted(groups, 'vector')} in {int(equal.sum()):,} rows")
+    equal = usable[usable.duplicated("vector", keep=False) & ~mixed]
+    detail = f"{counted(equal['vector'].nunique(), 'vector')} in {len(equal):,} rows"
+    yield from _of_rows("duplicate", equal["id"], detail)
     sizes = usable["vector"][mixed].value_counts()
-    if len(sizes):
-        alike = usable[mixed].assign(size=lambda part: part["vector"].map(sizes))
-        alike = alike.sort_values(["size", "vector"], ascending=[False, True], kind="stable")
-        detail = f"{counted(len(sizes), 'vector')} in {len(alike):,} rows, one of them in {sizes.max():,}"
-        yield "same vector, other text", len(alike), alike["id"].head(_LISTED).tolist(), detail
-    vectors = usable[usable["text"] != 0].groupby("text")["vector"].transform("nunique")
-    yield from of_rows("same text, other vector", mask(vectors > 1))
+    alike = usable[mixed].assign(size=lambda part: part["vector"].map(sizes))
+    alike = alike.sort_values(["size", "vector"], ascending=[False, True], kind="stable")
+    detail = f"{counted(len(sizes), 'vector')} in {len(alike):,} rows, one of them in {sizes.max():,}"
+    yield from _of_rows("same vector, other text", alike["id"], detail)
+    vectors = with_text.groupby("text")["vector"].transform("nunique")
+    yield from _of_rows("same text, other vector", with_text["id"][vectors > 1])
 
 
 def _neighbours(
-    rows: pd.DataFrame, positions: Positions, nearest: Neighbourhoods, dimension: int
+    ids: pd.Series[str], positions: Positions, nearest: Neighbourhoods, dimension: int
 ) -> Iterator[_Finding]:
-    ids = rows["id"].to_numpy(dtype=object)
-    for finding, chosen, detail in (
-        ("near duplicate", nearest.near_duplicates, ""),
-        ("outlier", nearest.outliers, ""),
-        ("hub", nearest.hubs, f"one is a neighbour of {percent(nearest.hub_share)} of the vectors"),
-    ):
-        if len(chosen):
-            yield finding, len(chosen), ids[positions[chosen[:_LISTED]]].tolist(), detail
+    yield from _of_rows("near duplicate", ids.iloc[positions[nearest.near_duplicates]])
+    yield from _of_rows("outlier", ids.iloc[positions[nearest.outliers]])
+    detail = f"one is a neighbour of {percent(nearest.hub_share)} of the vectors"
+    yield from _of_rows("hub", ids.iloc[positions[nearest.hubs]], detail)
     if len(positions) >= _RANK_ROWS and nearest.effective_rank < min(8, dimension / 8):
         yield "few directions", len(positions), [], f"about {nearest.effective_rank:.1f} of {dimension}"
 
@@ -423,11 +408,11 @@ def _facts(index: IndexRows, compared: _Compared) -> pd.DataFrame:
     rows = []
     for name, part in index.rows.groupby("namespace", observed=False):
         compared_rows, measures = 0, [np.nan] * 3
-        if name in compared:
-            positions, nearest = compared[name]
+        if str(name) in compared:
+            positions, nearest = compared[str(name)]
             medians = (pd.Series(scores).median() for scores in (nearest.pairs, nearest.nearest))
             compared_rows, measures = len(positions), [nearest.effective_rank, *medians]
-        usual = index.usual.get(name)
+        usual = index.usual.get(str(name))
         rows.append((name, len(part), int(part["usable"].sum()), usual, compared_rows, *measures))
     return typed_rows(
         rows, namespace="str", rows="Int64", usable="Int64", dimension="Int64", compared="Int64",

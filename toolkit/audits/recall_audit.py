@@ -208,10 +208,10 @@ def audit_recall(
     )  # fmt: skip
     selectivity = {(one.namespace, one.filter): one.matched / max(one.rows, 1) for one, _, _ in searches}
     by = []
-    for place, part in frame.groupby(["namespace", "filter"], sort=True):
+    for (name, text), part in frame.groupby(["namespace", "filter"], sort=True):
         found = mean_recall(part["share"].tolist(), k=k, seed=seed)
         shares = found.mean, found.low, found.high
-        by.append((*place, selectivity[place], len(part), *shares, part["score_gap"].mean()))
+        by.append((name, text, selectivity[name, text], len(part), *shares, part["score_gap"].mean()))
     return RecallAudit(
         frame=frame.sort_values(["share", "namespace", "filter", "query"], ignore_index=True),
         by=typed_rows(

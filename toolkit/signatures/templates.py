@@ -192,6 +192,12 @@ def _word_pattern(word: str) -> re.Pattern[str]:
     return re.compile(".+".join(map(re.escape, word.split(VALUE))))
 
 
+def _replace(rows: Iterable[list[str]], position: int) -> None:
+    """Make the words at a place values, in place."""
+    for words in rows:
+        words[position] = _value(words[position])
+
+
 def _generalise(templates: dict[_Words, _Words]) -> None:
     """Replace, in place, the words of rows of one length that are values."""
     for _ in range(_ROUNDS):
@@ -238,9 +244,8 @@ def _shared(rows: list[list[str]], least: int) -> list[list[str]]:
     for column in zip(*rows, strict=True):
         counts = Counter(column)
         if len(counts) < len(rows):
-            shared = [
-                number + (counts[word] >= MANY_NAMES) for number, word in zip(shared, column, strict=True)
-            ]
+            places = zip(shared, column, strict=True)
+            shared = [number + (counts[word] >= MANY_NAMES) for number, word in places]
     return [row for row, number in zip(rows, shared, strict=True) if number >= least]
 
 
@@ -263,8 +268,7 @@ def _names_together(rows: list[list[str]]) -> bool:
         for position in members[0][1]:
             if len({words[position] for words, _ in members}) >= MANY_NAMES:
                 changed = True
-                for words, _ in members:
-                    words[position] = _value(words[position])
+                _replace((words for words, _ in members), position)
     return changed
 
 
@@ -289,8 +293,7 @@ def _one_by_one(rows: list[list[str]], kind: int) -> bool:
         least = plain if kind == 2 else MANY_NAMES - typed  # noqa: PLR2004
         if len(different) >= least and (said >= 2 or (said and kind == 1 and len(different) >= MANY_WORDS)):  # noqa: PLR2004
             changed = True
-            for words in members:
-                words[position] = _value(words[position])
+            _replace(members, position)
     return changed
 
 
@@ -313,9 +316,8 @@ def _by_frequency(rows: list[list[str]]) -> bool:
         many = _MANY_BESIDE if sum(map(_says, skeleton)) >= _MUCH else MANY_WORDS
         if len(members) >= many and all(_are_values(members, position, many) for position in places):
             changed = True
-            for member in members:
-                for position in places:
-                    member[position] = _value(member[position])
+            for position in places:
+                _replace(members, position)
     return changed
 
 

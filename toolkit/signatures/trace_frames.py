@@ -80,8 +80,6 @@ MINIFIED: Final = re.compile(r"^(?:\w{1,2}|[a-z]\.\w{1,2}|\w{1,2}\.\w{1,2}|Objec
 LONG_LINE: Final = 300  # a column beyond is a line that no person wrote
 HASHED: Final = re.compile(r"[.\-_](?=[0-9a-z]*\d)[0-9a-z]{6,}$|\.(?:min|bundle|chunk|prod)$", re.IGNORECASE)
 EXTENSION: Final = re.compile(r"\.(?:py|[mc]?[jt]sx?|rb|php|go|rs|cs|java|kt|min)$")
-
-
 _SHORT: Final = 300  # characters of a name; longer ones would fill memory
 
 
@@ -173,8 +171,6 @@ _RECURSIVE: Final = re.compile(
     r"RecursionError|StackOverflow|Maximum call stack|stack level too deep|stack overflow"
     r"|SystemStackError|too much recursion"
 )
-
-
 _WRAPPERS: Final = re.compile(
     r"(?:^|[.\\:])(?:(?:Unchecked)?ExecutionException|CompletionException|InvocationTargetException"
     r"|UndeclaredThrowableException|(?:Nested)?ServletException|ExceptionInInitializerError"
@@ -185,17 +181,13 @@ _GENERAL: Final = re.compile(r"(?:^|\.)(?:Runtime)?(?:Exception|Error)$|(?:^|\.)
 
 def _without_wrappers(chain: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """Without exceptions that only carry another one, as executors and reflection do on some ways."""
-    return tuple(
-        (kind, message)
-        for number, (kind, message) in enumerate(chain)
-        if number == len(chain) - 1
-        or not (
-            _WRAPPERS.search(kind)
-            or (
-                _GENERAL.search(kind) and message.startswith(tuple(inner for inner, _ in chain[number + 1 :]))
-            )
-        )
-    )
+
+    def wraps_another(number: int) -> bool:
+        (kind, message), inner = chain[number], tuple(kind for kind, _ in chain[number + 1 :])
+        return bool(_WRAPPERS.search(kind) or (_GENERAL.search(kind) and message.startswith(inner)))
+
+    last = len(chain) - 1
+    return tuple(one for number, one in enumerate(chain) if number == last or not wraps_another(number))
 
 
 def trace_of(
