@@ -208,10 +208,11 @@ def audit_recall(
     )  # fmt: skip
     selectivity = {(one.namespace, one.filter): one.matched / max(one.rows, 1) for one, _, _ in searches}
     by = []
-    for (name, text), part in frame.groupby(["namespace", "filter"], sort=True):
+    for names, part in frame.groupby(["namespace", "filter"], sort=True):
+        place, chosen = map(str, names)
         found = mean_recall(part["share"].tolist(), k=k, seed=seed)
         shares = found.mean, found.low, found.high
-        by.append((name, text, selectivity[name, text], len(part), *shares, part["score_gap"].mean()))
+        by.append((place, chosen, selectivity[place, chosen], len(part), *shares, part["score_gap"].mean()))
     return RecallAudit(
         frame=frame.sort_values(["share", "namespace", "filter", "query"], ignore_index=True),
         by=typed_rows(

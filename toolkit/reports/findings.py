@@ -36,15 +36,9 @@ from toolkit.reports.evidence import Evidence, gather
 from toolkit.reports.sections import read_time
 
 CAPS: Final = {
-    "workflows": 15,
-    "labels": 25,
-    "states": 15,
-    "texts": 15,
-    "ids": 200,
-    "expiring": 10,
+    "workflows": 15, "labels": 25, "states": 15, "texts": 15, "ids": 200, "expiring": 10, "worst": 8,
     "new_workflows": 25,
-    "worst": 8,
-}
+}  # fmt: skip
 _LONGEST: Final = 500  # characters of a text that is shown
 _GROUPS: Final = 5  # workflows in the trend
 

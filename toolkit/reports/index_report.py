@@ -315,9 +315,8 @@ def _first(steps: list[_Step]) -> Section:
     if not steps:
         return Section("first", "What to do first", "Nothing: no defect was found.")
     columns = ["what to do", "why", _NAMESPACE, "#count", "ids"]
-    return Section(
-        "first", "What to do first", parts=(_table("Steps, the most urgent first", columns, steps),)
-    )
+    listed = table("Steps, the most urgent first", columns, steps, missing="")
+    return Section("first", "What to do first", parts=(listed,))
 
 
 def _index(info: IndexInfo | None, health: VectorAudit) -> Section:
@@ -448,13 +447,10 @@ def _figure(title: str, result: Any, field: str, column: str, code: str, mask: _
     yield ReportCode(code)
 
 
-def _table(
-    caption: str, columns: list[Any], rows: pd.DataFrame | list[_Step], *, folded: bool = False
-) -> ReportTable:
-    """The rows of a frame, or steps, without words for what is missing."""
-    if isinstance(rows, pd.DataFrame):
-        plain = rows.astype(object)
-        rows = plain.where(plain.notna(), None).to_numpy().tolist()
+def _table(caption: str, columns: list[Any], frame: pd.DataFrame, *, folded: bool = False) -> ReportTable:
+    """The rows of a frame, without words for what is missing."""
+    plain = frame.astype(object)
+    rows = plain.where(plain.notna(), None).to_numpy().tolist()
     return table(caption, columns, rows, missing="", folded=folded)
 
 

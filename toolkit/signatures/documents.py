@@ -55,20 +55,11 @@ _DROPPED: Final = re.compile(r"<(script|style|svg|head)\b.*?</\1\s*>", re.DOTALL
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text, reduced to what identifies its failure.
-
-    Attributes
-    ----------
-    kind : {"json", "html", "trace", "message", "empty", "binary"}
-    facts : tuple of str
-        Types, codes, frames: compared as they are.
-    messages : tuple of str
-        Human-readable texts: compared by their templates.
-    """
+    """A text, reduced to what identifies its failure."""
 
     kind: Kind
-    facts: tuple[str, ...] = ()
-    messages: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()  # types, codes, frames: compared as they are
+    messages: tuple[str, ...] = ()  # for people to read: compared by their templates
 
 
 def read_document(text: str | None) -> Document:

@@ -100,20 +100,8 @@ def _any_words(message: str) -> _Words:
 
 
 def learn(messages: Iterable[str]) -> dict[str, str]:
-    """The template of each message; a message that has none is its own.
+    """The template of each message with placeholders, whatever their order; one that has none is its own.
 
-    Parameters
-    ----------
-    messages : iterable of str
-        With placeholders for typed values.
-
-    Returns
-    -------
-    dict of str to str
-        In no particular order, the same whatever the order of the messages.
-
-    Examples
-    --------
     >>> found = learn(f"no such user {name} here" for name in ("ann", "bob", "eve", "joe"))
     >>> set(found.values())
     {'no such user <value> here'}
@@ -207,9 +195,9 @@ def _generalise(templates: dict[_Words, _Words]) -> None:
         changed = _names_together(_shared(listed, 2)) or changed
         for kind in (1, 2):
             changed = _one_by_one(_shared(listed, len(listed[0]) - 1), kind) or changed
-        shared = _covered({words: tuple(row) for words, row in rows.items()})
         if not changed:
             return
+        shared = _covered({words: tuple(row) for words, row in rows.items()})
         for words, template in templates.items():
             templates[words] = shared[template]
 

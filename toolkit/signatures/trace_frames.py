@@ -17,24 +17,13 @@ _CHAIN: Final = 8  # exceptions of a chain that are kept, the outermost first
 
 @dataclass(frozen=True)
 class StackTrace:
-    """What a stack trace says, without what differs from one occurrence to the next.
-
-    Attributes
-    ----------
-    language : str
-        ``python``, ``javascript``, ``java``, ``go``, ``ruby``, ``dotnet``, ``php``, ``rust`` or ``native``.
-    errors : tuple of (str, str)
-        Type and message of each exception of the chain; the root cause is last.
-    frame : str
-        The first application frame of the root cause, as a qualified function; empty where there is none.
-    frames : tuple of str
-        The frames of the root cause, libraries' among them, the one nearest to the error first; at most 40.
-    """
+    """What a stack trace says, without what differs from one occurrence to the next."""
 
     language: str
-    errors: tuple[tuple[str, str], ...]
-    frame: str
+    errors: tuple[tuple[str, str], ...]  # type and message of each of the chain, the root cause last
+    frame: str  # the first application frame of the root cause, as a qualified function; "" without one
     frames: tuple[str, ...] = field(default=(), repr=False)
+    """The frames of the root cause, libraries' among them, the one nearest to the error first; at most 40."""
 
 
 _LIBRARY: Final = re.compile(
