@@ -87,9 +87,8 @@ class FusionComparison:
             sentence = f"{'; '.join(self._judged(name) for name in ('RRF', 'DBSF'))}; {shared}"
             relevant = self.frame[self.frame["relevance"] > 0]
             if relevant[["dense_rank", "sparse_rank"]].isna().all(axis=None):
-                sentence += (
-                    "; no relevant id is found by either leg: check that judgements name ids of this index"
-                )
+                check = "check that judgements name ids of this index"
+                sentence += f"; no relevant id is found by either leg: {check}"
         return f"{sentence[0].upper()}{sentence[1:]}. {self._reconciled()}"
 
     def _judged(self, fusion: str) -> str:
@@ -118,10 +117,8 @@ class FusionComparison:
         ]
         base = good.loc[good["fusion"] == "RRF", "rank_base"].dropna()
         counting = f", ranks counted from {base.iloc[0]}" if len(base) else ""
-        parts = (
-            [f"{' and '.join(good['fusion'])} scores are those of the legs{counting}"] if len(good) else []
-        )
-        return f"The service's {'; its '.join(parts + bad)}."
+        first = f"{' and '.join(good['fusion'])} scores are those of the legs{counting}"
+        return f"The service's {'; its '.join([first] * bool(len(good)) + bad)}."
 
     def __repr__(self) -> str:
         tables = [part.to_string(index=False) for part in (self.differences, self.scores) if len(part)]
@@ -137,14 +134,8 @@ class FusionComparison:
         chosen = self.differences[self.differences["measure"] == "ndcg"]
         named = chosen.assign(name=chosen["fusion"] + " against " + chosen["leg"])
         title, label = "What fusing adds", f"difference of nDCG@{self.k}, with the 95 % interval over queries"
-        return draw_differences(
-            named,
-            title,
-            label,
-            empty="Nothing is judged: give judgements to see what fusing adds",
-            ax=ax,
-            theme=theme,
-        )
+        empty = "Nothing is judged: give judgements to see what fusing adds"
+        return draw_differences(named, title, label, empty=empty, ax=ax, theme=theme)
 
 
 def compare_fusion(
@@ -253,11 +244,8 @@ def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
         )
         if not both:
             got = repr(item) if isinstance(item, VectorQuery) else shown(item)
-            raise InputError(
-                f"reading queries at position {number}",
-                got=got,
-                expected="a text, or a VectorQuery with data, or with both vector and sparse",
-            )
+            expected = "a text, or a VectorQuery with data, or with both vector and sparse"
+            raise InputError(f"reading queries at position {number}", got=got, expected=expected)
         result.append(item)
     if not result:
         raise wrong("queries", queries, "at least one query")

@@ -309,9 +309,8 @@ def plot_vector_map(
     """
     projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
     values = None if color is None or projection.frame.empty else projection.values(color)
-    trust = (
-        "" if projection.trustworthiness is None else f", trustworthiness {projection.trustworthiness:.2f}"
-    )
+    measured = projection.trustworthiness
+    trust = "" if measured is None else f", trustworthiness {measured:.2f}"
     title = f"Map of vectors by {_NAMED[projection.method]}" + (f", colour: {color}" if color else "")
     return draw_points(
         projection.frame["x"].to_numpy(),
@@ -390,12 +389,9 @@ def _check(namespace: str | None, names: set[str], sizes: dict[int, int], inside
             next_step="Pass namespace=, or the rows of one dimension; audit_vectors names the others.",
         )
     if inside and not sizes:
-        raise InputError(
-            _DOING,
-            got=f"{counted(inside, 'row')} without a dense vector",
-            expected="dense vectors",
-            next_step="Load them with include_vectors=True. Sparse vectors have no dimensions to project.",
-        )
+        got = f"{counted(inside, 'row')} without a dense vector"
+        next_step = "Load them with include_vectors=True. Sparse vectors have no dimensions to project."
+        raise InputError(_DOING, got=got, expected="dense vectors", next_step=next_step)
 
 
 def _principal_components(unit: Matrix) -> tuple[Matrix, float]:

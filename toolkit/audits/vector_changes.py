@@ -98,9 +98,7 @@ class VectorChanges:
         moved = self.drift[(self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)]
         places = ", ".join(name or "the default namespace" for name in moved["namespace"][:3])
         drifted = f"; new vectors differ from old ones in {places}" if len(moved) else ""
-        stale = (
-            "; texts with their old vector are not found by their new words" if "text only" in number else ""
-        )
+        stale = "; texts with their old vector are not found by their new words" * ("text only" in number)
         shared = ""
         if self.explanation is not None and self.explanation.stands_out:
             first = self.explanation.frame.iloc[0]
@@ -123,9 +121,8 @@ class VectorChanges:
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw how far vectors moved, by namespace."""
         moved = with_default_named(self.moved).rename(columns={"distance": "score", "namespace": "pair"})
-        label = "cosine distance between old and new vector"
+        title, label = "How far vectors moved", "cosine distance between old and new vector"
         empty = f"None of {counted(self.rows, 'vector')} moved"
-        title = "How far vectors moved"
         return draw_similarities(moved, title, label, what="vectors", empty=empty, ax=ax, theme=theme)
 
 
