@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final
@@ -13,11 +13,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from toolkit.analysis.retrieval import Threshold, threshold_for_precision
-from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import frame_table
 from toolkit.arguments import choice, positive, whole, wrong
-from toolkit.audits.exact_search import SIMILARITIES, pair_scores
-from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables, read_rows
+from toolkit.audits.exact_comparison import SIMILARITIES, pair_scores
+from toolkit.audits.vector_rows import (
+    Matrix,
+    VectorSource,
+    VectorTables,
+    read_rows,
+    typed_tuples,
+    with_default_named,
+)
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
@@ -87,11 +93,11 @@ class Calibration:
             yield text[0].upper() + text[1:]
 
     def __repr__(self) -> str:
-        shown = self.frame.drop(columns="why").replace({"namespace": {"": "(default)"}})
+        shown = with_default_named(self.frame.drop(columns="why"))
         return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
-        return frame_table(self.verdict, self.frame.replace({"namespace": {"": "(default)"}}))
+        return frame_table(self.verdict, with_default_named(self.frame))
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw what random pairs, duplicates and labelled pairs score."""
@@ -177,34 +183,41 @@ def calibrate_threshold(
     if unknown:
         raise wrong("labels", unknown[0], f"namespaces that there are: {', '.join(map(repr, index.sampled))}")
     texts = index.rows["text"].to_numpy()
-    rows, curves, pairs = [], [], []
+    rows: list[tuple[Any, ...]] = []
+    curve: list[tuple[Any, ...]] = []
+    pairs: list[tuple[str, float]] = []
     for name, (positions, matrix) in sorted(index.sampled.items()):
         if len(matrix) < 2:  # noqa: PLR2004 - a pair
             continue
         chance = np.sort(_random_pairs(matrix, scale, seed))
         same = _same_text(matrix, texts[positions], scale)
-        labelled = judged.get(name)
+        labelled = judged.get(name, (np.zeros(0), np.zeros(0, dtype=bool)))
         high = float(np.quantile(chance, 1 - _CHANCE))
         threshold = Threshold(high, "one random pair in 1,000 reaches it")
         if labels is not None:
             threshold = Threshold(None, "nothing is labelled here")
-            if labelled is not None:
-                threshold = threshold_for_precision(
-                    *labelled, precision=precision, confidence=confidence, seed=seed
-                )
-        rows.append((name, threshold, chance, same, high, 0 if labelled is None else len(labelled[0])))
-        curves.append(_curve(name, chance, labelled, similar=labels is not None))
+        if name in judged:
+            threshold = threshold_for_precision(
+                *labelled, precision=precision, confidence=confidence, seed=seed
+            )
+        value = np.nan if threshold.value is None else threshold.value
+        shares = _share(chance, value), _share(same, value)
+        median, count = float(np.median(chance)), len(labelled[0])
+        rows.append((name, scale, value, threshold.why, median, high, *shares, count))
+        curve += _curve(name, chance, labelled)
         pairs += _pairs(name if len(index.sampled) > 1 else None, chance, same, labelled, seed)
+    curves = typed_tuples(
+        curve, namespace="str", score="float64", random_share="float64", precision="float64"
+    )  # fmt: skip
     return Calibration(
-        _frame(rows, scale),
-        pd.concat(curves, ignore_index=True)
-        if curves
-        else _curve("", np.zeros(1), None, similar=False).head(0),
-        typed_frame(
-            pair=("str", [pair for pair, _ in pairs]), score=("float64", [score for _, score in pairs])
+        typed_tuples(
+            rows, namespace="str", similarity="str", threshold="float64", why="str", random_median="float64",
+            random_high="float64", random_share="float64", duplicate_share="float64", labels="Int64",
         ),
+        curves.drop(columns=[] if labels is not None and curve else ["precision"]),
+        typed_tuples(pairs, pair="str", score="float64"),
         labels is not None,
-    )
+    )  # fmt: skip
 
 
 _Labelled = tuple[_Floats, npt.NDArray[np.bool_]]
@@ -236,23 +249,13 @@ def _same_text(matrix: Matrix, texts: npt.NDArray[Any], similarity: str) -> _Flo
     return pair_scores(matrix[order[equal]], matrix[order[equal + 1]], similarity)
 
 
-def _curve(name: str, chance: _Floats, labelled: _Labelled | None, *, similar: bool) -> pd.DataFrame:
-    low, high = float(chance[0]), float(chance[-1])
-    if labelled is not None and labelled[0].size:
-        low, high = min(low, float(labelled[0].min())), max(high, float(labelled[0].max()))
-    scores = np.linspace(low, high, _STEPS)
-    columns: dict[str, Any] = {
-        "namespace": ("str", [name] * _STEPS),
-        "score": ("float64", scores),
-        "random_share": ("float64", 1 - np.searchsorted(chance, scores, side="left") / len(chance)),
-    }
-    if similar:
-        known = labelled is not None and labelled[0].size > 0
-        precision = (
-            _isotonic(*labelled, scores) if labelled is not None and known else np.full(_STEPS, np.nan)
-        )
-        columns["precision"] = ("float64", precision)
-    return typed_frame(**columns)
+def _curve(name: str, chance: _Floats, labelled: _Labelled) -> Iterable[tuple[Any, ...]]:
+    """Scores over the range of all, with the share of random pairs from each on, and the precision there."""
+    known = np.concatenate([chance[[0, -1]], labelled[0]])
+    scores = np.linspace(known.min(), known.max(), _STEPS)
+    shares = 1 - np.searchsorted(chance, scores, side="left") / len(chance)
+    precision = _isotonic(*labelled, scores) if len(labelled[0]) else np.full(_STEPS, np.nan)
+    return zip([name] * _STEPS, scores, shares, precision, strict=True)
 
 
 def _isotonic(scores: _Floats, matches: npt.NDArray[Any], at: _Floats) -> _Floats:
@@ -272,34 +275,22 @@ def _isotonic(scores: _Floats, matches: npt.NDArray[Any], at: _Floats) -> _Float
 
 
 def _pairs(
-    name: str | None, chance: _Floats, same: _Floats, labelled: _Labelled | None, seed: int
+    name: str | None, chance: _Floats, same: _Floats, labelled: _Labelled, seed: int
 ) -> list[tuple[str, float]]:
     rng = np.random.default_rng([seed, 5])
     place = "" if name is None else f" in {name or '(default)'}"
-    kinds = {"random pairs": chance, "same text": same}
-    if labelled is not None:
-        right = np.asarray(labelled[1], dtype=bool)
-        kinds |= {"labelled matches": labelled[0][right], "labelled others": labelled[0][~right]}
+    right = np.asarray(labelled[1], dtype=bool)
+    kinds = {
+        "random pairs": chance,
+        "same text": same,
+        "labelled matches": labelled[0][right],
+        "labelled others": labelled[0][~right],
+    }
     return [
         (kind + place, float(score))
         for kind, scores in kinds.items()
         for score in (scores if len(scores) <= 2000 else rng.choice(scores, 2000, replace=False))  # noqa: PLR2004
     ]
-
-
-def _frame(rows: list[tuple[str, Threshold, _Floats, _Floats, float, int]], similarity: str) -> pd.DataFrame:
-    values = [np.nan if row[1].value is None else row[1].value for row in rows]
-    return typed_frame(
-        namespace=("str", [row[0] for row in rows]),
-        similarity=("str", [similarity] * len(rows)),
-        threshold=("float64", values),
-        why=("str", [row[1].why for row in rows]),
-        random_median=("float64", [float(np.median(row[2])) for row in rows]),
-        random_high=("float64", [row[4] for row in rows]),
-        random_share=("float64", [_share(row[2], value) for row, value in zip(rows, values, strict=True)]),
-        duplicate_share=("float64", [_share(row[3], value) for row, value in zip(rows, values, strict=True)]),
-        labels=("Int64", [row[5] for row in rows]),
-    )
 
 
 def _share(scores: _Floats, threshold: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -12,9 +13,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from toolkit.analysis.retrieval import fuse, paired_difference
-from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted, frame_table, percent
 from toolkit.arguments import shown, text, unmasked, whole, wrong
+from toolkit.audits.vector_rows import typed_tuples
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.query import VectorQuery
@@ -76,19 +77,17 @@ class FusionComparison:
     @property
     def verdict(self) -> str:
         """What fusing does to nDCG against the better leg, or that nothing is judged; and the scores."""
-        agreement = self.by["agreement"].mean()
-        shared = "nothing is found" if np.isnan(agreement) else f"share {percent(agreement)}"
-        if shared.startswith("share"):
-            shared = f"dense and sparse {shared} of their first {self.k} hits"
+        agreement, shared = self.by["agreement"].mean(), "nothing is found"
+        if not np.isnan(agreement):
+            shared = f"dense and sparse share {percent(agreement)} of their first {self.k} hits"
         if self.differences.empty:
             sentence = f"{shared}; nothing is judged, so that nothing says which is better"
         else:
             sentence = f"{'; '.join(self._judged(name) for name in ('RRF', 'DBSF'))}; {shared}"
             relevant = self.frame[self.frame["relevance"] > 0]
             if relevant[["dense_rank", "sparse_rank"]].isna().all(axis=None):
-                sentence += (
-                    "; no relevant id is found by either leg: check that judgements name ids of this index"
-                )
+                check = "check that judgements name ids of this index"
+                sentence += f"; no relevant id is found by either leg: {check}"
         return f"{sentence[0].upper()}{sentence[1:]}. {self._reconciled()}"
 
     def _judged(self, fusion: str) -> str:
@@ -117,10 +116,8 @@ class FusionComparison:
         ]
         base = good.loc[good["fusion"] == "RRF", "rank_base"].dropna()
         counting = f", ranks counted from {base.iloc[0]}" if len(base) else ""
-        parts = (
-            [f"{' and '.join(good['fusion'])} scores are those of the legs{counting}"] if len(good) else []
-        )
-        return f"The service's {'; its '.join(parts + bad)}."
+        first = f"{' and '.join(good['fusion'])} scores are those of the legs{counting}"
+        return f"The service's {'; its '.join([first] * bool(len(good)) + bad)}."
 
     def __repr__(self) -> str:
         tables = [part.to_string(index=False) for part in (self.differences, self.scores) if len(part)]
@@ -136,14 +133,8 @@ class FusionComparison:
         chosen = self.differences[self.differences["measure"] == "ndcg"]
         named = chosen.assign(name=chosen["fusion"] + " against " + chosen["leg"])
         title, label = "What fusing adds", f"difference of nDCG@{self.k}, with the 95 % interval over queries"
-        return draw_differences(
-            named,
-            title,
-            label,
-            empty="Nothing is judged: give judgements to see what fusing adds",
-            ax=ax,
-            theme=theme,
-        )
+        empty = "Nothing is judged: give judgements to see what fusing adds"
+        return draw_differences(named, title, label, empty=empty, ax=ax, theme=theme)
 
 
 def compare_fusion(
@@ -230,9 +221,12 @@ def compare_fusion(
         frame=_frame(rankings, relevance, k),
         by=by,
         differences=_differences(by, seed),
-        scores=pd.concat([_scores(rankings, method, k) for method in ("RRF", "DBSF")], ignore_index=True),
+        scores=typed_tuples(
+            [_scores(rankings, method, k) for method in _SYSTEMS[2:]],
+            fusion="str", hits="Int64", same="float64", largest="float64", rank_base="Int64",
+        ),
         k=k,
-    )
+    )  # fmt: skip
 
 
 def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
@@ -249,11 +243,8 @@ def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
         )
         if not both:
             got = repr(item) if isinstance(item, VectorQuery) else shown(item)
-            raise InputError(
-                f"reading queries at position {number}",
-                got=got,
-                expected="a text, or a VectorQuery with data, or with both vector and sparse",
-            )
+            expected = "a text, or a VectorQuery with data, or with both vector and sparse"
+            raise InputError(f"reading queries at position {number}", got=got, expected=expected)
         result.append(item)
     if not result:
         raise wrong("queries", queries, "at least one query")
@@ -312,44 +303,32 @@ def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, f
 
 
 def _frame(rankings: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int) -> pd.DataFrame:
-    rows: list[tuple[int, str]] = []
-    ranks: dict[str, list[int | None]] = {system: [] for system in _SYSTEMS}
+    rows: list[tuple[Any, ...]] = []
     for number, judged in enumerate(relevance):
-        places = {
-            system: {key: rank + 1 for rank, (key, _) in enumerate(rankings[system][number])}
-            for system in _SYSTEMS
-        }
-        ids = dict.fromkeys(key for system in _SYSTEMS for key, _ in rankings[system][number][:k])
-        for key in [*ids, *(key for key in judged if key not in ids and judged[key] > 0)]:
-            rows.append((number, key))
-            for system in _SYSTEMS:
-                ranks[system].append(places[system].get(key))
-    return typed_frame(
-        query=("Int64", [number for number, _ in rows]),
-        id=("str", [key for _, key in rows]),
-        **{f"{system.lower()}_rank": ("Int64", ranks[system]) for system in _SYSTEMS},
-        relevance=("float64", [relevance[number].get(key, np.nan) for number, key in rows]),
-    )
+        found = {system: [key for key, _ in rankings[system][number]] for system in _SYSTEMS}
+        ranks = [{key: rank for rank, key in enumerate(keys, 1)} for keys in found.values()]
+        first = (key for keys in found.values() for key in keys[:k])
+        rows += [
+            (number, key, *(ranked.get(key) for ranked in ranks), judged.get(key, np.nan))
+            for key in dict.fromkeys([*first, *(key for key, value in judged.items() if value > 0)])
+        ]
+    columns = {f"{system.lower()}_rank": "Int64" for system in _SYSTEMS}
+    return typed_tuples(rows, query="Int64", id="str", **columns, relevance="float64")
 
 
 def _by(rankings: dict[str, list[_Ranking]], relevance: list[dict[str, float]], k: int) -> pd.DataFrame:
-    rows = []
+    measured = [f"{measure}_{system}" for system in _SYSTEMS for measure in _MEASURES]
+    rows: list[tuple[Any, ...]] = []
     for number, judged in enumerate(relevance):
         tops = {system: [key for key, _ in rankings[system][number][:k]] for system in _SYSTEMS}
         most = max(len(tops["dense"]), len(tops["sparse"]))
         shared = len(set(tops["dense"]) & set(tops["sparse"]))
-        row: dict[str, Any] = {"query": number, "agreement": shared / most if most else np.nan}
+        values = [np.nan] * len(measured)
         if any(judged.values()):
-            for system, top in tops.items():
-                values = zip(_MEASURES, _measures(top, judged, k), strict=True)
-                row |= {f"{measure}_{system}": value for measure, value in values}
-        rows.append(row)
-    measured = [f"{measure}_{system}" for system in _SYSTEMS for measure in _MEASURES]
-    columns = ["agreement", *(measured if any(any(judged.values()) for judged in relevance) else [])]
-    return typed_frame(
-        query=("Int64", [row["query"] for row in rows]),
-        **{name: ("float64", [row.get(name, np.nan) for row in rows]) for name in columns},
-    )
+            values = [value for top in tops.values() for value in _measures(top, judged, k)]
+        rows.append((number, shared / most if most else np.nan, *values))
+    frame = typed_tuples(rows, query="Int64", agreement="float64", **dict.fromkeys(measured, "float64"))
+    return frame if any(any(judged.values()) for judged in relevance) else frame[["query", "agreement"]]
 
 
 def _measures(top: list[str], judged: dict[str, float], k: int) -> tuple[float, float, float]:
@@ -370,20 +349,16 @@ def _differences(by: pd.DataFrame, seed: int) -> pd.DataFrame:
     rows: list[tuple[Any, ...]] = []
     if "ndcg_dense" in by:
         judged = by.dropna(subset="ndcg_dense")
-        for fusion in ("RRF", "DBSF"):
-            for leg in ("dense", "sparse"):
-                for measure in _MEASURES:
-                    pair = [judged[f"{measure}_{system}"].to_numpy() for system in (fusion, leg)]
-                    rows.append((fusion, leg, measure, len(judged), *paired_difference(*pair, seed=seed)))
-    names = ("fusion", "leg", "measure", "queries", "difference", "low", "high")
-    kinds = ("str", "str", "str", "Int64", "float64", "float64", "float64")
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return typed_frame(
-        **{name: (kind, list(values)) for name, kind, values in zip(names, kinds, columns, strict=True)}
-    )
+        for fusion, leg, measure in product(("RRF", "DBSF"), ("dense", "sparse"), _MEASURES):
+            pair = [judged[f"{measure}_{system}"].to_numpy() for system in (fusion, leg)]
+            rows.append((fusion, leg, measure, len(judged), *paired_difference(*pair, seed=seed)))
+    return typed_tuples(
+        rows, fusion="str", leg="str", measure="str", queries="Int64", difference="float64", low="float64",
+        high="float64",
+    )  # fmt: skip
 
 
-def _scores(rankings: dict[str, list[_Ranking]], method: Any, k: int) -> pd.DataFrame:
+def _scores(rankings: dict[str, list[_Ranking]], method: Any, k: int) -> tuple[Any, ...]:
     """The service's fused scores against those of its legs; RRF with ranks from 1 and from 0."""
     constants = {1: 60, 0: 59} if method == "RRF" else {None: 60}
     errors: dict[int | None, list[float]] = {base: [] for base in constants}
@@ -392,17 +367,10 @@ def _scores(rankings: dict[str, list[_Ranking]], method: Any, k: int) -> pd.Data
             table = fuse([dense, sparse], method=method, k=constant)
             expected = dict(zip(table["id"], table["score"], strict=True))
             for key, score in fused[:k]:
-                there = expected.get(key)
-                scale = max(abs(score), 1e-9)
-                errors[base].append(np.inf if there is None else abs(there - score) / scale)
+                difference = abs(expected.get(key, np.inf) - score)
+                errors[base].append(difference / max(abs(score), 1e-9))
     base = min(errors, key=lambda name: (float(np.median(errors[name] or [0.0])), -(name or 0)))
     same = np.array(errors[base]) <= _ROUNDING
     share = float(same.mean()) if same.size else np.nan
-    known = base if share >= _RECONCILED else None
-    return typed_frame(
-        fusion=("str", [method]),
-        hits=("Int64", [same.size]),
-        same=("float64", [share]),
-        largest=("float64", [max(errors[base], default=np.nan)]),
-        rank_base=("Int64", [known]),
-    )
+    largest = max(errors[base], default=np.nan)
+    return method, same.size, share, largest, base if share >= _RECONCILED else None

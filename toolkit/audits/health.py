@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple
+from typing import Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted, frame_table, percent
 from toolkit.arguments import whole
-from toolkit.audits.neighbourhoods import NEAR, Neighbourhoods, neighbourhoods
+from toolkit.audits.exact_comparison import NEAR, Neighbourhoods, neighbourhoods
 from toolkit.audits.vector_rows import (
     FieldCounts,
     IndexRows,
+    Positions,
     VectorSource,
     VectorTables,
     read_rows,
-    usual_dimensions,
+    typed_tuples,
+    with_default_named,
 )
 from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
@@ -39,112 +39,114 @@ _FEW: Final = 10  # rows below which nothing is said of dimensions and fields
 _RANK_ROWS: Final = 200
 
 
-class _Kind(NamedTuple):
-    severity: str
-    effect: str
-    advice: str
-
-
 FINDINGS: Final = {
-    "several dimensions": _Kind(
+    "several dimensions": (
         "error",
         "Vectors of another dimension came from another model: they cannot be compared with the rest.",
         "Embed their texts again with the model of the rest.",
     ),
-    "not finite": _Kind(
+    "not finite": (
         "error",
         "A score with NaN or infinity is none: these rows are never found, or always.",
         "Embed their texts again; look for empty or very long texts.",
     ),
-    "zero vector": _Kind(
+    "zero vector": (
         "error",
         "A vector of length 0 has no direction: no cosine query finds it.",
         "Embed their texts again; look for empty texts.",
     ),
-    "without vector": _Kind(
-        "warning", "Rows with a text but no usable vector are never found.", "Embed and upsert them again."
+    "without vector": (
+        "warning",
+        "Rows with a text but no usable vector are never found.",
+        "Embed and upsert them again.",
     ),
-    "without text": _Kind(
-        "warning", "A hit among these has nothing to show.", "Upsert them with their text as data."
+    "without text": (
+        "warning",
+        "A hit among these has nothing to show.",
+        "Upsert them with their text as data.",
     ),
-    "not normalised": _Kind(
+    "not normalised": (
         "warning",
         "Most vectors have length 1: with a dot product, longer ones among them win, shorter ones lose.",
         "Divide each by its length before upserting.",
     ),
-    "lengths differ": _Kind(
+    "lengths differ": (
         "info",
         "With a dot product, long vectors win; with cosine nothing changes.",
         "Normalise them, unless the length means something.",
     ),
-    "dead dimension": _Kind(
-        "warning", "Always zero: it takes memory and says nothing.", "Check how the vectors are made."
+    "dead dimension": (
+        "warning",
+        "Always zero: it takes memory and says nothing.",
+        "Check how the vectors are made.",
     ),
-    "constant dimension": _Kind(
+    "constant dimension": (
         "warning",
         "One value in all rows: it raises every score by the same and separates nothing.",
         "Check how the vectors are made; subtract the mean.",
     ),
-    "duplicate": _Kind(
+    "duplicate": (
         "warning",
         "Equal vectors with equal text, or without: they take several places among the hits.",
         "Keep one of each; make ids from the content.",
     ),
-    "same vector, other text": _Kind(
+    "same vector, other text": (
         "error",
         "Different texts have one vector: no query can tell them apart.",
         "Embed them again; look for truncated texts or a default vector.",
     ),
-    "same text, other vector": _Kind(
+    "same text, other vector": (
         "warning",
         "One text has several vectors: of several models or versions, or chunks under one text.",
         "Embed the older ones again.",
     ),
-    "near duplicate": _Kind(
+    "near duplicate": (
         "info",
         f"Another vector is within a cosine of {NEAR}: hits repeat what others say.",
         "Remove repeated boilerplate before embedding, or merge the hits.",
     ),
-    "outlier": _Kind(
+    "outlier": (
         "warning",
         "Far from all others: of another model, of damaged text, or noise.",
         "Read their texts; embed them again.",
     ),
-    "hub": _Kind(
+    "hub": (
         "warning",
         "Among the nearest neighbours of far too many others: it crowds out better hits.",
         "Read its text: empty, boilerplate or a mean vector?",
     ),
-    "few directions": _Kind(
+    "few directions": (
         "warning",
         "The vectors use very few directions: scores are close to each other and small errors decide.",
         "Check the model; subtract the mean.",
     ),
-    "id almost equal": _Kind(
+    "id almost equal": (
         "warning",
         "Ids that differ only by case or space are often the same document twice.",
         "Keep one; make ids in one way.",
     ),
-    "without metadata": _Kind(
-        "warning", "A filter never matches these rows, as others have metadata.", "Upsert their metadata."
+    "without metadata": (
+        "warning",
+        "A filter never matches these rows, as others have metadata.",
+        "Upsert their metadata.",
     ),
-    "field missing": _Kind(
+    "field missing": (
         "warning",
         "A filter on the field never matches these rows; nearly all others have it.",
         "Fill the field.",
     ),
-    "field of several types": _Kind(
+    "field of several types": (
         "warning",
         "A comparison matches one type only: rows of the other are left out without an error.",
         "Write one type.",
     ),
-    "field rare and alike": _Kind(
+    "field rare and alike": (
         "warning",
         "Few rows have the field, and its name is almost that of a usual one: likely misspelt.",
         "Rename it.",
     ),
 }
-"""Each kind of finding: how bad, what it does to search, what to do."""
+"""Each kind of finding: how bad it is, what it does to search, what to do."""
 
 _SEVERITIES: Final = ("error", "warning", "info")
 
@@ -194,16 +196,13 @@ class VectorAudit:
         return f"{counted(len(kinds), 'kind')} of defect in {rows}{basis}: {named}."
 
     def __repr__(self) -> str:
-        columns = ["severity", "finding", "count", "namespace", "detail"]
-        shown = self.frame[columns].assign(namespace=self.frame["namespace"].replace("", "(default)"))
+        shown = with_default_named(self.frame[["severity", "finding", "count", "namespace", "detail"]])
         return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False, justify='left')}")
 
     def _repr_html_(self) -> str:
-        named = {"namespace": {"": "(default)"}}
-        findings = self.frame.assign(ids=[", ".join(ids[:3]) for ids in self.frame["ids"]]).replace(named)
-        if findings.empty:
-            return frame_table(self.verdict, self.facts.replace(named))
-        return frame_table(self.verdict, findings) + frame_table("The namespaces:", self.facts.replace(named))
+        findings = self.frame.assign(ids=[", ".join(ids[:3]) for ids in self.frame["ids"]])
+        html = "" if findings.empty else frame_table(self.verdict, with_default_named(findings))
+        return html + frame_table("The namespaces:" if html else self.verdict, with_default_named(self.facts))
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw how similar random pairs are, and each vector and its nearest neighbour, by namespace."""
@@ -255,84 +254,72 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     """
     size = _SAMPLE if sample is None else whole("sample", sample)
     index = read_rows(VectorTables(vectors, doing="auditing vectors"), sample=size)
-    neighbours = {
-        name: (
-            positions,
-            neighbourhoods(
-                matrix, np.sort(np.unique(index.rows["vector"].to_numpy()[positions], return_index=True)[1])
-            ),
-        )
-        for name, (positions, matrix) in index.sampled.items()
-        if len(matrix)
-    }
+    vectors_of_rows = index.rows["vector"].to_numpy()
+    compared: _Compared = {}
+    for name, (positions, matrix) in index.sampled.items():
+        if len(matrix):
+            distinct = np.sort(np.unique(vectors_of_rows[positions], return_index=True)[1])
+            compared[name] = positions, neighbourhoods(matrix, distinct)
     findings = [
         (name, *finding)
         for name in index.rows["namespace"].cat.categories
-        for finding in _of_namespace(name, index, neighbours.get(name))
+        for finding in _of_namespace(name, index, compared)
     ]
     return VectorAudit(
         _frame(findings),
-        _facts(index, neighbours),
-        _similarities({name: nearest for name, (_, nearest) in neighbours.items()}),
-        sum(len(positions) for positions, _ in neighbours.values()) if index.is_sample else None,
+        _facts(index, compared),
+        _similarities(compared),
+        sum(len(positions) for positions, _ in compared.values()) if index.is_sample else None,
     )
 
 
+_Compared: TypeAlias = dict[str, tuple[Positions, Neighbourhoods]]
 _Finding = tuple[str, int, list[str], str]
 
 
-def _of_namespace(
-    name: str, index: IndexRows, neighbours: tuple[npt.NDArray[np.intp], Neighbourhoods] | None
-) -> Iterator[_Finding]:
+def _of_namespace(name: str, index: IndexRows, compared: _Compared) -> Iterator[_Finding]:
     rows = index.rows[index.rows["namespace"] == name]
-
-    def of_rows(
-        finding: str, mask: pd.Series[bool] | npt.NDArray[np.bool_], detail: str = ""
-    ) -> Iterator[_Finding]:
-        ids = rows["id"][np.asarray(mask)]
-        if len(ids):
-            yield finding, len(ids), ids.head(_LISTED).tolist(), detail
-
-    has_vector, has_text = rows["dimension"] > 0, rows["text"] != 0
-    usual = usual_dimensions(rows).get(name, 0)
+    ids, has_vector, has_text = rows["id"], rows["dimension"] > 0, rows["text"] != 0
+    usual = index.usual.get(name, 0)
     other = has_vector & (rows["dimension"] != usual)
     sizes = ", ".join(map(str, sorted(set(rows["dimension"][other]))))
-    yield from of_rows("several dimensions", other, f"{sizes} beside {usual}")
-    yield from of_rows("not finite", has_vector & ~rows["finite"])
-    yield from of_rows("zero vector", rows["finite"] & (rows["norm"] == 0))
+    yield from _of_rows("several dimensions", ids[other], f"{sizes} beside {usual}")
+    yield from _of_rows("not finite", ids[has_vector & ~rows["finite"]])
+    yield from _of_rows("zero vector", ids[rows["finite"] & (rows["norm"] == 0)])
     if has_vector.any():
-        yield from of_rows("without vector", ~has_vector & has_text)
+        yield from _of_rows("without vector", ids[~has_vector & has_text])
     if has_text.mean() >= _HALF:
-        yield from of_rows("without text", has_vector & ~has_text)
-    yield from _lengths(rows, of_rows)
-    yield from _dimensions(index.constant.get(name, {}), usual, int(rows["usable"].sum()))
-    yield from _duplicates(rows[rows["usable"]], of_rows, rows)
-    if neighbours is not None:
-        yield from _neighbours(index.rows, *neighbours, usual)
+        yield from _of_rows("without text", ids[has_vector & ~has_text])
+    usable = rows[rows["usable"]]
+    yield from _lengths(usable)
+    yield from _dimensions(index.constant.get(name, {}), usual, len(usable))
+    yield from _duplicates(usable)
+    if name in compared:
+        yield from _neighbours(index.rows["id"], *compared[name], usual)
     if "id" in index.columns:
-        plain = rows["id"].str.normalize("NFKC").str.casefold().str.split().str.join(" ")
-        yield from of_rows(
-            "id almost equal", plain.duplicated(keep=False) & ~rows["id"].duplicated(keep=False)
-        )
+        plain = ids.str.normalize("NFKC").str.casefold().str.split().str.join(" ")
+        alike = plain.duplicated(keep=False) & ~ids.duplicated(keep=False)
+        yield from _of_rows("id almost equal", ids[alike])
     if rows["metadata"].mean() >= _HALF:
-        yield from of_rows("without metadata", ~rows["metadata"])
+        yield from _of_rows("without metadata", ids[~rows["metadata"]])
     yield from _metadata(index.fields.get(name, {}), int(rows["metadata"].sum()))
 
 
-def _lengths(rows: pd.DataFrame, of_rows: Any) -> Iterator[_Finding]:
-    norms = rows["norm"][rows["usable"]]
-    if not len(norms):
-        return
-    unit = (norms - 1).abs() <= _UNIT
-    if unit.mean() >= _MOSTLY:
-        off = rows["usable"] & ((rows["norm"] - 1).abs() > _UNIT)
-        lengths = rows["norm"][off]
-        yield from of_rows(
-            "not normalised", off, f"lengths {lengths.min():.3g} to {lengths.max():.3g}" if off.any() else ""
-        )
+def _of_rows(finding: str, ids: pd.Series[str], detail: str = "") -> Iterator[_Finding]:
+    if len(ids):
+        yield finding, len(ids), ids.head(_LISTED).tolist(), detail
+
+
+def _lengths(usable: pd.DataFrame) -> Iterator[_Finding]:
+    norms = usable["norm"]
+    is_other = (norms - 1).abs() > _UNIT
+    if (~is_other).mean() >= _MOSTLY:
+        others = norms[is_other]
+        detail = f"lengths {others.min():.3g} to {others.max():.3g}"
+        yield from _of_rows("not normalised", usable["id"][is_other], detail)
     elif norms.std() > 0.01 * norms.mean():
         low, high = norms.quantile([0.05, 0.95])
-        yield from of_rows("lengths differ", rows["usable"], f"nine in ten are {low:.3g} to {high:.3g} long")
+        yield from _of_rows("lengths differ", usable["id"], f"nine in ten are {low:.3g} to {high:.3g} long")
 
 
 def _dimensions(constant: dict[int, float], usual: int, usable: int) -> Iterator[_Finding]:
@@ -347,123 +334,86 @@ def _dimensions(constant: dict[int, float], usual: int, usable: int) -> Iterator
             yield finding, len(chosen), [], f"of {usual}, counted from 0: {listed}"
 
 
-def _duplicates(usable: pd.DataFrame, of_rows: Any, rows: pd.DataFrame) -> Iterator[_Finding]:
-    def mask(chosen: pd.Series[bool]) -> npt.NDArray[np.bool_]:
-        return chosen.reindex(rows.index, fill_value=False).to_numpy(dtype=bool)
-
-    texts = usable[usable["text"] != 0].groupby("vector")["text"].transform("nunique")
+def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
+    with_text = usable[usable["text"] != 0]
+    texts = with_text.groupby("vector")["text"].transform("nunique")
     mixed = (texts > 1).reindex(usable.index, fill_value=False)
-    equal = usable.duplicated("vector", keep=False) & ~mixed
-    groups = usable["vector"][equal].nunique()
-    yield from of_rows("duplicate", mask(equal), f"{counted(groups, 'vector')} in {int(equal.sum()):,} rows")
+    equal = usable[usable.duplicated("vector", keep=False) & ~mixed]
+    detail = f"{counted(equal['vector'].nunique(), 'vector')} in {len(equal):,} rows"
+    yield from _of_rows("duplicate", equal["id"], detail)
     sizes = usable["vector"][mixed].value_counts()
-    if len(sizes):
-        alike = usable[mixed].assign(size=lambda part: part["vector"].map(sizes))
-        alike = alike.sort_values(["size", "vector"], ascending=[False, True], kind="stable")
-        detail = f"{counted(len(sizes), 'vector')} in {len(alike):,} rows, one of them in {sizes.max():,}"
-        yield "same vector, other text", len(alike), alike["id"].head(_LISTED).tolist(), detail
-    vectors = usable[usable["text"] != 0].groupby("text")["vector"].transform("nunique")
-    yield from of_rows("same text, other vector", mask(vectors > 1))
+    alike = usable[mixed].assign(size=lambda part: part["vector"].map(sizes))
+    alike = alike.sort_values(["size", "vector"], ascending=[False, True], kind="stable")
+    detail = f"{counted(len(sizes), 'vector')} in {len(alike):,} rows, one of them in {sizes.max():,}"
+    yield from _of_rows("same vector, other text", alike["id"], detail)
+    vectors = with_text.groupby("text")["vector"].transform("nunique")
+    yield from _of_rows("same text, other vector", with_text["id"][vectors > 1])
 
 
 def _neighbours(
-    rows: pd.DataFrame, positions: npt.NDArray[np.intp], nearest: Neighbourhoods, dimension: int
+    ids: pd.Series[str], positions: Positions, nearest: Neighbourhoods, dimension: int
 ) -> Iterator[_Finding]:
-    ids = rows["id"].to_numpy(dtype=object)
-    for finding, chosen, detail in (
-        ("near duplicate", nearest.near_duplicates, ""),
-        ("outlier", nearest.outliers, ""),
-        ("hub", nearest.hubs, f"one is a neighbour of {percent(nearest.hub_share)} of the vectors"),
-    ):
-        if len(chosen):
-            yield finding, len(chosen), ids[positions[chosen[:_LISTED]]].tolist(), detail
+    yield from _of_rows("near duplicate", ids.iloc[positions[nearest.near_duplicates]])
+    yield from _of_rows("outlier", ids.iloc[positions[nearest.outliers]])
+    detail = f"one is a neighbour of {percent(nearest.hub_share)} of the vectors"
+    yield from _of_rows("hub", ids.iloc[positions[nearest.hubs]], detail)
     if len(positions) >= _RANK_ROWS and nearest.effective_rank < min(8, dimension / 8):
         yield "few directions", len(positions), [], f"about {nearest.effective_rank:.1f} of {dimension}"
 
 
 def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
+    if rows < _FEW:
+        return
     redactor = Redactor()
+    totals = {name: item.counts.total() for name, item in fields.items()}
     for name, item in sorted(fields.items()):
-        shown = visible(redactor.text(name))[:80]
-        if rows < _FEW:
-            return
-        if _FIELD_USUAL * rows <= item.total < rows:
-            yield "field missing", rows - item.total, [], shown
+        shown, total = visible(redactor.text(name))[:80], totals[name]
+        if _FIELD_USUAL * rows <= total < rows:
+            yield "field missing", rows - total, [], shown
         if len(item.counts) > 1:
-            *rare, (common, _) = sorted(item.counts.items(), key=lambda kind: (kind[1], kind[0]))
-            ids = [key for kind, _ in rare for key in item.ids[kind]]
-            count = sum(number for _, number in rare)
-            types = ", ".join(kind for kind, _ in rare)
-            yield "field of several types", count, ids[:_LISTED], f"{shown}: {types} beside {common}"
-        usual = [other for other, known in fields.items() if known.total >= _USUAL_TIMES * item.total]
+            *rare, common = sorted(item.counts, key=lambda kind: (item.counts[kind], kind))
+            ids = [key for kind in rare for key in item.ids[kind]]
+            detail = f"{shown}: {', '.join(rare)} beside {common}"
+            yield "field of several types", total - item.counts[common], ids[:_LISTED], detail
+        usual = [other for other, times in totals.items() if times >= _USUAL_TIMES * total]
         if alike := get_close_matches(name, usual, n=1, cutoff=0.8):
             ids = [key for kind in item.counts for key in item.ids[kind]]
-            yield (
-                "field rare and alike",
-                item.total,
-                ids[:_LISTED],
-                f"{shown} beside {visible(alike[0])[:80]}",
-            )
+            yield "field rare and alike", total, ids[:_LISTED], f"{shown} beside {visible(alike[0])[:80]}"
 
 
 def _frame(findings: list[tuple[str, str, int, list[str], str]]) -> pd.DataFrame:
-    ordered = sorted(
-        findings,
-        key=lambda row: (_SEVERITIES.index(FINDINGS[row[1]].severity), list(FINDINGS).index(row[1]), row[0]),
-    )
-    kinds = [FINDINGS[row[1]] for row in ordered]
-    return typed_frame(
-        namespace=("str", [row[0] for row in ordered]),
-        finding=("str", [row[1] for row in ordered]),
-        severity=("str", [kind.severity for kind in kinds]),
-        count=("Int64", [row[2] for row in ordered]),
-        ids=("object", [tuple(row[3]) for row in ordered]),
-        detail=("str", [row[4] for row in ordered]),
-        effect=("str", [kind.effect for kind in kinds]),
-        advice=("str", [kind.advice for kind in kinds]),
-    )
+    order = {finding: number for number, finding in enumerate(FINDINGS)}
+    rows = []
+    for namespace, finding, count, ids, detail in findings:
+        severity, effect, advice = FINDINGS[finding]
+        rows.append((namespace, finding, severity, count, tuple(ids), detail, effect, advice))
+    rows.sort(key=lambda row: (_SEVERITIES.index(row[2]), order[row[1]], row[0]))
+    return typed_tuples(
+        rows, namespace="str", finding="str", severity="str", count="Int64", ids="object", detail="str",
+        effect="str", advice="str",
+    )  # fmt: skip
 
 
-def _similarities(neighbours: dict[str, Neighbourhoods]) -> pd.DataFrame:
-    names, scores = [], []
-    for name, nearest in neighbours.items():
-        place = f" in {name or '(default)'}" if len(neighbours) > 1 else ""
-        for pair, values in (
-            ("random pairs", nearest.pairs[:2000]),
-            ("nearest neighbours", nearest.nearest[:2000]),
-        ):
-            names += [pair + place] * len(values)
-            scores += values.tolist()
-    return typed_frame(pair=("str", names), score=("float64", scores))
+def _similarities(compared: _Compared) -> pd.DataFrame:
+    rows = []
+    for name, (_, nearest) in compared.items():
+        place = f" in {name or '(default)'}" if len(compared) > 1 else ""
+        for pair, scores in (("random pairs", nearest.pairs), ("nearest neighbours", nearest.nearest)):
+            rows += [(pair + place, score) for score in scores[:2000].tolist()]
+    return typed_tuples(rows, pair="str", score="float64")
 
 
-def _facts(
-    index: IndexRows, neighbours: dict[str, tuple[npt.NDArray[np.intp], Neighbourhoods]]
-) -> pd.DataFrame:
-    names = list(index.rows["namespace"].cat.categories)
-    usual = usual_dimensions(index.rows)
-    groups = index.rows.groupby("namespace", observed=False)
-    nearest = {name: item for name, (_, item) in neighbours.items()}
-
-    def median(values: npt.NDArray[np.float64] | None) -> float:
-        return float(np.median(values)) if values is not None and len(values) else float("nan")
-
-    return typed_frame(
-        namespace=("str", names),
-        rows=("Int64", groups.size().tolist()),
-        usable=("Int64", groups["usable"].sum().tolist()),
-        dimension=("Int64", [usual.get(name) for name in names]),
-        compared=("Int64", [len(neighbours[name][0]) if name in neighbours else 0 for name in names]),
-        effective_rank=(
-            "float64",
-            [nearest[name].effective_rank if name in nearest else float("nan") for name in names],
-        ),
-        random_pair=(
-            "float64",
-            [median(nearest[name].pairs) if name in nearest else float("nan") for name in names],
-        ),
-        nearest_pair=(
-            "float64",
-            [median(nearest[name].nearest) if name in nearest else float("nan") for name in names],
-        ),
-    )
+def _facts(index: IndexRows, compared: _Compared) -> pd.DataFrame:
+    rows = []
+    for name, part in index.rows.groupby("namespace", observed=False):
+        compared_rows, measures = 0, [np.nan] * 3
+        if str(name) in compared:
+            positions, nearest = compared[str(name)]
+            medians = (pd.Series(scores).median() for scores in (nearest.pairs, nearest.nearest))
+            compared_rows, measures = len(positions), [nearest.effective_rank, *medians]
+        usual = index.usual.get(str(name))
+        rows.append((name, len(part), int(part["usable"].sum()), usual, compared_rows, *measures))
+    return typed_tuples(
+        rows, namespace="str", rows="Int64", usable="Int64", dimension="Int64", compared="Int64",
+        effective_rank="float64", random_pair="float64", nearest_pair="float64",
+    )  # fmt: skip

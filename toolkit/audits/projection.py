@@ -13,10 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted, frame_table, percent
 from toolkit.arguments import choice, nearest, text, whole, wrong
-from toolkit.audits.vector_rows import Matrix, VectorBatch, VectorSource, VectorTables
+from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables, typed_tuples
 from toolkit.errors import InputError, SettingsError
 from toolkit.plots.style import ThemeName
 from toolkit.plots.vector_points import draw_points
@@ -243,7 +242,7 @@ def project_vectors(
         text("namespace", namespace)
     reduce = _reducer(method, seed)
     tables = VectorTables(vectors, doing=_DOING)
-    matrix, rows, usable, left_out = _drawn(tables, namespace, limit, seed)
+    matrix, frame, usable, left_out = _drawn(tables, namespace, limit, seed)
     unit = matrix / np.abs(matrix).max(axis=1, keepdims=True, initial=0)  # huge lengths would overflow
     unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
     components, explained = _principal_components(unit)
@@ -253,9 +252,8 @@ def project_vectors(
     else:
         with _one_thread():
             points[:] = reduce(components)
-    frame = rows.copy()
     for number, name in enumerate("xy"):
-        frame.insert(2 + number, name, points[:, number].astype(np.float64))
+        frame.insert(2 + number, name, points[:, number])
     if isinstance(vectors, pd.DataFrame):
         for name in vectors.columns:
             if isinstance(name, str) and name not in _NOT_CARRIED:
@@ -310,9 +308,8 @@ def plot_vector_map(
     """
     projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
     values = None if color is None or projection.frame.empty else projection.values(color)
-    trust = (
-        "" if projection.trustworthiness is None else f", trustworthiness {projection.trustworthiness:.2f}"
-    )
+    measured = projection.trustworthiness
+    trust = "" if measured is None else f", trustworthiness {measured:.2f}"
     title = f"Map of vectors by {_NAMED[projection.method]}" + (f", colour: {color}" if color else "")
     return draw_points(
         projection.frame["x"].to_numpy(),
@@ -333,7 +330,7 @@ def _drawn(
     names: set[str] = set()
     sizes: dict[int, int] = {}
     matrices: list[Matrix] = []
-    kept: list[pd.DataFrame] = []
+    kept: list[tuple[Any, ...]] = []
     start = usable = inside = 0
     for batch in tables:
         names.update(batch.namespaces)
@@ -347,39 +344,30 @@ def _drawn(
             usable += int(fits.sum())
             if fits.any() and len(sizes) == 1:
                 matrices.append(matrix[fits])
-                kept.append(_texts(batch, positions[fits], start))
+                kept += [
+                    (start + row, batch.namespaces[row], batch.ids[row], batch.data[row] or None,
+                     batch.metadata[row])
+                    for row in positions[fits].tolist()
+                ]  # fmt: skip
         start += len(batch.ids)
-        if sum(map(len, kept)) > 2 * limit:
+        if len(kept) > 2 * limit:
             matrices, kept = _lowest(matrices, kept, chance, limit)
     _check(namespace, names, sizes, inside)
-    if not kept:
-        kept = [
-            _texts(VectorBatch([], [], [], np.zeros(0, dtype=bool), [], []), np.zeros(0, dtype=np.intp), 0)
-        ]
-        matrices = [np.zeros((0, 1), dtype=np.float32)]
-    (matrix,), (rows,) = _lowest(matrices, kept, chance, limit)
+    (matrix,), kept = _lowest(matrices, kept, chance, limit)
+    rows = typed_tuples(kept, row="int64", namespace="str", id="str", data="str", metadata="str")
     shown = [name for name in _TEXTS if name in {"namespace", "id", *tables.columns}]
-    return matrix, rows[shown], usable, inside - usable
-
-
-def _texts(batch: VectorBatch, positions: npt.NDArray[np.intp], start: int) -> pd.DataFrame:
-    rows = typed_frame(
-        namespace=("str", [batch.namespaces[position] for position in positions]),
-        id=("str", [batch.ids[position] for position in positions]),
-        data=("str", [batch.data[position] if batch.has_data[position] else None for position in positions]),
-        metadata=("str", [batch.metadata[position] for position in positions]),
-    )
-    return rows.set_index(pd.Index(start + positions, dtype="int64"))
+    return matrix, rows.set_index("row")[shown], usable, inside - usable
 
 
 def _lowest(
-    matrices: list[Matrix], kept: list[pd.DataFrame], chance: npt.NDArray[np.float64], limit: int
-) -> tuple[list[Matrix], list[pd.DataFrame]]:
+    matrices: list[Matrix], kept: list[tuple[Any, ...]], chance: npt.NDArray[np.float64], limit: int
+) -> tuple[list[Matrix], list[tuple[Any, ...]]]:
     """The rows of the lowest chances, in their order."""
-    matrix, rows = np.concatenate(matrices), pd.concat(kept)
-    order = np.argsort(chance[rows.index.to_numpy()], kind="stable")[:limit]
-    chosen = np.sort(order)
-    return [matrix[chosen]], [rows.iloc[chosen]]
+    if not kept:
+        return [np.zeros((0, 1), dtype=np.float32)], []
+    order = np.argsort(chance[[row[0] for row in kept]], kind="stable")
+    chosen = np.sort(order[:limit])
+    return [np.concatenate(matrices)[chosen]], [kept[place] for place in chosen]
 
 
 def _check(namespace: str | None, names: set[str], sizes: dict[int, int], inside: int) -> None:
@@ -400,12 +388,9 @@ def _check(namespace: str | None, names: set[str], sizes: dict[int, int], inside
             next_step="Pass namespace=, or the rows of one dimension; audit_vectors names the others.",
         )
     if inside and not sizes:
-        raise InputError(
-            _DOING,
-            got=f"{counted(inside, 'row')} without a dense vector",
-            expected="dense vectors",
-            next_step="Load them with include_vectors=True. Sparse vectors have no dimensions to project.",
-        )
+        got = f"{counted(inside, 'row')} without a dense vector"
+        next_step = "Load them with include_vectors=True. Sparse vectors have no dimensions to project."
+        raise InputError(_DOING, got=got, expected="dense vectors", next_step=next_step)
 
 
 def _principal_components(unit: Matrix) -> tuple[Matrix, float]:
@@ -459,9 +444,7 @@ def _kept(unit: Matrix, points: npt.NDArray[np.float64], seed: int) -> tuple[flo
     np.fill_diagonal(apart, np.inf)
     np.fill_diagonal(cosines, -np.inf)
     on_map = np.argpartition(apart, neighbours - 1, axis=1)[:, :neighbours]
-    least = np.partition(cosines, -neighbours, axis=1)[
-        :, -neighbours, None
-    ]  # as good as these is one of them
+    least = np.partition(cosines, -neighbours, axis=1)[:, -neighbours, None]  # as good is one of them
     share = float((np.take_along_axis(cosines, on_map, axis=1) >= least - _EQUAL).mean())
     try:
         measure = import_module("sklearn.manifold").trustworthiness

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -12,11 +12,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from toolkit.analysis.retrieval import Recall, mean_recall, recall
-from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import whole, wrong
-from toolkit.audits.exact_search import SIMILARITIES, ExactSearch
-from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables
+from toolkit.audits.exact_comparison import SIMILARITIES, ExactSearch
+from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables, typed_tuples, with_default_named
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
@@ -30,7 +29,6 @@ _DOING: Final = "auditing recall"
 _GOOD: Final = 0.95
 _AT_ONCE: Final = 100  # queries a request
 _MISSED: Final = 10
-
 
 Filters: TypeAlias = str | MetadataFilter | Sequence[str | MetadataFilter] | None
 
@@ -75,8 +73,7 @@ class RecallAudit:
     @property
     def verdict(self) -> str:
         """One sentence."""
-        queries = "stored vectors" if self.stored else "queries"
-        count = int(self.frame["share"].notna().sum())
+        queries, count = self._queries, int(self.frame["share"].notna().sum())
         if not count:
             return f"Recall is not known: none of {len(self.frame):,} {queries} has a neighbour."
         overall = self.overall
@@ -95,23 +92,24 @@ class RecallAudit:
         return self.frame.head(whole("n", n))
 
     def __repr__(self) -> str:
-        return self.verdict + ("" if self.by.empty else f"\n{self._named().to_string(index=False)}")
+        shown = with_default_named(self.by)
+        return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
-        html = frame_table(self.verdict, self._named())
+        html = frame_table(self.verdict, with_default_named(self.by))
         worst = self.frame[self.frame["share"] < 1].head(5)
         listed = worst.assign(missed=[", ".join(keys) for keys in worst["missed"]])
         return html if worst.empty else html + frame_table("The worst queries:", listed)
 
-    def _named(self) -> pd.DataFrame:
-        return self.by.replace({"namespace": {"": "(default)"}})
+    @property
+    def _queries(self) -> str:
+        return "stored vectors" if self.stored else "queries"
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw the mean recall with its interval, by namespace and filter."""
-        by = self._named()
+        by = with_default_named(self.by)
         name = by["namespace"].where(by["filter"] == "", by["namespace"] + ", " + by["filter"])
-        title = f"Recall@{self.k} of {'stored vectors' if self.stored else 'queries'}"
-        return draw_recall(by.assign(name=name), title, ax=ax, theme=theme)
+        return draw_recall(by.assign(name=name), f"Recall@{self.k} of {self._queries}", ax=ax, theme=theme)
 
 
 def audit_recall(
@@ -185,42 +183,46 @@ def audit_recall(
         vectors = load_index(service, namespace, include_data=False)
     elif namespace is not None:
         raise of_vectors(namespace)
-    tables = VectorTables(vectors, doing=_DOING)
-    if "id" not in tables.columns:
-        raise wrong("vectors", vectors, "vectors with their ids", "Use load_vectors, or a snapshot's path.")
-    if queries is None:
-        queried = _stored(tables, before.dimension, sample, seed)
-    else:
-        queried = _given(queries, before.dimension, sample, seed)
-    searches, returned = [], []
+    tables = VectorTables(vectors, doing=_DOING, with_ids=True)
+    asked = tables if queries is None else _tables_of(queries)
+    queried = _drawn(asked, before.dimension, sample, seed, queries)
+    searches: list[tuple[ExactSearch, list[str], list[dict[str, float]]]] = []
     for name, (labels, matrix) in sorted(queried.items()):
         own = labels if queries is None else None
         for text in filters:
             hits = _ask(service, matrix, name, text, k, own)
-            searches.append(
-                ExactSearch(
-                    matrix,
-                    namespace=name,
-                    similarity=before.similarity,
-                    k=k,
-                    filter=text,
-                    own=own,
-                    returned=hits,
-                )
+            search = ExactSearch(
+                matrix, namespace=name, similarity=before.similarity, k=k, filter=text, own=own, returned=hits
             )
-            returned.append((labels, hits))
+            searches.append((search, labels, hits))
     for batch in tables:
-        for search in searches:
+        for search, _, _ in searches:
             search.add(batch)
-    rows = [
-        row
-        for search, (labels, hits) in zip(searches, returned, strict=True)
-        for row in _compared(search, labels, hits, k)
-    ]
-    unknown = {(search.namespace, key) for search in searches for key in search.unknown}
+    unknown = {(search.namespace, key) for search, _, _ in searches for key in search.unknown}
     after = index_info(service)
     moved = abs(after.vector_count + after.pending_count - before.vector_count - before.pending_count)
-    return _audit(rows, k=k, seed=seed, stored=queries is None, changed=max(moved, len(unknown)))
+    frame = typed_tuples(
+        [row for search in searches for row in _compared(*search, k)],
+        namespace="str", filter="str", query="str", share="float64", score_gap="float64", missed="object",
+    )  # fmt: skip
+    selectivity = {(one.namespace, one.filter): one.matched / max(one.rows, 1) for one, _, _ in searches}
+    by = []
+    for names, part in frame.groupby(["namespace", "filter"], sort=True):
+        place, chosen = map(str, names)
+        found = mean_recall(part["share"].tolist(), k=k, seed=seed)
+        shares = found.mean, found.low, found.high
+        by.append((place, chosen, selectivity[place, chosen], len(part), *shares, part["score_gap"].mean()))
+    return RecallAudit(
+        frame=frame.sort_values(["share", "namespace", "filter", "query"], ignore_index=True),
+        by=typed_tuples(
+            by, namespace="str", filter="str", selectivity="float64", queries="Int64", share="float64",
+            low="float64", high="float64", score_gap="float64",
+        ),
+        overall=mean_recall(frame["share"].tolist(), k=k, seed=seed),
+        stored=queries is None,
+        changed=max(moved, len(unknown)),
+        k=k,
+    )  # fmt: skip
 
 
 def _filters(value: Any) -> list[str]:
@@ -236,35 +238,8 @@ def _filters(value: Any) -> list[str]:
     return list(texts) or [""]
 
 
-_Queries = dict[str, tuple[list[str], Matrix]]
-
-
-def _stored(tables: VectorTables, dimension: int, sample: int, seed: int) -> _Queries:
-    """Vectors of the dimension of the index, drawn from all rows, by namespace."""
-    rng = np.random.default_rng([seed, 3])
-    drawn = np.zeros(tables.rows, dtype=bool)
-    drawn[rng.choice(tables.rows, min(sample, tables.rows), replace=False)] = True
-    stored: dict[str, tuple[list[str], list[Matrix]]] = {}
-    sizes: set[int] = set()
-    start = 0
-    for batch in tables:
-        for positions, matrix in batch.dense:
-            sizes.add(matrix.shape[1])
-            if matrix.shape[1] != dimension:
-                continue
-            usable = np.isfinite(matrix).all(axis=1) & drawn[start + positions]
-            for position, vector in zip(positions[usable], matrix[usable], strict=True):
-                ids, vectors = stored.setdefault(batch.namespaces[position], ([], []))
-                ids.append(batch.ids[position])
-                vectors.append(vector)
-        start += len(batch.ids)
-    if sizes and dimension not in sizes:
-        raise wrong("vectors", f"vectors of {min(sizes)} numbers", f"{dimension}, as the index has")
-    return {name: (ids, np.stack(vectors)) for name, (ids, vectors) in stored.items()}
-
-
-def _given(queries: Any, dimension: int, sample: int, seed: int) -> _Queries:
-    """The user's queries, by namespace, named by their numbers."""
+def _tables_of(queries: Any) -> VectorTables:
+    """The user's queries."""
     if not isinstance(queries, pd.DataFrame):
         try:
             queries = np.asarray(queries, dtype=np.float32)
@@ -275,35 +250,41 @@ def _given(queries: Any, dimension: int, sample: int, seed: int) -> _Queries:
                 "vectors: a matrix, or a frame with the column vector",
                 "The service does not tell which vectors it makes of texts: embed them, or omit queries.",
             ) from None
-    tables = VectorTables(queries, doing=_DOING, name="queries")
-    by_namespace: _Queries = {}
+    return VectorTables(queries, doing=_DOING, name="queries")
+
+
+def _drawn(
+    tables: VectorTables, dimension: int, sample: int, seed: int, queries: Any
+) -> dict[str, tuple[list[str], Matrix]]:
+    """Vectors drawn from all rows, by namespace: stored ones with their ids, a user's with their numbers.
+
+    Stored vectors that cannot be compared are left out; such queries of a user's are an error.
+    """
+    stored = queries is None
+    rng = np.random.default_rng([seed, 3])
+    drawn = np.zeros(tables.rows, dtype=bool)
+    drawn[rng.choice(tables.rows, min(sample, tables.rows), replace=False)] = True
+    found: dict[str, tuple[list[str], list[Matrix]]] = {}
+    sizes: set[int] = set()
     start = 0
     for batch in tables:
         for positions, matrix in batch.dense:
-            if not np.isfinite(matrix).all():
+            usable = np.isfinite(matrix).all(axis=1)
+            sizes.add(matrix.shape[1])
+            if not stored and not usable.all():
                 raise wrong("queries", queries, "finite numbers")
-            if matrix.shape[1] != dimension:
-                raise wrong(
-                    "queries", f"vectors of {matrix.shape[1]} numbers", f"{dimension}, as the index has"
-                )
-            names = np.array(batch.namespaces, dtype=object)[positions]
-            for name in pd.unique(names):
-                chosen = names == name
-                labels, known = by_namespace.get(name, ([], np.zeros((0, matrix.shape[1]), dtype=np.float32)))
-                labels = labels + [str(start + position) for position in positions[chosen]]
-                by_namespace[name] = labels, np.concatenate([known, matrix[chosen]])
+            if matrix.shape[1] == dimension:
+                usable &= drawn[start + positions]
+                for position, vector in zip(positions[usable], matrix[usable], strict=True):
+                    labels, vectors = found.setdefault(batch.namespaces[position], ([], []))
+                    labels.append(batch.ids[position] if stored else str(start + position))
+                    vectors.append(vector)
         start += len(batch.ids)
-    rng = np.random.default_rng([seed, 3])
-    kept = set(rng.choice(start, min(sample, start), replace=False).tolist())
-    chosen_of = {name: [int(label) in kept for label in labels] for name, (labels, _) in by_namespace.items()}
-    return {
-        name: (
-            [label for label, keep in zip(labels, chosen_of[name], strict=True) if keep],
-            matrix[chosen_of[name]],
-        )
-        for name, (labels, matrix) in by_namespace.items()
-        if any(chosen_of[name])
-    }
+    others = sizes - {dimension}
+    if others and (not stored or dimension not in sizes):
+        name = "vectors" if stored else "queries"
+        raise wrong(name, f"vectors of {min(others)} numbers", f"{dimension}, as the index has")
+    return {name: (labels, np.stack(vectors)) for name, (labels, vectors) in found.items()}
 
 
 def _ask(
@@ -329,55 +310,14 @@ def _ask(
 
 def _compared(
     search: ExactSearch, labels: list[str], scored: list[dict[str, float]], k: int
-) -> list[dict[str, Any]]:
+) -> Iterator[tuple[Any, ...]]:
+    """A row a query: its namespace, filter and label, the recall, the gap of scores, and what was missed."""
     nearest = search.nearest()
     shares = recall([list(hits) for hits in scored], nearest, k=k).per_query
-    rows = []
     for label, hits, exact, share in zip(labels, scored, nearest, shares, strict=True):
         best = [score for _, score in exact[:k]]
         returned = sorted(hits.values(), reverse=True)[: len(best)]
-        gap = (sum(best) - sum(returned)) / len(best) if best else float("nan")
+        gap = (sum(best) - sum(returned)) / len(best) if best else np.nan
+        gap = gap if np.isnan(gap) else max(0.0, gap) if share < 1 else 0.0
         missed = [key for key, _ in exact[:k] if key not in hits] if share < 1 else []
-        rows.append(
-            {
-                "namespace": search.namespace,
-                "filter": search.filter,
-                "query": label,
-                "share": share,
-                "score_gap": gap if np.isnan(gap) else max(0.0, gap) if share < 1 else 0.0,
-                "missed": tuple(missed[:_MISSED]),
-                "selectivity": search.matched / search.rows if search.rows else 0.0,
-            }
-        )
-    return rows
-
-
-def _audit(rows: list[dict[str, Any]], *, k: int, seed: int, stored: bool, changed: int) -> RecallAudit:
-    frame = typed_frame(
-        **{name: ("str", [row[name] for row in rows]) for name in ("namespace", "filter", "query")},
-        **{name: ("float64", [row[name] for row in rows]) for name in ("share", "score_gap", "selectivity")},
-        missed=("object", [row["missed"] for row in rows]),
-    )
-    by = []
-    for (namespace, text), part in frame.groupby(["namespace", "filter"], sort=True):
-        recall = mean_recall(part["share"].tolist(), k=k, seed=seed)
-        by.append((namespace, text, part["selectivity"].iloc[0], len(part), recall, part["score_gap"].mean()))
-    return RecallAudit(
-        frame=frame.sort_values(["share", "namespace", "filter", "query"], ignore_index=True)[
-            ["namespace", "filter", "query", "share", "score_gap", "missed"]
-        ],
-        by=typed_frame(
-            namespace=("str", [row[0] for row in by]),
-            filter=("str", [row[1] for row in by]),
-            selectivity=("float64", [row[2] for row in by]),
-            queries=("Int64", [row[3] for row in by]),
-            share=("float64", [row[4].mean for row in by]),
-            low=("float64", [row[4].low for row in by]),
-            high=("float64", [row[4].high for row in by]),
-            score_gap=("float64", [row[5] for row in by]),
-        ),
-        overall=mean_recall(frame["share"].tolist(), k=k, seed=seed),
-        stored=stored,
-        changed=changed,
-        k=k,
-    )
+        yield search.namespace, search.filter, label, share, gap, tuple(missed[:_MISSED])

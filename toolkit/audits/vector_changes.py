@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,12 +11,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from toolkit.analysis.drift import Drift, drift
+from toolkit.analysis.drift import drift
 from toolkit.analysis.explaining import Explanation, describe, explain_change
-from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted, frame_table
-from toolkit.arguments import whole, wrong
-from toolkit.audits.vector_rows import IndexRows, VectorSource, VectorTables, read_rows
+from toolkit.arguments import whole
+from toolkit.audits.vector_rows import (
+    IndexRows,
+    VectorSource,
+    VectorTables,
+    read_rows,
+    typed_tuples,
+    with_default_named,
+)
 from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
 from toolkit.tables.text import clean
@@ -90,9 +97,7 @@ class VectorChanges:
         moved = self.drift[(self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)]
         places = ", ".join(name or "the default namespace" for name in moved["namespace"][:3])
         drifted = f"; new vectors differ from old ones in {places}" if len(moved) else ""
-        stale = (
-            "; texts with their old vector are not found by their new words" if "text only" in number else ""
-        )
+        stale = "; texts with their old vector are not found by their new words" * ("text only" in number)
         shared = ""
         if self.explanation is not None and self.explanation.stands_out:
             first = self.explanation.frame.iloc[0]
@@ -105,22 +110,18 @@ class VectorChanges:
         return "\n".join([self.verdict, *tables])
 
     def _repr_html_(self) -> str:
-        captions = [self.verdict, "New vectors beside old ones:"]
-        tables = zip(captions, self._tables(), strict=True)
-        return "".join(
-            frame_table(caption, part) for caption, part in tables if len(part) or caption is captions[0]
-        )
+        counts, drifts = self._tables()
+        html = frame_table("New vectors beside old ones:", drifts) if len(drifts) else ""
+        return frame_table(self.verdict, counts) + html
 
     def _tables(self) -> list[pd.DataFrame]:
-        return [part.replace({"namespace": {"": "(default)"}}) for part in (self.counts, self.drift)]
+        return [with_default_named(part) for part in (self.counts, self.drift)]
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw how far vectors moved, by namespace."""
-        moved = self.moved
-        moved = moved.assign(score=moved["distance"], pair=moved["namespace"].replace("", "(default)"))
-        label = "cosine distance between old and new vector"
+        moved = with_default_named(self.moved).rename(columns={"distance": "score", "namespace": "pair"})
+        title, label = "How far vectors moved", "cosine distance between old and new vector"
         empty = f"None of {counted(self.rows, 'vector')} moved"
-        title = "How far vectors moved"
         return draw_similarities(moved, title, label, what="vectors", empty=empty, ax=ax, theme=theme)
 
 
@@ -160,36 +161,30 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
     2  c     appeared       NaN
     """
     whole("seed", seed, least=0)
-    sides = [_read(name, value, seed) for name, value in (("before", before), ("after", after))]
-    old, new = (side.rows.drop_duplicates(["namespace", "id"]) for side in sides)
-    joined = old.astype({"namespace": "str"}).merge(
-        new.astype({"namespace": "str"}),
-        on=["namespace", "id"],
-        how="outer",
-        indicator="side",
-        suffixes=("", "_after"),
+    old, new = (
+        read_rows(VectorTables(value, doing=_DOING, name=name, with_ids=True), sample=_SAMPLE, seed=seed)
+        for name, value in (("before", before), ("after", after))
+    )
+    first, second = (
+        side.rows.drop_duplicates(["namespace", "id"]).astype({"namespace": "str"}) for side in (old, new)
+    )
+    joined = first.merge(
+        second, on=["namespace", "id"], how="outer", indicator="side", suffixes=("", "_after")
     )
     joined["change"] = _change(joined)
     changed = joined[joined["change"].notna()].sort_values(["namespace", "id"], ignore_index=True)
-    frame = typed_frame(
-        namespace=("str", changed["namespace"].tolist()),
-        id=("str", changed["id"].tolist()),
-        change=("str", changed["change"].tolist()),
-        distance=("float64", _distances(changed, sides[0], sides[1])),
-    )
+    keys = list(zip(changed["namespace"], changed["id"], changed["change"], strict=True))
+    distances = _distances(keys, _vectors(old), _vectors(new))
+    frame = typed_tuples(
+        [(*key, distance) for key, distance in zip(keys, distances, strict=True)],
+        namespace="str", id="str", change="str", distance="float64",
+    )  # fmt: skip
     return VectorChanges(
         frame=frame,
-        drift=_drifts(changed, sides[0], sides[1], seed),
+        drift=_drifts(frame, old, new, seed),
         explanation=_explained(frame, before, after),
         rows=len(joined),
     )
-
-
-def _read(name: str, value: VectorSource, seed: int) -> IndexRows:
-    tables = VectorTables(value, doing=_DOING, name=name)
-    if "id" not in tables.columns:
-        raise wrong(name, value, "vectors with their ids", "Use load_vectors, or a snapshot's path.")
-    return read_rows(tables, sample=_SAMPLE, seed=seed)
 
 
 def _change(joined: pd.DataFrame) -> pd.Series[str]:
@@ -214,28 +209,26 @@ def _vectors(side: IndexRows) -> dict[tuple[str, str], Any]:
     }
 
 
-def _distances(changed: pd.DataFrame, before: IndexRows, after: IndexRows) -> list[float]:
-    old, new = _vectors(before), _vectors(after)
-    distances = []
-    for key, change in zip(
-        zip(changed["namespace"], changed["id"], strict=True), changed["change"], strict=True
-    ):
-        first, second = old.get(key), new.get(key)
+def _distances(
+    keys: list[tuple[str, str, str]],
+    before: dict[tuple[str, str], Any],
+    after: dict[tuple[str, str], Any],
+) -> Iterator[float]:
+    """The cosine distance between both vectors of each key; NaN where one is not known."""
+    for namespace, key, change in keys:
+        first, second = before.get((namespace, key)), after.get((namespace, key))
         if change == "text only":
-            distances.append(0.0)
+            yield 0.0
         elif first is None or second is None or len(first) != len(second):
-            distances.append(float("nan"))
+            yield np.nan
         else:
             first, second = first.astype(np.float64), second.astype(np.float64)
-            distances.append(
-                max(0.0, float(1 - first @ second / np.linalg.norm(first) / np.linalg.norm(second)))
-            )
-    return distances
+            yield max(0.0, float(1 - first @ second / np.linalg.norm(first) / np.linalg.norm(second)))
 
 
-def _drifts(changed: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int) -> pd.DataFrame:
-    new = changed[changed["change"].isin(["appeared", "text and vector", "vector only"])]
-    rows: list[tuple[str, Drift]] = []
+def _drifts(frame: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int) -> pd.DataFrame:
+    new = frame[frame["change"].isin(["appeared", "text and vector", "vector only"])]
+    rows: list[tuple[Any, ...]] = []
     for name in sorted(before.sampled.keys() & after.sampled.keys()):
         old_at, old = before.sampled[name]
         new_at, new_vectors = after.sampled[name]
@@ -247,23 +240,19 @@ def _drifts(changed: pd.DataFrame, before: IndexRows, after: IndexRows, seed: in
             [str(key).partition(_CHUNK)[0] for key in keys]
             for keys in (before.rows["id"].to_numpy(dtype=object)[old_at], ids[kept])
         ]
-        rows.append((name, drift(old, new_vectors[kept], groups=documents, seed=seed)))
-    return typed_frame(
-        namespace=("str", [name for name, _ in rows]),
-        **{field: ("float64", [getattr(item, field) for _, item in rows]) for field in _DRIFT},
-    )
+        found = drift(old, new_vectors[kept], groups=documents, seed=seed)
+        rows.append((name, *(getattr(found, measure) for measure in _DRIFT)))
+    return typed_tuples(rows, namespace="str", **dict.fromkeys(_DRIFT, "float64"))
 
 
 def _explained(frame: pd.DataFrame, before: VectorSource, after: VectorSource) -> Explanation | None:
     """Metadata fields of few values in which the changed vectors are concentrated."""
     if frame.empty:
         return None
-    keys = set(zip(frame["namespace"], frame["id"], strict=True))
-    gone = set(
-        zip(*(frame[frame["change"] == "vanished"][name] for name in ("namespace", "id")), strict=True)
-    )
+    change_of = frame.set_index(["namespace", "id"])["change"].to_dict()
+    gone = {key for key, change in change_of.items() if change == "vanished"}
     rows, is_changed = [], []
-    for source, wanted in ((after, keys - gone), (before, gone)):
+    for source, wanted in ((after, change_of.keys() - gone), (before, gone)):
         for batch in VectorTables(source, doing=_DOING):
             for namespace, key, text in zip(batch.namespaces, batch.ids, batch.metadata, strict=True):
                 inside = (namespace, key) in wanted

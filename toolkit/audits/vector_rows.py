@@ -1,10 +1,10 @@
-"""Vectors of whatever kind a user has, in batches, and what an audit keeps of each row and metadata field."""
+"""Vectors of any container in batches, what audits keep of each row and metadata field, and their results."""
 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -15,13 +15,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from toolkit.analysis.selection import scanned
-from toolkit.arguments import shown
+from toolkit.analysis.selection import scanned, typed_frame
+from toolkit.arguments import shown, wrong
 from toolkit.errors import InputError
 from toolkit.tables.schemas import UNFIT
 from toolkit.tables.vectors import is_numbers
 
 Matrix = npt.NDArray[np.float32]
+Positions = npt.NDArray[np.intp]
 VectorSource: TypeAlias = pd.DataFrame | pa.Table | ds.Dataset | str | os.PathLike[str] | npt.NDArray[Any]
 
 BATCH: Final = 8_192
@@ -34,9 +35,7 @@ class VectorBatch:
 
     namespaces: list[str]
     ids: list[str]
-    dense: list[tuple[npt.NDArray[np.intp], Matrix]]
-    """For each dimension: the positions of rows of that dimension, and their vectors."""
-    has_data: npt.NDArray[np.bool_]
+    dense: list[tuple[Positions, Matrix]]  # of each dimension: rows that have it, and their vectors
     data: list[str]
     metadata: list[str | None]
 
@@ -44,8 +43,11 @@ class VectorBatch:
 class VectorTables:
     """Rows of `vectors`, counted now and read in batches each time they are iterated over."""
 
-    def __init__(self, vectors: VectorSource, *, doing: str, name: str = "vectors") -> None:
+    def __init__(
+        self, vectors: VectorSource, *, doing: str, name: str = "vectors", with_ids: bool = False
+    ) -> None:
         self._doing, self._name = doing, name
+        given = vectors
         if isinstance(vectors, str | os.PathLike):
             vectors = scanned(vectors, doing=doing, name=name)
         if isinstance(vectors, pa.RecordBatch):
@@ -64,21 +66,22 @@ class VectorTables:
         kind = vectors.schema.field("vector").type
         if not (pa.types.is_null(kind) or is_numbers(kind)):
             raise self._wrong(f"a column vector of the type {str(kind)[:80]}", "lists of numbers")
+        if with_ids and "id" not in names:
+            raise wrong(name, given, "vectors with their ids", "Use load_vectors, or a snapshot's path.")
         self._source = vectors
-        self.columns = [column for column in _NAMES if column in vectors.schema.names]
+        self.columns = [column for column in _NAMES if column in names]
         self.rows: int = vectors.count_rows() if isinstance(vectors, ds.Dataset) else vectors.num_rows
 
     def __iter__(self) -> Iterator[VectorBatch]:
         start = 0
-        for batch in self._batches():
-            yield _batch(batch, start)
-            start += batch.num_rows
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
         if isinstance(self._source, ds.Dataset):
-            yield from self._source.to_batches(columns=self.columns, batch_size=BATCH, batch_readahead=2)
+            batches = self._source.to_batches(columns=self.columns, batch_size=BATCH, batch_readahead=2)
         else:
-            yield from self._source.select(self.columns).to_batches(max_chunksize=BATCH)
+            batches = self._source.select(self.columns).to_batches(max_chunksize=BATCH)
+        for batch in batches:
+            if batch.num_rows:
+                yield _batch(batch, start)
+            start += batch.num_rows
 
     def _table_of_matrix(self, matrix: npt.NDArray[Any]) -> pa.Table:
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":  # noqa: PLR2004 - rows and numbers
@@ -114,7 +117,6 @@ def _batch(batch: pa.RecordBatch, start: int) -> VectorBatch:
         namespaces=[value or "" for value in texts["namespace"]],
         ids=[value or "" for value in ids],
         dense=_dense(batch.column("vector")),
-        has_data=np.array([bool(value) for value in texts["data"]], dtype=bool),
         data=[value or "" for value in texts["data"]],
         metadata=texts["metadata"],
     )
@@ -128,7 +130,7 @@ def _texts(batch: pa.RecordBatch, name: str) -> list[str | None]:
     return values if pa.types.is_string(column.type) else [None if v is None else str(v) for v in values]
 
 
-def _dense(column: pa.Array) -> list[tuple[npt.NDArray[np.intp], Matrix]]:
+def _dense(column: pa.Array) -> list[tuple[Positions, Matrix]]:
     """Positions and vectors of each dimension; rows without a vector are in none."""
     if pa.types.is_null(column.type):
         return []
@@ -151,9 +153,7 @@ def _dense(column: pa.Array) -> list[tuple[npt.NDArray[np.intp], Matrix]]:
     return parts
 
 
-_SHOWN: Final = 20
-"""Ids that a finding lists at most."""
-
+_LISTED: Final = 20  # ids that a finding lists at most
 _KINDS: Final = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
 _MOST_FIELDS: Final = 2_000
 
@@ -162,19 +162,8 @@ _MOST_FIELDS: Final = 2_000
 class FieldCounts:
     """How often a field of metadata occurs, by the type of its values, with the first ids of each type."""
 
-    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    counts: Counter[str] = field(default_factory=Counter)
     ids: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-
-    def add(self, kind: str, key: str) -> None:
-        """Count a value of this type."""
-        self.counts[kind] += 1
-        if len(self.ids[kind]) < _SHOWN:
-            self.ids[kind].append(key)
-
-    @property
-    def total(self) -> int:
-        """Rows with a value."""
-        return sum(self.counts.values())
 
 
 @dataclass(eq=False)
@@ -182,12 +171,14 @@ class IndexRows:
     """The rows of an index as an audit needs them.
 
     `rows` has one row a vector: `namespace`, `id`, `dimension` (0 without a vector), `norm`, `finite`,
-    `vector` and `text` (hashes, 0 without one), `metadata` (whether there is any), `usable`. `sampled` holds,
-    for each namespace, positions in `rows` and the usable vectors of the usual dimension there.
+    `vector` and `text` (hashes, 0 without one), `metadata` (whether there is any), `usable`. `usual` is the
+    most frequent dimension of each namespace, the largest of equally frequent ones. `sampled` holds, for each
+    namespace, positions in `rows` and the usable vectors of the usual dimension there.
     """
 
     rows: pd.DataFrame
-    sampled: dict[str, tuple[npt.NDArray[np.intp], Matrix]]
+    usual: dict[str, int]
+    sampled: dict[str, tuple[Positions, Matrix]]
     fields: dict[str, dict[str, FieldCounts]]
     constant: dict[str, dict[int, float]]  # by namespace: dimensions that have one value in all rows
     columns: list[str]
@@ -201,40 +192,40 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
     if tables.rows > sample:
         drawn[:] = False
         drawn[rng.choice(tables.rows, sample, replace=False)] = True
-    parts: list[dict[str, Any]] = []
-    kept: list[tuple[npt.NDArray[np.intp], Matrix]] = []
+    parts: list[pd.DataFrame] = []
+    kept: list[tuple[Positions, Matrix]] = []
     fields: dict[str, dict[str, FieldCounts]] = defaultdict(dict)
     extremes: dict[tuple[str, int], tuple[Matrix, Matrix]] = {}
     start = 0
     for batch in tables:
         part = _per_row(batch, extremes)
-        stop = start + len(batch.ids)
+        usable = part["usable"].to_numpy()
         for positions, matrix in batch.dense:
-            chosen = drawn[start + positions] & part["usable"][positions]
+            chosen = drawn[start + positions] & usable[positions]
             kept.append((start + positions[chosen], matrix[chosen]))
         _count_fields(batch, fields)
         parts.append(part)
-        start = stop
-    names = ["namespace", "id", "dimension", "norm", "finite", "vector", "text", "metadata", "usable"]
-    joined = {name: _joined([part[name] for part in parts]) for name in names}
-    rows = pd.DataFrame(joined, columns=names).astype({"namespace": "category"})
+        start += len(part)
+    columns = ["namespace", "id", "dimension", "norm", "finite", "vector", "text", "metadata", "usable"]
+    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    rows = rows.astype({"namespace": "category"})
+    usual = _usual_dimensions(rows)
     return IndexRows(
         rows=rows,
-        sampled=_by_namespace(rows, kept),
+        usual=usual,
+        sampled=_by_namespace(rows, usual, kept),
         fields=dict(fields),
-        constant=_constant(rows, extremes),
+        constant={
+            name: {int(place): float(low[place]) for place in np.flatnonzero(low == high)}
+            for (name, size), (low, high) in extremes.items()
+            if usual.get(name) == size
+        },
         columns=tables.columns,
         is_sample=tables.rows > sample,
     )
 
 
-def _joined(parts: list[Any]) -> Any:
-    if parts and isinstance(parts[0], list):
-        return [value for part in parts for value in part]
-    return np.concatenate(parts) if parts else []
-
-
-def _per_row(batch: VectorBatch, extremes: dict[tuple[str, int], tuple[Matrix, Matrix]]) -> dict[str, Any]:
+def _per_row(batch: VectorBatch, extremes: dict[tuple[str, int], tuple[Matrix, Matrix]]) -> pd.DataFrame:
     size = len(batch.ids)
     dimension, norm = np.zeros(size, dtype=np.int32), np.zeros(size)
     finite, vector = np.zeros(size, dtype=bool), np.zeros(size, dtype=np.uint64)
@@ -255,17 +246,18 @@ def _per_row(batch: VectorBatch, extremes: dict[tuple[str, int], tuple[Matrix, M
                     low, high = np.minimum(low, extremes[key][0]), np.maximum(high, extremes[key][1])
                 extremes[key] = low, high
     text = pd.util.hash_array(np.array(batch.data, dtype=object), categorize=False)
-    return {
+    text[[not value for value in batch.data]] = 0
+    return pd.DataFrame({
         "namespace": batch.namespaces,
         "id": batch.ids,
         "dimension": dimension,
         "norm": norm,
         "finite": finite,
         "vector": vector,
-        "text": np.where(batch.has_data, text, np.uint64(0)),
+        "text": text,
         "metadata": np.array([value is not None for value in batch.metadata], dtype=bool),
         "usable": finite & (norm > 0),
-    }
+    })  # fmt: skip
 
 
 def _hashes(matrix: Matrix) -> npt.NDArray[np.uint64]:
@@ -289,49 +281,46 @@ def _count_fields(batch: VectorBatch, fields: dict[str, dict[str, FieldCounts]])
         known = fields[namespace]
         for name, item in value.items():
             if item is not None and (name in known or len(known) < _MOST_FIELDS):
-                known.setdefault(name, FieldCounts()).add(_KINDS[type(item)], key)
+                found, kind = known.setdefault(name, FieldCounts()), _KINDS[type(item)]
+                found.counts[kind] += 1
+                if len(found.ids[kind]) < _LISTED:
+                    found.ids[kind].append(key)
 
 
 def _by_namespace(
-    rows: pd.DataFrame, kept: list[tuple[npt.NDArray[np.intp], Matrix]]
-) -> dict[str, tuple[npt.NDArray[np.intp], Matrix]]:
-    """The sampled vectors of each namespace that have its most frequent dimension, in the order of rows."""
-    usual = usual_dimensions(rows)
+    rows: pd.DataFrame, usual: dict[str, int], kept: list[tuple[Positions, Matrix]]
+) -> dict[str, tuple[Positions, Matrix]]:
+    """The sampled vectors of each namespace that have its usual dimension, in the order of rows."""
     names = rows["namespace"].to_numpy(dtype=object)
-    sampled: dict[str, list[tuple[npt.NDArray[np.intp], Matrix]]] = {name: [] for name in usual}
+    sampled = {
+        name: ([np.zeros(0, dtype=np.intp)], [np.zeros((0, size), dtype=np.float32)])
+        for name, size in usual.items()
+    }
     for positions, matrix in kept:
-        if not len(positions):
-            continue
         inside = names[positions]
         for name in pd.unique(inside):
             if usual.get(name) == matrix.shape[1]:
-                sampled[name].append((positions[inside == name], matrix[inside == name]))
+                sampled[name][0].append(positions[inside == name])
+                sampled[name][1].append(matrix[inside == name])
     return {
-        name: (
-            np.concatenate([positions for positions, _ in parts]) if parts else np.zeros(0, dtype=np.intp),
-            np.concatenate([matrix for _, matrix in parts])
-            if parts
-            else np.zeros((0, size), dtype=np.float32),
-        )
-        for (name, parts), size in zip(sampled.items(), usual.values(), strict=True)
+        name: (np.concatenate(places), np.concatenate(found)) for name, (places, found) in sampled.items()
     }
 
 
-def usual_dimensions(rows: pd.DataFrame) -> dict[str, int]:
-    """The most frequent dimension of each namespace; the largest of equally frequent ones."""
+def _usual_dimensions(rows: pd.DataFrame) -> dict[str, int]:
     counts = rows[rows["dimension"] > 0].groupby(["namespace", "dimension"], observed=True).size()
     ordered = counts.reset_index(name="rows").sort_values(["namespace", "rows", "dimension"])
     last = ordered.drop_duplicates("namespace", keep="last")
     return {str(name): int(size) for name, size in zip(last["namespace"], last["dimension"], strict=True)}
 
 
-def _constant(
-    rows: pd.DataFrame, extremes: dict[tuple[str, int], tuple[Matrix, Matrix]]
-) -> dict[str, dict[int, float]]:
-    usual = usual_dimensions(rows)
-    constant = {}
-    for (name, size), (low, high) in extremes.items():
-        if usual.get(name) == size:
-            equal = np.flatnonzero(low == high)
-            constant[name] = {int(position): float(low[position]) for position in equal}
-    return constant
+def typed_tuples(rows: Sequence[tuple[Any, ...]], /, **kinds: str) -> pd.DataFrame:
+    """A small frame of rows, which are tuples; the dtype of each column by its name."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
+    named = zip(kinds.items(), columns, strict=True)
+    return typed_frame(**{name: (kind, list(values)) for (name, kind), values in named})
+
+
+def with_default_named(frame: pd.DataFrame) -> pd.DataFrame:
+    """A frame as it is shown: the namespace without a name as ``(default)``."""
+    return frame.replace({"namespace": {"": "(default)"}})

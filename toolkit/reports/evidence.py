@@ -105,10 +105,10 @@ class Trend:
     @property
     def words(self) -> str:
         """How the rate is beside the one before, as one statement."""
-        grown = f"as {counted(len(self.grown), 'group')} grew" if self.grown else ""
         if self.worse:
-            return f"worse than before{f', {grown}' if grown else ''}"
-        return {"better": "better than before"}.get(self.direction or "", "no clear change from before")
+            grown = f", as {counted(len(self.grown), 'group')} grew" if self.grown else ""
+            return f"worse than before{grown}"
+        return "better than before" if self.direction == "better" else "no clear change from before"
 
     @property
     def worse(self) -> bool | None:
@@ -149,14 +149,14 @@ def gather(
 ) -> Evidence | None:
     """Run the analyses; None where there are no failures, or without what they read."""
     names = set(opened(failures, doing=_DOING).names)
-    earlier_names = names
+    both = names
     if previous is not None:
-        earlier_names = set(opened(previous, doing="comparing failures", name="previous").names)
-    if not total or not names & earlier_names >= _BASIS:
+        both = names & set(opened(previous, doing="comparing failures", name="previous").names)
+    if not total or not both >= _BASIS:
         return None
     known = None if previous is None else group_failures(previous)
-    sample = sample_failures(failures, most=MOST, columns=_READ)
     rules = None if known is None else known.rules
+    sample = sample_failures(failures, most=MOST, columns=_READ)
     signed = SIGNATURE in sample and are_signed(pa.table(sample[[SIGNATURE]])[SIGNATURE])
     if total > len(sample):
         groups = group_failures(failures, rules=rules)
@@ -173,10 +173,9 @@ def gather(
     kinds = dict(zip(classes["group"], classes["class"], strict=True))
     evidence: dict[str, Any] = {}
     if previous is not None:
-        old = sample_failures(previous, most=MOST, columns=_READ)
-        evidence["comparison"] = compare_failures(old, sample, retention=retention, now=now)
-        evidence["outcomes"] = retry_outcomes(old, sample, retention=retention, now=now)
-        before = old
+        before = sample_failures(previous, most=MOST, columns=_READ)
+        evidence["comparison"] = compare_failures(before, sample, retention=retention, now=now)
+        evidence["outcomes"] = retry_outcomes(before, sample, retention=retention, now=now)
     elif trend.usual and len(recent) and len(before):
         evidence["comparison"] = compare_grouped(before, recent, groups, exposure=trend.exposure)
     if "comparison" in evidence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import pandas as pd
@@ -12,10 +12,12 @@ import pandas as pd
 from toolkit.analysis.comparing import CHANGES
 from toolkit.analysis.wording import counted, percent, time_text
 from toolkit.reports.evidence import MOST, Evidence, Story
+from toolkit.reports.findings import Counts
 from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportText, Section, table
 
-_COUNT: Final = ReportColumn(name="failures", kind="number")
-_SHARE: Final = ReportColumn(name="share", kind="share")
+_SHARE: Final = ReportColumn("share", "share")
+_CONFIDENCE: Final = ReportColumn("confidence", "percent")
+_SIGNATURE: Final = ReportColumn("signature", "id", beneath=True)
 _GROUPS: Final = 10
 _OFFENDERS: Final = 2  # of a kind
 _WORKFLOWS: Final = 3
@@ -36,21 +38,17 @@ _FIRST_STEP: Final = {
 _OTHERWISE: Final = "Look at one of them first: what it says names no class of failure."
 _RESTARTED: Final = frozenset(("bug", "contract drift"))
 _BLANKS: Final = (
-    "What caused it",
-    "How it was noticed",
-    "What ended it",
-    "What went well",
-    "What went badly",
+    "What caused it", "How it was noticed", "What ended it", "What went well", "What went badly",
     "What is to be done, by whom, until when",
-)
+)  # fmt: skip
 
 
 class Explained:
     """Makes the sections, of the evidence and the options of a report."""
 
-    def __init__(self, evidence: Evidence, *, now: datetime, retention: timedelta, kept: str) -> None:
-        self.evidence, self.now, self.retention, self.kept = evidence, now, retention, kept
-        self.titles = evidence.groups.set_index("group")["title"]
+    def __init__(self, evidence: Evidence, counts: Counts) -> None:
+        self.evidence = evidence
+        self.now, self.retention, self.kept = counts.now, counts.retention, counts.kept
 
     def why(self) -> Iterator[Section]:
         """Explanations, the largest first; none is said in a sentence."""
@@ -59,15 +57,15 @@ class Explained:
             return
         share = percent(min(sum(story.share for story in stories), 1.0))
         columns = [
-            ReportColumn(name="ongoing", kind="flag"), "explanation",
-            ReportColumn(name="from", kind="time", beneath=True, named=True),
-            ReportColumn(name="until", kind="time", beneath=True, named=True),
-            ReportColumn(name="in", beneath=True, named=True),
-            ReportColumn(name="condition:", beneath=True, named=True),
-            ReportColumn(name="or:", beneath=True, named=True),
-            ReportColumn(name="class", beneath=True, named=True), _COUNT,
-            ReportColumn(name="expected", kind="number"), _SHARE,
-            ReportColumn(name="confidence", kind="percent"),
+            ReportColumn("ongoing", "flag"), "explanation",
+            ReportColumn("from", "time", beneath=True, named=True),
+            ReportColumn("until", "time", beneath=True, named=True),
+            ReportColumn("in", beneath=True, named=True),
+            ReportColumn("condition:", beneath=True, named=True),
+            ReportColumn("or:", beneath=True, named=True),
+            ReportColumn("class", beneath=True, named=True), "#failures",
+            "#expected", _SHARE,
+            _CONFIDENCE,
         ]  # fmt: skip
         rows = [
             (story.goes_on, f"{number}. {story.what}{_times(story)}", _iso(story.start), _iso(story.stop),
@@ -96,14 +94,8 @@ class Explained:
              float(f"{row['lift']:.3g}"))
             for row in some.to_dict("records")
         ]  # fmt: skip
-        columns = [
-            "what",
-            ReportColumn(name="kind", beneath=True),
-            _COUNT,
-            ReportColumn(name="occasions", kind="number"),
-            _SHARE,
-            ReportColumn(name="times the mean", kind="number"),
-        ]
+        kind = ReportColumn("kind", beneath=True)
+        columns = ["what", kind, "#failures", "#occasions", _SHARE, "#times the mean"]
         yield self._section(
             "impact", "Who is affected",
             "What failed on several occasions: runs, destinations, callers, flow-control keys, labels, and "
@@ -125,12 +117,8 @@ class Explained:
         rows.sort(key=lambda row: (row[1] or "", row[2]))
         if not rows:
             return
-        columns = [
-            "group",
-            ReportColumn(name="first expires", kind="time", missing="due"),
-            ReportColumn(name="last expires", kind="time"),
-            _COUNT,
-        ]
+        first_time = ReportColumn("first expires", "time", missing="due")
+        columns = ["group", first_time, ReportColumn("last expires", "time"), "#failures"]
         yield self._section(
             "deadline", "Until when it can be retried",
             f"Failures are kept {self.kept}; after that nothing can be resumed or restarted.",
@@ -151,24 +139,19 @@ class Explained:
         sizes = frame["change"].value_counts()
         frame = frame[frame["change"] != "steady"]
         counts = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
-        columns = [
-            "group",
-            ReportColumn(name="signature", kind="id", beneath=True),
-            "change",
-            ReportColumn(name="before", kind="number"),
-            ReportColumn(name="expected", kind="number"),
-            ReportColumn(name="now", kind="number"),
-            ReportColumn(name="confidence", kind="percent"),
-        ]
+        columns = ["group", _SIGNATURE, "change", "#before", "#expected", "#now", _CONFIDENCE]
         rows = [
             (row["title"], row["group"], row["change"], int(row["before"]), round(row["expected"], 1),
              int(row["after"]), round(float(row["confidence"]), 4))
             for row in frame.head(_GROUPS).to_dict("records")
         ]  # fmt: skip
         parts = [table("Groups whose rate changed", columns, rows, left_out=max(len(frame) - _GROUPS, 0))]
+        lately = f"{counted(trend.recent, 'failure')} since {time_text(trend.since)}"
+        if trend.direction is not None:
+            lately += f", {trend.usual or 0:,.0f} in as long a time before: {trend.words}"
         yield self._section(
-            "changed", "What changed", f"{trend_in_words(self.evidence)} Groups: {counts}.",
-            *(parts if rows else []), code=self._comparison_code(),
+            "changed", "What changed", f"{lately}. Groups: {counts}.", *(parts if rows else []),
+            code=self._comparison_code(),
         )  # fmt: skip
 
     def groups(self) -> Iterator[Section]:
@@ -185,11 +168,11 @@ class Explained:
                 float(row["share"]),
             ))  # fmt: skip
         columns = [
-            ReportColumn(name="new", kind="flag"), "group", ReportColumn(name="example", beneath=True),
-            ReportColumn(name="latest", kind="id", beneath=True),
-            ReportColumn(name="first", kind="time", beneath=True, named=True),
-            ReportColumn(name="last", kind="time", beneath=True, named=True),
-            ReportColumn(name="class", missing="unknown"), "statuses", _COUNT, _SHARE,
+            ReportColumn("new", "flag"), "group", ReportColumn("example", beneath=True),
+            ReportColumn("latest", "id", beneath=True),
+            ReportColumn("first", "time", beneath=True, named=True),
+            ReportColumn("last", "time", beneath=True, named=True),
+            ReportColumn("class", missing="unknown"), "statuses", "#failures", _SHARE,
         ]  # fmt: skip
         number = len(self.evidence.groups)
         yield self._section(
@@ -206,21 +189,15 @@ class Explained:
         if classes.empty:
             return
         by_class = classes.groupby("class", sort=False)
-        sizes = by_class.agg(count=("count", "sum"), groups=("group", "size"), share=("share", "sum"))
-        sizes = sizes.assign(evidence=by_class["evidence"].first()).reset_index()
-        sizes = sizes.sort_values(["count", "class"], ascending=[False, True])
+        sizes = by_class.agg(
+            evidence=("evidence", "first"), groups=("group", "size"), count=("count", "sum"),
+            share=("share", "sum"),
+        ).reset_index().sort_values(["count", "class"], ascending=[False, True])  # fmt: skip
         rows = [
-            (row["class"], row["evidence"] or None, int(row["groups"]), int(row["count"]),
-             float(row["share"]))
+            (row["class"], row["evidence"] or None, int(row["groups"]), int(row["count"]), row["share"])
             for row in sizes.to_dict("records")
-        ]  # fmt: skip
-        columns = [
-            "class",
-            ReportColumn(name="evidence", beneath=True),
-            ReportColumn(name="groups", kind="number"),
-            _COUNT,
-            _SHARE,
         ]
+        columns = ["class", ReportColumn("evidence", beneath=True), "#groups", "#failures", _SHARE]
         yield self._section(
             "classes", "Classes", "What kind of failure each group is, by its latest response.",
             table("Classes, and what decided for the largest group of each", columns, rows),
@@ -242,7 +219,7 @@ class Explained:
             (row["workflow_url"], *(int(row[name]) for name in (*_FUNCTIONS, "count")))
             for row in bad.head(_WORST).to_dict("records")
         ]
-        columns = ["workflow", *(ReportColumn(name=name, kind="number") for name in _FUNCTIONS), _COUNT]
+        columns = ["workflow", *(f"#{name}" for name in _FUNCTIONS), "#failures"]
         yield self._section(
             "functions", "Failure functions that need a look", "",
             table("Failures whose failure function failed, hangs, or was never set", columns, rows,
@@ -254,21 +231,14 @@ class Explained:
     def outcomes(self) -> Iterator[Section]:
         """What became of entries that left the queue."""
         outcomes = self.evidence.outcomes
-        if (
-            outcomes is None
-            or outcomes.counts.empty
-            or set(outcomes.counts["outcome"]) <= {"still there", "unknown"}
-        ):
+        if outcomes is None or set(outcomes.counts["outcome"]) <= {"still there", "unknown"}:
             return
-        rows = [
-            (row["outcome"], int(row["count"]), float(row["share"]))
-            for row in outcomes.counts.to_dict("records")
-        ]
+        counts = outcomes.counts.to_dict("records")
+        rows = [(row["outcome"], int(row["count"]), float(row["share"])) for row in counts]
         which = "previous, failures" if self.evidence.trend.compared else "failures"
         yield self._section(
             "outcomes", "What became of earlier entries", "",
-            table("Entries by what became of them",
-                  ["outcome", ReportColumn(name="entries", kind="number"), _SHARE], rows),
+            table("Entries by what became of them", ["outcome", "#entries", _SHARE], rows),
             code=f"tk.retry_outcomes({which}, retention={self.kept!r})",
         )  # fmt: skip
 
@@ -278,18 +248,18 @@ class Explained:
         if similar is None or similar.frame.empty:
             return
         rows = [
-            (row["title"], row["group"], row["similar_title"] if row["seen"] else None,
-             float(row["similarity"]) if row["seen"] else None, _iso(row["last_at"]) if row["seen"] else None,
-             row["outcome"] if row["seen"] else None)
+            (row["title"], row["group"],
+             *((row["similar_title"], float(row["similarity"]), _iso(row["last_at"]), row["outcome"])
+               if row["seen"] else [None] * 4))
             for row in similar.frame.to_dict("records")
         ]  # fmt: skip
         columns = [
             "new group",
-            ReportColumn(name="signature", kind="id", beneath=True),
-            ReportColumn(name="most similar", missing="never seen"),
-            ReportColumn(name="similarity", kind="percent", missing=""),
-            ReportColumn(name="last", kind="time", missing=""),
-            ReportColumn(name="what became of it", missing=""),
+            _SIGNATURE,
+            ReportColumn("most similar", missing="never seen"),
+            ReportColumn("similarity", "percent", missing=""),
+            ReportColumn("last", "time", missing=""),
+            ReportColumn("what became of it", missing=""),
         ]
         new = self.evidence.trend.new or []
         yield self._section(
@@ -311,12 +281,10 @@ class Explained:
                 story.ids_left_out
             )
             until = f" The last expires at {time_text(story.stop + self.retention)}."
-            parts.append(ReportText(text=f"{number}. {_short(story)}: {step}{until}{more}"))
-            parts.append(ReportCode(code=_action(story)))
+            parts += ReportText(f"{number}. {_short(story)}: {step}{until}{more}"), ReportCode(_action(story))
         if parts:
-            yield Section(name="actions", title="Suggested actions", parts=tuple(parts), sentence=(
-                "Each of these plans a redrive and shows it: nothing is sent before it is confirmed."
-            ))  # fmt: skip
+            sentence = "Each of these plans a redrive and shows it: nothing is sent before it is confirmed."
+            yield Section("actions", "Suggested actions", sentence, tuple(parts))
 
     def postmortem(self) -> Iterator[Section]:
         """A form to fill in, with what is known."""
@@ -331,10 +299,9 @@ class Explained:
             ("From, until", f"{time_text(first.start)}, {end}"),
             *((blank, None) for blank in _BLANKS),
         ]
-        blank = ReportColumn(name="notes", missing="")
-        yield Section(name="postmortem", title="Postmortem", sentence="To be filled in.", parts=(
-            table("Of the largest explanation", ["question", blank], rows),
-        ))  # fmt: skip
+        columns = ["question", ReportColumn("notes", missing="")]
+        parts = (table("Of the largest explanation", columns, rows),)
+        yield Section("postmortem", "Postmortem", "To be filled in.", parts)
 
     def sections(self) -> list[Section]:
         """All that there is something to say in, in order."""
@@ -350,7 +317,7 @@ class Explained:
             sentence = f"{sentence} Of a sample of {counted(len(self.evidence.sample), 'failure')}.".strip()
             sampling = "from toolkit.analysis import sample_failures\n\nfailures = sample_failures(failures"
             code = f"{sampling}, most={MOST})\n{code}"
-        return Section(name=name, title=title, sentence=sentence, parts=(*parts, ReportCode(code=code)))
+        return Section(name, title, sentence, (*parts, ReportCode(code)))
 
     def _now(self) -> str:
         return f"datetime.fromisoformat({_iso(self.now)!r})"
@@ -369,15 +336,6 @@ class Explained:
         if self.evidence.trend.compared:
             return f"tk.compare_failures(previous, failures, retention={self.kept!r})"
         return f"{self._split()}tk.compare_failures(before, recent, exposure={self.evidence.trend.exposure})"
-
-
-def trend_in_words(evidence: Evidence) -> str:
-    """How failures came lately, beside before."""
-    trend = evidence.trend
-    if trend.direction is None:
-        return f"{counted(trend.recent, 'failure')} since {time_text(trend.since)}."
-    recent = f"{counted(trend.recent, 'failure')} since {time_text(trend.since)}"
-    return f"{recent}, {trend.usual or 0:,.0f} in as long a time before: {trend.words}."
 
 
 def explained_in_words(evidence: Evidence | None) -> str:

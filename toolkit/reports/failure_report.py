@@ -1,37 +1,62 @@
-"""The failure report, on one page: counts, time, workflows, error texts and expiry."""
+"""The failure report, on one page: its sections that count, their figures, and the order of all."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.analysis import count_matrix, expiry_bins, failure_calendar, failure_overview, failure_trend
+from toolkit.analysis import (
+    count_by,
+    count_errors,
+    count_labels,
+    count_matrix,
+    count_states,
+    expiry_bins,
+    failure_calendar,
+)
 from toolkit.analysis.lifetimes import times_left
+from toolkit.analysis.over_time import WEEKDAYS
 from toolkit.analysis.selection import scanned, select, when_counted
 from toolkit.analysis.sources import AnyFrame, SelectedRows
-from toolkit.analysis.wording import counted, percent, span, time_text
-from toolkit.arguments import instance, text
+from toolkit.analysis.wording import counted, short_number, span, time_text
+from toolkit.arguments import file_path, instance, text, wrong
+from toolkit.plots.failure_counts import draw_calendar, draw_expiry, draw_matrix
+from toolkit.plots.failure_trend import draw_trend
+from toolkit.plots.result_bars import draw_outcomes
 from toolkit.redaction import Redactor
-from toolkit.redrive.results import RedriveResult
-from toolkit.reports.evidence import Evidence, gather
+from toolkit.redrive.results import STATES, RedriveResult, redrive_status
+from toolkit.reports.evidence import Evidence
 from toolkit.reports.explained_sections import Explained, explained_in_words
-from toolkit.reports.failure_sections import ABOUT, COUNTED, Charts, redrive_of, redrive_section
-from toolkit.reports.findings import Cleaner, Counts, find
+from toolkit.reports.findings import CAPS, Cleaner, Counts, four_numbers, verdict
 from toolkit.reports.page import Report
-from toolkit.reports.sections import Notice, read_time
+from toolkit.reports.sections import (
+    Notice,
+    Part,
+    ReportCode,
+    ReportColumn,
+    ReportFigure,
+    ReportList,
+    ReportText,
+    Section,
+    read_time,
+    table,
+)
 from toolkit.times import parse_duration
 
 _SCHEMA: Final = "failure-report/4"
-_GROUPS: Final = 5  # workflows in the trend
 _ROWS: Final = 8  # workflows and statuses in the matrix
 _COLUMNS: Final = 6
-_NEW: Final = 200  # ids of groups
+_ROW: Final = 0.32  # inches of height of a row of cells
+_NEW_GROUPS: Final = 200  # ids of groups
+_SHARE: Final = ReportColumn("share", "share")
 _ORDER: Final = (
     "why", "when", "expiry", "deadline", "impact", "worst", "changed", "groups", "classes", "seen",
     "outcomes", "redrive", "actions", "where", "texts", "hours", "callbacks", "functions", "labels", "new",
@@ -113,48 +138,33 @@ def failure_report(
     redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
     if title is not None:
         text("title", title)
-    redriven = redrive_of(redrive)
+    redriven = _redrive_of(redrive)
     failures = scanned(failures, doing="making a report")
     if previous is not None:
         previous = scanned(previous, doing="comparing failures", name="previous")
-    masked = _masked(failures, redactor)
-    expiries = times_left(failures, length, now)
-    kept = retention if isinstance(retention, str) else span(retention).replace(" ", "")
-    overview = failure_overview(failures)
-    evidence = gather(failures, previous, total=overview.count, retention=length, now=now)
-    begins = {} if evidence is None else evidence.begins
-    charts = Charts(
-        trend=failure_trend(masked, by="workflow_url", top=_GROUPS, now=now, markers=begins),
-        expiry=expiry_bins(expiries, now),
-        matrix=count_matrix(masked, "workflow_url", "response_status", top_rows=_ROWS, top_columns=_COLUMNS),
-        calendar=failure_calendar(masked),
-        markers=begins,
-    )
-    clean = Cleaner(redactor)
     counts = Counts(
         failures=failures,
         previous=previous,
-        overview=overview,
+        shown=_masked(failures, redactor),
         retention=length,
-        kept=kept,
+        kept=retention if isinstance(retention, str) else span(retention).replace(" ", ""),
         now=now,
-        clean=clean,
+        clean=Cleaner(redactor),
     )
-    findings = find(counts)
-    sections = [section for part in (COUNTED if overview.count else ()) for section in part(counts, charts)]
-    sections += [section for part in ABOUT for section in part(findings, charts)]
-    explained = [] if redriven is None else [redrive_section(redriven, redactor)]
+    evidence, findings, clean = counts.evidence, counts.findings, counts.clean
+    makers = (*(_COUNTED if counts.overview.count else ()), *_ABOUT)
+    sections = [section for make in makers for section in make(counts)]
+    explained = [] if redriven is None else [_redrive(redriven, redactor)]
     if evidence is not None:
-        explained += Explained(evidence, now=now, retention=length, kept=kept).sections()
+        explained += Explained(evidence, counts).sections()
     sections += [section.masked(clean.value, redactor.code) for section in explained]
-    sentence = verdict(findings, explained_in_words(evidence))
     facts, comparison = findings["completeness"], findings["comparison"] or {}
-    notices = [Notice(text=facts["sentence"], good=facts["state"] == "complete")]
-    notices += [Notice(text=comparison["caution"])] if comparison.get("caution") else []
+    notices = [Notice(facts["sentence"], good=facts["state"] == "complete")]
+    notices += [Notice(comparison["caution"])] if comparison.get("caution") else []
     return FailureReport(
         schema=_SCHEMA,
-        title=str(clean.text("Failure report" if title is None else title)),
-        verdict=redactor.text(sentence),
+        title=clean.value("Failure report" if title is None else title),
+        verdict=redactor.text(verdict(findings, explained_in_words(evidence))),
         made_at=clean.value(now),
         notices=tuple(notices),
         numbers=tuple(four_numbers(findings)),
@@ -169,7 +179,7 @@ def _change(evidence: Evidence | None, clean: Cleaner) -> dict[str, Any]:
         return {"since": None, "failures": 0, "expected": None, "worse": None, "new_groups": None,
                 "grown_groups": [], "titles": {}}  # fmt: skip
     trend = evidence.trend
-    new = None if trend.new is None else trend.new[:_NEW]
+    new = None if trend.new is None else trend.new[:_NEW_GROUPS]
     titles = evidence.groups.set_index("group")["title"]
     return {
         "since": clean.value(trend.since),
@@ -178,7 +188,7 @@ def _change(evidence: Evidence | None, clean: Cleaner) -> dict[str, Any]:
         "worse": trend.worse,
         "new_groups": new,
         "grown_groups": trend.grown,
-        "titles": {group: clean.text(titles.get(group, group)) for group in [*(new or ()), *trend.grown]},
+        "titles": {group: clean.value(titles.get(group, group)) for group in [*(new or ()), *trend.grown]},
     }
 
 
@@ -198,113 +208,286 @@ def _with_urls(urls: pa.Array, masked: pa.Array, table: pa.Table) -> pa.Table:
     return table.set_column(position, "workflow_url", masked.take(pc.index_in(table["workflow_url"], urls)))
 
 
-_PARTS: Final = {
-    "workflow_url": "workflow",
-    "label": "label",
-    "failure_function_state": "failure function state",
-    "caller_ip": "caller IP",
-    "flow_control_key": "flow control key",
-    "response_status": "status",
-    "error": "error text",
-    "workflow_run_id": "run",
-    "workflow_created_at": "run created at",
-}
-_MOST_VALUES: Final = 3
+def _when(counts: Counts) -> Iterator[Section]:
+    """The trend."""
+    trend, clean, markers = counts.trend, counts.clean, counts.markers
+    if trend.total <= 1:
+        return
+    named = f", markers={markers!r}" if markers else ""
+    yield Section("when", "When", parts=(
+        ReportFigure(
+            "Failures over time", f"{counted(trend.total, 'failure')} in bars of {span(trend.step)}", 4.0,
+            partial(draw_trend, trend),
+        ),
+        table(
+            "Failures in each bar, by workflow; times are where a bar begins",
+            [ReportColumn("from", "time"),
+             *(ReportColumn(clean.value(name), "number") for name in trend.groups)],
+            zip(clean.value(trend.starts.to_pydatetime().tolist()), *trend.counts.tolist(), strict=True),
+            folded=True,
+        ),
+        ReportCode(f'tk.plot_failure_trend(failures, by="workflow_url", top=5{named})'),
+    ))  # fmt: skip
 
 
-def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
-    """How many failures, of which filter, when, where most, what is new, what expires; what explains it."""
-    overview, state = findings["overview"], findings["completeness"]["state"]
-    count = overview["count"]
-    prefix = {"complete": "", "incomplete": "Incomplete: ", "unknown": ""}[state]
-    chosen = filter_in_words(findings["completeness"].get("scope", {}))
-    if not count:
-        return f"{prefix}{'no' if prefix else 'No'} failures{chosen}{_new(findings)}."
-    at_least = "at least " if state == "incomplete" else ""
-    where = f" in {counted(overview['workflows'], 'workflow')}" if overview["workflows"] else ""
-    parts = [f"{prefix}{at_least}{counted(count, 'failure')}{chosen}{where}{_window(overview)}"]
-    if overview["workflows"] > 1 and "largest explanation" not in explained:
-        share = percent(overview["worst_share"])
-        parts.append(f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}")
-    new = _new(findings)
-    soon = findings["expiry"]["within_24_hours"]
-    expiry = f"; {soon:,} {'expires' if soon == 1 else 'expire'} within 24 hours" if soon else ""
-    return f"{', '.join(parts)}{new}{expiry}.{explained}"
+def _worst(counts: Counts) -> Iterator[Section]:
+    """The workflows with the most failures, and the last hours beside those before."""
+    recent = counts.recent
+    hours, rows = int(recent.span.total_seconds() // 3600), recent.by_workflow
+    yield Section("worst", "Worst workflows", parts=_counts(
+        counts, rows if counts.covered else rows.assign(before=None),
+        f"Failures by workflow, and of the last {hours} hours against the {hours} before",
+        {"workflow_url": "workflow", "count": "#failures", "recent": f"#last {hours} h",
+         "before": ReportColumn("before", "number", missing="?"), "share": _SHARE},
+        "tk.count_workflows(failures)", most=CAPS["worst"], more="more workflows",
+    ))  # fmt: skip
 
 
-def filter_in_words(scope: Mapping[str, Any]) -> str:
-    """The filter of a load, as it follows "12 failures"; empty where everything was requested.
-
-    >>> filter_in_words({"kind": "workflows", "label": ["eu", "us"], "response_status": [500]})
-    ' with label eu or us and status 500'
-    >>> filter_in_words({"kind": "messages", "since": "2026-03-03T00:00:00.000Z"})
-    ' of plain messages since 2026-03-03 00:00 UTC'
-    """
-    named = [f"{name} {_some(scope[part])}" for part, name in _PARTS.items() if scope.get(part)]
-    times = [f" {part} {time_text(read_time(scope[part]))}" for part in ("since", "until") if scope.get(part)]
-    kind = " of plain messages" if scope.get("kind") == "messages" else ""
-    return f"{kind}{' with ' if named else ''}{' and '.join(named)}{''.join(times)}"
-
-
-def _some(values: Any) -> str:
-    """The first values of a part of a filter."""
-    texts = [str(value) for value in values] if isinstance(values, list) else [str(values)]
-    more = f" or {len(texts) - _MOST_VALUES} more" if len(texts) > _MOST_VALUES else ""
-    return " or ".join(texts[:_MOST_VALUES]) + more
-
-
-def _window(overview: Mapping[str, Any]) -> str:
-    if not overview["first_at"]:
-        return ""
-    first, last = (
-        time_text(read_time(overview["first_at"])),
-        time_text(read_time(overview["last_at"])),
-    )
-    return f" at {first}" if first == last else f" between {first.removesuffix(' UTC')} and {last}"
-
-
-def _new(findings: Mapping[str, Any]) -> str:
-    comparison = findings["comparison"]
-    if comparison is None:
-        return ""
-    new = f"{comparison['new']:,}" if comparison["new"] else "none"
-    return f"; {new} new compared with the earlier failures"
+def _expiry(counts: Counts) -> Iterator[Section]:
+    """What expires when."""
+    now, kept, clean = counts.now, counts.kept, counts.clean.value
+    bins = expiry_bins(times_left(counts.failures, counts.retention, now), now)
+    parts: list[Part] = []
+    if bins.total:
+        number = counted(bins.total, "failure")
+        bars = enumerate(bins.counts.tolist())
+        parts = [
+            ReportFigure(
+                "Failures by time of expiry", f"{number} that expire after {time_text(bins.now)}", 2.8,
+                partial(draw_expiry, bins),
+            ),
+            table(
+                "Failures that expire, by the time from which on",
+                [ReportColumn("from", "time"), "#failures"],
+                [(clean(bins.now + bar * bins.step), count) for bar, count in bars if count], folded=True,
+            ),
+        ]  # fmt: skip
+    rows = ((row["when"], row["count"]) for row in counts.expiring if row["count"])
+    caption = f"Failures by time left, kept {kept} from their failure"
+    parts.append(table(caption, ["when", "#failures"], rows, half=True))
+    if counts.next_expiring:
+        columns = [ReportColumn("failure", "id"), _WORKFLOW, ReportColumn("left", "hours")]
+        names = ("dlq_id", "workflow_url", "hours_left")
+        following = ([row[name] for name in names] for row in counts.next_expiring)
+        parts.append(table("The next to expire", columns, following, half=True))
+    parts.append(ReportCode(f"tk.plot_expiry(failures, {kept!r})\n\ntk.count_expiring(failures, {kept!r})"))
+    yield Section("expiry", "What expires", parts=tuple(parts))
 
 
-def four_numbers(findings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """How many, how many lately, in how many workflows, and how many are about to be lost."""
-    overview, recent, comparison = findings["overview"], findings["recent"], findings["comparison"]
-    hours = f"last {recent['hours']} hours"
-    if comparison is None:
-        total = {
-            "change": None,
-            "note": f"{counted(overview['workflows'], 'workflow')}, {counted(overview['runs'], 'run')}",
-        }
+def _where(counts: Counts) -> Iterator[Section]:
+    """Workflows by status."""
+    by = ["workflow_url", "response_status"]
+    matrix = count_matrix(counts.shown, *by, top_rows=_ROWS, top_columns=_COLUMNS)
+    code = 'tk.count_by(failures, ["workflow_url", "response_status"])'
+    parts = _counts(
+        counts, count_by(counts.failures, by), "Failures by workflow and response status",
+        {"workflow_url": "workflow", "response_status": ReportColumn("status", "digits"),
+         "count": "#failures", "share": _SHARE},
+        f"tk.plot_failure_matrix(failures)\n\n{code}" if matrix.total > 1 else code, most=CAPS["workflows"],
+    )  # fmt: skip
+    if matrix.total > 1:
+        most = counted(int(matrix.counts.max(initial=0)), "failure")
+        figure = ReportFigure(
+            "Failures by workflow and response status",
+            f"{len(matrix.rows)} by {len(matrix.columns)} cells, the strongest with {most}",
+            1.1 + _ROW * len(matrix.rows), partial(draw_matrix, matrix, columns="response status"),
+        )  # fmt: skip
+        parts = (figure, *parts)
+    yield Section("where", "Where it fails", parts=parts)
+
+
+def _texts(counts: Counts) -> Iterator[Section]:
+    """What response bodies say most."""
+    clean, previous = counts.clean.redactor.text, counts.previous
+    rows = count_errors(counts.failures, clean=clean)
+    before = [] if previous is None else count_errors(previous, clean=clean)["text"].tolist()
+    rows["new"] = None if previous is None else ~rows["text"].isin(before)
+    rows["example"] = rows["example"].where(rows["example"] != rows["text"], None)
+    yield Section("texts", "What it says", parts=_counts(
+        counts, rows,
+        "The most frequent texts in response bodies, numbers and names masked, with the latest example",
+        {"new": ReportColumn("new", "flag"), "text": "error text",
+         "example": ReportColumn("example", beneath=True),
+         "dlq_id": ReportColumn("latest", "id", beneath=True),
+         "last_at": ReportColumn("at", "time", beneath=True),
+         "workflows": ReportColumn("workflows", "number", beneath=True),
+         "count": "#failures", "share": _SHARE},
+        "tk.count_errors(failures)", most=CAPS["texts"], more="more texts",
+    ))  # fmt: skip
+
+
+def _hours(counts: Counts) -> Iterator[Section]:
+    """Weekdays and hours."""
+    calendar = failure_calendar(counts.shown)
+    if calendar.total <= 1:
+        return
+    yield Section("hours", "At which hours", parts=(
+        ReportFigure(
+            "Failures by weekday and hour",
+            f"{counted(calendar.total, 'failure')} on seven weekdays of 24 hours", 3.2,
+            partial(draw_calendar, calendar),
+        ),
+        table(
+            f"Failures by weekday and hour ({calendar.tz})",
+            [ReportColumn("hour", "digits"), *(f"#{day}" for day in WEEKDAYS)],
+            ((hour, *days) for hour, days in enumerate(calendar.counts.T.tolist())), folded=True,
+        ),
+        ReportCode("tk.plot_failure_calendar(failures)"),
+    ))  # fmt: skip
+
+
+def _callbacks(counts: Counts) -> Iterator[Section]:
+    """Failure functions by state; those without one are counted however many states there are."""
+    states, most = count_states(counts.failures), CAPS["states"]
+    none = states["state"].isna()
+    yield Section("callbacks", "Failure functions", parts=_counts(
+        counts, pd.concat([states[~none].head(most), states[none], states[~none].iloc[most:]]),
+        "Failures by the state of their failure function",
+        {"state": "state", "meaning": ReportColumn("meaning", beneath=True), "count": "#failures",
+         "share": _SHARE},
+        "tk.count_states(failures)", most=min(most, int((~none).sum())) + int(none.sum()), more="more states",
+    ))  # fmt: skip
+
+
+def _labels(counts: Counts) -> Iterator[Section]:
+    """Labels."""
+    yield Section("labels", "Labels", parts=_counts(
+        counts, count_labels(counts.failures), "Failures by label; one with several labels counts under each",
+        {"label": "label", "count": "#failures", "share": _SHARE},
+        "tk.count_labels(failures)", most=CAPS["labels"], more="more labels",
+    ))  # fmt: skip
+
+
+def _counts(
+    counts: Counts,
+    frame: pd.DataFrame,
+    caption: str,
+    columns: Mapping[str, str | ReportColumn],
+    code: str,
+    *,
+    most: int,
+    more: str = "more rows",
+) -> tuple[Part, ...]:
+    """A table of the first rows of a frame, by its columns, and the code that makes the frame."""
+    rows = ([row[name] for name in columns] for row in counts.clean.rows(frame.head(most)))
+    left_out = max(len(frame) - most, 0)
+    return table(caption, columns.values(), rows, left_out=left_out, more=more), ReportCode(code)
+
+
+def _new(counts: Counts) -> Iterator[Section]:
+    """What the earlier failures did not have."""
+    comparison = counts.findings["comparison"]
+    if not comparison or not comparison["new"]:
+        return
+    urls = comparison["new_workflows"]
+    yield Section("new", "New compared with the earlier failures", parts=(
+        *([ReportList(caption="Workflows that had no failure before:", items=tuple(urls))] if urls else []),
+        ReportList(
+            caption=f"{counted(comparison['new'], 'failure')}, the latest first:",
+            items=tuple(comparison["ids"]), ids=True, left_out=comparison["ids_left_out"],
+        ),
+    ))  # fmt: skip
+
+
+def _scope(counts: Counts) -> Iterator[Section]:
+    """What was requested, and what the load did."""
+    facts, trend = counts.findings["completeness"], counts.trend
+    parts: list[Part] = []
+    if facts["state"] == "unknown":
+        parts.append(ReportText("The frame has no receipt, so where it comes from is not known."))
     else:
-        counts = f"{comparison['new']:,} new and {comparison['gone']:,} gone"
-        total = {
-            "change": overview["count"] - comparison["previous_count"],
-            "note": f"{counts} compared with the earlier failures",
-        }
-    return [
-        {"name": "failures", "value": overview["count"], **total},
-        {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")},
-        {"name": f"workflows, {hours}", "value": recent["workflows"],
-         **_against(recent, "workflows")},
-        {"name": "expire within 24 hours", "value": findings["expiry"]["within_24_hours"], "change": None,
-         "note": _next(findings["expiry"])},
-    ]  # fmt: skip
+        limit = [] if facts["limit"] is None else [("limit", counted(facts["limit"], "row"))]
+        requests = f"{counted(facts['requests'], 'request')}, {facts['retries']:,} of them retries"
+        work = f"{counted(facts['pages'], 'page')}, {requests}"
+        rows = [
+            ("source", facts["source"]),
+            *((name, _listed(value)) for name, value in facts["scope"].items()),
+            *limit,
+            ("read", f"{time_text(read_time(facts['read_at']))}; {work}; {short_number(facts['bytes'])}B"),
+            *(("assumes", text) for text in facts["assumptions"]),
+        ]  # fmt: skip
+        parts.append(table("What was requested, and what the load did", ["part", "value"], rows))
+    for number, said in (
+        (trend.fell_back, "without a failure time, counted at creation time, which can be hours earlier"),
+        (trend.undated, "without a usable time, in no chart"),
+    ):
+        if number:
+            parts.append(ReportText(f"{counted(number, 'failure')} {said}."))
+    yield Section("scope", "Scope and completeness", parts=tuple(parts))
 
 
-def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
-    before = recent[f"{what}_before"]
-    if before is None:
-        return {"change": None, "note": "the earlier value is not known"}
-    return {"change": recent[what] - before, "note": f"{before:,} in the {recent['hours']} hours before"}
+def _code(counts: Counts) -> Iterator[Section]:
+    """How to make the report again."""
+    yield Section("code", "The code", parts=(ReportCode(counts.findings["code"], folded=False),))
 
 
-def _next(expiry: Mapping[str, Any]) -> str:
-    kept = f"kept {expiry['retention']}"
-    if expiry["next_hours_left"] is None:
-        return kept
-    return f"the next in {span(timedelta(hours=expiry['next_hours_left']))}; {kept}"
+def _listed(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+_COUNTED: Final = (_when, _worst, _expiry, _where, _texts, _hours, _callbacks, _labels)
+"""Sections of a report on at least one failure."""
+
+_ABOUT: Final = (_new, _scope, _code)
+"""Sections of every report."""
+
+
+_DONE: Final = ("succeeded", "called", "deleted")
+_BACK: Final = ("failed again", "failed otherwise")
+_MOST: Final = 20  # rows of a table
+_DRAWN: Final = 12  # groups
+_WORKFLOW: Final = ReportColumn("workflow", beneath=True)
+_WHY: Final = ReportColumn("why", beneath=True, missing="")
+
+
+def _redrive_of(redrive: RedriveResult | str | os.PathLike[str] | None) -> RedriveResult | None:
+    """The argument ``redrive`` of a report: a result, or the latest plan of a ledger."""
+    if redrive is None or isinstance(redrive, RedriveResult):
+        return redrive
+    if isinstance(redrive, str | os.PathLike):
+        return redrive_status(file_path("redrive", redrive))
+    raise wrong("redrive", redrive, "what run_redrive returns, or the path of its ledger")
+
+
+def _redrive(result: RedriveResult, redactor: Redactor) -> Section:
+    """The section; its texts are masked afterwards, those of its figure here."""
+    result = replace(result, frame=result.frame.assign(title=result.frame["title"].map(redactor.text)))
+    groups = min(int(result.frame["title"].nunique()), _DRAWN)
+    figure = ReportFigure(
+        "Outcomes of the redrive", result.verdict, 1.4 + 0.5 * groups, partial(draw_outcomes, result)
+    )
+    code = f'result = tk.redrive_status("redrive.sqlite", plan={result.plan.hash[:8]!r})\nresult.plot()'
+    parts = (*([figure] if groups else []), *_tables(result.frame), ReportCode(code))
+    return Section("redrive", "Redrive", result.verdict, parts)
+
+
+def _tables(frame: pd.DataFrame) -> Iterator[Part]:
+    done, back = frame[frame["state"].isin(_DONE)], frame[frame["state"].isin(_BACK)]
+    left = frame[~frame["state"].isin((*_DONE, *_BACK))]
+    action = ReportColumn("action", beneath=True)
+    yield from _table("What was done", done, {"action": action, "state": "outcome"})
+    same = back["new_group"].where(back["state"] != "failed again", "the same")
+    yield from _table(
+        "What came back, and with which signature", back.assign(came=same.fillna("not known")),
+        {"reason": _WHY, "came": "signature"}, example="new_dlq_id",
+    )  # fmt: skip
+    yield from _table("What was left, or has not ended, and why", left, {"reason": _WHY, "state": "state"})
+
+
+def _table(
+    caption: str, frame: pd.DataFrame, more: Mapping[str, str | ReportColumn], *, example: str = "dlq_id"
+) -> Iterator[Part]:
+    """The entries of a frame counted by group, workflow and more, the most first, with one id of each."""
+    if frame.empty:
+        return
+    columns = {"title": "group", "workflow_url": _WORKFLOW, **more}
+    keys = list(columns)
+    order = {state: number for number, state in enumerate(STATES)}
+    counts = frame.groupby(keys, sort=False, dropna=False)[example].agg(["size", "first"]).reset_index()
+    counts["order"] = counts["state"].map(order) if "state" in counts else 0
+    counts = counts.sort_values(["order", "size", *keys], ascending=[True, False, *[True] * len(keys)])
+    plain = counts[[*keys, "first", "size"]].astype(object)
+    rows = plain.where(plain.notna(), None).head(_MOST).to_numpy().tolist()
+    example_id = ReportColumn("one of them", "id", beneath=True, missing="")
+    left_out = max(len(counts) - _MOST, 0)
+    yield table(caption, [*columns.values(), example_id, "#entries"], rows, left_out=left_out)

@@ -1,4 +1,4 @@
-"""What the head of a failure report says, as JSON-able values with secrets masked.
+"""What a failure report counts, and what its head says: JSON-able values, texts with their secrets masked.
 
 ``docs/failure-report.schema.json`` describes them: times are ISO 8601 in UTC, counts integers, shares floats
 of 1, missing values null.
@@ -17,30 +17,30 @@ import pandas as pd
 
 from toolkit.analysis import (
     FailureOverview,
+    FailureTrend,
     RecentFailures,
     count_expiring,
+    failure_overview,
+    failure_trend,
     new_and_gone,
     recent_failures,
 )
 from toolkit.analysis.lifetimes import next_expiring
 from toolkit.analysis.selection import receipt_of, select
-from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import shorten
+from toolkit.analysis.sources import AnyFrame, SelectedRows
+from toolkit.analysis.wording import counted, percent, shorten, span, time_text
 from toolkit.filters.failure import FailureFilter
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
+from toolkit.reports.evidence import Evidence, gather
+from toolkit.reports.sections import read_time
 
 CAPS: Final = {
-    "workflows": 15,
-    "labels": 25,
-    "states": 15,
-    "texts": 15,
-    "ids": 200,
-    "expiring": 10,
+    "workflows": 15, "labels": 25, "states": 15, "texts": 15, "ids": 200, "expiring": 10, "worst": 8,
     "new_workflows": 25,
-    "worst": 8,
-}
+}  # fmt: skip
 _LONGEST: Final = 500  # characters of a text that is shown
+_GROUPS: Final = 5  # workflows in the trend
 
 
 class Cleaner:
@@ -49,17 +49,10 @@ class Cleaner:
     def __init__(self, redactor: Redactor) -> None:
         self.redactor = redactor
 
-    def text(self, value: object) -> str | None:
-        """A text, or None where it is missing."""
-        if value is None or value is pd.NA or (isinstance(value, float) and pd.isna(value)):
-            return None
-        # masked before it is truncated: part of a secret would not be recognised
-        return shorten(self.redactor.text(str(value)), _LONGEST)
-
     def value(self, value: Any) -> Any:
         """Any value: texts cleaned, in lists and maps too, times in ISO 8601, missing ones None."""
         if isinstance(value, Mapping):
-            return {str(self.text(name)): self.value(item) for name, item in value.items()}
+            return {self.value(str(name)): self.value(item) for name, item in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(item) for item in value]
         if value is None or value is pd.NA or value is pd.NaT:
@@ -70,7 +63,8 @@ class Cleaner:
             return value
         if isinstance(value, float):
             return None if pd.isna(value) else round(value, 6)
-        return self.text(value)
+        # masked before it is truncated: part of a secret would not be recognised
+        return shorten(self.redactor.text(str(value)), _LONGEST)
 
     def rows(self, frame: pd.DataFrame) -> list[dict[str, Any]]:
         """The rows of a small frame."""
@@ -83,14 +77,13 @@ class Cleaner:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Counts:
-    """The failures of a report as its head and its sections count them."""
+    """The failures of a report as its head, its figures and its sections count them."""
 
     failures: AnyFrame
     previous: AnyFrame | None
-    overview: FailureOverview
+    shown: SelectedRows  # what figures count, texts masked
     retention: timedelta
-    kept: str
-    """The retention in words."""
+    kept: str  # the retention in words
     now: datetime
     clean: Cleaner
 
@@ -100,6 +93,11 @@ class Counts:
         return receipt_of(self.failures)
 
     @cached_property
+    def overview(self) -> FailureOverview:
+        """How many failures, of how many workflows and runs, from when until when."""
+        return failure_overview(self.failures)
+
+    @cached_property
     def recent(self) -> RecentFailures:
         """The last hours against those before."""
         return recent_failures(self.failures, self.now)
@@ -107,8 +105,8 @@ class Counts:
     @cached_property
     def covered(self) -> bool:
         """Whether all failures of the hours before were kept and loaded."""
-        span = 2 * self.recent.span
-        return _covers(self.receipt, self.now - span) and self.retention >= span
+        length = 2 * self.recent.span
+        return _covers(self.receipt, self.now - length) and self.retention >= length
 
     @cached_property
     def expiring(self) -> list[dict[str, Any]]:
@@ -120,34 +118,51 @@ class Counts:
         """The next ones to expire."""
         return self.clean.rows(next_expiring(self.failures, self.retention, self.now, most=CAPS["expiring"]))
 
+    @cached_property
+    def evidence(self) -> Evidence | None:
+        """What the analyses that explain find."""
+        return gather(
+            self.failures, self.previous, total=self.overview.count, retention=self.retention, now=self.now
+        )
 
-def find(counts: Counts) -> dict[str, Any]:
-    """What the head of a report says, and what the load was."""
-    failures, previous, clean = counts.failures, counts.previous, counts.clean
-    overview, recent, receipt = counts.overview, counts.recent, counts.receipt
-    for load in (receipt, receipt_of(previous)):
-        if load is not None:
-            _chosen(load.scope, counts.now)
-    worst_share = overview.worst_count / overview.count if overview.count else None
-    soon = {"within 6 hours", "within 24 hours"}
-    return {
-        "overview": clean.value(vars(overview) | {"worst_share": worst_share}),
-        "recent": {
-            "hours": int(recent.span.total_seconds() // 3600),
-            "failures": recent.failures,
-            "failures_before": recent.failures_before if counts.covered else None,
-            "workflows": recent.workflows,
-            "workflows_before": recent.workflows_before if counts.covered else None,
-        },
-        "expiry": {
-            "retention": counts.kept,
-            "within_24_hours": sum(row["count"] for row in counts.expiring if row["when"] in soon),
-            "next_hours_left": next((row["hours_left"] for row in counts.next_expiring), None),
-        },
-        "completeness": _completeness(receipt, overview, clean),
-        "comparison": _comparison(failures, previous, receipt, clean),
-        "code": _code(receipt, previous is not None, counts.kept, counts.now, clean),
-    }
+    @property
+    def markers(self) -> dict[str, str]:
+        """Names of times in the trend."""
+        return {} if self.evidence is None else self.evidence.begins
+
+    @cached_property
+    def trend(self) -> FailureTrend:
+        """Failures over time, by workflow."""
+        return failure_trend(self.shown, by="workflow_url", top=_GROUPS, now=self.now, markers=self.markers)
+
+    @cached_property
+    def findings(self) -> dict[str, Any]:
+        """What the head says, and what the load was."""
+        failures, previous, clean = self.failures, self.previous, self.clean
+        overview, recent, receipt = self.overview, self.recent, self.receipt
+        for load in (receipt, receipt_of(previous)):
+            if load is not None:
+                _chosen(load.scope, self.now)
+        worst_share = overview.worst_count / overview.count if overview.count else None
+        soon = {"within 6 hours", "within 24 hours"}
+        return {
+            "overview": clean.value(vars(overview) | {"worst_share": worst_share}),
+            "recent": {
+                "hours": int(recent.span.total_seconds() // 3600),
+                "failures": recent.failures,
+                "failures_before": recent.failures_before if self.covered else None,
+                "workflows": recent.workflows,
+                "workflows_before": recent.workflows_before if self.covered else None,
+            },
+            "expiry": {
+                "retention": self.kept,
+                "within_24_hours": sum(row["count"] for row in self.expiring if row["when"] in soon),
+                "next_hours_left": next((row["hours_left"] for row in self.next_expiring), None),
+            },
+            "completeness": _completeness(receipt, overview, clean),
+            "comparison": _comparison(failures, previous, receipt, clean),
+            "code": _code(receipt, previous is not None, self.kept, self.now, clean),
+        }
 
 
 def _covers(receipt: Receipt | None, start: datetime) -> bool:
@@ -171,22 +186,18 @@ def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cle
         reasons = "; ".join(receipt.reasons) or "the load did not end"
         sentence = f"Not complete: {receipt.rows:,} rows were read; {reasons}."
     if count != receipt.rows:
-        sentence += (
-            f" This report is on {count:,} of them."
-            if count < receipt.rows
-            else f" This report is on {count:,}."
-        )
+        sentence += f" This report is on {count:,}{' of them' * (count < receipt.rows)}."
     if overview.gone:
         sentence += f" It includes {overview.gone:,} from earlier loads that are no longer in the queue."
     return {
         "state": "complete" if receipt.complete else "incomplete",
-        "sentence": clean.text(sentence),
+        "sentence": clean.value(sentence),
         "reasons": clean.value(receipt.reasons),
         "assumptions": clean.value(receipt.assumptions),
-        "source": clean.text(receipt.source),
+        "source": clean.value(receipt.source),
         "scope": clean.value(receipt.scope),
         "limit": receipt.limit,
-        "read_at": clean.text(receipt.ended_at),
+        "read_at": clean.value(receipt.ended_at),
         "pages": receipt.pages,
         "requests": receipt.requests,
         "retries": receipt.retries,
@@ -207,7 +218,7 @@ def _comparison(
         "new_workflows": clean.value(changes.new_workflows[: CAPS["new_workflows"]]),
         "ids": clean.value(changes.new[: CAPS["ids"]]),
         "ids_left_out": max(len(changes.new) - CAPS["ids"], 0),
-        "caution": clean.text(_caution(receipt, receipt_of(previous))),
+        "caution": clean.value(_caution(receipt, receipt_of(previous))),
     }
 
 
@@ -225,10 +236,8 @@ def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
 
 def _reaches_further(scope: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
     """Whether a load can hold older entries that the earlier one did not request."""
-    times = {"since", "until"}  # those of "the last seven days" move on, which is no difference
-    if {name: scope[name] for name in scope.keys() - times} != {
-        name: earlier[name] for name in earlier.keys() - times
-    }:
+    times = {"since": None, "until": None}  # those of "the last seven days" move on, which is no difference
+    if {**scope, **times} != {**earlier, **times}:
         return True
     return "until" in earlier or ("since" in earlier and str(scope.get("since", "")) < str(earlier["since"]))
 
@@ -241,8 +250,7 @@ def _chosen(scope: Mapping[str, Any], now: datetime) -> FailureFilter:
 
 def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime, clean: Cleaner) -> str:  # noqa: FBT001 - private
     scope = clean.value(receipt.scope) if receipt else {}
-    lines = ["import toolkit as tk", "", "service = tk.connect()"]
-    arguments = "service"
+    lines, arguments = ["import toolkit as tk", "", "service = tk.connect()"], "service"
     chosen = _chosen(scope, now)
     if not chosen.is_empty:
         lines.append(f"chosen = {chosen.to_code()}")
@@ -252,9 +260,110 @@ def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime
     if receipt is not None and receipt.limit is not None:
         arguments += f", limit={receipt.limit!r}"
     lines.append(f"failures = tk.load_failures({arguments})")
-    options = ""
     if compared:
         lines.append('previous = tk.read_snapshot("snapshots/failures")  # or another frame to compare with')
-        options = ", previous"
+    options = ", previous" * compared
     lines.append(f'tk.failure_report(failures{options}, retention={retention!r}).save("failure-report.html")')
     return "\n".join(lines)
+
+
+_PARTS: Final = {
+    "workflow_url": "workflow",
+    "label": "label",
+    "failure_function_state": "failure function state",
+    "caller_ip": "caller IP",
+    "flow_control_key": "flow control key",
+    "response_status": "status",
+    "error": "error text",
+    "workflow_run_id": "run",
+    "workflow_created_at": "run created at",
+}
+_MOST_VALUES: Final = 3
+
+
+def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
+    """How many failures, of which filter, when, where most, what is new, what expires; what explains it."""
+    overview, state = findings["overview"], findings["completeness"]["state"]
+    count = overview["count"]
+    prefix = "Incomplete: " * (state == "incomplete")
+    chosen = filter_in_words(findings["completeness"].get("scope", {}))
+    if not count:
+        return f"{prefix}{'no' if prefix else 'No'} failures{chosen}{_new(findings)}."
+    at_least = "at least " if state == "incomplete" else ""
+    where = f" in {counted(overview['workflows'], 'workflow')}" if overview["workflows"] else ""
+    parts = [f"{prefix}{at_least}{counted(count, 'failure')}{chosen}{where}{_window(overview)}"]
+    if overview["workflows"] > 1 and "largest explanation" not in explained:
+        share = percent(overview["worst_share"])
+        parts.append(f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}")
+    new = _new(findings)
+    soon = findings["expiry"]["within_24_hours"]
+    expiry = f"; {soon:,} {'expires' if soon == 1 else 'expire'} within 24 hours" if soon else ""
+    return f"{', '.join(parts)}{new}{expiry}.{explained}"
+
+
+def filter_in_words(scope: Mapping[str, Any]) -> str:
+    """The filter of a load, as it follows "12 failures"; empty where everything was requested.
+
+    >>> filter_in_words({"kind": "workflows", "label": ["eu", "us"], "response_status": [500]})
+    ' with label eu or us and status 500'
+    >>> filter_in_words({"kind": "messages", "since": "2026-03-03T00:00:00.000Z"})
+    ' of plain messages since 2026-03-03 00:00 UTC'
+    """
+    named = [f"{name} {_some(scope[part])}" for part, name in _PARTS.items() if scope.get(part)]
+    times = [f" {part} {time_text(read_time(scope[part]))}" for part in ("since", "until") if scope.get(part)]
+    kind = " of plain messages" if scope.get("kind") == "messages" else ""
+    return f"{kind}{' with ' if named else ''}{' and '.join(named)}{''.join(times)}"
+
+
+def _some(values: Any) -> str:
+    """The first values of a part of a filter."""
+    texts = [str(value) for value in values] if isinstance(values, list) else [str(values)]
+    more = f" or {len(texts) - _MOST_VALUES} more" if len(texts) > _MOST_VALUES else ""
+    return " or ".join(texts[:_MOST_VALUES]) + more
+
+
+def _window(overview: Mapping[str, Any]) -> str:
+    if not overview["first_at"]:
+        return ""
+    first, last = (time_text(read_time(overview[name])) for name in ("first_at", "last_at"))
+    return f" at {first}" if first == last else f" between {first.removesuffix(' UTC')} and {last}"
+
+
+def _new(findings: Mapping[str, Any]) -> str:
+    comparison = findings["comparison"]
+    if comparison is None:
+        return ""
+    new = f"{comparison['new']:,}" if comparison["new"] else "none"
+    return f"; {new} new compared with the earlier failures"
+
+
+def four_numbers(findings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """How many, how many lately, in how many workflows, and how many are about to be lost."""
+    overview, recent, comparison = findings["overview"], findings["recent"], findings["comparison"]
+    hours, change = f"last {recent['hours']} hours", None
+    note = f"{counted(overview['workflows'], 'workflow')}, {counted(overview['runs'], 'run')}"
+    if comparison is not None:
+        change = overview["count"] - comparison["previous_count"]
+        note = f"{comparison['new']:,} new and {comparison['gone']:,} gone compared with the earlier failures"
+    return [
+        {"name": "failures", "value": overview["count"], "change": change, "note": note},
+        {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")},
+        {"name": f"workflows, {hours}", "value": recent["workflows"],
+         **_against(recent, "workflows")},
+        {"name": "expire within 24 hours", "value": findings["expiry"]["within_24_hours"], "change": None,
+         "note": _next(findings["expiry"])},
+    ]  # fmt: skip
+
+
+def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
+    before = recent[f"{what}_before"]
+    if before is None:
+        return {"change": None, "note": "the earlier value is not known"}
+    return {"change": recent[what] - before, "note": f"{before:,} in the {recent['hours']} hours before"}
+
+
+def _next(expiry: Mapping[str, Any]) -> str:
+    kept = f"kept {expiry['retention']}"
+    if expiry["next_hours_left"] is None:
+        return kept
+    return f"the next in {span(timedelta(hours=expiry['next_hours_left']))}; {kept}"

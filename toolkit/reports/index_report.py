@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy.typing as npt
 import pandas as pd
@@ -15,39 +15,42 @@ from toolkit.analysis.selection import receipt_of, when_counted
 from toolkit.analysis.wording import counted, percent
 from toolkit.arguments import choice, instance, text, whole
 from toolkit.audits.calibration import Calibration, calibrate_threshold
-from toolkit.audits.exact_search import SIMILARITIES
+from toolkit.audits.exact_comparison import SIMILARITIES
 from toolkit.audits.health import VectorAudit, audit_vectors
-from toolkit.audits.projection import VectorProjection
+from toolkit.audits.projection import VectorProjection, project_vectors
 from toolkit.audits.recall_audit import RecallAudit, audit_recall
 from toolkit.audits.vector_changes import VectorChanges, compare_vectors
 from toolkit.audits.vector_rows import VectorSource, VectorTables
-from toolkit.client.vectors import index_info
+from toolkit.client.vectors import IndexInfo, index_info
+from toolkit.errors import InputError
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
+from toolkit.plots.style import THEMES, Theme
 from toolkit.redaction import Redactor
 from toolkit.reports.findings import Cleaner
-from toolkit.reports.index_sections import (
-    LISTED,
-    MAP_POINTS,
-    drift_section,
-    first_section,
-    health_section,
-    index_section,
-    map_section,
-    projected,
-    recall_section,
-    scores_section,
-)
 from toolkit.reports.page import Report
 from toolkit.reports.sections import (
     Notice,
+    Part,
     ReportCode,
+    ReportColumn,
+    ReportFigure,
+    ReportTable,
     Section,
+    table,
 )
 from toolkit.settings.service import Service
 
 _DOING: Final = "making an index report"
 _SCHEMA: Final = "index-report/2"
 _GOOD: Final = 0.95  # recall from which on search can be trusted, as its audit says
+_LISTED: Final = 5  # ids named where there are more
+_MAP_POINTS: Final = 800  # of the map: each is drawn four times, in two widths and two themes
+_FIGURE: Final = 2.6  # inches of height of a figure with one row
+_ROW: Final = 0.4
+_NAMESPACE: Final = ReportColumn("namespace", missing="(default)")
+
+_Mask: TypeAlias = Callable[[Any], Any]
+_Step: TypeAlias = tuple[str, str, str | None, int | None, str]
 
 
 class IndexReport(Report):
@@ -162,9 +165,8 @@ def index_report(
         source = load_index(service, namespace)
     elif namespace is not None:
         raise of_vectors(namespace)
-    options: dict[str, Any] = {"k": k, "sample": sample, "seed": seed} | (
-        {} if queries is None else {"queries": queries}
-    )
+    options: dict[str, Any] = {"k": k, "sample": sample, "seed": seed}
+    options |= {} if queries is None else {"queries": queries}
     scale = similarity or (info.similarity if info is not None else None) or None
     name = "index" if vectors is None else "vectors"
     VectorTables(source, doing=_DOING, name=name)  # says which argument is wrong
@@ -175,7 +177,7 @@ def index_report(
     mixed = f"The scores of a {info.kind.lower()} index have no common scale." if info and not dense else ""
     audits = _Audits(
         health=health,
-        map=projected(source, seed),
+        map=_projected(source, seed),
         recall=audit_recall(service, source, **options)
         if service is not None and dense
         else mixed or "Recall was not measured: that takes a service to query.",
@@ -184,30 +186,29 @@ def index_report(
         if previous is None
         else compare_vectors(previous, source, seed=seed),
     )
-    steps = _steps(audits)
+    steps = list(_steps(audits))
     loaded = receipt_of(source)
     given = {"previous": previous, "labels": labels, "queries": queries}
     lines = [_loading(service is not None, vectors if vectors is not None else index, source)]
     lines += [_as_passed(name, value) for name, value in given.items() if value is not None]
     codes = _codes(lines, options, labels is not None, precision, scale, seed)
-    sections = [
-        first_section(steps),
-        index_section(info, health),
-        health_section(health, codes, clean.value),
-        map_section(audits.map, codes, clean.value),
-        recall_section(audits.recall, codes, clean.value),
-        scores_section(audits.scores, codes, clean.value),
-        drift_section(audits.drift, codes, clean.value),
-        Section(name="code", title="The code", parts=(ReportCode(code=codes["load"], folded=False),)),
-    ]  # fmt: skip
+    sections = [_first(steps), _index(info, health)]
+    for part, heading, make in _AUDITED:
+        result = getattr(audits, part)
+        if isinstance(result, str):
+            sections.append(Section(part, heading, result))
+        else:
+            made = tuple(make(result, codes[part], clean.value))
+            sections.append(Section(part, heading, result.verdict, made))
+    sections.append(Section("code", "The code", parts=(ReportCode(codes["load"], folded=False),)))
     notices = []
     if loaded is not None:
-        notice = str(clean.text(f"The load of the vectors was {loaded.verdict}."))
-        notices = [Notice(text=notice, good=loaded.complete)]
+        said = clean.value(f"The load of the vectors was {loaded.verdict}.")
+        notices = [Notice(said, good=loaded.complete)]
     return IndexReport(
         schema=_SCHEMA,
-        title=str(clean.text("Index report" if title is None else title)),
-        verdict=str(clean.text(_verdict(audits, steps))),
+        title=clean.value("Index report" if title is None else title),
+        verdict=clean.value(_verdict(audits, steps)),
         made_at=when.isoformat(timespec="milliseconds"),
         notices=tuple(notices),
         numbers=tuple(_numbers(audits)),
@@ -215,58 +216,48 @@ def index_report(
     )
 
 
-def _steps(audits: _Audits) -> list[tuple[str, str, str | None, int | None, str]]:
+def _steps(audits: _Audits) -> Iterator[_Step]:
     """What to do, the most urgent first: search, then what is wrong, then what may be."""
-    steps: list[tuple[str, str, str | None, int | None, str]] = []
     if isinstance(audits.recall, RecallAudit) and audits.recall.overall.low < _GOOD:
         advice = "Let each search look at more vectors, or rebuild the index."
-        steps.append((advice, audits.recall.verdict, "(all)", None, ""))
+        yield advice, audits.recall.verdict, "(all)", None, ""
     findings = audits.health.frame
     for severity in ("error", "stale", "warning"):
         if severity == "stale" and isinstance(audits.drift, VectorChanges):
             stale = audits.drift.frame[audits.drift.frame["change"] == "text only"]
             for namespace, part in stale.groupby("namespace"):
                 why = "Their texts changed and their vectors did not: new words do not find them."
-                ids = ", ".join(part["id"].head(LISTED))
-                steps.append(("Embed these texts again.", why, str(namespace), len(part), ids))
+                ids = ", ".join(part["id"].head(_LISTED))
+                yield "Embed these texts again.", why, str(namespace), len(part), ids
         for row in findings[findings["severity"] == severity].to_dict("records"):
-            why = f"{row['finding']}: {row['effect']}"
-            steps.append(
-                (row["advice"], why, row["namespace"], int(row["count"]), ", ".join(row["ids"][:LISTED]))
-            )
-    return steps
+            why, ids = f"{row['finding']}: {row['effect']}", ", ".join(row["ids"][:_LISTED])
+            yield row["advice"], why, row["namespace"], int(row["count"]), ids
 
 
-def _verdict(audits: _Audits, steps: list[Any]) -> str:
-    sentences = [audits.health.verdict]
-    if isinstance(audits.recall, RecallAudit):
-        sentences.append(audits.recall.verdict)
+def _verdict(audits: _Audits, steps: list[_Step]) -> str:
+    recall = f" {audits.recall.verdict}" if isinstance(audits.recall, RecallAudit) else ""
     if not steps:
-        return f"Healthy. {' '.join(sentences)}"
-    first = steps[0][0].rstrip(".")
-    return f"Not healthy. {' '.join(sentences)} First: {first}."
+        return f"Healthy. {audits.health.verdict}{recall}"
+    return f"Not healthy. {audits.health.verdict}{recall} First: {steps[0][0].rstrip('.')}."
 
 
 def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
-    rows = int(audits.health.facts["rows"].sum())
-    usable = int(audits.health.facts["usable"].sum())
+    rows, usable = (int(audits.health.facts[name].sum()) for name in ("rows", "usable"))
     serious = audits.health.frame[audits.health.frame["severity"] != "info"]
-    yield {"name": "vectors", "value": rows, "change": None, "note": f"{usable:,} with a usable vector"}
     kinds = serious.drop_duplicates("finding")["severity"].value_counts()
-    note = ", ".join(counted(int(kinds.get(name, 0)), name) for name in ("error", "warning"))
-    yield {"name": "kinds of defect", "value": serious["finding"].nunique(), "change": None, "note": note}
+    by_severity = ", ".join(counted(int(kinds.get(name, 0)), name) for name in ("error", "warning"))
+    numbers = [
+        ("vectors", rows, f"{usable:,} with a usable vector"),
+        ("kinds of defect", serious["finding"].nunique(), by_severity),
+    ]
     if isinstance(audits.recall, RecallAudit) and audits.recall.frame["share"].notna().any():
         overall = audits.recall.overall
         note = f"of the {audits.recall.k} nearest; {percent(overall.low)} to {percent(overall.high)}"
-        yield {
-            "name": "% of neighbours returned",
-            "value": round(100 * overall.mean),
-            "change": None,
-            "note": note,
-        }
+        numbers.append(("% of neighbours returned", round(100 * overall.mean), note))
     if isinstance(audits.drift, VectorChanges):
-        changed = f"of {audits.drift.rows:,}"
-        yield {"name": "vectors changed", "value": len(audits.drift.frame), "change": None, "note": changed}
+        numbers.append(("vectors changed", len(audits.drift.frame), f"of {audits.drift.rows:,}"))
+    for name, value, note in numbers:
+        yield {"name": name, "value": value, "change": None, "note": note}
 
 
 def _as_passed(name: str, value: Any) -> str:
@@ -302,10 +293,166 @@ def _codes(
     return {
         "load": "\n".join(["import toolkit as tk\n", *lines]),
         "health": "health = tk.audit_vectors(vectors)\nhealth.plot()\nhealth.frame",
-        "map": f"map = tk.project_vectors(vectors, sample={MAP_POINTS}, seed={seed!r})\n",
+        "map": f"map = tk.project_vectors(vectors, sample={_MAP_POINTS}, seed={seed!r})\n",
         "recall": f"recall = tk.audit_recall(service, vectors, {', '.join(given)})\nrecall.plot()\nrecall.by",
         "scores": f"scores = tk.calibrate_threshold(vectors, {labels}precision={precision!r}, {similarity}"
         f"seed={seed!r})\nscores.plot()\nscores.frame",
         "drift": f"changes = tk.compare_vectors(previous, vectors, seed={seed!r})\n"
         "changes.plot()\nchanges.counts",
     }
+
+
+def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
+    """Vectors on a plane, or why there is no map."""
+    try:
+        return project_vectors(source, sample=_MAP_POINTS, seed=seed)
+    except InputError as error:  # several dimensions, or sparse vectors only
+        return f"There is no map: {error.got}."
+
+
+def _first(steps: list[_Step]) -> Section:
+    """What to do, the most urgent first."""
+    if not steps:
+        return Section("first", "What to do first", "Nothing: no defect was found.")
+    columns = ["what to do", "why", _NAMESPACE, "#count", "ids"]
+    listed = table("Steps, the most urgent first", columns, steps, missing="")
+    return Section("first", "What to do first", parts=(listed,))
+
+
+def _index(info: IndexInfo | None, health: VectorAudit) -> Section:
+    """The kind of index, and its namespaces in numbers."""
+    sentence = "The vectors as they were loaded; the service was not asked."
+    if info is not None:
+        dimensions = (
+            f"{info.dimension:,} dimensions, {info.similarity}" if info.dimension else "no dense vectors"
+        )
+        model = info.model or "none, so it is queried by vectors alone"
+        sentence = f"A {info.kind.lower()} index of {dimensions}; embedding model: {model}."
+    columns = [
+        _NAMESPACE, "#rows", "#usable", "#dimension", "#compared", "#effective rank", "#random pair",
+        "#nearest pair",
+    ]  # fmt: skip
+    numbers = _table("Namespaces; the last two are median cosines", columns, health.facts)
+    return Section("index", "What the index is", sentence, (numbers,))
+
+
+def _health(health: VectorAudit, code: str, mask: _Mask) -> Iterator[Part]:
+    """What the audit of health found."""
+    columns = [_NAMESPACE, "finding", "severity", "#count", "ids", "detail", "effect on search", "advice"]
+    shown = health.frame.assign(ids=[", ".join(ids[:_LISTED]) for ids in health.frame["ids"]])
+    if len(shown):
+        yield _table("Findings, the worst first", columns, shown)
+    if len(health.similarities):
+        title = "Cosines of random pairs and of nearest neighbours"
+        yield from _figure(title, health, "similarities", "pair", code, mask)
+
+
+def _map(projection: VectorProjection, code: str, mask: _Mask) -> Iterator[Part]:
+    """The map, and the groups on it."""
+    if projection.frame.empty:
+        return
+    names = projection.frame["namespace"]
+    shown = replace(projection, frame=projection.frame.assign(namespace=names.map(mask)))
+    color = "namespace" if len(names.unique()) > 1 else None
+    groups = projection.frame.groupby("namespace")
+    counts, ends = groups.size().rename("vectors"), groups[["x", "y"]].agg(["min", "max"])
+    listed = "; ".join(f"{mask(name) or '(default)'} {count:,}" for name, count in counts.items())
+    yield ReportFigure(
+        "Map of the vectors", f"{counted(len(names), 'point')}, by namespace: {listed}", _FIGURE + 4 * _ROW,
+        lambda ax, theme: shown.plot(color=color, ax=ax, theme=_name(theme)),
+    )  # fmt: skip
+    columns = [_NAMESPACE, "#vectors", "#least x", "#largest x", "#least y", "#largest y"]
+    ends.columns = pd.Index(["least x", "largest x", "least y", "largest y"])
+    numbers = pd.concat([counts, ends], axis=1).reset_index()
+    yield _table("Map of the vectors: the numbers", columns, numbers, folded=True)
+    yield ReportCode(code + (f'map.plot(color="{color}")' if color else "map.plot()"))
+
+
+def _recall(recall: RecallAudit, code: str, mask: _Mask) -> Iterator[Part]:
+    """How much of the exact neighbours the service returned, and where it missed most."""
+    named = {name: recall.by[name].map(mask) for name in ("namespace", "filter")}
+    shown = replace(recall, by=recall.by.assign(**named))
+    yield ReportFigure(
+        f"Recall@{recall.k}",
+        f"The share of the {recall.k} nearest neighbours that is returned, with its interval",
+        _FIGURE + _ROW * len(recall.by), lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
+    )  # fmt: skip
+    columns = [_NAMESPACE, "filter", "#selectivity", "#queries", "#share", "#low", "#high", "#score gap"]
+    yield _table("Neighbours returned, with the 95 % interval over queries", columns, recall.by)
+    yield ReportCode(code)
+    worst = recall.frame[recall.frame["share"] < 1].head(_LISTED)
+    missed = worst[["namespace", "query", "share", "score_gap"]].assign(
+        missed=[", ".join(keys[:_LISTED]) for keys in worst["missed"]]
+    )
+    if len(missed):
+        columns = [_NAMESPACE, "query", "#share", "#score gap", "missed"]
+        yield _table("The worst queries, and what they missed", columns, missed)
+
+
+def _scores(scores: Calibration, code: str, mask: _Mask) -> Iterator[Part]:
+    """Which scores mean a match."""
+    columns = [
+        _NAMESPACE, "similarity", "#threshold", "why", "#random median", "#random high", "#random share",
+        "#duplicate share", "#labels",
+    ]  # fmt: skip
+    if len(scores.frame):
+        yield _table("Scores of random pairs, and thresholds", columns, scores.frame)
+        yield from _figure("Scores of pairs", scores, "pairs", "pair", code, mask)
+
+
+def _drift(drift: VectorChanges, code: str, mask: _Mask) -> Iterator[Part]:
+    """What changed since an earlier load."""
+    if len(drift.frame):
+        yield _table("Vectors that changed", [_NAMESPACE, "change", "#rows"], drift.counts)
+    if len(drift.drift):
+        columns = [_NAMESPACE, "#AUC", "#low", "#high", "#energy", "#p"]
+        yield _table("New vectors beside old ones: 0.5 is no difference", columns, drift.drift)
+    moved = replace(drift, frame=drift.moved)
+    if len(moved.frame):
+        yield from _figure("How far vectors moved", moved, "frame", "namespace", code, mask)
+    elif len(drift.frame) or len(drift.drift):
+        yield ReportCode(code)
+
+
+_AUDITED: Final[tuple[tuple[str, str, Callable[[Any, str, _Mask], Iterator[Part]]], ...]] = (
+    ("health", "Health", _health),
+    ("map", "Map", _map),
+    ("recall", "Recall", _recall),
+    ("scores", "What scores mean here", _scores),
+    ("drift", "What changed", _drift),
+)
+"""Sections of what is audited, in order: the verdict and parts, or why there was no audit."""
+
+
+def _figure(title: str, result: Any, field: str, column: str, code: str, mask: _Mask) -> Iterator[Part]:
+    """A figure of scores of pairs, its numbers, and its code; names in it are masked as texts are."""
+    values: pd.DataFrame = getattr(result, field)
+    number = "score" if "score" in values.columns else "distance"
+    groups = values.dropna(subset=number).groupby(column)[number]
+    numbers = groups.describe()[["count", "min", "25%", "50%", "75%", "max"]].reset_index()
+    described = "; ".join(
+        f"{mask(name) or '(default)'} ({count:,.0f}): {least:.3g} to {most:.3g}, median {median:.3g}"
+        for name, count, least, _, median, _, most in numbers.itertuples(index=False)
+    )
+    shown = replace(result, **{field: values.assign(**{column: values[column].map(mask)})})
+    yield ReportFigure(
+        title, f"{title}. {described}", _FIGURE + _ROW * len(numbers),
+        lambda ax, theme: shown.plot(ax=ax, theme=_name(theme)),
+    )  # fmt: skip
+    columns = [
+        _NAMESPACE if column == "namespace" else column, "#values", "#lowest", "#a quarter below", "#median",
+        "#a quarter above", "#highest",
+    ]  # fmt: skip
+    yield _table(f"{title}: the numbers", columns, numbers.astype({"count": "int64"}), folded=True)
+    yield ReportCode(code)
+
+
+def _table(caption: str, columns: list[Any], frame: pd.DataFrame, *, folded: bool = False) -> ReportTable:
+    """The rows of a frame, without words for what is missing."""
+    plain = frame.astype(object)
+    rows = plain.where(plain.notna(), None).to_numpy().tolist()
+    return table(caption, columns, rows, missing="", folded=folded)
+
+
+def _name(theme: Theme) -> Any:
+    return next(name for name, candidate in THEMES.items() if candidate is theme)

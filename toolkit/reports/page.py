@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -133,11 +133,8 @@ class Report:
         }  # fmt: skip
         form = forms.get(path.suffix.lower())
         if form is None:
-            raise InputError(
-                "saving a report",
-                got=repr(path.name),
-                expected="a name that ends in .html, .md, .json or .pdf",
-            )
+            expected = "a name that ends in .html, .md, .json or .pdf"
+            raise InputError("saving a report", got=repr(path.name), expected=expected)
         content = form()
         data = content.encode() if isinstance(content, str) else content
         write_file(path, lambda file: file.write(data))
@@ -203,20 +200,15 @@ def render_markdown(report: Report) -> str:
     parts += [escape_markdown(notice.text) for notice in report.notices]
     parts.append("\n".join(map(_number, report.numbers)))
     for section in report.sections:
-        parts += _section(section)
+        parts += [f"## {escape_markdown(section.title)}", escape_markdown(section.sentence)]
+        for part in section.parts:
+            parts += _part(part)
     parts.append(f"Made {time_text(read_time(report.made_at))}; secrets are masked.")
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _section(section: Section) -> Iterator[str]:
-    """A heading, what the section says, and its parts, without what a page folds away."""
-    yield f"## {escape_markdown(section.title)}"
-    yield escape_markdown(section.sentence)
-    for part in section.parts:
-        yield from _part(part)
-
-
 def _part(part: Part) -> Iterator[str]:
+    """A part as paragraphs; nothing of what a page folds away."""
     match part:
         case ReportTable(folded=False):
             yield escape_markdown(part.caption)
@@ -237,20 +229,20 @@ def _part(part: Part) -> Iterator[str]:
 
 
 def _table(table: ReportTable) -> str:
-    flags = [number for number, column in enumerate(table.columns) if column.kind == "flag"]
-    columns = [(number, column) for number, column in enumerate(table.columns) if number not in flags]
-    lines = [f"| {' | '.join(escape_markdown(column.name) for _, column in columns)} |"]
+    columns = [column for column in table.columns if column.kind != "flag"]
+    lines = [f"| {' | '.join(escape_markdown(column.name) for column in columns)} |"]
     lines.append(f"|{' --- |' * len(columns)}")
     for row in table.rows:
-        marks = "".join(f"({table.columns[number].name}) " for number in flags if row[number])
-        cells = [_cell(column, row[number]) for number, column in columns]
-        lines.append(f"| {' | '.join([escape_markdown(marks) + ' ' * bool(marks) + cells[0], *cells[1:]])} |")
+        pairs = list(zip(table.columns, row, strict=True))
+        marks = "".join(f"({flag.name}) " for flag, applies in pairs if flag.kind == "flag" and applies)
+        first, *others = (_cell(column, value) for column, value in pairs if column.kind != "flag")
+        lines.append(f"| {' | '.join([escape_markdown(marks) + ' ' * bool(marks) + first, *others])} |")
     return "\n".join(lines)
 
 
 def _cell(column: ReportColumn, value: Any) -> str:
     if column.beneath:  # there is a heading for what small print names
-        column = ReportColumn(name=column.name, kind=column.kind, missing="")
+        column = replace(column, beneath=False, missing="")
     shown = column.shown(value)
     return _code(shown) if column.kind == "id" and shown else escape_markdown(shown)
 
@@ -297,13 +289,12 @@ def render_html(template: str, report: Report, tag: str) -> str:
 def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
     """The figure as ``<svg>`` for wide and narrow pages."""
     drawn = {}
+    said = {"title": figure.title, "description": figure.description}
     for size, width in _WIDTHS.items():
         canvas = Figure(figsize=(width, figure.height), layout="constrained")
         with drawing(canvas.add_subplot(), "light") as (ax, theme):
             figure.draw(ax, theme)
-        svg = inline_svg(
-            canvas, title=figure.title, description=figure.description, prefix=f"{prefix}-{size}", theme=theme
-        )
+        svg = inline_svg(canvas, **said, prefix=f"{prefix}-{size}", theme=theme)
         drawn[size] = Markup(svg)  # noqa: S704 - every text in it is escaped
     return drawn
 
@@ -342,9 +333,10 @@ def print_page(markup: str) -> bytes:
     # Windows searches the current folder first, where any chromium.exe may be
     browsers = (path for name in _BROWSERS if (path := shutil.which(name)) and Path(path).is_absolute())
     browser = next(browsers, None)
+    doing = "printing a report as PDF"
     if browser is None:
         raise ToolkitError(
-            "printing a report as PDF",
+            doing,
             got="no Chromium on the PATH",
             expected=f"one of {', '.join(_BROWSERS)}",
             next_step="Install Chromium, or save the report as .html and print it from your browser.",
@@ -371,10 +363,6 @@ def print_page(markup: str) -> bytes:
         except OSError as error:
             reason = f"Chromium could not be started ({error.strerror})"
         if not target.is_file() or not target.read_bytes().startswith(b"%PDF-"):
-            raise ToolkitError(
-                "printing a report as PDF",
-                got=reason,
-                expected="a PDF",
-                next_step="Save the report as .html and print it from your browser.",
-            )
+            next_step = "Save the report as .html and print it from your browser."
+            raise ToolkitError(doing, got=reason, expected="a PDF", next_step=next_step)
         return target.read_bytes()

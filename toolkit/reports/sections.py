@@ -27,7 +27,7 @@ NUMBERS: Final = frozenset({"number", "digits", "percent", "hours"})
 """Kinds that stand at the right."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReportColumn:
     """A column of a table: its heading, what it holds, and how a missing value is shown.
 
@@ -73,12 +73,6 @@ class ReportTable:
     folded: bool = False
     half: bool = False  # beside another one, where there is space
 
-    def to_dict(self) -> dict[str, Any]:
-        """The table as JSON-able values."""
-        names = [column.name for column in self.columns]
-        rows = [list(row) for row in self.rows]
-        return {"table": self.caption, "columns": names, "rows": rows, "left_out": self.left_out}
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReportList:
@@ -89,24 +83,16 @@ class ReportList:
     ids: bool = False
     left_out: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """The list as JSON-able values."""
-        return {"list": self.caption, "items": list(self.items), "left_out": self.left_out}
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReportCode:
     """Python to run, or to read; a page folds it away, unless it is there to be copied."""
 
     code: str
     folded: bool = True
 
-    def to_dict(self) -> dict[str, Any]:
-        """The code as JSON-able values."""
-        return {"code": self.code}
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class ReportFigure:
     """A drawing, for pages of two widths; its height in inches."""
 
@@ -115,26 +101,18 @@ class ReportFigure:
     height: float
     draw: Callable[[Axes, Theme], Axes]
 
-    def to_dict(self) -> dict[str, Any]:
-        """What is drawn, in words."""
-        return {"figure": self.title, "description": self.description}
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReportText:
     """A paragraph."""
 
     text: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """The paragraph as JSON-able values."""
-        return {"text": self.text}
-
 
 Part: TypeAlias = ReportTable | ReportList | ReportCode | ReportFigure | ReportText
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Section:
     """A part of a report: its name in links, its heading, what it says in a sentence, and what it shows."""
 
@@ -144,8 +122,8 @@ class Section:
     parts: tuple[Part, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The section as JSON-able values."""
-        parts = [part.to_dict() for part in self.parts]
+        """The section as JSON-able values; of a figure, what is drawn in words."""
+        parts = list(map(_to_dict, self.parts))
         return {"name": self.name, "title": self.title, "sentence": self.sentence, "parts": parts}
 
     def masked(self, clean: Callable[[Any], Any], code: Callable[[str], str]) -> Section:
@@ -156,6 +134,21 @@ class Section:
             sentence=clean(self.sentence),
             parts=tuple(_masked(self.parts, clean, code)),
         )
+
+
+def _to_dict(part: Part) -> dict[str, Any]:
+    match part:
+        case ReportTable():
+            names, rows = [column.name for column in part.columns], [list(row) for row in part.rows]
+            return {"table": part.caption, "columns": names, "rows": rows, "left_out": part.left_out}
+        case ReportList():
+            return {"list": part.caption, "items": list(part.items), "left_out": part.left_out}
+        case ReportCode():
+            return {"code": part.code}
+        case ReportFigure():
+            return {"figure": part.title, "description": part.description}
+        case ReportText():
+            return {"text": part.text}
 
 
 def _masked(parts: Iterable[Part], clean: Callable[[Any], Any], code: Callable[[str], str]) -> Iterator[Part]:
@@ -174,7 +167,7 @@ def _masked(parts: Iterable[Part], clean: Callable[[Any], Any], code: Callable[[
                 yield part
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Notice:
     """A sentence in the head of a report on how far to trust it."""
 
@@ -183,13 +176,23 @@ class Notice:
 
 
 def table(
-    caption: str, columns: Iterable[object], rows: Iterable[Sequence[Any]], **options: Any
+    caption: str,
+    columns: Iterable[object],
+    rows: Iterable[Sequence[Any]],
+    *,
+    missing: str = "(none)",
+    **options: Any,
 ) -> ReportTable:
-    """A table; a column that is only named holds texts."""
-    made = tuple(
-        column if isinstance(column, ReportColumn) else ReportColumn(name=str(column)) for column in columns
-    )
-    return ReportTable(caption=caption, columns=made, rows=tuple(map(tuple, rows)), **options)
+    """A table; a column that is only named holds texts, or numbers where its name begins with ``#``."""
+    made = []
+    for column in columns:
+        if isinstance(column, ReportColumn):
+            made.append(column)
+        else:
+            name = str(column)
+            kind: Kind = "number" if name.startswith("#") else "text"
+            made.append(ReportColumn(name.removeprefix("#"), kind, missing))
+    return ReportTable(caption=caption, columns=tuple(made), rows=tuple(map(tuple, rows)), **options)
 
 
 def read_time(text: str) -> datetime:

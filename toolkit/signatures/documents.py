@@ -24,88 +24,42 @@ _FACT: Final = 200  # characters of a code or type
 _DEPTH: Final = 6
 _ITEMS: Final = 3  # elements of a list of errors
 
-_MESSAGES: Final = (
-    "message",
-    "error_description",
-    "detail",
-    "error_message",
-    "errormessage",
-    "msg",
-    "description",
-    "title",
-    "reason",
-    "faultstring",
-    "summary",
-    "text",
+_MESSAGES: Final = tuple(
+    """
+    message error_description detail error_message errormessage msg description title reason faultstring
+    summary text
+    """.split()  # noqa: SIM905 - a list of words
 )
-_TYPES: Final = (
-    "type",
-    "name",
-    "exception",
-    "exceptiontype",
-    "errortype",
-    "error_type",
-    "class",
-    "__type",
-    "exception_class",
-    "kind",
+_TYPES_AND_CODES: Final = tuple(
+    """
+    type name exception exceptiontype errortype error_type class __type exception_class kind
+    code error_code errorcode errno faultcode sqlstate status_code statuscode status
+    """.split()  # noqa: SIM905 - a list of words
 )
-_CODES: Final = (
-    "code",
-    "error_code",
-    "errorcode",
-    "errno",
-    "faultcode",
-    "sqlstate",
-    "status_code",
-    "statuscode",
-    "status",
-)
-_CAUSES: Final = (
-    "error",
-    "errors",
-    "cause",
-    "causes",
-    "caused_by",
-    "causedby",
-    "innererror",
-    "inner_error",
-    "innerexception",
-    "details",
-    "exception",
-    "root_cause",
-    "fault",
-    "failure",
-    "previous",
-    "body",
-    "response",
-    "data",
+_CAUSES: Final = tuple(
+    """
+    error errors cause causes caused_by causedby innererror inner_error innerexception details exception
+    root_cause fault failure previous body response data
+    """.split()  # noqa: SIM905 - a list of words
 )
 _BY_FIELD: Final = frozenset({"error", "errors", "details", "failure", "failures"})
 """What may hold an object from the fields of an input to what is wrong with them."""
+_BESIDE: Final = frozenset({"details", "body", "response", "data"})
+"""What is no cause where it is a text beside a message."""
 _MOST_FIELDS: Final = 20
 _STACKS: Final = ("stack", "stacktrace", "stack_trace", "trace", "traceback", "backtrace")
+_PAGE: Final = ("<html", "<!doctype", "<h1", "<title", "<body")
 _TAG: Final = re.compile(r"<[^<>]{0,300}>")
 _DROPPED: Final = re.compile(r"<(script|style|svg|head)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text, reduced to what identifies its failure.
-
-    Attributes
-    ----------
-    kind : {"json", "html", "trace", "message", "empty"}
-        Kind of the text.
-    facts : tuple of str
-        Types, codes, frames: compared as they are.
-    messages : tuple of str
-        Human-readable texts: compared by their templates.
-    """
+    """A text, reduced to what identifies its failure."""
 
     kind: Kind
-    facts: tuple[str, ...] = ()
-    messages: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()  # types, codes, frames: compared as they are
+    messages: tuple[str, ...] = ()  # for people to read: compared by their templates
 
 
 def read_document(text: str | None) -> Document:
@@ -123,8 +77,7 @@ def read_document(text: str | None) -> Document:
         return found
     if text[0] == "<" and (found := _html(text)):
         return found
-    trace = stack_trace(text) if "\n" in text else None
-    if trace:
+    if "\n" in text and (trace := stack_trace(text)):
         return _of_trace(trace)
     return Document("message", (), (_shortened(text),))
 
@@ -150,14 +103,14 @@ def _json(text: str) -> Document | None:
         except (ValueError, RecursionError):
             return None
     if isinstance(value, str):
-        inner = read_document(value) if value.strip() else Document("empty")
-        return Document("json", inner.facts, inner.messages) if inner.kind != "empty" else inner
+        inner = read_document(value)
+        return inner if inner.kind == "empty" else Document("json", inner.facts, inner.messages)
     facts: list[str] = []
     messages: list[str] = []
     _collect(value, facts, messages, _DEPTH)
     if not facts and not messages:
         keys = sorted(value)[:20] if isinstance(value, dict) else []
-        return Document("json", ("keys", *keys), ())
+        return Document("json", ("keys", *keys))
     return Document("json", tuple(dict.fromkeys(facts)), tuple(dict.fromkeys(messages)))
 
 
@@ -174,7 +127,7 @@ def _collect(
             _collect(item, facts, messages, depth - 1)
     elif isinstance(value, dict):
         names = {name.lower().replace("-", "_"): item for name, item in value.items()}
-        for name in (*_TYPES, *_CODES):
+        for name in _TYPES_AND_CODES:
             item = names.get(name)
             if (isinstance(item, str) and item and len(item) < _FACT) or (
                 isinstance(item, int) and not isinstance(item, bool)
@@ -185,19 +138,17 @@ def _collect(
         trace = stack_trace(stack) if isinstance(stack, str) else None
         if trace:
             facts += _of_trace(trace).facts
-        texts = next(
-            (names[name] for name in _MESSAGES if isinstance(names.get(name), str) and names[name].strip()),
-            None,
-        )
-        if texts:
-            _text(texts, facts, messages)
+        said = (names[name] for name in _MESSAGES if isinstance(names.get(name), str))
+        message = next((text for text in said if text.strip()), None)
+        if message:
+            _text(message, facts, messages)
         before = len(facts), len(messages)
         for name in _CAUSES:
-            if names.get(name) is not None and names[name] is not texts:
-                if isinstance(names[name], str) and name in ("details", "body", "response", "data") and texts:
-                    continue
-                _collect(names[name], facts, messages, depth - 1, by_field=name in _BY_FIELD)
-        if by_field and before == (len(facts), len(messages)) and not texts:
+            cause = names.get(name)
+            if cause is None or cause is message or (isinstance(cause, str) and name in _BESIDE and message):
+                continue
+            _collect(cause, facts, messages, depth - 1, by_field=name in _BY_FIELD)
+        if by_field and before == (len(facts), len(messages)) and not message:
             _fields(value, facts, messages)
 
 
@@ -225,13 +176,7 @@ def _text(text: str, facts: list[str], messages: list[str]) -> None:
 
 def _html(text: str) -> Document | None:
     lowered = text.lower()
-    if (
-        "<html" not in lowered
-        and "<!doctype" not in lowered
-        and "<h1" not in lowered
-        and "<title" not in lowered
-        and "<body" not in lowered
-    ):
+    if not any(tag in lowered for tag in _PAGE):
         return None
     found = [_inner(text, lowered, tag) for tag in ("title", "h1", "h2")]
     texts = [part for part in dict.fromkeys(found) if part]

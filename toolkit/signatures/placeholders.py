@@ -175,7 +175,8 @@ def _placeholder(found: re.Match[str]) -> str:
     kind, text = found.lastgroup, found[0]
     if kind != "word":
         return text if kind == "path" and len(text) < 3 else f"<{kind}>"  # noqa: PLR2004 - "/" and "./"
-    if text.lower() in _KEPT or _NAMED_CODE.match(text) or _is_module(found):
+    is_name = text.lower() in _KEPT or _NAMED_CODE.match(text)
+    if is_name or (_MODULE.match(text) and _TYPE_AFTER.match(found.string, found.end())):
         return text
     bare = text.strip("#:")
     if _HEX.match(bare):  # digits alone can be one, too
@@ -193,19 +194,13 @@ def _placeholder(found: re.Match[str]) -> str:
     return _compound(text) + tail if any(sign in text for sign in ".:/") else "<id>" + tail
 
 
-def _is_module(found: re.Match[str]) -> bool:
-    """Whether a word is the module in the name of an exception."""
-    return bool(_MODULE.match(found[0]) and _TYPE_AFTER.match(found.string, found.end()))
-
-
 _PART: Final = re.compile(r"[^.:/]+")
 
 
 def _compound(text: str) -> str:
     """A dotted name keeps the parts without digits: ``com.acme.Job17.run`` is a name, not an id."""
-    return _PART.sub(
-        lambda part: (
-            "<id>" if any(sign.isdigit() for sign in part[0]) and part[0].lower() not in _KEPT else part[0]
-        ),
-        text,
-    )
+    return _PART.sub(lambda part: "<id>" if _is_id(part[0]) else part[0], text)
+
+
+def _is_id(part: str) -> bool:
+    return any(map(str.isdigit, part)) and part.lower() not in _KEPT

@@ -63,20 +63,21 @@ class BodyReader:
 
 def sign_rows(table: pa.Table, learned: Learned, reader: BodyReader) -> SignedRows:
     """The signatures of failures with the columns `SIGNED_COLUMNS`."""
-    statuses, bodies, encoded = (_distinct(table[name]) for name in SIGNED_COLUMNS)
-    masked = [reader.masked(body) for body in bodies.values]
+    columns = (_distinct(table[name]) for name in SIGNED_COLUMNS)
+    (statuses, status_of), (bodies, body_of), (encoded, encoded_of) = columns
+    masked = [reader.masked(body) for body in bodies]
     positions = {text: position for position, text in enumerate(dict.fromkeys(masked))}
     by_text = sign(positions, learned, reader.document)
-    of_body = np.array([positions[text] for text in masked], dtype=np.int64)[bodies.codes]
-    # of each body: not UTF-8 where it is empty and there is base64
-    empty = np.array([not body for body in bodies.values], dtype=bool)[bodies.codes]
-    binary = empty & np.array([bool(value) for value in encoded.values], dtype=bool)[encoded.codes]
-    combined = (of_body * max(1, len(statuses.values)) + statuses.codes) * 2 + binary
+    of_body = np.array([positions[text] for text in masked], dtype=np.int64)[body_of]
+    # not UTF-8: a body that is empty where there is base64
+    empty = np.array([not body for body in bodies], dtype=bool)[body_of]
+    binary = empty & np.array([bool(value) for value in encoded], dtype=bool)[encoded_of]
+    combined = (of_body * max(1, len(statuses)) + status_of) * 2 + binary
     _, first, codes = np.unique(combined, return_index=True, return_inverse=True)
     order = np.argsort(first)  # as they occur
     signatures = [by_text[text] for text in positions]
     documents = [
-        _with_status(signatures[of_body[row]], statuses.values[statuses.codes[row]], binary=bool(binary[row]))
+        _with_status(signatures[of_body[row]], statuses[status_of[row]], binary=bool(binary[row]))
         for row in first[order]
     ]
     return SignedRows(list(positions), signatures, documents, np.argsort(order)[codes], of_body)
@@ -115,22 +116,18 @@ def are_signed(ids: pa.ChunkedArray) -> bool:
     return bool(pc.all(pc.fill_null(pc.starts_with(ids, _CURRENT), False), min_count=0).as_py())
 
 
-class _Distinct(NamedTuple):
-    """The distinct values of a column, and which of them is in each row."""
+def _distinct(column: pa.ChunkedArray) -> tuple[list[Any], NDArray[np.int64]]:
+    """The distinct values of a column, and the position of each row's value among them.
 
-    values: list[Any]
-    codes: NDArray[np.int64]
-
-
-def _distinct(column: pa.ChunkedArray) -> _Distinct:
-    """Batch by batch: repeated values never become Python values, and no dictionary exceeds its limit."""
+    Batch by batch: repeated values never become Python values, and no dictionary exceeds its limit.
+    """
     positions: dict[Any, int] = {}
     codes = [np.zeros(0, dtype=np.int64)]
     for chunk in column.chunks:
         encoded = chunk.dictionary_encode("encode")
         known = [positions.setdefault(value, len(positions)) for value in encoded.dictionary.to_pylist()]
         codes.append(np.array(known, dtype=np.int64)[encoded.indices.to_numpy()])
-    return _Distinct(list(positions), np.concatenate(codes))
+    return list(positions), np.concatenate(codes)
 
 
 def _with_status(signature: Signature, status: object, *, binary: bool) -> Signature:

@@ -100,20 +100,8 @@ def _any_words(message: str) -> _Words:
 
 
 def learn(messages: Iterable[str]) -> dict[str, str]:
-    """The template of each message; a message that has none is its own.
+    """The template of each message with placeholders, whatever their order; one that has none is its own.
 
-    Parameters
-    ----------
-    messages : iterable of str
-        With placeholders for typed values.
-
-    Returns
-    -------
-    dict of str to str
-        In no particular order, the same whatever the order of the messages.
-
-    Examples
-    --------
     >>> found = learn(f"no such user {name} here" for name in ("ann", "bob", "eve", "joe"))
     >>> set(found.values())
     {'no such user <value> here'}
@@ -192,6 +180,12 @@ def _word_pattern(word: str) -> re.Pattern[str]:
     return re.compile(".+".join(map(re.escape, word.split(VALUE))))
 
 
+def _replace(rows: Iterable[list[str]], position: int) -> None:
+    """Make the words at a place values, in place."""
+    for words in rows:
+        words[position] = _value(words[position])
+
+
 def _generalise(templates: dict[_Words, _Words]) -> None:
     """Replace, in place, the words of rows of one length that are values."""
     for _ in range(_ROUNDS):
@@ -201,9 +195,9 @@ def _generalise(templates: dict[_Words, _Words]) -> None:
         changed = _names_together(_shared(listed, 2)) or changed
         for kind in (1, 2):
             changed = _one_by_one(_shared(listed, len(listed[0]) - 1), kind) or changed
-        shared = _covered({words: tuple(row) for words, row in rows.items()})
         if not changed:
             return
+        shared = _covered({words: tuple(row) for words, row in rows.items()})
         for words, template in templates.items():
             templates[words] = shared[template]
 
@@ -238,9 +232,8 @@ def _shared(rows: list[list[str]], least: int) -> list[list[str]]:
     for column in zip(*rows, strict=True):
         counts = Counter(column)
         if len(counts) < len(rows):
-            shared = [
-                number + (counts[word] >= MANY_NAMES) for number, word in zip(shared, column, strict=True)
-            ]
+            places = zip(shared, column, strict=True)
+            shared = [number + (counts[word] >= MANY_NAMES) for number, word in places]
     return [row for row, number in zip(rows, shared, strict=True) if number >= least]
 
 
@@ -263,8 +256,7 @@ def _names_together(rows: list[list[str]]) -> bool:
         for position in members[0][1]:
             if len({words[position] for words, _ in members}) >= MANY_NAMES:
                 changed = True
-                for words, _ in members:
-                    words[position] = _value(words[position])
+                _replace((words for words, _ in members), position)
     return changed
 
 
@@ -289,8 +281,7 @@ def _one_by_one(rows: list[list[str]], kind: int) -> bool:
         least = plain if kind == 2 else MANY_NAMES - typed  # noqa: PLR2004
         if len(different) >= least and (said >= 2 or (said and kind == 1 and len(different) >= MANY_WORDS)):  # noqa: PLR2004
             changed = True
-            for words in members:
-                words[position] = _value(words[position])
+            _replace(members, position)
     return changed
 
 
@@ -313,9 +304,8 @@ def _by_frequency(rows: list[list[str]]) -> bool:
         many = _MANY_BESIDE if sum(map(_says, skeleton)) >= _MUCH else MANY_WORDS
         if len(members) >= many and all(_are_values(members, position, many) for position in places):
             changed = True
-            for member in members:
-                for position in places:
-                    member[position] = _value(member[position])
+            for position in places:
+                _replace(members, position)
     return changed
 
 

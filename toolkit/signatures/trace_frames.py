@@ -17,24 +17,13 @@ _CHAIN: Final = 8  # exceptions of a chain that are kept, the outermost first
 
 @dataclass(frozen=True)
 class StackTrace:
-    """What a stack trace says, without what differs from one occurrence to the next.
-
-    Attributes
-    ----------
-    language : str
-        ``python``, ``javascript``, ``java``, ``go``, ``ruby``, ``dotnet``, ``php``, ``rust`` or ``native``.
-    errors : tuple of (str, str)
-        Type and message of each exception of the chain; the root cause is last.
-    frame : str
-        The first application frame of the root cause, as a qualified function; empty where there is none.
-    frames : tuple of str
-        The frames of the root cause, libraries' among them, the one nearest to the error first; at most 40.
-    """
+    """What a stack trace says, without what differs from one occurrence to the next."""
 
     language: str
-    errors: tuple[tuple[str, str], ...]
-    frame: str
+    errors: tuple[tuple[str, str], ...]  # type and message of each of the chain, the root cause last
+    frame: str  # the first application frame of the root cause, as a qualified function; "" without one
     frames: tuple[str, ...] = field(default=(), repr=False)
+    """The frames of the root cause, libraries' among them, the one nearest to the error first; at most 40."""
 
 
 _LIBRARY: Final = re.compile(
@@ -80,8 +69,6 @@ MINIFIED: Final = re.compile(r"^(?:\w{1,2}|[a-z]\.\w{1,2}|\w{1,2}\.\w{1,2}|Objec
 LONG_LINE: Final = 300  # a column beyond is a line that no person wrote
 HASHED: Final = re.compile(r"[.\-_](?=[0-9a-z]*\d)[0-9a-z]{6,}$|\.(?:min|bundle|chunk|prod)$", re.IGNORECASE)
 EXTENSION: Final = re.compile(r"\.(?:py|[mc]?[jt]sx?|rb|php|go|rs|cs|java|kt|min)$")
-
-
 _SHORT: Final = 300  # characters of a name; longer ones would fill memory
 
 
@@ -173,8 +160,6 @@ _RECURSIVE: Final = re.compile(
     r"RecursionError|StackOverflow|Maximum call stack|stack level too deep|stack overflow"
     r"|SystemStackError|too much recursion"
 )
-
-
 _WRAPPERS: Final = re.compile(
     r"(?:^|[.\\:])(?:(?:Unchecked)?ExecutionException|CompletionException|InvocationTargetException"
     r"|UndeclaredThrowableException|(?:Nested)?ServletException|ExceptionInInitializerError"
@@ -185,17 +170,13 @@ _GENERAL: Final = re.compile(r"(?:^|\.)(?:Runtime)?(?:Exception|Error)$|(?:^|\.)
 
 def _without_wrappers(chain: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """Without exceptions that only carry another one, as executors and reflection do on some ways."""
-    return tuple(
-        (kind, message)
-        for number, (kind, message) in enumerate(chain)
-        if number == len(chain) - 1
-        or not (
-            _WRAPPERS.search(kind)
-            or (
-                _GENERAL.search(kind) and message.startswith(tuple(inner for inner, _ in chain[number + 1 :]))
-            )
-        )
-    )
+
+    def wraps_another(number: int) -> bool:
+        (kind, message), inner = chain[number], tuple(kind for kind, _ in chain[number + 1 :])
+        return bool(_WRAPPERS.search(kind) or (_GENERAL.search(kind) and message.startswith(inner)))
+
+    last = len(chain) - 1
+    return tuple(one for number, one in enumerate(chain) if number == last or not wraps_another(number))
 
 
 def trace_of(

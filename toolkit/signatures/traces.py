@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from toolkit.signatures.native_reports import SIGN_WORDS, SIGNS, native_report
 from toolkit.signatures.trace_frames import (
     LONG_LINE,
     MINIFIED,
@@ -38,12 +37,8 @@ def stack_trace(text: str) -> StackTrace | None:
     StackTrace(language='python', errors=(('ZeroDivisionError', 'no division'),), frame='orders.total')
     """
     for words, sign, parse in _LANGUAGES:
-        for word in words:
-            if word in text:
-                break
-        else:  # none of its words: of another language, which is found much faster than by the pattern
-            continue
-        if sign.search(text):
+        # a text without its words is of another language, which is found much faster than by the pattern
+        if any(word in text for word in words) and sign.search(text):
             lines = text.splitlines()
             if len(lines) > MAX_LINES:
                 lines = lines[: MAX_LINES // 2] + lines[-MAX_LINES // 2 :]
@@ -235,7 +230,6 @@ _GO_FRAME: Final = re.compile(r"^((?:[\w.\-]+/)*[\w\-]+(?:\.[\w.()*\[\]\-{}]+)+)
 def _go(lines: list[str]) -> StackTrace | None:
     errors: list[tuple[str, str]] = []
     frames: list[Frame] = []
-    after_panic = False
     routines = 0
     for number, line in enumerate(lines):
         if found := _GO_PANIC.match(line.strip()):
@@ -249,11 +243,10 @@ def _go(lines: list[str]) -> StackTrace | None:
             if routines > 1:
                 break
         elif line.startswith(("panic(", "runtime.gopanic", "runtime.panic", "runtime.sigpanic")):
-            frames, after_panic = [], True
+            frames = []
         elif found := _GO_FRAME.match(line.removeprefix("created by ")):
             path = lines[number + 1].strip() if number + 1 < len(lines) else ""
             frames.append(Frame(found[1].rsplit("/", 1)[-1], path))
-    del after_panic
     return trace_of("go", errors or [("panic", "")] if frames else errors, frames, with_file=False)
 
 
@@ -331,21 +324,111 @@ def _rust(lines: list[str]) -> StackTrace | None:
     return trace if trace.frame or not source else StackTrace("rust", trace.errors, file_stem(source))
 
 
+_SANITIZER: Final = re.compile(
+    r"(?:ERROR|WARNING): (Address|Leak|Memory|Thread|UndefinedBehavior|HWAddress)Sanitizer: (.*)$"
+)
+_FUZZER: Final = re.compile(r"==\d+== ?ERROR: libFuzzer: ([a-z\- ]+)")
+_UNDEFINED: Final = re.compile(r"^\S+:\d+(?::\d+)?: runtime error: (.*)$")
+_LEAK: Final = re.compile(r"^(?:Direct|Indirect) leak of ")
+_NATIVE_FRAME: Final = re.compile(r"^ *#(\d+) +0x[0-9a-f]+ +(?:in +)?(.*)$")
+_VALGRIND: Final = re.compile(r"^==\d+== {0,3}(\S.*)$")
+_VALGRIND_FRAME: Final = re.compile(r"^==\d+== {4,}(?:at|by) 0x[0-9A-Fa-f]+: (.+?)(?: \(([^()]*)\))?$")
+_DETAILS: Final = re.compile(
+    r" (?:on|in|of|at|for|by|\(pc|attempting|parameters?|requested)\b.*| \(.*|: .*|[0-9]+$", re.DOTALL
+)
+_VALGRIND_ERROR: Final = re.compile(
+    r"(?:Invalid|Conditional|Use of|Source and|Mismatched|Syscall|Process terminating|Argument)"
+)
+_VALUES: Final = re.compile(r"'[^']*'|0x[0-9a-f]+|[-+]?\d[\d.e+\-]*")
+_CLONES: Final = re.compile(r"(?:\.(?:isra|part|constprop|cold|llvm|lto_priv)(?:\.\d+)?)+$")
+_NATIVE_PATH: Final = re.compile(r" (\(?/[^ ]*|\(?[\w.\-]+\+0x[0-9a-f]+\)|[\w./\-]+:\d+(?::\d+)?)(?: .*)?$")
+_NATIVE_RUNTIME: Final = re.compile(
+    r"^(?:__(?:asan|interceptor|sanitizer|ubsan|msan|tsan|lsan|hwasan|libc|GI|memcpy|memset|strlen|str|mem"
+    r"|assert|isoc99|vfprintf|overflow|fortify)\w*|_?(?:mem|str|wcs|w?mem)[a-z]*(?:_\w+)?|[vfsnw]*printf(?:_\w+)?"
+    r"|[vfs]*scanf|_IO_\w+|mem(?:cpy|move|set|cmp)\w*|malloc|calloc|realloc\w*|reallocarray|free|cfree"
+    r"|posix_memalign|abort|raise|gsignal|exit|_exit|kill|_start|__start|atoi|atol|strto\w+|f?(?:read|write|gets"
+    r"|puts|open|close)(?:64)?|operator (?:new|delete).*|fuzzer::.*|LLVMFuzzer\w+|start_thread|clone3?"
+    r"|std::.*|__gnu_cxx::.*|__cxa\w*|_Unwind\w*|ExecuteFilesOnyByOne|main|rust_\w+|<null>|\?\?\?)$"
+)
+_RUNTIME_PATH: Final = re.compile(
+    r"/compiler-rt/|sanitizer_common|/sysdeps/|/glibc|/libc[.\-]|libc\.so|ld-linux|libasan|vg_replace|vgpreload"
+    r"|/include/c\+\+/|libstdc\+\+|libpthread"
+)
+
+
 def _native(lines: list[str]) -> StackTrace | None:
-    report = native_report(lines)
-    if report is None:
+    """The first error in a report of a sanitizer, valgrind or libFuzzer about a native program."""
+    kind = ""
+    frames: list[tuple[str, bool]] = []  # functions, the one nearest to the error first; of the runtime?
+    for line in lines:
+        found = _NATIVE_FRAME.match(line)
+        by_valgrind = None if found else _VALGRIND_FRAME.match(line)
+        if by_valgrind and kind:
+            frames.append(_native_function(by_valgrind[1], by_valgrind[2] or ""))
+        elif found and kind:
+            if frames and found[1] == "0":
+                break  # another stack: where the memory was allocated
+            path = _NATIVE_PATH.search(found[2])
+            function = found[2][: path.start()] if path else found[2]
+            frames.append(_native_function(function, path[1] if path else ""))
+        elif frames:
+            if not line.strip() or not line.startswith(("    ", "==")) or _VALGRIND.match(line):
+                break
+        elif (named := _native_error(line)) is not None:
+            kind = named
+    if not kind or not frames:
         return None
-    own = [name for name, runtime in report.frames if not runtime] or [name for name, _ in report.frames]
-    names = tuple(dict.fromkeys(name for name, _ in report.frames[:MOST_FRAMES]))
-    if report.kind == "stack-overflow":  # which of the functions overflowed is chance
+    own = [name for name, runtime in frames if not runtime] or [name for name, _ in frames]
+    names = tuple(dict.fromkeys(name for name, _ in frames[:MOST_FRAMES]))
+    if kind == "stack-overflow":  # which of the functions overflowed is chance
         counts = Counter(own)
         own = sorted(name for name, count in counts.items() if 2 * count >= max(counts.values()))
-    return StackTrace("native", ((report.kind, report.message),), own[0] if own else "", names)
+    return StackTrace("native", ((kind, ""),), own[0], names)
+
+
+def _native_error(line: str) -> str | None:
+    """The kind of error that a line names, without values."""
+    if head := _SANITIZER.search(line):
+        leaks = head[1] == "Leak" or head[2].startswith("detected memory leaks")
+        return "memory leak" if leaks else _DETAILS.sub("", head[2]).strip()
+    if head := _FUZZER.search(line):
+        return head[1].strip().split(" after")[0]
+    if head := _UNDEFINED.match(line):
+        return _VALUES.sub("<value>", head[1]).split(":")[0].split(" <value>")[0]
+    if _LEAK.match(line):
+        return "memory leak"
+    if (head := _VALGRIND.match(line)) and not head[1].endswith(("detector", "et al.", "info")):
+        if _VALGRIND_ERROR.match(head[1]):
+            return _VALUES.sub("", re.sub(r" of size \d+", "", head[1])).strip()
+        if " lost in loss record " in head[1]:
+            return "memory leak"
+    return None
+
+
+def _native_function(function: str, path: str) -> tuple[str, bool]:
+    """A function's name without arguments and clones, and whether it is of the runtime."""
+    name = function.strip()
+    depth, plain = 0, []
+    for sign in name if not name.startswith("operator") else "":
+        depth += (sign in "(<") - (sign in ")>")
+        if depth == 0 and sign not in ")>":
+            plain.append(sign)
+    name = _CLONES.sub("", "".join(plain).strip() or name).removesuffix(" const").split(" ")[-1]
+    runtime = _NATIVE_RUNTIME.match(name) or _RUNTIME_PATH.search(path) or name.startswith(("0x", "("))
+    return name, bool(runtime)
 
 
 _Parser = Callable[[list[str]], StackTrace | None]
 _LANGUAGES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], _Parser], ...]] = (
-    (SIGN_WORDS, SIGNS, _native),
+    (
+        ("Sanitizer", "libFuzzer", ": runtime error: ", "at 0x"),
+        re.compile(
+            r"\b(?:Address|Leak|Memory|Thread|UndefinedBehavior|HWAddress)Sanitizer\b"
+            r"|==\d+== ?ERROR: libFuzzer|^\S+:\d+:\d+: runtime error: |^==\d+== +at 0x[0-9A-Fa-f]+: ",
+            re.MULTILINE,
+        ),
+        _native,
+    ),
     (
         ("Traceback (most recent call last)",),
         re.compile(r"Traceback \(most recent call last\)"),
