@@ -228,19 +228,30 @@ def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListA
     return each_distinct(texts_of(column), read, kind=pa.list_(pa.string()))
 
 
+_READ_AS_TEXT: Final = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_null,
+    pa.types.is_integer,
+    pa.types.is_floating,
+)
+
+
 def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column of a frame as one Arrow array of text, null where a value is missing."""
+    """A column of a frame, of texts or numbers, as one Arrow array of text, null where a value is missing."""
     try:
         texts = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
         texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
         texts = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
+        if not any(fits(texts.type) for fits in _READ_AS_TEXT):
+            raise TypeError
         return texts.cast(pa.string())
     except UNFIT:
         held = column.dtype if isinstance(column, pd.Series) else column.type
         raise InputError(
             "reading a column of text",
             got=f"values of the type {str(held)[:80]}",
-            expected="text, as the toolkit's frames have it",
+            expected="texts or numbers, as the toolkit's frames have them",
         ) from None
 
 
