@@ -265,7 +265,7 @@ def _report(failures: pd.DataFrame) -> dict[str, Any]:
 def _condition(text: str) -> dict[str, str]:
     """A condition as a page states it, with the names of columns."""
     # a title of an error may hold the words that divide conditions, and the last part counts those not shown
-    parts = re.split(r" and (?=[\w ]+ = )", text)
+    parts = re.split(r" and (?=[\w\- ]+ = )", text)
     named = dict(part.split(" = ", 1) for part in parts if " = " in part)
     renamed = {"error": "signature", "caller ip": "caller_ip", "workflow url": "workflow_url",
                "flow control key": "flow_control_key", "response status": "response_status"}  # fmt: skip
