@@ -266,7 +266,7 @@ class TimeField(TextField):
     """
 
     def __init__(self, *args: Any, clock: Clock, compare: str = ">=", **options: Any) -> None:
-        self._clock, self._compare = clock, compare
+        self._clock, self._comparison = clock, compare
         super().__init__(*args, **options)
         self._value = None
 
@@ -276,7 +276,7 @@ class TimeField(TextField):
         return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
     def _read(self, text: str) -> datetime | None:
-        end, exact = self._compare == "<=", self._compare == "="
+        end, exact = self._comparison == "<=", self._comparison == "="
         return parse_time(text, now=self._clock(), end=end, exact=exact) if text else None
 
 

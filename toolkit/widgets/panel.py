@@ -188,8 +188,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self._kept = PanelState(value, value)
         if key is not None:
             self._kept = _STATES.setdefault((type(self).__name__, key), self._kept)
-        if self._kept.given != value:  # a new value in the cell wins
-            self._kept.value = self._kept.given = value
+            if self._kept.given != value:  # a new value in the cell wins
+                self._kept.value = self._kept.given = value
         self.set_trait("value", self._kept.value)
 
     @traitlets.validate("value")
