@@ -159,7 +159,7 @@ def _first_line(text: str) -> str:
 
 def _from_json(text: str) -> str | None:
     for decode in (msgspec.json.decode, json.loads):  # of which the slower one reads NaN and lone surrogates
-        with suppress(ValueError, RecursionError):
+        with suppress(msgspec.DecodeError, ValueError, RecursionError):
             return _message(decode(text), _DEPTH)
     return None
 

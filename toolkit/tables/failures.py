@@ -43,7 +43,7 @@ _MOST_LEARNT: Final = 200
 _MOST_HALVINGS: Final = 3
 _TOGETHER: Final = 8  # pages whose entries become columns at once, while they are in the processor's cache
 _BATCH: Final = 32_000_000  # bytes decoded at once: less pays for each Arrow call again
-_REFUSALS: Final = (ValueError, OverflowError, RecursionError, TooDeepError)
+_REFUSALS: Final = (msgspec.DecodeError, ValueError, OverflowError, RecursionError, TooDeepError)
 """Errors of values that no column holds: their page has to be decoded leniently."""
 
 _FIELDS: Final = {name: field for name, _, field in FAILURE_COLUMNS if field is not None}
