@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import jwt
@@ -49,15 +50,15 @@ KEY = "k" * 32
 WRONG: dict[str, Any] = {
     "None": None,
     "True": True,
-    "0": 0,
+    "0": np.int64(0),
     "-1": -1,
-    "1.5": 1.5,
+    "1.5": Decimal("1.5"),
     "nan": math.nan,
     "inf": math.inf,
     "10**30": 10**30,
     "10**400": 10**400,
     "empty text": "",
-    "text": "no such",
+    "text": np.str_("no such"),
     "surrogate": "\ud800",
     "null byte": "a\0b",
     "long text": "x" * 5_000,
@@ -756,6 +757,29 @@ def test_the_valid_call_is_valid(around, name):
     for base in CALLS[name](around):
         try:
             call(name, base)
+        except InputError as error:
+            pytest.fail(f"{name}: {error}")
+        except ToolkitError:
+            pass
+
+
+def as_numpy(value: Any) -> Any:
+    """A value as it comes out of an array or an object column: the same, of a class of numpy."""
+    if type(value) is dict:
+        return {as_numpy(key): as_numpy(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(as_numpy, value))
+    return {str: np.str_, int: np.int64, float: np.float64, bool: np.bool_}.get(
+        type(value), lambda same: same
+    )(value)
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_values_of_numpy_are_valid_where_those_of_python_are(around, name):
+    """Texts, whole numbers and floats of numpy's classes, alone and within lists and dicts."""
+    for base in CALLS[name](around):
+        try:
+            call(name, {argument: as_numpy(value) for argument, value in base.items()})
         except InputError as error:
             pytest.fail(f"{name}: {error}")
         except ToolkitError:

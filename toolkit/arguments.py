@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -56,6 +58,37 @@ def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
     return f"{f'Did you mean {close[0][:_LONGEST]!r}? ' if close else ''}{what}: {listed}{more}."
 
 
+def plain(value: Any) -> Any:
+    """A scalar of numpy, as taken from an array or a frame, as Python's own; anything else as it is.
+
+    >>> import numpy as np
+    >>> plain(np.int64(3)), plain(np.float64(0.5)), plain("text")
+    (3, 0.5, 'text')
+    """
+    numpy = sys.modules.get("numpy")  # not imported for this: without it, no value is one of its own
+    if numpy is not None and isinstance(value, numpy.bool_ | numpy.integer | numpy.floating | numpy.str_):
+        return value.item()
+    return value
+
+
+def as_json(value: object) -> str:
+    """Any value as JSON text, numbers of numpy included.
+
+    Raises ValueError for NaN and infinity, TypeError for what JSON cannot hold, and RecursionError.
+
+    >>> import numpy as np
+    >>> as_json({"count": np.int64(3)})
+    '{"count": 3}'
+    """
+
+    def other(item: object) -> object:
+        if (result := plain(item)) is item:
+            raise TypeError(f"{type(item).__name__} is not a type of JSON")
+        return result
+
+    return json.dumps(value, allow_nan=False, default=other)
+
+
 def whole(name: str, value: object, *, least: int = 1, most: int = (1 << 63) - 1, optional: str = "") -> Any:
     """A whole number from `least` to `most`, or None with `optional`, which says what None means.
 
@@ -84,11 +117,12 @@ def positive(name: str, value: object, *, optional: str = "", finite: bool = Tru
         number = math.nan
     if not number > 0 or (finite and math.isinf(number)):
         raise wrong(name, value, "a number above 0" + f", or None {optional}" * bool(optional))
-    return value
+    return value if isinstance(value, int) else number
 
 
 def flag(name: str, value: object) -> bool:
     """True or False, not a value that is only truthy or falsy."""
+    value = plain(value)
     if not isinstance(value, bool):
         raise wrong(name, value, "True or False")
     return value
@@ -96,7 +130,7 @@ def flag(name: str, value: object) -> bool:
 
 def confirmed(doing: str, confirm: object, next_step: str) -> None:
     """The error of what destroys something unless it is confirmed."""
-    if confirm is not True:
+    if plain(confirm) is not True:
         raise InputError(
             doing,
             got="no confirmation" if confirm is False else f"confirm={shown(confirm)}",

@@ -7,6 +7,7 @@ import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from urllib.parse import parse_qsl, urlsplit
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,6 +151,7 @@ def test_content_based_deduplication_goes_without_an_id(server):
         (b"\xff\x00", b"\xff\x00", "application/octet-stream"),
         ("Grüße", "Grüße".encode(), "text/plain; charset=utf-8"),
         ([1, None, "ü"], b'[1, null, "\\u00fc"]', "application/json"),
+        ({"n": np.int64(3), "ok": np.bool_(True)}, b'{"n": 3, "ok": true}', "application/json"),
         ("", b"", "text/plain; charset=utf-8"),
     ],
 )

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -371,3 +372,20 @@ def test_combining_and_fields() -> None:
     assert ((a | b) & c).text() == "(HAS FIELD a OR HAS FIELD b) AND HAS FIELD c"
     assert ((a & b) | c).text() == "HAS FIELD a AND HAS FIELD b OR HAS FIELD c"
     assert ((a & b) | (c & a)).fields() == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.int64(3), "3"),
+        (np.float64(0.5), "0.5"),
+        (np.float32(0.5), "0.5"),
+        (np.bool_(True), "true"),
+        (np.str_("it's"), "'it''s'"),
+    ],
+)
+def test_values_of_arrays_are_written_as_plain_ones(value: Any, text: str) -> None:
+    """A value taken from an array or a frame makes the same filter as Python's own."""
+    for tree in (Comparison("a", "=", value), Membership("a", (value,)), Contains("a", value)):
+        assert text in tree.text()
+        assert parse(tree.text()) == tree

@@ -42,7 +42,7 @@ def test_one_mapping_an_iterable_and_a_frame_are_rows(local_indexes):
         {
             "id": ["f0", "f1"],
             "vector": [[1.0, 2.0], [3.0, 4.0]],
-            "metadata": [{"a": 1}, None],
+            "metadata": [{"a": np.int64(1)}, None],
             "data": ["x", np.nan],
         }
     )

@@ -266,7 +266,7 @@ def test_bytes_of_a_body_that_are_not_utf_8_are_escaped_and_kept():
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", "text", b"{", b"[" * 100_000, b"\xff", b"{} {}"])
 def test_a_body_that_is_no_json_object_is_an_error_that_names_it(body):
     """The second of three bodies is broken, and the error says so."""
-    with pytest.raises(ProtocolError, match="callback body 1"):
+    with pytest.raises(ProtocolError, match="body 1 of source"):
         decode_callbacks([b"{}", body, b"{}"], redactor=None)
 
 

@@ -161,7 +161,7 @@ def compare_failures(
     >>> compare_failures(before, failures("disk full2", "disk full3", "bad token1"))
     3 groups: 1 new, 1 gone, 1 steady; new: bad token (0 to 1)
     """
-    positive("exposure", exposure)
+    exposure = positive("exposure", exposure)
     given = read_rules(rules)
     if snapshot is None:
         parts = [comparable(frame, name, given) for frame, name in ((before, "before"), (after, "after"))]

@@ -347,8 +347,8 @@ def count_matrix(
     b    1    0
     """
     doing = "counting by two columns"
-    whole("top_rows", top_rows)
-    whole("top_columns", top_columns)
+    top_rows = whole("top_rows", top_rows)
+    top_columns = whole("top_columns", top_columns)
     selected = select(frame, [], doing=doing, chosen={"rows": rows, "columns": columns})
     counted = selected.count(*selected.names)
     numbers = np.array(counted["count_"].to_pylist(), dtype=np.int64)

@@ -196,7 +196,7 @@ def explain_change(
     >>> explain_change(after, before)
     170 observed, 80 expected: step = pay holds 100 % of the change
     """
-    positive("exposure", exposure)
+    exposure = positive("exposure", exposure)
     tables = [
         _read(frame, attributes, weight, name) for frame, name in ((after, "after"), (before, "before"))
     ]

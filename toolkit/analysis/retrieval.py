@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.arguments import choice, whole, wrong
+from toolkit.arguments import choice, plain, whole, wrong
 
 _Floats = npt.NDArray[np.float64]
 
@@ -222,8 +222,8 @@ def threshold_for_precision(
     >>> threshold_for_precision(scores, labels, precision=0.9).value
     0.9
     """
-    _share("precision", precision)
-    _share("confidence", confidence)
+    precision = _share("precision", precision)
+    confidence = _share("confidence", confidence)
     values, right = _labelled(scores, labels)
     chance = 1 - confidence
     needed = next(number for number in count(1) if precision**number <= chance)
@@ -255,9 +255,11 @@ def _percent(share: float) -> str:
     return f"{share * 100:.4g} %"
 
 
-def _share(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+def _share(name: str, value: Any) -> float:
+    share = plain(value)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise wrong(name, value, "a share between 0 and 1")
+    return share
 
 
 def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]:
@@ -330,7 +332,7 @@ def fuse(
     1  a       1    <NA>
     2  c    <NA>       2
     """
-    choice("method", method, ("RRF", "DBSF"))
+    method = choice("method", method, ("RRF", "DBSF"))
     k = whole("k", k)
     ranked = [_leg(leg, method) for leg in _lists("legs", legs)]
     ranks = [{key: rank for rank, key in enumerate(keys, 1)} for keys, _ in ranked]

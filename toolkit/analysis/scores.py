@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.selection import NONE, Counted, named, select, typed_frame
 from toolkit.analysis.sources import AnyFrame
-from toolkit.arguments import positive, whole
+from toolkit.arguments import plain, positive, whole
 from toolkit.errors import InputError
 from toolkit.tables.vectors import is_numbers
 
@@ -174,8 +174,9 @@ def _edges(scores: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
 
 def _order(value: object) -> tuple[bool, bool, float, str]:
     """Numbers by size, then texts, then what is missing."""
-    number = isinstance(value, int | float)
-    return value is None, not number, float(value) if isinstance(value, int | float) else 0.0, str(value)
+    number = plain(value)
+    is_number = isinstance(number, int | float)
+    return value is None, not is_number, float(number) if is_number else 0.0, str(value)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -158,9 +158,9 @@ def calibrate_threshold(
     [0.81]
     """
     seed = whole("seed", seed, least=0)
-    positive("precision", precision)
-    positive("confidence", confidence)
-    choice("similarity", similarity, SIMILARITIES, optional=True)
+    precision = positive("precision", precision)
+    confidence = positive("confidence", confidence)
+    similarity = choice("similarity", similarity, SIMILARITIES, optional=True)
     if isinstance(vectors, Service):
         info = index_info(vectors)
         if info.kind != "DENSE" or info.similarity not in SIMILARITIES:

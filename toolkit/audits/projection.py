@@ -111,7 +111,7 @@ class VectorProjection:
         InputError
             When there is neither.
         """
-        text("color", name, empty=False)
+        name = text("color", name, empty=False)
         if name in self.frame.columns:
             return self.frame[name]
         fields = self.metadata_fields()
@@ -152,8 +152,8 @@ class VectorProjection:
         SettingsError
             When scikit-learn is not installed.
         """
-        whole("count", count)
-        whole("seed", seed, least=0, most=(1 << 32) - 1)
+        count = whole("count", count)
+        seed = whole("seed", seed, least=0, most=(1 << 32) - 1)
         if not len(self.frame):
             return pd.Series([], dtype="Int64", name="cluster")
         model = _needed("sklearn.cluster", "scikit-learn", "clustering vectors").KMeans(
@@ -235,11 +235,11 @@ def project_vectors(
     >>> project_vectors(groups).verdict.partition(":")[0]
     '150 vectors, by PCA'
     """
-    choice("method", method, _NAMED)
+    method = choice("method", method, _NAMED)
     limit = whole("sample", sample, optional="for the usual number") or _SAMPLES[method]
-    whole("seed", seed, least=0, most=(1 << 32) - 1)
+    seed = whole("seed", seed, least=0, most=(1 << 32) - 1)
     if namespace is not None:
-        text("namespace", namespace)
+        namespace = text("namespace", namespace)
     reduce = _reducer(method, seed)
     tables = VectorTables(vectors, doing=_DOING)
     matrix, frame, usable, left_out = _drawn(tables, namespace, limit, seed)

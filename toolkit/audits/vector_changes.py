@@ -160,7 +160,7 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
     1  b     vanished       NaN
     2  c     appeared       NaN
     """
-    whole("seed", seed, least=0)
+    seed = whole("seed", seed, least=0)
     old, new = (
         read_rows(VectorTables(value, doing=_DOING, name=name, with_ids=True), sample=_SAMPLE, seed=seed)
         for name, value in (("before", before), ("after", after))

@@ -332,8 +332,7 @@ def _counted(ids: Sequence[str], nouns: tuple[str, str]) -> str:
 
 
 def _path(kind: str, *parts: str) -> str:
-    choice("kind", kind, _PATHS)
-    return "/".join((_PATHS[kind], *(quote(part, safe="") for part in parts)))
+    return "/".join((_PATHS[choice("kind", kind, _PATHS)], *(quote(part, safe="") for part in parts)))
 
 
 def _deleted(request: Request, response: Response) -> tuple[int, int]:

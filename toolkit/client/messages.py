@@ -364,12 +364,12 @@ def _item(message: object, position: int, prefix: str, batch_id: str) -> dict[st
 
 def _outgoing(prefix: str, given: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, str], ...], bytes | None]:
     """The destination, headers and body of a message with these arguments; `prefix` is the dialect's."""
-    flag("content_based_deduplication", given["content_based_deduplication"])
+    content_based = flag("content_based_deduplication", given["content_based_deduplication"])
     headers = {} if given["headers"] is None else mapping("headers", given["headers"])
     own_id = given["deduplication_id"]
     if given["delay"] is not None and given["not_before"] is not None:
         raise invalid_header("Not-Before", "delay and not_before", "one of them")
-    if given["content_based_deduplication"] and own_id is not None:
+    if content_based and own_id is not None:
         raise invalid_header("Deduplication-Id", "an id and content_based_deduplication=True", "one of them")
     content, kind = content_of(given["body"])
     options = {
@@ -379,7 +379,7 @@ def _outgoing(prefix: str, given: Mapping[str, Any]) -> tuple[str, tuple[tuple[s
     }
     limits = (given[name] for name in ("flow_control_key", "parallelism", "rate", "period"))
     options["Flow-Control-Value"] = flow_control(*limits)
-    if given["content_based_deduplication"]:
+    if content_based:
         options["Content-Based-Deduplication"] = "true"
     else:
         options["Deduplication-Id"] = uuid.uuid4().hex if own_id is None else own_id

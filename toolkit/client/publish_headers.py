@@ -5,7 +5,6 @@ An error names the header and never shows a value that may be a secret.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ from functools import partial
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
+from toolkit.arguments import as_json, plain
 from toolkit.errors import InputError
 from toolkit.times import parse_duration, parse_time
 
@@ -41,7 +41,7 @@ def content_of(body: Any) -> tuple[bytes | None, str | None]:
     try:
         if isinstance(body, str):
             return body.encode(), "text/plain; charset=utf-8"
-        return json.dumps(body, allow_nan=False).encode(), "application/json"
+        return as_json(body).encode(), "application/json"
     except UnicodeEncodeError:
         reason = "text with lone surrogates"
     except (TypeError, ValueError, RecursionError) as error:
@@ -125,9 +125,10 @@ def forwarded(prefix: str, headers: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def count(header: str, value: Any, *, least: int = 0) -> str:
     """A whole number as header text."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    number = plain(value)
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
         raise invalid_header(header, repr(value)[:60], f"a whole number of {least} or more")
-    return str(int(value))
+    return str(int(number))
 
 
 def method_name(header: str, value: Any) -> str:
@@ -148,6 +149,7 @@ def duration(header: str, value: Any) -> str:
     >>> duration("Delay", timedelta(minutes=2))
     '120s'
     """
+    value = plain(value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return f"{value}s"
     expected = "whole seconds, text such as '50s' or '1d12h', or a timedelta of whole seconds; not negative"
@@ -162,6 +164,7 @@ def duration(header: str, value: Any) -> str:
 
 def not_before_seconds(header: str, value: Any) -> str:
     """A datetime, its ISO 8601 text, or Unix seconds as header text, rounded up to whole seconds."""
+    value = plain(value)
     if not isinstance(value, int):
         timestamp = parse_time(value, exact=True, name=f"the header {header}, from not_before")
         # rounded up, as it must not come before; the time read is truncated to milliseconds

@@ -21,7 +21,7 @@ from typing import Any, Final
 import jwt
 import msgspec
 
-from toolkit.arguments import instance, text, wrong
+from toolkit.arguments import instance, plain, text, wrong
 from toolkit.errors import InputError, SettingsError, SignatureError
 from toolkit.redaction import Secret
 from toolkit.secret_patterns import normalise_header
@@ -190,9 +190,10 @@ def verify_claims(
     timestamp = _unix_seconds(now)
     if not isinstance(url, str) or not url:
         raise InputError(_DOING, got=f"url={url!r}", expected="the published address")
+    leeway = plain(leeway)
     if isinstance(leeway, bool) or not isinstance(leeway, int | float) or not 0 <= leeway <= _MOST_LEEWAY:
         raise InputError(_DOING, got=f"leeway={leeway!r}", expected=f"0 to {_MOST_LEEWAY} seconds")
-    text("issuer", issuer)
+    issuer = text("issuer", issuer)
     _check_header(signature)
     claims = _signed_claims(signature, keys)
     _check_claims(claims, issuer=issuer, now=timestamp, leeway=leeway)

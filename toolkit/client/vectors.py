@@ -45,7 +45,7 @@ class VectorParts:
     def __post_init__(self) -> None:
         """Check the flags, which loaders call ``include_…``."""
         for name, value in vars(self).items():
-            arguments.flag(f"include_{name}", value)
+            object.__setattr__(self, name, arguments.flag(f"include_{name}", value))
 
     @property
     def names(self) -> list[str]:

@@ -26,6 +26,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.arguments import plain
 from toolkit.errors import InputError
 
 Value = str | int | float | bool
@@ -278,7 +279,7 @@ class Comparison(Condition):
         super().__post_init__()
         if self.op not in get_args(Operator):
             raise _refusal(f"the operator {self.op!r}", f"one of {' '.join(get_args(Operator))}")
-        _check_value(self.value)
+        object.__setattr__(self, "value", _checked_value(self.value))
 
     def text(self) -> str:
         return f"{self.field} {self.op} {_literal(self.value)}"
@@ -300,8 +301,7 @@ class Membership(Condition):
         super().__post_init__()
         if not isinstance(self.values, tuple) or not self.values:
             raise _refusal(f"{self.values!r} after IN", "a tuple of at least one value")
-        for value in self.values:
-            _check_value(value)
+        object.__setattr__(self, "values", tuple(map(_checked_value, self.values)))
 
     def text(self) -> str:
         values = ", ".join(_literal(value) for value in self.values)
@@ -320,7 +320,7 @@ class Contains(Condition):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_value(self.value)
+        object.__setattr__(self, "value", _checked_value(self.value))
 
     def text(self) -> str:
         return f"{self.field} {'NOT ' * self.negated}CONTAINS {_literal(self.value)}"
@@ -437,11 +437,13 @@ def _literal(value: Value) -> str:
     return repr(value)
 
 
-def _check_value(value: object) -> None:
+def _checked_value(given: object) -> Value:
+    value = plain(given)
     if not isinstance(value, str | int | float):
-        raise _refusal(f"a value of type {type(value).__name__}", "text, a number, or a boolean")
+        raise _refusal(f"a value of type {type(given).__name__}", "text, a number, or a boolean")
     if isinstance(value, float) and not math.isfinite(value):
         raise _refusal(f"the number {value}", "a finite number")
+    return value
 
 
 def _refusal(got: str, expected: str, *, doing: str = "making a metadata filter") -> InputError:

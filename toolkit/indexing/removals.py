@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import pandas as pd
 
-from toolkit.arguments import confirmed, flag, nearest, text, texts, unmasked
+from toolkit.arguments import confirmed, flag, nearest, plain, text, texts, unmasked
 from toolkit.client.pages import result_bytes
 from toolkit.client.responses import Request, Response, a_count, an_object, small
 from toolkit.client.transport import Transport
@@ -107,7 +107,7 @@ def delete_vectors(
         bodies = [(space, {names[0]: chosen})]
         counting = partial(_count_matching, service, space, **{names[0]: chosen})
         described = f"vectors of {namespace_title(space)} by the {names[0]} {chosen[:80]!r}"
-    if confirm is not True:
+    if plain(confirm) is not True:
         confirmed(f"deleting {_many(counting)} {described}", confirm, _FOR_GOOD)
     deleted = retried = 0
     with Transport.to(service, "vector") as transport:
@@ -237,9 +237,11 @@ def rename_namespace(
     toolkit.errors.InputError: renaming namespace 'runbooks': got 'incidents', ... expected a name ...
     """
     endpoint_of(service, "vector")
-    flag("overwrite", overwrite)
-    for name, value in (("namespace", namespace), ("new_name", new_name)):
+    overwrite = flag("overwrite", overwrite)
+    namespace, new_name = (
         unmasked(name, text(name, value, empty=False))
+        for name, value in (("namespace", namespace), ("new_name", new_name))
+    )
     with Transport.to(service, "vector") as transport:
         counts = read_info(transport).namespaces
         _check_there(namespace, counts)

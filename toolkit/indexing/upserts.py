@@ -12,7 +12,7 @@ import msgspec
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.arguments import choice, nearest, text, unmasked, wrong
+from toolkit.arguments import as_json, choice, nearest, text, unmasked, wrong
 from toolkit.client.pages import result_bytes
 from toolkit.client.responses import Request, Response, a_count, an_object, small
 from toolkit.client.transport import Transport
@@ -143,7 +143,7 @@ def update_vectors(
     """
     endpoint_of(service, "vector")
     options = LoadOptions(progress=progress)
-    choice("metadata_update_mode", metadata_update_mode, ("OVERWRITE", "PATCH"))
+    metadata_update_mode = choice("metadata_update_mode", metadata_update_mode, ("OVERWRITE", "PATCH"))
     wire = list(RowEncoder(service, namespace, metadata_update_mode).rows(rows))
     updated, absent = 0, []
     with (
@@ -237,9 +237,8 @@ class RowEncoder:
         endpoints = filter(None, (service.queue, service.vector))
         secrets = (secret for endpoint in endpoints for secret in endpoint.secrets)
         self._masks = [service.redactor.mask(secret.reveal()) for secret in secrets]
-        self._namespace, self._update = namespace, update
-        if namespace is not None:
-            unmasked("namespace", text("namespace", namespace))
+        self._namespace = None if namespace is None else unmasked("namespace", text("namespace", namespace))
+        self._update = update
 
     def rows(self, rows: Any) -> Iterator[WireRow]:
         """All rows; InputError for the first one that cannot be sent."""
@@ -358,7 +357,7 @@ def _metadata(name: str, given: Any) -> msgspec.Raw:
     expected = "a mapping of JSON values, or its JSON text"
     value = given
     if isinstance(given, str):
-        text(name, given)
+        given = text(name, given)
         try:
             value = json.loads(given)
         except (ValueError, RecursionError):
@@ -367,7 +366,7 @@ def _metadata(name: str, given: Any) -> msgspec.Raw:
         raise wrong(name, value, expected)
     try:
         # not msgspec, which writes NaN as null
-        encoded = json.dumps(dict(value), allow_nan=False)
+        encoded = as_json(dict(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"reading {name}", got=str(error)[:80], expected=expected) from None
     return msgspec.Raw((given if isinstance(given, str) else encoded).encode())

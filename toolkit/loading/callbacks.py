@@ -79,8 +79,8 @@ def load_callbacks(
       source_message_id      kind  delivered body
     0             msg_1  callback       True   ok
     """
-    arguments.whole("limit", limit, optional="for all")
-    arguments.flag("reveal", reveal)
+    limit = arguments.whole("limit", limit, optional="for all")
+    reveal = arguments.flag("reveal", reveal)
     if redactor is not None:
         arguments.instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor")
     started = utc_now()

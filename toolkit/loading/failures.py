@@ -211,7 +211,7 @@ def load_failure(
     >>> load_failure(service, some["dlq_id"][0])["dlq_id"].equals(some["dlq_id"])
     True
     """
-    arguments.flag("reveal", reveal)
+    reveal = arguments.flag("reveal", reveal)
     with Transport.to(service, "queue") as transport:
         raw = get_entry(transport, dlq_id, kind=kind)
     decoder = FailureDecoder(None if reveal else service.redactor)
@@ -271,8 +271,8 @@ def open_failures(
     """A load of the DLQ as tables of the schema ``FAILURES``: what the functions above are made of."""
     endpoint = endpoint_of(service, "queue")
     options = options or LoadOptions()
-    arguments.choice("kind", kind, get_args(Kind))
-    arguments.flag("reveal", reveal)
+    kind = arguments.choice("kind", kind, get_args(Kind))
+    reveal = arguments.flag("reveal", reveal)
     expected = "a FailureFilter, such as FailureFilter(since='7d', label='billing')"
     wanted = FailureFilter() if wanted is None else wanted
     arguments.instance("filter", wanted, FailureFilter, expected)

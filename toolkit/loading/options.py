@@ -37,6 +37,7 @@ class LoadOptions:
             "connections": arguments.whole("connections", self.connections, most=MOST_CONNECTIONS),
             "requests_per_second": arguments.positive("requests_per_second", rate, optional=optional),
             "passes": arguments.whole("passes", self.passes),
+            "progress": arguments.plain(self.progress),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)

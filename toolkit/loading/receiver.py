@@ -131,7 +131,7 @@ class CallbackReceiver:
         if not text("path", path).startswith("/"):
             raise wrong("path", path, "a path that starts with a slash")
         if public_url is not None:
-            text("public_url", public_url, empty=False)
+            public_url = text("public_url", public_url, empty=False)
         if not callable(clock):
             raise wrong("clock", clock, "a callable that returns Unix seconds")
         self.refused = 0

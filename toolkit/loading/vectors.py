@@ -248,13 +248,13 @@ def fetch_vectors(
     ('1 of 3 ids is not there', '1 id was requested more than once')
     """
     endpoint = endpoint_of(service, "vector")
-    arguments.unmasked("namespace", arguments.text("namespace", namespace))
+    namespace = arguments.unmasked("namespace", arguments.text("namespace", namespace))
     parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
     requested = None
     if ids is not None:
         requested = [arguments.unmasked("ids", item) for item in arguments.texts("ids", ids, column="id")]
     if prefix is not None:
-        arguments.unmasked("prefix", arguments.text("prefix", prefix, empty=False))
+        prefix = arguments.unmasked("prefix", arguments.text("prefix", prefix, empty=False))
     if (requested is None) == (prefix is None):
         raise InputError(
             "reading ids and prefix",
@@ -357,7 +357,10 @@ def open_vectors(
     endpoint = endpoint_of(service, "vector")
     options = options or LoadOptions()
     parts = parts or VectorParts()
-    prefixes = _disjoint(prefix)
+    several = (
+        None if prefix is None else _unique_texts("prefix", prefix, "a prefix, several, or None for all ids")
+    )
+    prefixes = [None] if several is None else _disjoint(several)
     spaces = _named(namespace)
     with transport() if transport else Transport.to(service, "vector") as sender:
         info = read_info(sender)
@@ -367,7 +370,7 @@ def open_vectors(
     for name in names:  # before others are read for hours
         namespace_path(f"reading vectors of {namespace_title(name)}", name)
     ranges = [VectorRange(name, start) for name in names for start in prefixes]
-    counted = None if prefix else sum(info.namespaces.get(name, 0) for name in names)
+    counted = None if any(prefixes) else sum(info.namespaces.get(name, 0) for name in names)
     expected = counted if options.limit is None else min(options.limit, counted or options.limit)
 
     def check_fits(row_bytes: float) -> None:
@@ -407,7 +410,7 @@ def open_vectors(
         source=service.redactor.url(endpoint.url),
         scope={
             "namespaces": list(names),
-            "prefix": prefix if isinstance(prefix, str | None) else list(prefix),
+            "prefix": several[0] if several and isinstance(prefix, str) else several,
             "include": parts.names,
         },
         schema=schemas.vectors(info.dimension or None),
@@ -427,11 +430,8 @@ def _named(namespace: Namespaces) -> list[str] | None:
     return _unique_texts("namespace", namespace, "a namespace, several, or 'all'")
 
 
-def _disjoint(prefix: Prefixes) -> list[str | None]:
+def _disjoint(prefixes: list[str]) -> list[str | None]:
     """The prefixes without those that another one covers, so that no row is in two ranges."""
-    if prefix is None:
-        return [None]
-    prefixes = _unique_texts("prefix", prefix, "a prefix, several, or None for all ids")
     return [
         start or None
         for start in prefixes

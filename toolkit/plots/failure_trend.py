@@ -100,7 +100,7 @@ def plot_failure_trend(
     >>> ax.patches[0].heights.tolist()
     [1, 1]
     """
-    choice("layout", layout, get_args(Layout))
+    layout = choice("layout", layout, get_args(Layout))
     with drawing(ax, theme) as (axes, colours):
         top = min(whole("top", top), groups_that_fit(axes, layout))
         trend = failure_trend(failures, by=by, freq=freq, top=top, now=now, markers=markers, runs=runs)
@@ -369,7 +369,7 @@ def plot_failure_groups(
     >>> [text.get_text() for text in ax.texts if "  " in text.get_text()]
     ['no order <num>  2', 'disk full  1']
     """
-    choice("layout", layout, get_args(Layout))
+    layout = choice("layout", layout, get_args(Layout))
     rules = groups.rules if isinstance(groups, FailureGroups) else groups
     rules = GroupRules() if rules is None else instance("groups", rules, GroupRules, "groups, or their rules")
     rows = read_rows(failures, rules)

@@ -82,7 +82,7 @@ def plot_score_distribution(
     >>> [int(bar.get_height()) for bar in ax.patches]
     [1, 2]
     """
-    choice("kind", kind, get_args(ScoreKind), optional=True)
+    kind = choice("kind", kind, get_args(ScoreKind), optional=True)
     scores = score_bins(hits, by=by, bins=bins, top=min(whole("top", top), _MOST), largest=LARGEST)
     kind = kind or ("histogram" if len(scores.groups) <= 1 else "ridge")
     title = f"Scores of hits, by {by}" if by else "Scores of hits"

@@ -357,8 +357,7 @@ def plan_redrive(
         frozenset(texts(name, value))
         for name, value in (("idempotent", idempotent), ("changed", changed), ("include", include))
     )
-    for item in included:
-        choice("include", item, LEFT_OUT)
+    included = frozenset(choice("include", item, LEFT_OUT) for item in included)
     if positive("stop_above", stop_above) > 1:
         raise wrong("stop_above", stop_above, "a share above 0, at most 1")
     limits = Limits(
@@ -377,8 +376,7 @@ def plan_redrive(
     frame = frame.assign(signature=pd.Series(ids, index=frame.index, dtype="str"))
     titles = groups.frame.set_index("group")["title"]
     if isinstance(wanted, Mapping):
-        for group in wanted:
-            choice("actions", group, titles.index)
+        wanted = {choice("actions", group, titles.index): action for group, action in wanted.items()}
     rows = frame.assign(
         group=frame["signature"],
         title=frame["signature"].map(titles),
@@ -414,7 +412,7 @@ def _checked(name: str, action: object, otherwise: str = "") -> str:
     if not isinstance(action, str) or action not in (*ACTIONS, LEAVE):
         expected = f"{', '.join(ACTIONS)}, or {LEAVE}{otherwise}"
         raise InputError(f"reading {name}", got=repr(action)[:80], expected=expected)
-    return action
+    return str(action)
 
 
 @dataclass(frozen=True)

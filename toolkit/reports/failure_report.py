@@ -137,7 +137,7 @@ def failure_report(
     length = parse_duration(retention, name="retention")
     redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
     if title is not None:
-        text("title", title)
+        title = text("title", title)
     redriven = _redrive_of(redrive)
     failures = scanned(failures, doing="making a report")
     if previous is not None:

@@ -149,12 +149,12 @@ def index_report(
     ['What to do first', 'What the index is', 'Health']
     """
     when = when_counted(now)
-    whole("k", k, most=1000)
-    whole("sample", sample)
-    whole("seed", seed, least=0)
-    choice("similarity", similarity, SIMILARITIES, optional=True)
+    k = whole("k", k, most=1000)
+    sample = whole("sample", sample)
+    seed = whole("seed", seed, least=0)
+    similarity = choice("similarity", similarity, SIMILARITIES, optional=True)
     if title is not None:
-        text("title", title)
+        title = text("title", title)
     service = index if isinstance(index, Service) else None
     if redactor is None:
         redactor = Redactor() if service is None else service.redactor

@@ -250,7 +250,7 @@ def sync_failures(
         ),
         kind=kind,
     )
-    arguments.flag("repair", repair)
+    repair = arguments.flag("repair", repair)
     changes = sync_load(load, open_store(path, filesystem), repair=repair)
     if filter is not None and not changes.receipt.rows:
         warn_of_nothing(service, filter, kind, stacklevel=3)

@@ -6,7 +6,6 @@ and part of ``extra``, with every field that the table does not know.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from toolkit.arguments import as_json
 from toolkit.errors import InputError, ProtocolError
 from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
@@ -87,7 +87,9 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     """
     received = list(bodies)
     rows = [
-        callback_fields(item.body if isinstance(item, ReceivedCallback) else item, what=f"callback body {at}")
+        callback_fields(
+            item.body if isinstance(item, ReceivedCallback) else item, what=f"body {at:,} of source"
+        )
         for at, item in enumerate(received)
     ]
     callbacks = LenientRows(rows, CALLBACK_COLUMNS, redactor, what="callbacks", read_body=base64_body)
@@ -115,7 +117,7 @@ def callback_fields(
     """The fields of one callback body, with the service's own names."""
     if isinstance(body, Mapping):
         try:
-            body = json.dumps(dict(body))
+            body = as_json(dict(body))
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"decoding {what}", got=str(error)[:200], expected="values that JSON can hold"

@@ -78,7 +78,7 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
     1  b       NaN       NaN
     """
     checked_frame("frame", frame)
-    choice("vectors", vectors, ("text", "columns"))
+    vectors = choice("vectors", vectors, ("text", "columns"))
     made: list[tuple[Any, pd.Series[Any]]] = []
     for name, column in frame.items():
         if not isinstance(column.dtype, VectorDtype):

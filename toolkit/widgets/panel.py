@@ -173,7 +173,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self, title: str, *, value: Any, key: str | None = None, redactor: Redactor | None = None
     ) -> None:
         if key is not None:
-            text("key", key)
+            key = text("key", key)
         self._title = title
         self._redactor = redactor if redactor is not None else Redactor()
         self._job: Job | None = None
