@@ -108,6 +108,13 @@ def test_error_lines_that_are_no_texts_are_an_error(cells):
     assert match_failures(numbers, tk.FailureFilter(error="5")).tolist() == [True, False]
 
 
+def test_statuses_that_are_no_numbers_are_an_error():
+    """A column of lists, which pandas does not compare with a number, is refused, and not compared."""
+    pairs = pd.arrays.ArrowExtensionArray(pa.FixedSizeListArray.from_arrays([1.0, 2.0, 3.0, 4.0], 2))
+    with pytest.raises(InputError, match="texts or numbers"):
+        tk.FailureFilterWidget(pd.DataFrame({"dlq_id": ["a", "b"], "response_status": pairs}))
+
+
 @pytest.mark.parametrize("labels", ["[" * 2000 + "]" * 2000, '{"a": 1}', "[1]", "eu", '["eu"'])
 def test_labels_that_are_no_lists_of_texts_are_an_error(labels):
     """Deeply nested ones, too: the parser's recursion ends there."""

@@ -160,9 +160,10 @@ def _values(frame: pd.DataFrame, name: str) -> tuple[pa.Array, NDArray[np.int64]
     if name == "error" and {"error", "response_body"} & set(frame.columns):
         return texts_of(error_lines(frame)), None
     if name in frame.columns:
-        column = frame[name]
-        # a status of 0 is none
-        return texts_of(column.mask(column == 0) if name == "response_status" else column), None
+        texts = texts_of(frame[name])
+        if name == "response_status":  # 0 is none
+            texts = pc.if_else(pc.equal(texts, "0"), pa.scalar(None, pa.string()), texts)
+        return texts, None
     return pa.array([], pa.string()), np.array([], dtype=np.int64)
 
 
