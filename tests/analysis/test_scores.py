@@ -137,3 +137,14 @@ def test_curves_are_grouped_by_a_column_of_any_type(dtype):
     curves, left_out = score_curves(made, by="mark")
     assert [curve.scores.tolist() for curve in curves] == [[0.9, 0.5], [0.7]]
     assert left_out == 0
+
+
+def test_the_same_id_in_two_namespaces_is_two_hits():
+    """Ranks are compared within a namespace; without the column in both, by query and id alone."""
+    hits = pd.DataFrame(
+        {"query": 0, "rank": [1, 2], "namespace": ["x", "y"], "id": "a", "score": [0.9, 0.8]}
+    )
+    assert score_moves(hits, hits)["moved"].tolist() == [0, 0]
+    gone = score_moves(hits, hits.tail(1))
+    assert gone[["namespace", "moved"]].fillna(-1).to_numpy().tolist() == [["x", -1], ["y", 0]]
+    assert "namespace" not in score_moves(hits, hits.tail(1).drop(columns="namespace"))

@@ -168,6 +168,20 @@ def test_another_namespace_and_what_was_there_before(local_indexes, tmp_path):
     assert "source" not in tk.list_namespaces(service)
 
 
+def test_rows_of_several_namespaces_with_one_id_are_not_said_to_be_there(local_indexes, tmp_path):
+    """Stored in one namespace, the last row of an id stays: the others are listed, and the result says so."""
+    service = local_indexes["dense"]
+    both = ["first of two", "second of two"]
+    for number, name in enumerate(both):
+        tk.upsert_vectors(service, [{"id": key, "vector": [number, 1]} for key in "ab"], namespace=name)
+    tk.export_vectors(service, tmp_path / "both", namespace=both, progress=False)
+    with pytest.warns(UnexpectedResultWarning, match="2 of 4 vectors"):
+        result = tk.restore_vectors(service, tmp_path / "both", namespace="one of two", progress=False)
+    assert not result.complete
+    assert result.problems["problem"].tolist() == ["differs in vector"] * 2
+    assert result.frame[["rows", "verified", "different"]].to_numpy().tolist() == [[4, 2, 2]]
+
+
 def test_what_is_no_snapshot_of_vectors_is_refused(local_indexes, sample_service, tmp_path):
     """Another dimension, other columns, no snapshot: nothing is stored."""
     service = local_indexes["dense"]

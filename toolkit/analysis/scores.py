@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from toolkit.analysis.selection import NONE, Counted, named, select, typed_frame
+from toolkit.analysis.selection import NONE, Counted, named, opened, select, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import plain, positive, whole
 from toolkit.errors import InputError
@@ -252,13 +252,14 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
     Parameters
     ----------
     before, after : frame
-        What `query` returned for the same queries, with the columns `query`, `id`, `rank` and `score`.
+        What `query` returned for the same queries, with the columns `query`, `id`, `rank` and `score`, and
+        `namespace` where there are several: the same id in two namespaces is two vectors.
 
     Returns
     -------
     pandas.DataFrame
-        A row a query and id of either, by query, then the better of the two ranks: `query` (Int64), `id`
-        (str), `rank_before`, `rank_after` (Int64, missing where it is not among the hits), `score_before`,
+        A row a query and id of either, by query, then the better of the two ranks: `query` (Int64),
+        `namespace` (str, where both have it), `id` (str), `rank_before`, `rank_after` (Int64, missing where it is not among the hits), `score_before`,
         `score_after` (float64), `moved` (Int64: ranks up; missing where it is in only one of them).
 
     Raises
@@ -273,9 +274,12 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
     >>> score_moves(before, after)[["id", "moved"]].to_dict("list")
     {'id': ['a', 'b', 'c'], 'moved': [None, 1, None]}
     """
-    types = {"query": "Int64", "id": "str", "rank": "Int64", "score": "float64"}
     doing = "comparing query results"
     hits = {"before": before, "after": after}
+    key = {"query": "Int64", "id": "str"}
+    if all("namespace" in opened(frame, doing=doing, name=name).names for name, frame in hits.items()):
+        key = {"query": "Int64", "namespace": "str", "id": "str"}
+    types = key | {"rank": "Int64", "score": "float64"}
     tables = {name: select(frame, types, doing=doing, name=name).table() for name, frame in hits.items()}
     try:
         for table, name in product(tables.values(), ("query", "rank")):
@@ -291,13 +295,13 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
         typed_frame(**{column: (dtype, table[column].to_pylist()) for column, dtype in types.items()})
         for table in tables.values()
     )
-    both = first.merge(second, on=["query", "id"], how="outer", suffixes=("_before", "_after"))
+    both = first.merge(second, on=list(key), how="outer", suffixes=("_before", "_after"))
     both["moved"] = both["rank_before"] - both["rank_after"]
     best = both[["rank_before", "rank_after"]].min(axis=1)
     order = pd.DataFrame({"query": both["query"], "best": best, "later": both["rank_before"].isna()})
     both = both.loc[order.sort_values(["query", "best", "later"], kind="stable").index]
     return both.reset_index(drop=True)[
-        ["query", "id", "rank_before", "rank_after", "score_before", "score_after", "moved"]
+        [*key, "rank_before", "rank_after", "score_before", "score_after", "moved"]
     ]
 
 

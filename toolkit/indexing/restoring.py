@@ -117,7 +117,8 @@ def restore_vectors(
     snapshot : str, path or pyarrow.dataset.Dataset
         What `export_vectors` or `write_snapshot` wrote vectors to, or what `scan_snapshot` returns for it.
     namespace : str, optional
-        Where all rows go. Default: the namespace that each comes from.
+        Where all rows go. Default: the namespace that each comes from. Of rows with the same id, the last
+        one stays; the others are listed as different.
     checkpoint : str or path, optional
         The file that remembers how far it is; removed at the end. Default: one in the user's data folder, for
         this snapshot and index.
@@ -320,7 +321,8 @@ def _compared(
     counts: dict[str, Counter[str]] = {}
     problems: list[tuple[str, str, str]] = []
     for batch in _batches(dataset):
-        expected: dict[str, dict[str, dict[str, Any]]] = {}
+        # lists, as rows of several namespaces that go to one can have the same id
+        expected: dict[str, list[dict[str, Any]]] = {}
         for wire, (row, reason) in _encoded(encoder, batch):
             space = encoder.namespace_of(row)
             counts.setdefault(space, Counter())["rows"] += 1
@@ -328,16 +330,16 @@ def _compared(
                 counts[space]["skipped"] += 1
                 problems.append((space, str(row["id"]), reason))
             else:
-                expected.setdefault(space, {})[row["id"]] = row
+                expected.setdefault(space, []).append(row)
         for space, rows in expected.items():
-            raw = fetch_bytes(transport, namespace=space, ids=list(rows))
+            raw = fetch_bytes(transport, namespace=space, ids=list(dict.fromkeys(row["id"] for row in rows)))
             stored = mask.table(decode_vectors(raw, namespace=space, dimension=None)).to_pylist()
             there = {row["id"]: row for row in stored}
-            for key, row in rows.items():
-                kind, difference = _difference(row, there.get(key))
+            for row in rows:
+                kind, difference = _difference(row, there.get(row["id"]))
                 counts[space][kind] += 1
                 if difference:
-                    problems.append((space, key, difference))
+                    problems.append((space, row["id"], difference))
         bar.add(batch.num_rows)
     info = read_info(transport)
     for space, count in counts.items():

@@ -204,7 +204,7 @@ class SimilarityQueryWidget(Panel):
         Returns
         -------
         pandas.DataFrame
-            One row a hit of either result, by query and best rank: `query`, `id`, `rank_before`,
+            One row a hit of either result, by query and best rank: `query`, `namespace`, `id`, `rank_before`,
             `rank_after`, `score_before`, `score_after` (missing where the hit is in one result only),
             `moved` (ranks it rose).
 

@@ -128,13 +128,15 @@ def rank_changes(moves: pd.DataFrame) -> tuple[dict[str, str], str]:
     >>> rank_changes(score_moves(frame, frame.assign(id=["b", "c"])))
     ({'a': '✗ gone', 'b': '▲ 1 up', 'c': '+ new'}, '1 hit in both (1 up, 0 down, 0 the same), 1 new, 1 gone')
     """
-    ranks = zip(moves["id"], moves["rank_before"], moves["rank_after"], strict=True)
-    words = {str(identity): _moved(before, after) for identity, before, after in ranks}
-    counts = Counter(word.rpartition(" ")[2] for word in words.values())
+    ranks = [*zip(moves["id"], moves["rank_before"], moves["rank_after"], strict=True)]
+    # last those that are there now: a hit that is gone can be of another namespace, with the same id
+    ranks.sort(key=lambda row: bool(pd.notna(row[2])))
+    words = [(str(identity), _moved(before, after)) for identity, before, after in ranks]
+    counts = Counter(word.rpartition(" ")[2] for _, word in words)
     up, down, same, new, gone = (counts[word] for word in ("up", "down", "same", "new", "gone"))
     both = counted(up + down + same, "hit")
     inside = f"{up:,} up, {down:,} down, {same:,} the same"
-    return words, f"{both} in both ({inside}), {new:,} new, {gone:,} gone"
+    return dict(words), f"{both} in both ({inside}), {new:,} new, {gone:,} gone"
 
 
 def _moved(before: Any, after: Any) -> str:
