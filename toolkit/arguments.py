@@ -86,7 +86,12 @@ def as_json(value: object) -> str:
             raise TypeError(f"{type(item).__name__} is not a type of JSON")
         return result
 
-    return json.dumps(value, allow_nan=False, default=other)
+    try:
+        return json.dumps(value, allow_nan=False, default=other)
+    except ValueError as error:
+        if "JSON compliant" in str(error):
+            raise ValueError("a number that is NaN or infinite, which JSON does not have") from None
+        raise
 
 
 def whole(name: str, value: object, *, least: int = 1, most: int = (1 << 63) - 1, optional: str = "") -> Any:

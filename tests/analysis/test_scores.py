@@ -141,9 +141,7 @@ def test_curves_are_grouped_by_a_column_of_any_type(dtype):
 
 def test_the_same_id_in_two_namespaces_is_two_hits():
     """Ranks are compared within a namespace; without the column in both, by query and id alone."""
-    hits = pd.DataFrame(
-        {"query": 0, "rank": [1, 2], "namespace": ["x", "y"], "id": "a", "score": [0.9, 0.8]}
-    )
+    hits = pd.DataFrame({"query": 0, "rank": [1, 2], "namespace": ["x", "y"], "id": "a", "score": [0.9, 0.8]})
     assert score_moves(hits, hits)["moved"].tolist() == [0, 0]
     gone = score_moves(hits, hits.tail(1))
     assert gone[["namespace", "moved"]].fillna(-1).to_numpy().tolist() == [["x", -1], ["y", 0]]

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -165,6 +166,11 @@ def test_unsupported_values_are_named(tmp_path: Path) -> None:
     bytes_of = pa.schema([("minutes", pa.int64()), ("parts", pa.list_(pa.binary()))])
     write_snapshot(frame, tmp_path, schema=bytes_of)
     assert scan_snapshot(tmp_path).to_table().to_pylist()[0] == {"minutes": 1, "parts": [b"a"]}
+    vectors = pd.DataFrame({"vector": list(np.eye(2)), "band": pd.cut([1.0, 2.0], 2)})
+    with pytest.raises(InputError, match=r"frame\['vector'\]\.astype\('vector\[float32, 2\]'\)"):
+        write_snapshot(vectors, tmp_path)
+    with pytest.raises(InputError, match="'band' with values of the type interval"):
+        write_snapshot(vectors.astype({"vector": "vector[float32, 2]"}), tmp_path)
     for odd in (pd.DataFrame({1: ["a"]}), pd.DataFrame([["a", "b"]], columns=["a", "a"]), pd.DataFrame()):
         with pytest.raises(InputError, match=r"names|once|without columns"):
             write_snapshot(odd, tmp_path / "odd")

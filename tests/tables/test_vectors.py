@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import toolkit as tk
 from toolkit.client.pages import cut_vectors
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
@@ -363,3 +364,21 @@ def test_a_matrix_of_plain_lists_and_of_nothing():
     """Lists of whole numbers are numbers; no rows make a matrix of no rows."""
     assert as_matrix(pd.DataFrame({"vector": [[1, 2], [3, 4]]})).tolist() == [[1, 2], [3, 4]]
     assert as_matrix(pd.DataFrame({"vector": []})).shape == (0, 0)
+
+
+def test_metadata_of_mappings_are_read_as_their_json_is():
+    """A column that `json.loads` was applied to filters and explodes the same; another value is refused."""
+    texts = ['{"city": "Izmir", "n": 1}', '{"city": "Oslo"}', None]
+    frame = pd.DataFrame({"id": ["a", "b", "c"], "metadata": pd.Series(texts, dtype=object)})
+    read = frame.assign(metadata=[{"city": "Izmir", "n": np.int64(1)}, {"city": "Oslo"}, None])
+    assert tk.match_metadata(read, "city = 'Izmir'").tolist() == [True, False, False]
+    pd.testing.assert_frame_equal(explode_metadata(read), explode_metadata(frame))
+    with pytest.raises(tk.errors.InputError, match="got list of 1, in row 2"):
+        tk.match_metadata(read.assign(metadata=[{}, None, ["a"]]), "city = 'Izmir'")
+
+
+def test_fields_of_one_name_are_not_lost_in_silence():
+    """A name with a dot and a nested field have one column: which of them is kept is said."""
+    frame = pd.DataFrame({"id": ["a"], "metadata": ['{"a.b": 1, "a": {"b": 2}}']})
+    with pytest.warns(tk.errors.UnexpectedResultWarning, match="In 1 of 1 rows, a field named 'a.b'"):
+        assert explode_metadata(frame)["a.b"].tolist() == [2]

@@ -259,8 +259,9 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row a query and id of either, by query, then the better of the two ranks: `query` (Int64),
-        `namespace` (str, where both have it), `id` (str), `rank_before`, `rank_after` (Int64, missing where it is not among the hits), `score_before`,
-        `score_after` (float64), `moved` (Int64: ranks up; missing where it is in only one of them).
+        `namespace` (str, where both have it), `id` (str), `rank_before`, `rank_after` (Int64, missing where
+        it is not among the hits), `score_before`, `score_after` (float64), `moved` (Int64: ranks up; missing
+        where it is in only one of them).
 
     Raises
     ------

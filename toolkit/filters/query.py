@@ -182,6 +182,8 @@ def numbers(name: str, values: object) -> list[float]:
     expected = "a sequence of finite numbers"
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise wrong(name, values, expected)
+    if np.ma.is_masked(values):
+        raise wrong(name, values, f"{expected}, none of them masked")
     given = values if isinstance(values, np.ndarray) else list(values)
     try:
         array = np.asarray(given)

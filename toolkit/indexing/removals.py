@@ -9,14 +9,21 @@ from typing import Any, Final, TypeAlias
 
 import pandas as pd
 
-from toolkit.arguments import confirmed, flag, nearest, plain, text, texts, unmasked
+from toolkit.arguments import confirmed, flag, nearest, plain, text, unmasked
 from toolkit.client.pages import result_bytes
 from toolkit.client.responses import Request, Response, a_count, an_object, small
 from toolkit.client.transport import Transport
 from toolkit.client.vectors import index_request, namespace_title, read_info
 from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter
-from toolkit.loading.vectors import ABSENT, FETCH_BATCH, batched, fetch_vectors, iter_vectors
+from toolkit.loading.vectors import (
+    ABSENT,
+    FETCH_BATCH,
+    batched,
+    fetch_vectors,
+    ids_in_namespaces,
+    iter_vectors,
+)
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.frame_filters import match_metadata
 
@@ -310,17 +317,11 @@ def _named(namespace: object) -> str:
 
 def _ids_by_namespace(ids: Any, namespace: str | None) -> dict[str, list[str]]:
     """Each id once, in order, with the namespace that it is deleted from."""
-    wanted = [unmasked("ids", item) for item in texts("ids", ids, column="id")]
+    wanted = ids_in_namespaces("ids", ids, namespace)
     if not wanted:
         raise InputError("reading ids", got="no ids", expected="exact ids, or a frame with a column 'id'")
-    if namespace is not None:
-        spaces = [_named(namespace)] * len(wanted)
-    elif hasattr(ids, "columns") and "namespace" in ids.columns:
-        spaces = [_named(item) for item in texts("ids", ids, column="namespace", empty=True)]
-    else:
-        spaces = [""] * len(wanted)
     result: dict[str, dict[str, None]] = {}
-    for space, item in zip(spaces, wanted, strict=True):
+    for space, item in wanted:
         result.setdefault(space, {})[item] = None
     return {space: list(listed) for space, listed in result.items()}
 

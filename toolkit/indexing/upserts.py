@@ -51,7 +51,7 @@ def upsert_vectors(
         that the index embeds). Optional: ``metadata`` (a mapping, or its JSON text, which is sent as it is),
         with a vector ``data``, and ``namespace``. A frame of `load_vectors` is fine as it is:
         ``sparse_indices`` and ``sparse_values`` are read too. Missing values (None, NaN, NA) count as not
-        given.
+        given, but for a missing ``vector`` beside ``data``: an error, as the index would embed the text.
     namespace : str, optional
         Where all rows go. Made when it does not exist. Default: the row's own ``namespace``, else ``""``.
     progress : bool or callable, optional
@@ -103,6 +103,8 @@ def update_vectors(
     progress: ProgressOption = None,
 ) -> int:
     """Change parts of stored vectors; what a row does not give stays as it is.
+
+    An index that embeds texts itself replaces the vector, too, where a row has new ``data`` and no vector.
 
     Parameters
     ----------
@@ -334,7 +336,8 @@ def _wire_row(
             f"reading {name}",
             got=f"{identity!r} with data and an empty vector",
             expected="a vector, or data alone, which the index then embeds itself",
-            next_step="Leave the name 'vector' out to let the index embed the data.",
+            next_step="Leave the name 'vector' out to let the index embed the data; of a frame, pass "
+            "rows[rows['vector'].isna()].drop(columns='vector') in a call of its own.",
         )
     space = text(f"the namespace of {name}", given.get("namespace", ""))
     return unmasked(f"the namespace of {name}", space), wire

@@ -32,7 +32,7 @@ from toolkit.client.vectors import (
 from toolkit.errors import InputError, ProtocolError, ServiceError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
-from toolkit.loading.vectors import FETCH_BATCH, batched, unknown_namespace
+from toolkit.loading.vectors import FETCH_BATCH, batched, ids_in_namespaces, unknown_namespace
 from toolkit.own_tokens import masked_value
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.frame_filters import metadata_values, unknown_fields
@@ -72,14 +72,15 @@ def query(
         Ready-made queries, by vector, text or id, mixed as you like. Every option below that is passed, too,
         overrides theirs. Exactly one of `queries`, `vector` (perhaps with `sparse`), `sparse`, `id`.
     vector : array_like, optional
-        Shape (d,) for one query or (m, d) for a batch of m; finite numbers.
+        Shape (d,) for one query or (m, d) for a batch of m, such as a column of vectors; finite numbers.
     sparse : mapping or pair, optional
         Sparse vector: ``{"indices": …, "values": …}``. With `vector` on a hybrid index.
     id : str or iterable of str, optional
-        Ids of vectors in the index, one query each: what is similar to them. They are fetched first.
+        Ids of vectors in the index, one query each: what is similar to them. They are fetched first. A frame
+        with a ``namespace`` column is queried in the namespace of each row, unless `namespace` is passed.
     exclude_self : bool, default False
         Whether a vector queried by `id` is left out of its own results. It is the first of them otherwise,
-        as nothing is more similar to it.
+        as nothing is more similar to it; on a sparse index another one can be.
     top_k : int, default 10
         At most this many hits a query. A selective filter can return fewer.
     filter : str or MetadataFilter, default ""
@@ -160,7 +161,10 @@ def query(
     if queries is not None:
         wanted = [replace(item, **options) for item in _ready(queries)]
     elif id is not None:
-        wanted = [VectorQuery(id=item, **options) for item in _some("id", id, column="id")]
+        if not (named := ids_in_namespaces("id", id, "" if several else namespace)):
+            raise wrong("id", id, "at least one text")
+        options.pop("namespace", None)
+        wanted = [VectorQuery(id=item, namespace=name, **options) for name, item in named]
     else:
         wanted = [VectorQuery(vector=item, sparse=sparse, **options) for item in _several(vector)]
     return _hits(service, wanted, several)
@@ -461,8 +465,8 @@ def _first_page(request: Request, response: Response) -> tuple[str, bytes]:
     return key, scores
 
 
-def _some(name: str, value: object, column: str | None = None, *, empty: bool = False) -> list[str]:
-    if result := texts(name, value, column=column, empty=empty):
+def _some(name: str, value: object, *, empty: bool = False) -> list[str]:
+    if result := texts(name, value, empty=empty):
         return result
     raise wrong(name, value, "at least one text")
 
@@ -490,6 +494,8 @@ def _several(vector: npt.ArrayLike | None) -> list[Any]:
     expected = "finite numbers of shape (d,) or (m, d)"
     try:
         matrix = np.asarray(vector)
+        if matrix.ndim == 1 and matrix.dtype == object and all(map(np.ndim, matrix)):
+            matrix = np.asarray(list(matrix))  # a column of vectors
     except (ValueError, TypeError):
         raise InputError("reading vector", got="rows of different lengths", expected=expected) from None
     if matrix.ndim not in (1, 2) or matrix.size == 0:

@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -202,7 +202,7 @@ def fetch_vectors(
     ids: str | Iterable[str] | None = None,
     *,
     prefix: str | None = None,
-    namespace: str = "",
+    namespace: str | None = None,
     include_vectors: bool = True,
     include_metadata: bool = True,
     include_data: bool = True,
@@ -217,7 +217,8 @@ def fetch_vectors(
     prefix : str, optional
         The vectors whose ids start with it: at most 1,000 (the service's limit); `load_vectors` with a prefix
         has none.
-    namespace : str
+    namespace : str, optional
+        Default: for a frame with a ``namespace`` column the one of each row, else the default namespace.
     include_vectors, include_metadata, include_data : bool
         What comes with each id.
 
@@ -248,11 +249,11 @@ def fetch_vectors(
     ('1 of 3 ids is not there', '1 id was requested more than once')
     """
     endpoint = endpoint_of(service, "vector")
-    namespace = arguments.unmasked("namespace", arguments.text("namespace", namespace))
+    space = (
+        "" if namespace is None else arguments.unmasked("namespace", arguments.text("namespace", namespace))
+    )
     parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
-    requested = None
-    if ids is not None:
-        requested = [arguments.unmasked("ids", item) for item in arguments.texts("ids", ids, column="id")]
+    requested = None if ids is None else ids_in_namespaces("ids", ids, namespace)
     if prefix is not None:
         prefix = arguments.unmasked("prefix", arguments.text("prefix", prefix, empty=False))
     if (requested is None) == (prefix is None):
@@ -262,19 +263,28 @@ def fetch_vectors(
             expected="one of them",
             next_step="load_vectors loads all ids.",
         )
-    wanted = list(dict.fromkeys(requested or ()))
+    wanted: dict[str, dict[str, None]] = {}
+    for name, identity in requested or ():
+        wanted.setdefault(name, {})[identity] = None
+    names = list(wanted) or [space]
+    count = sum(map(len, wanted.values()))
     started = utc_now()
     with Transport.to(service, "vector") as transport:
         info = read_info(transport)
         dimension = info.dimension or None
-        warn_unknown_namespace(namespace, info, stacklevel=3)
-        batches = [None] if requested is None else [*batched(wanted, FETCH_BATCH)]
+        for name in names:
+            warn_unknown_namespace(name, info, stacklevel=3)
+        batches: list[tuple[str, list[str] | None]] = [
+            (name, some) for name, ids in wanted.items() for some in batched([*ids], FETCH_BATCH)
+        ]
+        if requested is None:
+            batches = [(space, None)]
         tables = [schemas.vectors(dimension).empty_table()]
-        for some in batches:
-            raw = fetch_bytes(transport, namespace=namespace, ids=some, prefix=prefix, parts=parts)
+        for name, some in batches:
+            raw = fetch_bytes(transport, namespace=name, ids=some, prefix=prefix, parts=parts)
             check_page(raw, dimension, None)
             tables.append(
-                decode_vectors(raw, namespace=namespace, dimension=dimension, want_vectors=include_vectors)
+                decode_vectors(raw, namespace=name, dimension=dimension, want_vectors=include_vectors)
             )
     table = pa.concat_tables(tables)
     if requested is None and table.num_rows >= PREFIX_LIMIT:
@@ -286,19 +296,19 @@ def fetch_vectors(
         )
     notes: list[str] = []
     if requested is not None:
-        table, missing = _in_order(table, requested, namespace)
-        repeated = sum(count > 1 for count in Counter(requested).values())
+        table, missing = _in_order(table, requested)
+        repeated = sum(often > 1 for often in Counter(requested).values())
         if missing:
-            notes.append(f"{missing:,} of {len(wanted):,} ids {'is' if missing == 1 else 'are'} not there")
+            notes.append(f"{missing:,} of {count:,} ids {'is' if missing == 1 else 'are'} not there")
         if repeated:
             notes.append(f"{repeated:,} {'id was' if repeated == 1 else 'ids were'} requested more than once")
     receipt = Receipt(
         what="vectors",
         source=service.redactor.url(endpoint.url),
         scope={
-            "namespaces": [namespace],
+            "namespaces": names,
             "prefix": prefix,
-            "ids": None if requested is None else len(wanted),
+            "ids": None if requested is None else count,
             "include": parts.names,
         },
         started_at=started,
@@ -310,6 +320,21 @@ def fetch_vectors(
         complete=True,
     )
     return to_frame(ColumnMasker(service.redactor).table(table), receipt)
+
+
+def ids_in_namespaces(argument: str, ids: Any, namespace: object = None) -> list[tuple[str, str]]:
+    """Ids with the namespace of each: the one passed, or of a frame with that column its own, or the default.
+
+    >>> ids_in_namespaces("ids", pd.DataFrame({"namespace": ["x", ""], "id": ["a", "b"]}))
+    [('x', 'a'), ('', 'b')]
+    """
+    wanted = [arguments.unmasked(argument, item) for item in arguments.texts(argument, ids, column="id")]
+    spaces = [""] * len(wanted)
+    if namespace is not None:
+        spaces = [arguments.text("namespace", namespace)] * len(wanted)
+    elif "namespace" in getattr(ids, "columns", ()):
+        spaces = arguments.texts(argument, ids, column="namespace", empty=True)
+    return [(arguments.unmasked("namespace", name), item) for name, item in zip(spaces, wanted, strict=True)]
 
 
 def batched(ids: list[str], size: int) -> Iterator[list[str]]:
@@ -330,17 +355,18 @@ def unknown_namespace(namespace: str, info: IndexInfo) -> list[str]:
     return [f"The index has no namespace {namespace[:80]!r}. {nearest(namespace, sorted(info.namespaces))}"]
 
 
-def _in_order(table: pa.Table, requested: list[str], namespace: str) -> tuple[pa.Table, int]:
-    """A row for each requested id, in that order; how many of them are not there."""
-    positions = {identity: position for position, identity in enumerate(table["id"].to_pylist())}
-    missing = list(dict.fromkeys(identity for identity in requested if identity not in positions))
+def _in_order(table: pa.Table, requested: list[tuple[str, str]]) -> tuple[pa.Table, int]:
+    """A row for each requested namespace and id, in that order; how many of them are not there."""
+    there = zip(table["namespace"].to_pylist(), table["id"].to_pylist(), strict=True)
+    positions = {key: position for position, key in enumerate(there)}
+    missing = list(dict.fromkeys(key for key in requested if key not in positions))
     absent = pa.Table.from_pylist(
-        [{"namespace": namespace, "id": item, "vector_problem": ABSENT} for item in missing],
+        [{"namespace": name, "id": item, "vector_problem": ABSENT} for name, item in missing],
         schema=table.schema,
     )
-    positions |= {identity: table.num_rows + position for position, identity in enumerate(missing)}
+    positions |= {key: table.num_rows + position for position, key in enumerate(missing)}
     both = pa.concat_tables([table, absent])
-    return both.take(pa.array([positions[identity] for identity in requested], pa.int64())), len(missing)
+    return both.take(pa.array([positions[key] for key in requested], pa.int64())), len(missing)
 
 
 def open_vectors(

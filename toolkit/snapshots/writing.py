@@ -34,7 +34,7 @@ from toolkit.snapshots.transaction import Transaction, WriteOptions, begin
 from toolkit.tables import schemas
 from toolkit.tables.frames import checked_frame, to_table
 from toolkit.tables.text import JsonDict, JsonTuple, is_clean
-from toolkit.tables.vector_dtype import VectorDtype, missing
+from toolkit.tables.vector_dtype import VectorDtype, is_vector, missing
 
 _ROWS: Final = 1_000  # so that row groups do not become much larger than they should
 _DOING: Final = "choosing the columns of a snapshot"
@@ -383,14 +383,19 @@ def _type(column: pd.Series[Any]) -> pa.DataType:
     if isinstance(kind, VectorDtype):
         return kind.arrow_type
     if isinstance(kind, pd.CategoricalDtype):
-        return _type(column.cat.categories.to_series())
+        return _type(column.cat.categories.to_series(name=column.name))
     if isinstance(kind, pd.StringDtype):
         return pa.string()
     if pd.api.types.is_object_dtype(kind):
-        others = {type(value).__name__ for value in column if not (isinstance(value, str) or missing(value))}
+        others = [value for value in column if not (isinstance(value, str) or missing(value))]
         if not others:
             return pa.string()
-        raise _unkept(column, f"objects of the type {', '.join(sorted(others))}")
+        next_step = None
+        if all(map(is_vector, others)):
+            name = VectorDtype("float32", len(others[0])).name
+            next_step = f"Vectors have a type: frame[{column.name!r}].astype({name!r})."
+        kinds = ", ".join(sorted({type(value).__name__ for value in others}))
+        raise _unkept(column, f"objects of the type {kinds}", next_step)
     try:
         inferred = pa.Array.from_pandas(column.iloc[:0]).type
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
@@ -401,10 +406,10 @@ def _type(column: pd.Series[Any]) -> pa.DataType:
     return inferred
 
 
-def _unkept(column: pd.Series[Any], got: str) -> InputError:
+def _unkept(column: pd.Series[Any], got: str, next_step: str | None = None) -> InputError:
     return InputError(
         _DOING,
         got=f"{column.name!r} with {got}",
         expected="text, numbers, booleans, times or vectors",
-        next_step="Convert it, as with frame[name].astype(str), leave it out, or give schema=.",
+        next_step=next_step or "Convert it, as with frame[name].astype(str), leave it out, or pass schema=.",
     )

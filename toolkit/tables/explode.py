@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -141,7 +142,15 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
     """
     checked_frame("frame", frame, "metadata")
     chosen = None if fields is None else list(dict.fromkeys(checked_texts("fields", fields)))
-    rows = [dict(_flat(value)) for value in metadata_values(frame["metadata"])]
+    flat = [list(_flat(value)) for value in metadata_values(frame["metadata"])]
+    rows = [dict(pairs) for pairs in flat]
+    if lost := [Counter(name for name, _ in pairs) for pairs in flat if len(dict(pairs)) < len(pairs)]:
+        name = lost[0].most_common(1)[0][0]
+        message = (
+            f"In {len(lost):,} of {len(flat):,} rows, a field named {name!r} and a nested one have the same "
+            "column: the last is kept."
+        )
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
     occurring = sorted({name for row in rows for name in row})
     for name in chosen or ():
         if occurring and name not in occurring:

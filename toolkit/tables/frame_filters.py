@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from toolkit.arguments import nearest, wrong
+from toolkit.arguments import as_json, nearest, shown, wrong
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.conditions import is_path, parse_path, resolve
 from toolkit.filters.error_text import error_text
@@ -284,18 +284,28 @@ def _conditions(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
             return
 
 
-def metadata_values(texts: pd.Series[str]) -> Iterator[Any]:
-    """The values of a column of JSON texts, None where a row has no metadata."""
-    for row, text in enumerate(texts):
+def metadata_values(column: pd.Series[Any]) -> Iterator[Any]:
+    """The values of a column of JSON texts, or of mappings; None where a row has no metadata."""
+    for row, given in enumerate(column):
         try:
-            yield json_value(text) if isinstance(text, str) else None
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                "reading metadata",
-                got=f"text that is no JSON, in row {row:,} (from 0)",
-                expected="a JSON object, as the service stores it",
-                next_step="Use the metadata column as load_vectors or query returns it.",
-            ) from error
+            text = as_json(given) if isinstance(given, Mapping) else given
+            if isinstance(text, str):
+                yield json_value(text)
+                continue
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _unreadable_metadata("a value that is not JSON", row) from error
+        if not (given is None or given is pd.NA or (isinstance(given, float) and np.isnan(given))):
+            raise _unreadable_metadata(shown(given), row)
+        yield None
+
+
+def _unreadable_metadata(got: str, row: int) -> InputError:
+    return InputError(
+        "reading metadata",
+        got=f"{got}, in row {row:,} (from 0)",
+        expected="a JSON object, as text or as a mapping",
+        next_step="Use the metadata column as load_vectors or query returns it.",
+    )
 
 
 @dataclass(frozen=True)

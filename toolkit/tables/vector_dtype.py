@@ -214,7 +214,7 @@ class VectorArray(ExtensionArray):
         if self._readonly:
             raise ValueError("Cannot modify read-only array")
         key = check_array_indexer(self, key)
-        single = missing(value) or _is_vector(value)
+        single = missing(value) or is_vector(value)
         if not single and isinstance(key, int | np.integer):
             raise ValueError("setting one row with several vectors")
         new = self._from_sequence([value] if single else value, dtype=self.dtype)
@@ -228,7 +228,7 @@ class VectorArray(ExtensionArray):
     def __eq__(self, other: object) -> Any:
         if isinstance(other, pd.Series | pd.Index | pd.DataFrame):
             return NotImplemented
-        single = _is_vector(other) or isinstance(other, str | bytes) or not isinstance(other, Iterable)
+        single = is_vector(other) or isinstance(other, str | bytes) or not isinstance(other, Iterable)
         others = [other] * len(self) if single else list(cast("Iterable[Any]", other))
         if len(others) != len(self):
             raise ValueError("Lengths must match to compare")
@@ -357,7 +357,7 @@ def missing(value: Any) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and value != value)  # noqa: PLR0124 - NaN
 
 
-def _is_vector(value: Any) -> bool:
+def is_vector(value: Any) -> bool:
     """Whether this is one vector and not a column of them."""
     if isinstance(value, Vector):
         return True
