@@ -95,7 +95,8 @@ def test_few_rows_stand_for_nothing(after: int, before: int) -> None:
     found = explain_change(_calm(after), _calm(before))
     assert list(found.frame.columns) == COLUMNS
     assert not found.stands_out
-    assert "nothing stands out" in repr(found)
+    nothing = "nothing before to compare with" if after > before == 0 else "nothing stands out"
+    assert nothing in repr(found)
 
 
 def test_missing_values_are_a_value() -> None:
@@ -203,3 +204,25 @@ def test_what_all_rows_share_is_no_alternative():
     counts = [{"step": "refund"}.items() < other.items() for other in row["alternatives"]]
     assert counts == sorted(counts)
     assert {"step": "refund", "format": "json"} in row["alternatives"]
+
+
+def test_the_count_of_a_label_is_of_all_failures_that_have_it():
+    """Also of those that have another label, which rose more; `select` finds as many."""
+
+    def failures(both: int, one: int) -> pd.DataFrame:
+        lists = ['["everywhere","release"]'] * both + ['["everywhere"]'] * one
+        return pd.DataFrame({"labels": lists, "label": None}, dtype="str")
+
+    before, after = failures(5, 95), failures(85, 115)
+    found = explain_change(after, before, attributes=["label"])
+    counts = {row.condition["label"]: (row.observed, row.expected) for row in found.frame.itertuples()}
+    assert counts["release"] == (85, 5)
+    ranks = {row.condition["label"]: row.rank for row in found.frame.itertuples()}
+    assert len(found.select(after, rank=ranks["release"])) == 85
+
+
+def test_fewer_failures_than_before_are_worded():
+    """A share of a change that is no rise is not known, and is not a gap in the sentence."""
+    before, after = _calm(3000), pd.concat([_calm(300, 1), _calm(1500, 2).assign(step="pay")])
+    assert "step = pay rose from" in repr(explain_change(after, before))
+    assert repr(explain_change(after, before.head(0))).endswith("nothing before to compare with")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import compress
 from typing import Any, Final
@@ -11,10 +11,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from toolkit.analysis.conditions import Change, RankedCondition, likelihood, plainest
-from toolkit.analysis.failure_attributes import column_texts, rows_meeting
-from toolkit.analysis.selection import opened, typed_rows
+from toolkit.analysis.failure_attributes import LABEL, column_texts, labels_of, rising_labels, rows_meeting
+from toolkit.analysis.selection import NONE, opened, typed_rows
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, result_table, share_text
 from toolkit.arguments import nearest, positive, wrong
@@ -109,11 +110,15 @@ class Explanation(Plotted):
         change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
         if self.window is not None:
             change = f"{self.window[0]:%Y-%m-%d %H:%M} to {self.window[1]:%Y-%m-%d %H:%M} UTC: {change}"
+        if self.observed and not self.expected:
+            return f"{change}: nothing before to compare with"
         if not self.stands_out:
             return f"{change}: nothing stands out"
         first = self.frame.iloc[0]
         others = ", as others fell" if first["share"] > 1 else ""
         held = f"holds {share_text(first['share'])} of the change{others}"
+        if pd.isna(first["share"]):  # there are no more than before
+            held = f"rose from {first['expected']:,.0f} to {first['observed']:,.0f}, as others fell"
         return f"{change}: {describe(first['condition'])} {held}"
 
     def _repr_html_(self) -> str:
@@ -173,10 +178,11 @@ def explain_change(
         One row an event, or rows with counts; of any engine.
     attributes : sequence of str, optional
         Columns to look at. Default: all columns that both frames have, but `weight`, whose values repeat.
+        Of failures, ``label`` means any of their ``labels``.
     weight : str, optional
         A column with the count of each row. Default: each row counts one.
     exposure : float
-        How many times longer `before` is than `after`.
+        How many times longer `before` is than `after`: 14, where a day is compared with two weeks.
 
     Returns
     -------
@@ -203,7 +209,14 @@ def explain_change(
     (late, seen), (early, usual) = tables
     chosen = _attributes(tables, attributes)
     rows = pd.concat([late[chosen].astype(object), early[chosen].astype(object)], ignore_index=True)
-    return explain_rows(rows, np.append(seen, 0 * usual), np.append(0 * seen, usual), float(exposure))
+    observed, expected = np.append(seen, 0 * usual), np.append(0 * seen, usual)
+    listed = [each for frame in (after, before) if LABEL in chosen for each in _labels(frame)]
+    if len(listed) < len(tables):
+        return explain_rows(rows, observed, expected, float(exposure))
+    labels = pd.concat(listed).to_numpy(dtype=object)
+    rows[LABEL] = rising_labels(labels, observed, expected / exposure)
+    found = explain_rows(rows, observed, expected, float(exposure))
+    return _with_all_labels(found, rows, labels, observed, expected / exposure)
 
 
 def explain_rows(
@@ -258,6 +271,39 @@ def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None,
         if not np.isfinite(numbers).all() or (numbers < 0).any():
             raise wrong("weight", weight, "a column of counts, none of them negative or missing")
     return pd.DataFrame(read, index=range(table.num_rows)), numbers
+
+
+def _labels(frame: AnyFrame) -> Iterator[pd.Series[Any]]:
+    """The labels of each row of a frame of failures; nothing of another frame."""
+    rows = opened(frame, doing="explaining a change")
+    if {"labels", LABEL}.issubset(rows.names):
+        table = rows.choose(["labels", LABEL]).table()
+        if all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in table.schema.types):
+            yield labels_of(table, Redactor())
+
+
+def _with_all_labels(
+    found: Explanation,
+    rows: pd.DataFrame,
+    labels: npt.NDArray[np.object_],
+    observed: _Floats,
+    expected: _Floats,
+) -> Explanation:
+    """The explanation, with the counts of all rows that have a label; it was found by one label of each."""
+    frame = found.frame.copy()
+    for at, condition in frame["condition"].items():
+        if LABEL not in condition:
+            continue
+        label = condition[LABEL]
+        met = np.array([label in own or (label == NONE and not own) for own in labels], dtype=bool)
+        for name in condition.keys() - {LABEL}:
+            met &= (rows[name] == condition[name]).to_numpy(dtype=bool)
+        seen, usual = float(observed[met].sum()), float(expected[met].sum())
+        change = found.observed - found.expected
+        frame.loc[at, ["observed", "expected", "excess"]] = seen, usual, seen - usual
+        frame.loc[at, "share"] = (seen - usual) / change if change > 0 else np.nan
+        frame.loc[at, "lift"] = seen / usual if usual else np.inf
+    return replace(found, frame=frame)
 
 
 def _attributes(tables: list[_Table], attributes: Sequence[str] | None) -> list[str]:

@@ -48,6 +48,7 @@ _VALUES: Final = 40  # different values of a field of few values
 _PRESENT: Final = 0.02  # of the rows
 _FIELDS: Final = 12  # fields that are kept, the most frequent first
 _CUT: Final = 200  # characters of a value
+_LEAST: Final = 0.5  # events, where there are none
 _SELECTING: Final = "selecting failures"
 _MET: Final = "met_"
 
@@ -79,11 +80,8 @@ class FailureAttributes:
             if source in names:
                 columns |= dict(_fields(table[source], prefix, redactor))
         self.columns = _distinct({name: column.take(order) for name, column in columns.items()})
-        self.labels = _labels(table, redactor).iloc[order].to_numpy(dtype=object)
-        self.labelled = np.repeat(np.arange(len(self)), [len(own) for own in self.labels])
-        flat = np.array([label for own in self.labels for label in own], dtype=object)
-        codes, labels = pd.factorize(flat, sort=True)
-        self.label_codes, self._label_names = codes.astype(np.int64), np.asarray(labels, dtype=object)
+        self.labels = labels_of(table, redactor).iloc[order].to_numpy(dtype=object)
+        self.label_codes, self.labelled, self._label_names = _coded(self.labels)
 
     def __len__(self) -> int:
         return len(self.when)
@@ -94,14 +92,10 @@ class FailureAttributes:
         """The attributes of some failures; of several labels the one that rose most."""
         columns = {name: column[rows] for name, column in self.columns.items()}
         if rows[self.labelled].any():
-            rose = np.zeros(len(self))
-            rose[rows] = observed - expected
-            excess = np.bincount(self.label_codes, rose[self.labelled], len(self._label_names))
-            order = np.argsort(-excess, kind="stable")  # of equal ones the first by name
-            chosen = np.full(len(self), len(order))
-            np.minimum.at(chosen, self.labelled, np.argsort(order)[self.label_codes])
-            names = np.array([*self._label_names[order], NONE], dtype=object)
-            columns[LABEL] = pd.Categorical(names[chosen[rows]])
+            counts = np.zeros((2, len(self)))
+            counts[:, rows] = observed, expected
+            risen = _risen(self.label_codes, self.labelled, self._label_names, *counts)
+            columns[LABEL] = pd.Categorical(risen[rows])
         return columns
 
     def meets(self, condition: Mapping[str, str]) -> NDArray[np.bool_]:
@@ -142,6 +136,44 @@ class FailureAttributes:
         return shared
 
 
+def rising_labels(
+    labels: NDArray[np.object_], observed: NDArray[np.float64], expected: NDArray[np.float64]
+) -> NDArray[np.object_]:
+    """One label of each row, by the events that each row stands for: of several the one that rose most."""
+    return _risen(*_coded(labels), observed, expected)
+
+
+def _coded(labels: NDArray[np.object_]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.object_]]:
+    """The code of every label of every row, the row of each, and the names of the codes."""
+    flat = np.array([label for own in labels for label in own], dtype=object)
+    codes, names = pd.factorize(flat, sort=True)
+    rows = np.repeat(np.arange(len(labels)), [len(own) for own in labels])
+    return codes.astype(np.int64), rows, np.asarray(names, dtype=object)
+
+
+def _risen(
+    codes: NDArray[np.int64],
+    labelled: NDArray[np.int64],
+    names: NDArray[np.object_],
+    observed: NDArray[np.float64],
+    expected: NDArray[np.float64],
+) -> NDArray[np.object_]:
+    """The label of each row that rose most beside all others, by likelihood: not one that all rows have."""
+    seen, usual = (np.bincount(codes, counts[labelled], len(names)) for counts in (observed, expected))
+    total = observed.sum()
+    # as many as would be if all had risen alike
+    alike = usual * total / max(expected.sum(), _LEAST)
+    likelihood = np.zeros(len(names))
+    for count, equal in ((seen, alike), (total - seen, total - alike)):
+        likelihood += count * np.log(np.maximum(count, _LEAST) / np.maximum(equal, _LEAST))
+    evidence = np.where(seen > alike, likelihood, seen - alike)
+    order = np.argsort(-evidence, kind="stable")  # of equal ones the first by name
+    chosen = np.full(len(observed), len(order))
+    np.minimum.at(chosen, labelled, np.argsort(order)[codes])
+    risen: NDArray[np.object_] = np.array([*names[order], NONE], dtype=object)[chosen]
+    return risen
+
+
 def _columns_of(name: str, names: Sequence[str]) -> list[str]:
     """The columns among these names that an attribute is read from."""
     if name == LABEL:
@@ -172,7 +204,7 @@ def _values(table: pa.Table, name: str) -> tuple[list[_Value], NDArray[np.int64]
     """The distinct values of an attribute, and which of them each row has."""
     redactor = Redactor()
     if name == LABEL and "labels" in table.column_names:
-        codes, labels = pd.factorize(_labels(table, redactor))
+        codes, labels = pd.factorize(labels_of(table, redactor))
         return [_Value(*2 * (frozenset(own or [NONE]),)) for own in labels], codes.astype(np.int64)
     if name in table.column_names:
         texts = column_texts(table[name].to_pandas(integer_object_nulls=True))
@@ -225,7 +257,7 @@ def _text(value: object, redactor: Redactor) -> str:
     return redactor.text(plain)[:_CUT]
 
 
-def _labels(table: pa.Table, redactor: Redactor) -> pd.Series[Any]:
+def labels_of(table: pa.Table, redactor: Redactor) -> pd.Series[Any]:
     """The labels of each row as a tuple of masked texts."""
     known: dict[tuple[str | None, str | None], tuple[str, ...]] = {}
     nothing = [None] * table.num_rows
