@@ -66,9 +66,17 @@ def plain(value: Any) -> Any:
     (3, 0.5, 'text')
     """
     numpy = sys.modules.get("numpy")  # not imported for this: without it, no value is one of its own
+    if numpy is not None and isinstance(value, numpy.ndarray) and not value.ndim:
+        value = value[()]
     if numpy is not None and isinstance(value, numpy.bool_ | numpy.integer | numpy.floating | numpy.str_):
         return value.item()
     return value
+
+
+def plain_list(value: Any) -> Any:
+    """The values of an Arrow array as a list of Python's own; anything else as it is."""
+    pyarrow = sys.modules.get("pyarrow")
+    return value.to_pylist() if pyarrow and isinstance(value, pyarrow.Array | pyarrow.ChunkedArray) else value
 
 
 def as_json(value: object) -> str:
@@ -192,6 +200,7 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
                 next_step=nearest(column, value.columns, what="It has"),
             )
         value = value[column]  # type: ignore[index]
+    value = plain_list(value)
     if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise wrong(name, value, expected)
     items = enumerate(value)

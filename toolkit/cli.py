@@ -181,7 +181,7 @@ def _add_filters(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group("which failures", combined)
     for field in FIELDS.values():
         if field.option:
-            several: dict[str, Any] = {"action": "append", "default": []} if field.many else {}
+            several: dict[str, Any] = {"action": "append"} if field.many else {}
             read = int if field.kind == "status" else str
             group.add_argument(
                 field.option, dest=field.name, metavar=field.metavar, help=field.help, type=read, **several

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from toolkit.arguments import plain
 from toolkit.errors import InputError
 
 if TYPE_CHECKING:
@@ -187,6 +188,7 @@ def delay_ms(text: str, now_ms: int) -> int | None:
 
 def _plain(value: Any) -> Any:
     """Scalars of numpy as Python's own; NaT and booleans as None."""
+    value = plain(value)
     if isinstance(value, bool):
         return None
     numpy = sys.modules.get("numpy")  # not imported for this: without it, no value is one of its own

@@ -15,7 +15,7 @@ times = st.datetimes(
     timezones=st.just(UTC),
 )
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-several = st.lists(words, max_size=4)
+several = st.lists(words, max_size=4).map(tuple)
 
 
 @st.composite
@@ -27,10 +27,10 @@ def failure_filters(draw: st.DrawFn) -> FailureFilter:
         until=draw(st.sampled_from([None, until])),
         workflow_url=draw(several),
         label=draw(several),
-        failure_function_state=draw(st.lists(st.sampled_from(FAILURE_STATES) | words, max_size=3)),
+        failure_function_state=draw(st.lists(st.sampled_from(FAILURE_STATES) | words, max_size=3).map(tuple)),
         caller_ip=draw(several),
         flow_control_key=draw(several),
-        response_status=draw(st.lists(st.integers(100, 999), max_size=3)),
+        response_status=draw(st.lists(st.integers(100, 999), max_size=3).map(tuple)),
         error=draw(several),
         workflow_run_id=draw(st.none() | words),
         workflow_created_at=draw(st.none() | times),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from toolkit.arguments import text, whole
+from toolkit.arguments import plain, plain_list, text, whole
 from toolkit.errors import InputError
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.own_tokens import MASK_START
@@ -387,9 +387,17 @@ def _error_line(row: Mapping[str, Any]) -> str:
 def _read(field: FilterField, value: Any, now: datetime) -> object:
     """The value of a field, from what was given for it: several ones once each, those of a set sorted."""
     if field.many:
-        value = () if value is None else value
+        value = () if value is None else plain_list(plain(value))
         single = isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable)
+        single = single or hasattr(value, "columns")  # a frame, whose names of columns would be iterated over
         given = [_one(field, item) for item in ((value,) if single else value)]
+        if not given and not isinstance(value, tuple):
+            raise InputError(
+                "making a failure filter",
+                got=f"no value for {field.name}",
+                expected="at least one, as none at all matches every failure",
+                next_step=f"Leave {field.name} out to match every value.",
+            )
         return tuple(dict.fromkeys(sorted(given) if isinstance(value, set | frozenset) else given))
     if value is None:
         return None

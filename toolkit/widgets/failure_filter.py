@@ -155,7 +155,7 @@ class FailureFilterWidget(SourcePanel):
         parts: dict[str, Any] = {name: field.value or None for name, field in self.fields.items()}
         for name, choice in self.choices.items():
             status = FIELDS[name].kind == "status"
-            parts[name] = [int(value) for value in choice.value] if status else choice.value
+            parts[name] = tuple(map(int, choice.value) if status else choice.value)
         try:
             value = FailureFilter(**parts)
         except InputError as error:
