@@ -9,6 +9,7 @@ import types
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given

@@ -28,7 +28,7 @@ from toolkit.arguments import nearest, shown, whole, wrong
 from toolkit.errors import InputError
 from toolkit.receipt import Receipt
 from toolkit.signatures.signed_rows import SIGNATURE
-from toolkit.tables.frames import to_frame
+from toolkit.tables.frames import in_index, to_frame
 from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE
 from toolkit.tables.text import JsonDict, JsonTuple
 from toolkit.times import parse_time
@@ -76,7 +76,7 @@ def select(
             doing,
             got=f"{name} with the columns {', '.join(rows.names) or 'none'}",
             expected=f"also {', '.join(map(str, missing))}",
-            next_step="Use a frame made by a loader.",
+            next_step=in_index(frame, missing) or "Use a frame made by a loader.",
         )
     return rows.choose(names).then(partial(_typed, doing, name))
 
@@ -254,8 +254,9 @@ def receipt_of(frame: object) -> Receipt | None:
 
 
 def named(value: object) -> str:
-    """The name of a group: its value as text."""
-    return NONE if value is None else str(value)
+    """The name of a group: its value as text, a status that was read from a CSV file without a fraction."""
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53
+    return NONE if value is None else f"{value:.0f}" if whole else str(value)
 
 
 def largest_groups(

@@ -172,7 +172,7 @@ def _pandas_table(frame: pd.DataFrame) -> pa.Table:
     columns = {}
     for name in frame.columns:
         try:
-            columns[str(name)] = pa.Array.from_pandas(frame[name])
+            columns[str(name)] = pa.Array.from_pandas(_plain(frame[name]))
             if pa.types.is_date(columns[str(name)].type) and len(set(map(type, frame[name].dropna()))) > 1:
                 raise TypeError("dates and times")  # which Arrow would make dates
         except UNFIT as error:
@@ -182,6 +182,15 @@ def _pandas_table(frame: pd.DataFrame) -> pa.Table:
                 expected=f"{KINDS.get(name, 'values of one type')} there",
             ) from None
     return pa.table(columns)
+
+
+def _plain(column: pd.Series[Any]) -> pd.Series[Any]:
+    """A column of a type that Arrow has: intervals and periods, as `pandas.cut` makes them, as texts."""
+    kind: Any = column.dtype
+    if isinstance(kind, pd.SparseDtype):
+        return column.astype(kind.subtype)
+    values = kind.categories.dtype if isinstance(kind, pd.CategoricalDtype) else kind
+    return column.astype("str") if isinstance(values, pd.IntervalDtype | pd.PeriodDtype) else column
 
 
 def _table_batches(table: pa.Table, names: Sequence[str], step: Step) -> Iterator[pa.Table]:

@@ -136,6 +136,13 @@ class SnapshotStore:
         text = os.fspath(path)
         if not isinstance(text, str) or not text or "://" in text or "\0" in text:
             raise InputError("opening a snapshot", got=repr(text), expected="the path of a local folder")
+        if Path(text).is_file():
+            raise InputError(
+                "opening a snapshot",
+                got=f"{text!r}, which is a file",
+                expected="the folder of a snapshot",
+                next_step="pandas.read_parquet reads a single file.",
+            )
         try:
             self.path = Path(text).expanduser().absolute()
         except RuntimeError:  # as of "~nobody", and of "~" where there is no home

@@ -32,7 +32,7 @@ from toolkit.snapshots.row_index import fingerprints
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.transaction import Transaction, WriteOptions, begin
 from toolkit.tables import schemas
-from toolkit.tables.frames import checked_frame, to_table
+from toolkit.tables.frames import checked_frame, to_table, warn_of_index
 from toolkit.tables.text import JsonDict, JsonTuple, is_clean
 from toolkit.tables.vector_dtype import VectorDtype, is_vector, missing
 
@@ -82,6 +82,11 @@ def write_snapshot(
     SnapshotError
         When the disk refuses. The snapshot is then as it was.
 
+    Warns
+    -----
+    UnexpectedResultWarning
+        When the index has a name, as after ``set_index("dlq_id")``: it is not written.
+
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
@@ -94,6 +99,7 @@ def write_snapshot(
     0      a  billing
     """
     checked_frame("frame", frame)
+    warn_of_index(frame, stacklevel=2)
     if schema is not None:
         instance("schema", schema, pa.Schema, "a pyarrow.Schema")
     attached = frame.attrs.get("receipt")

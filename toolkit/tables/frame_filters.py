@@ -72,7 +72,8 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
             shown = redactor.url(value) if name == "workflow_url" else redactor.text(str(value))
             there = any(names_error(line, (shown,)) for line in known) if name == "error" else shown in known
             if not there:
-                messages.append(f"no {name} {shown!r}. {nearest(shown, known)}")
+                meant = "" if field.kind == "status" else shown  # 429 is no mistyped 409
+                messages.append(f"no {name} {shown!r}. {nearest(meant, known)}")
     return messages
 
 

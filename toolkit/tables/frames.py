@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from pandas.arrays import ArrowStringArray
 
 from toolkit.arguments import instance, nearest
-from toolkit.errors import InputError
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor, escape_html
@@ -78,9 +79,23 @@ def checked_frame(name: str, value: object, *columns: str, distinct: bool = Fals
                 expected="one that has it, as loaders make it",
                 next_step="Load with include_metadata=True."
                 if column == "metadata"
-                else nearest(column, map(str, frame.columns), what="It has"),
+                else in_index(frame, [column]) or nearest(column, map(str, frame.columns), what="It has"),
             )
     return frame
+
+
+def in_index(frame: object, missing: Iterable[object]) -> str | None:
+    """What to do where a column that is missing is the index of a frame."""
+    names = set(frame.index.names) if isinstance(frame, pd.DataFrame) else set()
+    inside = [name for name in missing if name in names]
+    return f"{inside[0]!r} is in the index: pass frame.reset_index()." if inside else None
+
+
+def warn_of_index(frame: pd.DataFrame, *, stacklevel: int) -> None:
+    """Warn of an index with names, as ids have after `set_index`: files keep columns alone."""
+    if named := [str(name) for name in frame.index.names if name is not None]:
+        message = f"The index ({', '.join(named)}) is not written; frame.reset_index() makes it a column."
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=stacklevel + 1)
 
 
 def to_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
@@ -91,7 +106,7 @@ def to_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
             "reading a frame",
             got=f"columns {', '.join(map(str, frame.columns))}",
             expected=f"also {', '.join(missing)}",
-            next_step="Use a frame made by a loader.",
+            next_step=in_index(frame, missing) or "Use a frame made by a loader.",
         )
     try:
         table = pa.Table.from_pandas(frame[schema.names], schema=schema, preserve_index=False)

@@ -19,7 +19,7 @@ import pandas as pd
 from toolkit.arguments import choice, file_path
 from toolkit.errors import InputError, SettingsError, UnexpectedResultWarning
 from toolkit.private_files import write_file
-from toolkit.tables.frames import checked_frame
+from toolkit.tables.frames import checked_frame, warn_of_index
 from toolkit.tables.vector_dtype import VectorDtype, missing
 
 _TEXT: Final = 32_767
@@ -108,7 +108,7 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     frame : pandas.DataFrame
-        Any frame of the toolkit, or one of your own. Its index is not written.
+        Any frame of the toolkit, or one of your own. Its index is not written; one with a name is a warning.
     path : str or path
         Where the file goes; one that is there is replaced. Only this user can read it.
 
@@ -177,7 +177,7 @@ def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     frame : pandas.DataFrame
-        Any frame of the toolkit, or one of your own. Its index is not written.
+        Any frame of the toolkit, or one of your own. Its index is not written; one with a name is a warning.
     path : str or path
         Where the file goes; one that is there is replaced. Only this user can read it.
 
@@ -218,8 +218,9 @@ def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 
 def _flat_and_path(frame: object, path: object) -> tuple[pd.DataFrame, Path]:
     """The frame to be written, flat, and where it goes: the checks of both writers."""
-    flat = flatten(checked_frame("frame", frame))
-    return flat, file_path("path", path)
+    whole = checked_frame("frame", frame)
+    warn_of_index(whole, stacklevel=3)
+    return flatten(whole), file_path("path", path)
 
 
 def _text_only(value: Any) -> Any:
