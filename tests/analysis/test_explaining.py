@@ -119,7 +119,7 @@ def test_inputs_are_not_mutated() -> None:
     [
         ({"exposure": 0}, "exposure"),
         ({"exposure": "x"}, "exposure"),
-        ({"attributes": "step"}, "attributes"),
+        ({"attributes": 5}, "attributes"),
         ({"attributes": ["no such"]}, "no such"),
         ({"weight": "no such"}, "no such"),
         ({"weight": "step"}, "weight"),

@@ -11,7 +11,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.analysis import norm_bins
-from toolkit.errors import InputError
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.tables.frame_filters import match_failures
 
 WHEN = datetime(2026, 1, 2, tzinfo=UTC)
@@ -106,6 +106,31 @@ def test_error_lines_that_are_no_texts_are_an_error(cells):
         match_failures(frame, tk.FailureFilter(error="amount"))
     numbers = frame.assign(error=[5, None])
     assert match_failures(numbers, tk.FailureFilter(error="5")).tolist() == [True, False]
+
+
+def test_columns_as_pandas_makes_them_are_counted():
+    """Intervals of `cut`, periods and sparse columns; whole fractions are named without one."""
+    frame = pd.DataFrame(
+        {"dlq_id": list("abc"), "retries": [1, 2, 2], "response_status": [500.0, 500.0, None]}
+    )
+    frame["band"] = pd.cut(frame["retries"], [0, 1, 2])
+    frame["month"] = pd.period_range("2026-01", periods=3, freq="M")
+    frame["sparse"] = pd.arrays.SparseArray([0, 0, 1])
+    assert tk.count_by(frame, "band")["band"].tolist() == ["(1, 2]", "(0, 1]"]
+    assert tk.count_by(frame, "month")["month"].tolist() == ["2026-01", "2026-02", "2026-03"]
+    assert tk.count_by(frame, "sparse")["count"].tolist() == [2, 1]
+    assert "500" in tk.analysis.count_matrix(frame, "response_status", "retries").to_frame().index.tolist()
+
+
+def test_a_column_that_is_the_index_is_found_there(tmp_path):
+    """The error says where the ids are; a file without them is a warning."""
+    indexed = pd.DataFrame({"dlq_id": ["a"], "labels": ['["x"]']}).set_index("dlq_id")
+    for call in (tk.explode_labels, tk.group_failures):
+        with pytest.raises(InputError, match=r"'dlq_id' is in the index: pass frame\.reset_index\(\)"):
+            call(indexed)
+    for number, write in enumerate((tk.to_csv, tk.to_excel, tk.write_snapshot)):
+        with pytest.warns(UnexpectedResultWarning, match="dlq_id"):
+            write(indexed, tmp_path / f"{number}.xlsx")
 
 
 def test_statuses_that_are_no_numbers_are_an_error():

@@ -324,3 +324,11 @@ def test_no_memory_left_is_no_damage(whole, tmp_path):
         check=False,
     )
     assert (done.stdout, done.stderr) == ("True True\n", "")
+
+
+def test_a_file_is_not_the_folder_of_a_snapshot(tmp_path):
+    """A single Parquet file is not taken for a broken snapshot."""
+    pd.DataFrame({"id": ["a"]}).to_parquet(tmp_path / "single.parquet")
+    for read in (read_snapshot, scan_snapshot):
+        with pytest.raises(SnapshotError, match=r"which is a file.*read_parquet"):
+            read(tmp_path / "single.parquet")

@@ -18,7 +18,7 @@ from toolkit.analysis.failure_attributes import LABEL, column_texts, labels_of, 
 from toolkit.analysis.selection import NONE, opened, typed_rows
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, result_table, share_text
-from toolkit.arguments import nearest, positive, wrong
+from toolkit.arguments import nearest, positive, texts, wrong
 from toolkit.redaction import Redactor, escape_html, visible
 from toolkit.signatures.signed_rows import SIGNATURE
 
@@ -203,6 +203,7 @@ def explain_change(
     170 observed, 80 expected: step = pay holds 100 % of the change
     """
     exposure = positive("exposure", exposure)
+    attributes = None if attributes is None else texts("attributes", attributes)
     tables = [
         _read(frame, attributes, weight, name) for frame, name in ((after, "after"), (before, "before"))
     ]
@@ -246,10 +247,7 @@ def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None,
     """The columns of a frame as texts, and the count of each row."""
     rows = opened(frame, doing="explaining a change", name=name)
     known = list(rows.names)
-    listed = [] if attributes is None else attributes
-    if not isinstance(listed, list | tuple) or not all(isinstance(one, str) for one in listed):
-        raise wrong("attributes", attributes, "a list of names of columns")
-    for one in listed:
+    for one in attributes or ():
         if one not in known:
             raise wrong("attributes", one, f"columns of {name}", nearest(one, known, what="It has"))
     if weight is not None and (not isinstance(weight, str) or weight not in known):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -151,9 +152,10 @@ def explain_spike(
 
 def _span(name: str, pair: object) -> Span:
     """The two times of an argument."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004 - from and until
+    times = [] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
+    if len(times) != 2:  # noqa: PLR2004 - from and until
         raise wrong(name, pair, "two times, from when until when")
-    start, stop = (round(parse_time(time, exact=True, name=name).timestamp() * 1e9) for time in pair)
+    start, stop = (round(parse_time(time, exact=True, name=name).timestamp() * 1e9) for time in times)
     if start >= stop:
         raise wrong(name, pair, "two times, the earlier one first")
     return start, stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,8 +21,8 @@ from toolkit.analysis.lifetimes import expiring
 from toolkit.analysis.selection import opened, select
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, frame_table
-from toolkit.arguments import choice, file_path, instance, positive, texts, whole, wrong
-from toolkit.errors import InputError
+from toolkit.arguments import choice, file_path, instance, nearest, positive, texts, whole, wrong
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.private_files import read_file, write_file
 from toolkit.redrive.ledger import returned_entries
 from toolkit.tables.frames import to_frame
@@ -346,6 +347,11 @@ def plan_redrive(
     InputError
         For arguments that cannot be used, or a frame without the columns of `load_failures`.
 
+    Warns
+    -----
+    UnexpectedResultWarning
+        When `idempotent` or `changed` names a workflow of which there is no failure.
+
     Examples
     --------
     >>> failures = tk.load_failures(service, limit=20, progress=False)
@@ -372,6 +378,11 @@ def plan_redrive(
     columns = [*_NEEDED, *(name for name in _KNOWN if name in names)]
     frame = to_frame(select(failures, columns, doing=_DOING).table())
     frame = frame.drop_duplicates("dlq_id", ignore_index=True)
+    known = frame["workflow_url"].dropna().unique().tolist()
+    for name, urls in (("idempotent", repeatable), ("changed", unsafe)):
+        for url in sorted(urls.difference(known)):
+            message = f"{name} names {url!r}, of which there is no failure. {nearest(url, known)}"
+            warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
     groups, ids = grouped(frame)
     frame = frame.assign(signature=pd.Series(ids, index=frame.index, dtype="str"))
     titles = groups.frame.set_index("group")["title"]

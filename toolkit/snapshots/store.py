@@ -137,7 +137,7 @@ class SnapshotStore:
         if not isinstance(text, str) or not text or "://" in text or "\0" in text:
             raise InputError("opening a snapshot", got=repr(text), expected="the path of a local folder")
         if Path(text).is_file():
-            raise InputError(
+            raise SnapshotError(
                 "opening a snapshot",
                 got=f"{text!r}, which is a file",
                 expected="the folder of a snapshot",
