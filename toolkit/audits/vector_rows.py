@@ -23,10 +23,12 @@ from toolkit.tables.vectors import is_numbers
 
 Matrix = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
+Hashes = npt.NDArray[np.uint64]  # equal for equal values, 0 where a row has none
 VectorSource: TypeAlias = pd.DataFrame | pa.Table | ds.Dataset | str | os.PathLike[str] | npt.NDArray[Any]
 
 BATCH: Final = 8_192
-_NAMES: Final = ("namespace", "id", "vector", "data", "metadata")
+_SPARSE: Final = ("sparse_indices", "sparse_values")
+_NAMES: Final = ("namespace", "id", "vector", *_SPARSE, "data", "metadata")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +38,7 @@ class VectorBatch:
     namespaces: list[str]
     ids: list[str]
     dense: list[tuple[Positions, Matrix]]  # of each dimension: rows that have it, and their vectors
+    sparse: Hashes  # of sparse vectors
     data: list[str]
     metadata: list[str | None]
 
@@ -63,9 +66,10 @@ class VectorTables:
             raise self._wrong(f"the columns {', '.join(names)[:200]}", "one of each name")
         if "vector" not in names:
             raise self._wrong(f"the columns {', '.join(vectors.schema.names)[:200]}", "also vector")
-        kind = vectors.schema.field("vector").type
-        if not (pa.types.is_null(kind) or is_numbers(kind)):
-            raise self._wrong(f"a column vector of the type {str(kind)[:80]}", "lists of numbers")
+        for column in ("vector", *_SPARSE):
+            kind = vectors.schema.field(column).type if column in names else pa.null()
+            if not (pa.types.is_null(kind) or is_numbers(kind)):
+                raise self._wrong(f"a column {column} of the type {str(kind)[:80]}", "lists of numbers")
         if with_ids and "id" not in names:
             raise wrong(name, given, "vectors with their ids", "Use load_vectors, or a snapshot's path.")
         self._source = vectors
@@ -80,7 +84,7 @@ class VectorTables:
             batches = self._source.select(self.columns).to_batches(max_chunksize=BATCH)
         for batch in batches:
             if batch.num_rows:
-                yield _batch(batch, start)
+                yield self._batch(batch, start)
             start += batch.num_rows
 
     def _table_of_matrix(self, matrix: npt.NDArray[Any]) -> pa.Table:
@@ -100,6 +104,24 @@ class VectorTables:
         except UNFIT:
             raise self._wrong("a frame with values of several types in a column", "one type each") from None
 
+    def _batch(self, batch: pa.RecordBatch, start: int) -> VectorBatch:
+        rows = batch.num_rows
+        texts = {name: _texts(batch, name) for name in ("namespace", "data", "metadata")}
+        ids = _texts(batch, "id") if "id" in batch.schema.names else [str(start + n) for n in range(rows)]
+        try:
+            sparse = _sparse(batch)
+        except ValueError:
+            got = "rows with another number of sparse_indices than of sparse_values"
+            raise self._wrong(got, "a value for each index") from None
+        return VectorBatch(
+            namespaces=[value or "" for value in texts["namespace"]],
+            ids=[value or "" for value in ids],
+            dense=_dense(batch.column("vector")),
+            sparse=sparse,
+            data=[value or "" for value in texts["data"]],
+            metadata=texts["metadata"],
+        )
+
     def _wrong(self, got: str, expected: str) -> InputError:
         return InputError(
             self._doing,
@@ -107,19 +129,6 @@ class VectorTables:
             expected=expected,
             next_step="Use load_vectors, or the path that export_vectors wrote to.",
         )
-
-
-def _batch(batch: pa.RecordBatch, start: int) -> VectorBatch:
-    rows = batch.num_rows
-    texts = {name: _texts(batch, name) for name in ("namespace", "data", "metadata")}
-    ids = _texts(batch, "id") if "id" in batch.schema.names else [str(start + n) for n in range(rows)]
-    return VectorBatch(
-        namespaces=[value or "" for value in texts["namespace"]],
-        ids=[value or "" for value in ids],
-        dense=_dense(batch.column("vector")),
-        data=[value or "" for value in texts["data"]],
-        metadata=texts["metadata"],
-    )
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> list[str | None]:
@@ -153,6 +162,35 @@ def _dense(column: pa.Array) -> list[tuple[Positions, Matrix]]:
     return parts
 
 
+def _sparse(batch: pa.RecordBatch) -> Hashes:
+    """A number for each sparse vector, whatever the order of its indices; ValueError where lengths differ."""
+    hashes = np.zeros(batch.num_rows, dtype=np.uint64)
+    columns = [batch.column(name) for name in _SPARSE if name in batch.schema.names]
+    if len(columns) < len(_SPARSE) or any(pa.types.is_null(column.type) for column in columns):
+        return hashes
+    lengths, values = zip(*(_flat(column) for column in columns), strict=True)
+    if (lengths[0] != lengths[1]).any():
+        raise ValueError
+    bits = (values[1].astype(np.float32) + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
+    pairs = pd.util.hash_array(pd.util.hash_array(values[0].astype(np.float64)) + bits)
+    np.add.at(hashes, np.repeat(np.arange(batch.num_rows), lengths[0]), pairs)
+    hashes[lengths[0] > 0] |= np.uint64(1)  # 0 means none
+    return hashes
+
+
+def _flat(column: pa.Array) -> tuple[Positions, npt.NDArray[Any]]:
+    """How many numbers each row has, and all of them."""
+    lengths = np.zeros(len(column), dtype=np.intp)
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    kept = column.drop_null()
+    if pa.types.is_fixed_size_list(column.type):
+        lengths[present] = column.type.list_size
+    else:
+        lengths[present] = kept.value_lengths().to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        return lengths, kept.flatten().to_numpy(zero_copy_only=False)
+
+
 _LISTED: Final = 20  # ids that a finding lists at most
 _KINDS: Final = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
 _MOST_FIELDS: Final = 2_000
@@ -171,9 +209,9 @@ class IndexRows:
     """The rows of an index as an audit needs them.
 
     `rows` has one row a vector: `namespace`, `id`, `dimension` (0 without a vector), `norm`, `finite`,
-    `vector` and `text` (hashes, 0 without one), `metadata` (whether there is any), `usable`. `usual` is the
-    most frequent dimension of each namespace, the largest of equally frequent ones. `sampled` holds, for each
-    namespace, positions in `rows` and the usable vectors of the usual dimension there.
+    `vector`, `sparse` and `text` (hashes, 0 without one), `metadata` (whether there is any), `usable`.
+    `usual` is the most frequent dimension of each namespace, the largest of equally frequent ones. `sampled`
+    holds, for each namespace, positions in `rows` and the usable vectors of the usual dimension there.
     """
 
     rows: pd.DataFrame
@@ -183,6 +221,16 @@ class IndexRows:
     constant: dict[str, dict[int, float]]  # by namespace: dimensions that have one value in all rows
     columns: list[str]
     is_sample: bool
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether any row has a vector, dense or sparse."""
+        return bool((self.rows["dimension"] > 0).any() or (self.rows["sparse"] != 0).any())
+
+
+_COLUMNS: Final = (
+    "namespace", "id", "dimension", "norm", "finite", "vector", "sparse", "text", "metadata", "usable",
+)  # fmt: skip
 
 
 def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
@@ -206,8 +254,7 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
         _count_fields(batch, fields)
         parts.append(part)
         start += len(part)
-    columns = ["namespace", "id", "dimension", "norm", "finite", "vector", "text", "metadata", "usable"]
-    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_COLUMNS)
     rows = rows.astype({"namespace": "category"})
     usual = _usual_dimensions(rows)
     return IndexRows(
@@ -254,17 +301,18 @@ def _per_row(batch: VectorBatch, extremes: dict[tuple[str, int], tuple[Matrix, M
         "norm": norm,
         "finite": finite,
         "vector": vector,
+        "sparse": batch.sparse,
         "text": text,
         "metadata": np.array([value is not None for value in batch.metadata], dtype=bool),
         "usable": finite & (norm > 0),
     })  # fmt: skip
 
 
-def _hashes(matrix: Matrix) -> npt.NDArray[np.uint64]:
+def _hashes(matrix: Matrix) -> Hashes:
     """A number of 64 bits for each row, equal for equal rows."""
     bits = np.ascontiguousarray(matrix + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0.0 becomes 0.0
     factors = np.random.default_rng(0).integers(0, 2**64, matrix.shape[1], dtype=np.uint64) | np.uint64(1)
-    sums: npt.NDArray[np.uint64] = (bits * factors).sum(axis=1, dtype=np.uint64)
+    sums: Hashes = (bits * factors).sum(axis=1, dtype=np.uint64)
     return sums | np.uint64(1)  # 0 means none
 
 

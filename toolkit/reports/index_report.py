@@ -137,7 +137,7 @@ def index_report(
     Raises
     ------
     InputError
-        When there are no vectors, or an option cannot be read.
+        When there is no column of vectors, or an option cannot be read.
     SnapshotError
         When there is no snapshot at a path.
 
@@ -192,7 +192,7 @@ def index_report(
     lines = [_loading(service is not None, vectors if vectors is not None else index, source)]
     lines += [_as_passed(name, value) for name, value in given.items() if value is not None]
     codes = _codes(lines, options, labels is not None, precision, scale, seed)
-    sections = [_first(steps), _index(info, health)]
+    sections = [_first(steps, health), _index(info, health)]
     for part, heading, make in _AUDITED:
         result = getattr(audits, part)
         if isinstance(result, str):
@@ -237,7 +237,8 @@ def _steps(audits: _Audits) -> Iterator[_Step]:
 def _verdict(audits: _Audits, steps: list[_Step]) -> str:
     recall = f" {audits.recall.verdict}" if isinstance(audits.recall, RecallAudit) else ""
     if not steps:
-        return f"Healthy. {audits.health.verdict}{recall}"
+        judged = "Healthy" if audits.health.dense else "Not judged"
+        return f"{judged}. {audits.health.verdict}{recall}"
     return f"Not healthy. {audits.health.verdict}{recall} First: {steps[0][0].rstrip('.')}."
 
 
@@ -310,10 +311,11 @@ def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
         return f"There is no map: {error.got}."
 
 
-def _first(steps: list[_Step]) -> Section:
+def _first(steps: list[_Step], health: VectorAudit) -> Section:
     """What to do, the most urgent first."""
     if not steps:
-        return Section("first", "What to do first", "Nothing: no defect was found.")
+        sentence = "Nothing: no defect was found." if health.dense else "Load dense vectors, to judge them."
+        return Section("first", "What to do first", sentence)
     columns = ["what to do", "why", _NAMESPACE, "#count", "ids"]
     listed = table("Steps, the most urgent first", columns, steps, missing="")
     return Section("first", "What to do first", parts=(listed,))
