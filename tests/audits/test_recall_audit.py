@@ -81,15 +81,42 @@ def test_queries_of_ones_own_and_a_snapshot(services, tmp_path):
     assert "of the 5 nearest neighbours of 30 queries." in audit.verdict
 
 
-def test_changes_in_between_are_said(services):
-    """Vectors that came after they were loaded are counted."""
+def test_vectors_that_came_later_are_said(services):
+    """They are counted, and left out: the search is not blamed for them."""
     service, matrix = services[0]["far"], services[1]
     vectors = tk.load_vectors(service, namespace="small", progress=False)
-    near = [{"id": f"new{n}", "vector": (matrix[n] + 0.001).tolist()} for n in range(300)]
+    near = [{"id": f"new{n}", "vector": (matrix[n] + 0.001).tolist()} for n in range(100)]
     tk.upsert_vectors(service, near, namespace="small")
     audit = tk.audit_recall(service, vectors, sample=10)
-    assert audit.changed >= 10
-    assert "changed meanwhile" in audit.verdict
+    assert audit.unknown >= 10
+    assert audit.overall.mean == 1
+    assert f"; left out are {audit.unknown} returned that are not among the vectors passed" in audit.verdict
+    tk.delete_vectors(service, ids=[row["id"] for row in near], namespace="small", confirm=True)
+    tk.delete_vectors(service, ids=vectors["id"][:20].tolist(), namespace="small", confirm=True)
+    assert "20 vectors changed meanwhile" in tk.audit_recall(service, vectors, sample=10).verdict
+    tk.upsert_vectors(service, vectors, namespace="small")
+
+
+def test_a_part_of_an_index_does_not_blame_the_search(services):
+    """Recall is that of the vectors passed; without their namespaces it is not known."""
+    service = services[0]["far"]
+    vectors = tk.load_vectors(service, namespace="small", progress=False)
+    part = tk.audit_recall(service, vectors.iloc[::5], sample=60)
+    assert part.overall.mean == 1
+    assert part.changed == 0
+    assert "are not among the vectors passed" in part.verdict
+    strangers = vectors.assign(id="other " + vectors["id"])
+    assert "none of the vectors returned is among those passed" in tk.audit_recall(service, strangers).verdict
+
+
+def test_repeated_rows_count_once(services):
+    """As neighbours and as queries, also where another batch repeats them."""
+    service = services[0]["far"]
+    vectors = tk.load_vectors(service, namespace="small", progress=False)
+    once = tk.audit_recall(service, vectors, sample=300)
+    repeated = tk.audit_recall(service, pd.concat([vectors] * 30), sample=300)
+    assert once.overall.mean == repeated.overall.mean == 1
+    assert len(repeated.frame) == len(once.frame) == 300
 
 
 def test_one_namespace_is_loaded_by_name(services):

@@ -90,7 +90,7 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
     if len(given) != len(wanted):
         raise wrong("found", found, f"as many queries as exact has ({len(wanted)}, not {len(given)})")
     try:
-        per_query = [_recalled(ids, exact_ids, k) for ids, exact_ids in zip(given, wanted, strict=True)]
+        per_query = [recalled(ids, exact_ids, k) for ids, exact_ids in zip(given, wanted, strict=True)]
     except (TypeError, ValueError, OverflowError):  # what is no id, or no score
         raise wrong("exact", exact, "ids, or pairs of id and score, and in found ids") from None
     return mean_recall(per_query, k=k, seed=seed)
@@ -120,7 +120,8 @@ def _are_pairs(items: list[Any]) -> bool:
     return bool(items) and all(isinstance(item, tuple | list) and len(item) == 2 for item in items)  # noqa: PLR2004
 
 
-def _recalled(returned: list[Any], exact: list[Any], k: int) -> float:
+def recalled(returned: list[Any], exact: list[Any], k: int) -> float:
+    """The recall of one query; NaN where there is nothing to find."""
     if _are_pairs(exact):
         ordered = sorted((float(score) for _, score in exact), reverse=True)
         last = ordered[min(k, len(ordered)) - 1]

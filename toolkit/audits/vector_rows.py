@@ -87,6 +87,16 @@ class VectorTables:
                 yield self._batch(batch, start)
             start += batch.num_rows
 
+    def keys(self) -> pd.DataFrame:
+        """The namespace and id of each row."""
+        names = [name for name in ("namespace", "id") if name in self.columns]
+        is_dataset = isinstance(self._source, ds.Dataset)
+        table = self._source.to_table(columns=names) if is_dataset else self._source.select(names)
+        columns = {name: table[name].cast(pa.string()).fill_null("") for name in names}
+        columns.setdefault("namespace", pa.array([""] * self.rows, pa.string()))
+        frame: pd.DataFrame = pa.table(columns).to_pandas()
+        return frame
+
     def _table_of_matrix(self, matrix: npt.NDArray[Any]) -> pa.Table:
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":  # noqa: PLR2004 - rows and numbers
             raise self._wrong(f"an array of shape {matrix.shape}", "a matrix of numbers, a row a vector")
