@@ -135,6 +135,25 @@ def test_one_namespace_is_loaded_by_name(services):
             call(vectors, namespace="small")
 
 
+def test_queries_without_a_namespace_are_of_the_only_one(services):
+    """Of that loaded or passed; of several it is missing, and one that is not there is an error."""
+    service, matrix = services[0]["far"], services[1]
+    vectors = tk.load_vectors(service, namespace=["", "small"], progress=False)
+    small = vectors[vectors["namespace"] == "small"]
+    for audit in (
+        tk.audit_recall(service, queries=matrix[:5], namespace="small"),
+        tk.audit_recall(service, small, queries=pd.DataFrame({"vector": matrix[:5].tolist()})),
+    ):
+        assert audit.by[["namespace", "queries", "share"]].to_numpy().tolist() == [["small", 5, 1.0]]
+    with pytest.raises(InputError, match=r"no column namespace; expected one.*2 namespaces.*'', 'small'"):
+        tk.audit_recall(service, vectors, queries=matrix[:5])
+    named = pd.DataFrame({"namespace": "smal", "vector": matrix[:5].tolist()})
+    with pytest.raises(InputError, match=r"reading queries: got 'smal'.*Did you mean 'small'"):
+        tk.audit_recall(service, vectors, queries=named)
+    report = tk.index_report(service, small, queries=matrix[:5])
+    assert "neighbours of 5 queries" in report.verdict
+
+
 def test_equal_vectors_are_no_misses(services):
     """All rows are equally near: any of them is right."""
     service = services[0]["far"]

@@ -15,7 +15,15 @@ from toolkit.analysis.retrieval import Recall, mean_recall, recalled
 from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import whole, wrong
 from toolkit.audits.exact_comparison import SIMILARITIES, ExactSearch
-from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables, typed_tuples, with_default_named
+from toolkit.audits.vector_rows import (
+    Matrix,
+    VectorSource,
+    VectorTables,
+    check_namespaces,
+    only_namespace,
+    typed_tuples,
+    with_default_named,
+)
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
@@ -143,9 +151,10 @@ def audit_recall(
         namespace and id count once. All of a namespace: what the service returns beyond a part of it is left
         out, and the verdict says so. Default: it is loaded now.
     queries : array_like or pandas.DataFrame, optional
-        Vectors of your own queries: a matrix, a row a query, or a frame with the column `vector`, perhaps
-        with `namespace`. Default: stored vectors, drawn at random, each left out of its own results. Texts
-        cannot be audited, as the service does not tell which vectors it makes of them.
+        Vectors of your own queries: a matrix, a row a query, or a frame with the column `vector` and, where
+        the vectors are of several namespaces, `namespace`. Default: stored vectors, drawn at random, each
+        left out of its own results. Texts cannot be audited, as the service does not tell which vectors it
+        makes of them.
     k : int
         How many neighbours to compare, at most 1,000.
     filter : str, MetadataFilter or a sequence of them, optional
@@ -164,7 +173,8 @@ def audit_recall(
     Raises
     ------
     InputError
-        When an argument cannot be used, or the index has no dense vectors.
+        When an argument cannot be used, queries are of no namespace or of one that the vectors do not have,
+        or the index has no dense vectors.
     ServiceError
         When a request fails.
 
@@ -195,10 +205,18 @@ def audit_recall(
     elif namespace is not None:
         raise of_vectors(namespace)
     tables = VectorTables(vectors, doing=_DOING, with_ids=True)
-    is_first = ~tables.keys().duplicated().to_numpy()
-    asked = tables if queries is None else _tables_of(queries)
-    usable = is_first if queries is None else np.ones(asked.rows, dtype=bool)
+    keys = tables.keys()
+    is_first = ~keys.duplicated().to_numpy()
+    asked, usable = tables, is_first
+    if queries is not None:
+        asked = _tables_of(queries)
+        usable = np.ones(asked.rows, dtype=bool)
     queried = _drawn(asked, usable, before.dimension, sample, seed, queries)
+    known = sorted(keys["namespace"].unique())
+    if "namespace" not in asked.columns and queried:
+        queried = {only_namespace("queries", known): queried[""]}
+    elif known:
+        check_namespaces("queries", queried, known)
     searches: list[tuple[ExactSearch, list[str], list[dict[str, float]]]] = []
     for name, (labels, matrix) in sorted(queried.items()):
         own = labels if queries is None else None

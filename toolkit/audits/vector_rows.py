@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from toolkit.analysis.selection import scanned, typed_frame
-from toolkit.arguments import shown, wrong
+from toolkit.arguments import nearest, shown, wrong
 from toolkit.errors import InputError
 from toolkit.tables.schemas import UNFIT
 from toolkit.tables.vectors import is_numbers
@@ -370,6 +370,24 @@ def _usual_dimensions(rows: pd.DataFrame) -> dict[str, int]:
     ordered = counts.reset_index(name="rows").sort_values(["namespace", "rows", "dimension"])
     last = ordered.drop_duplicates("namespace", keep="last")
     return {str(name): int(size) for name, size in zip(last["namespace"], last["dimension"], strict=True)}
+
+
+def only_namespace(name: str, known: Sequence[str]) -> str:
+    """The namespace of an argument that names none: the only one there is."""
+    if len(known) > 1:
+        raise InputError(
+            f"reading {name}",
+            got="no column namespace",
+            expected=f"one, as the vectors are of {len(known):,} namespaces",
+            next_step=f"Known: {', '.join(map(repr, known[:_LISTED]))}.",
+        )
+    return known[0] if known else ""
+
+
+def check_namespaces(name: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """InputError where one of an argument's namespaces is not there."""
+    for one in sorted(set(given) - set(known)):
+        raise wrong(name, one, "namespaces that the vectors have", nearest(one, known))
 
 
 def typed_tuples(rows: Sequence[tuple[Any, ...]], /, **kinds: str) -> pd.DataFrame:
