@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from toolkit.arguments import choice, plain, whole, wrong
+from toolkit.errors import InputError
+from toolkit.tables.frames import checked_frame
 
 _Floats = npt.NDArray[np.float64]
 
@@ -56,11 +58,13 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
 
     Parameters
     ----------
-    found : iterable of sequences
-        For each query, the ids found, best first.
-    exact : iterable of sequences
+    found : iterable of sequences or frames
+        For each query, the ids found, best first; or a frame of the hits of one query, as `query` returns it,
+        whose column `id` is taken as it stands.
+    exact : iterable of sequences or frames
         For each query, the ids of the nearest neighbours, best first; or pairs of id and score, more than `k`
-        where scores are equal: a result as good as the `k`-th exact one counts.
+        where scores are equal: a result as good as the `k`-th exact one counts. Of a frame, `id` and, where
+        it is there, `score`.
     k : int
         How many neighbours to compare, at least 1.
     seed : int
@@ -73,7 +77,8 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
     Raises
     ------
     InputError
-        When there are not as many queries in `found` as in `exact`, or their elements are no lists.
+        When there are not as many queries in `found` as in `exact`, or their elements are no lists and no
+        frames with the column `id`, or a frame has hits of several queries.
 
     Notes
     -----
@@ -86,7 +91,7 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
     [1.0, 0.5]
     """
     k, seed = whole("k", k), whole("seed", seed, least=0)
-    given, wanted = _lists("found", found), _lists("exact", exact)
+    given, wanted = _lists("found", found, scored=False), _lists("exact", exact)
     if len(given) != len(wanted):
         raise wrong("found", found, f"as many queries as exact has ({len(wanted)}, not {len(given)})")
     try:
@@ -106,14 +111,31 @@ def mean_recall(per_query: list[float], *, k: int, seed: int = 0) -> Recall:
     return Recall(per_query, mean, min(low, mean), max(high, mean), k)
 
 
-def _lists(name: str, value: Any) -> list[list[Any]]:
-    expected = "for each query a list of ids"
+def _lists(name: str, value: Any, *, scored: bool = True) -> list[list[Any]]:
+    expected = "for each query a list of ids, or a frame of its hits"
+    if isinstance(value, pd.DataFrame):
+        raise wrong(name, value, expected, "Pass [part for _, part in hits.groupby('query')].")
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise wrong(name, value, expected)
     listed = list(value)
     if any(isinstance(item, str | bytes) or not isinstance(item, Iterable) for item in listed):
         raise wrong(name, listed, expected)
-    return [list(item) for item in listed]
+    return [_ids(name, item, scored) if isinstance(item, pd.DataFrame) else list(item) for item in listed]
+
+
+def _ids(name: str, hits: pd.DataFrame, scored: bool) -> list[Any]:  # noqa: FBT001 - as it was passed
+    """The ids of the hits of one query, with their scores where these are wanted and there."""
+    hits = checked_frame(name, hits, "id", distinct=True)
+    queries = hits["query"].nunique() if "query" in hits else 1
+    if queries > 1:
+        raise InputError(
+            f"reading {name}",
+            got=f"a frame with the hits of {queries:,} queries",
+            expected="a frame of one query",
+            next_step="Pass [part for _, part in hits.groupby('query')].",
+        )
+    keys = hits["id"].tolist()
+    return list(zip(keys, hits["score"].tolist(), strict=True)) if scored and "score" in hits else keys
 
 
 def _are_pairs(items: list[Any]) -> bool:
@@ -304,8 +326,9 @@ def fuse(
 
     Parameters
     ----------
-    legs : sequence of rankings
-        Each best first, of ids, or of pairs of id and score; ``DBSF`` needs scores.
+    legs : sequence of rankings or frames
+        Each best first, of ids, of pairs of id and score, or a frame of the hits of one query, whose `id` and
+        `score` are taken as they stand; ``DBSF`` needs scores.
     method : {"RRF", "DBSF"}
         Reciprocal rank fusion (Cormack et al., 2009) sums ``1 / (k + rank)``, ranks counted from 1.
         Distribution-based score fusion sums scores scaled so that, in each leg, three standard deviations
@@ -323,7 +346,8 @@ def fuse(
     Raises
     ------
     InputError
-        When a leg is no ranking, has an id twice, or has no finite scores for ``DBSF``.
+        When a leg is no ranking, has an id twice, is a frame without `id` or of several queries, or has no
+        finite scores for ``DBSF``.
 
     Examples
     --------
