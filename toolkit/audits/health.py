@@ -313,9 +313,10 @@ def _of_namespace(name: str, index: IndexRows, compared: _Compared) -> Iterator[
         plain = ids.str.normalize("NFKC").str.casefold().str.split().str.join(" ")
         alike = plain.duplicated(keep=False) & ~ids.duplicated(keep=False)
         yield from _of_rows("id almost equal", ids[alike])
-    if rows["metadata"].mean() >= _HALF:
-        yield from _of_rows("without metadata", ids[~rows["metadata"]])
-    yield from _metadata(index.fields.get(name, {}), int(rows["metadata"].sum()))
+    has_metadata = rows["metadata"] != 0
+    if has_metadata.mean() >= _HALF:
+        yield from _of_rows("without metadata", ids[~has_metadata])
+    yield from _metadata(index.fields.get(name, {}), int(has_metadata.sum()))
 
 
 def _of_rows(finding: str, ids: pd.Series[str], detail: str = "") -> Iterator[_Finding]:

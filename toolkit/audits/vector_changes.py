@@ -29,12 +29,16 @@ from toolkit.tables.text import clean
 
 _DOING: Final = "comparing vectors"
 _SAMPLE: Final = 100_000
-_CHANGES: Final = ("appeared", "vanished", "text and vector", "vector only", "text only")
 _NAMED: Final = {
+    "appeared": "appeared",
+    "vanished": "vanished",
     "text and vector": "with another text and vector",
     "vector only": "with another vector for the same text",
+    "sparse vector only": "with another sparse vector for the same text",
     "text only": "with another text for the same vector",
+    "metadata only": "with other metadata",
 }
+_PARTS: Final = {"vector": "vector", "sparse": "sparse vector", "text": "text", "metadata": "metadata"}
 _CHUNK: Final = "#"  # by convention between the id of a document and the number of its chunk
 _CHANCE, _UNLIKELY = 0.5, 0.05  # of an area under the curve; of a p-value
 _LEAST: Final = 20  # vectors of a namespace that are compared as a distribution
@@ -51,8 +55,10 @@ class VectorChanges:
     ----------
     frame : pandas.DataFrame
         One row a vector that changed: `namespace`, `id`, `change` (``appeared``, ``vanished``, ``text and
-        vector``, ``vector only`` with the same text, ``text only`` with the same vector), `distance`
-        (float64, the cosine distance that it moved, missing where it is not known).
+        vector``, ``vector only`` and ``sparse vector only`` with the same text, ``text only`` with the same
+        vectors, ``metadata only``), `differs_in` (which of ``vector``, ``sparse vector``, ``text`` and
+        ``metadata``, with commas; empty where it appeared or vanished), `distance` (float64, the cosine
+        distance that the dense vector moved, missing where it is not known).
     drift : pandas.DataFrame
         One row a namespace in both states: `namespace`, `auc`, `low`, `high` (float64, how well a classifier
         separates new vectors from old ones, 0.5 is not at all), `energy`, `p_value` (float64,
@@ -82,8 +88,8 @@ class VectorChanges:
 
     @property
     def moved(self) -> pd.DataFrame:
-        """The rows of `frame` with another vector, where it is known how far it is from the old one."""
-        return self.frame[self.frame["distance"].notna() & (self.frame["change"] != "text only")]
+        """The rows of `frame` with another dense vector, where it is known how far it is from the old one."""
+        return self.frame[self.frame["distance"].notna() & self.frame["differs_in"].str.startswith("vector")]
 
     @property
     def verdict(self) -> str:
@@ -92,7 +98,7 @@ class VectorChanges:
             return f"Nothing changed in {counted(self.rows, 'vector')}."
         number = self.frame["change"].value_counts()
         listed = ", ".join(
-            f"{number[name]:,} {_NAMED.get(name, name)}" for name in _CHANGES if name in number.index
+            f"{number[name]:,} {said}" for name, said in _NAMED.items() if name in number.index
         )
         moved = self.drift[(self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)]
         places = ", ".join(name or "the default namespace" for name in moved["namespace"][:3])
@@ -146,6 +152,9 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
 
     Notes
     -----
+    Metadata is compared by its value: the order of names does not count, and 1 and 1.0 differ. The order of
+    indices of a sparse vector does not count.
+
     Vectors that appeared, or changed, are compared as a distribution with all old ones of their namespace,
     by document: chunks of one (ids such as ``guide#3``) are permuted together. Up to 100,000 vectors of each
     state are kept for distances.
@@ -171,13 +180,14 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
     joined = first.merge(
         second, on=["namespace", "id"], how="outer", indicator="side", suffixes=("", "_after")
     )
+    joined["differs_in"] = _differs_in(joined)
     joined["change"] = _change(joined)
     changed = joined[joined["change"].notna()].sort_values(["namespace", "id"], ignore_index=True)
-    keys = list(zip(changed["namespace"], changed["id"], changed["change"], strict=True))
+    keys = list(changed[["namespace", "id", "change", "differs_in"]].itertuples(index=False, name=None))
     distances = _distances(keys, _vectors(old), _vectors(new))
     frame = typed_tuples(
         [(*key, distance) for key, distance in zip(keys, distances, strict=True)],
-        namespace="str", id="str", change="str", distance="float64",
+        namespace="str", id="str", change="str", differs_in="str", distance="float64",
     )  # fmt: skip
     return VectorChanges(
         frame=frame,
@@ -187,16 +197,28 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
     )
 
 
-def _change(joined: pd.DataFrame) -> pd.Series[str]:
-    vector = joined["vector"] != joined["vector_after"]
-    text = joined["text"] != joined["text_after"]
+def _differs_in(joined: pd.DataFrame) -> list[str]:
     both = joined["side"] == "both"
+    differing = [
+        np.where(both & (joined[column] != joined[f"{column}_after"]), part, "")
+        for column, part in _PARTS.items()
+    ]
+    return [", ".join(filter(None, parts)) for parts in zip(*differing, strict=True)]
+
+
+def _change(joined: pd.DataFrame) -> pd.Series[str]:
+    vector, text, metadata = (
+        joined["differs_in"].str.contains(part) for part in ("vector", "text", "metadata")
+    )
+    dense = joined["differs_in"].str.startswith("vector")
     changes = pd.Series(pd.NA, index=joined.index, dtype="str")
     changes[joined["side"] == "right_only"] = "appeared"
     changes[joined["side"] == "left_only"] = "vanished"
-    changes[both & vector & text] = "text and vector"
-    changes[both & vector & ~text] = "vector only"
-    changes[both & ~vector & text] = "text only"
+    changes[metadata] = "metadata only"
+    changes[text] = "text only"
+    changes[vector] = "sparse vector only"
+    changes[dense] = "vector only"
+    changes[vector & text] = "text and vector"
     return changes
 
 
@@ -210,14 +232,14 @@ def _vectors(side: IndexRows) -> dict[tuple[str, str], Any]:
 
 
 def _distances(
-    keys: list[tuple[str, str, str]],
+    keys: list[tuple[str, str, str, str]],
     before: dict[tuple[str, str], Any],
     after: dict[tuple[str, str], Any],
 ) -> Iterator[float]:
-    """The cosine distance between both vectors of each key; NaN where one is not known."""
-    for namespace, key, change in keys:
+    """The cosine distance between both dense vectors of each key; NaN where one is not known."""
+    for namespace, key, _, differs_in in keys:
         first, second = before.get((namespace, key)), after.get((namespace, key))
-        if change == "text only":
+        if differs_in and not differs_in.startswith("vector"):
             yield 0.0
         elif first is None or second is None or len(first) != len(second):
             yield np.nan
@@ -227,7 +249,7 @@ def _distances(
 
 
 def _drifts(frame: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int) -> pd.DataFrame:
-    new = frame[frame["change"].isin(["appeared", "text and vector", "vector only"])]
+    new = frame[(frame["change"] == "appeared") | frame["differs_in"].str.startswith("vector")]
     rows: list[tuple[Any, ...]] = []
     for name in sorted(before.sampled.keys() & after.sampled.keys()):
         old_at, old = before.sampled[name]

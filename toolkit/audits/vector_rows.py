@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -219,7 +220,7 @@ class IndexRows:
     """The rows of an index as an audit needs them.
 
     `rows` has one row a vector: `namespace`, `id`, `dimension` (0 without a vector), `norm`, `finite`,
-    `vector`, `sparse` and `text` (hashes, 0 without one), `metadata` (whether there is any), `usable`.
+    `vector`, `sparse`, `text` and `metadata` (hashes, 0 without one; of metadata by its value), `usable`.
     `usual` is the most frequent dimension of each namespace, the largest of equally frequent ones. `sampled`
     holds, for each namespace, positions in `rows` and the usable vectors of the usual dimension there.
     """
@@ -256,12 +257,13 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
     extremes: dict[tuple[str, int], tuple[Matrix, Matrix]] = {}
     start = 0
     for batch in tables:
-        part = _per_row(batch, extremes)
+        values, spellings = _decoded(batch.metadata)
+        part = _per_row(batch, spellings, extremes)
         usable = part["usable"].to_numpy()
         for positions, matrix in batch.dense:
             chosen = drawn[start + positions] & usable[positions]
             kept.append((start + positions[chosen], matrix[chosen]))
-        _count_fields(batch, fields)
+        _count_fields(batch, values, fields)
         parts.append(part)
         start += len(part)
     rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_COLUMNS)
@@ -282,7 +284,9 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
     )
 
 
-def _per_row(batch: VectorBatch, extremes: dict[tuple[str, int], tuple[Matrix, Matrix]]) -> pd.DataFrame:
+def _per_row(
+    batch: VectorBatch, metadata: list[str], extremes: dict[tuple[str, int], tuple[Matrix, Matrix]]
+) -> pd.DataFrame:
     size = len(batch.ids)
     dimension, norm = np.zeros(size, dtype=np.int32), np.zeros(size)
     finite, vector = np.zeros(size, dtype=bool), np.zeros(size, dtype=np.uint64)
@@ -302,8 +306,6 @@ def _per_row(batch: VectorBatch, extremes: dict[tuple[str, int], tuple[Matrix, M
                 if key in extremes:
                     low, high = np.minimum(low, extremes[key][0]), np.maximum(high, extremes[key][1])
                 extremes[key] = low, high
-    text = pd.util.hash_array(np.array(batch.data, dtype=object), categorize=False)
-    text[[not value for value in batch.data]] = 0
     return pd.DataFrame({
         "namespace": batch.namespaces,
         "id": batch.ids,
@@ -312,10 +314,16 @@ def _per_row(batch: VectorBatch, extremes: dict[tuple[str, int], tuple[Matrix, M
         "finite": finite,
         "vector": vector,
         "sparse": batch.sparse,
-        "text": text,
-        "metadata": np.array([value is not None for value in batch.metadata], dtype=bool),
+        "text": _text_hashes(batch.data),
+        "metadata": _text_hashes(metadata),
         "usable": finite & (norm > 0),
     })  # fmt: skip
+
+
+def _text_hashes(texts: list[str]) -> Hashes:
+    hashes: Hashes = pd.util.hash_array(np.array(texts, dtype=object), categorize=False)
+    hashes[[not text for text in texts]] = 0
+    return hashes
 
 
 def _hashes(matrix: Matrix) -> Hashes:
@@ -326,14 +334,26 @@ def _hashes(matrix: Matrix) -> Hashes:
     return sums | np.uint64(1)  # 0 means none
 
 
-def _count_fields(batch: VectorBatch, fields: dict[str, dict[str, FieldCounts]]) -> None:
-    for namespace, key, text in zip(batch.namespaces, batch.ids, batch.metadata, strict=True):
-        if text is None:
-            continue
-        try:
-            value = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            continue
+def _decoded(metadata: list[str | None]) -> tuple[list[Any], list[str]]:
+    """The values of metadata, and each in one spelling: the order of names does not count, 1 and 1.0 differ.
+
+    Text that is no JSON has no value and is its own spelling.
+    """
+    values: list[Any] = []
+    spellings = []
+    for text in metadata:
+        value, spelling = None, text or ""
+        if text:
+            with suppress(msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+                value = msgspec.json.decode(text)
+                spelling = msgspec.json.encode(value, order="deterministic").decode()
+        values.append(value)
+        spellings.append(spelling)
+    return values, spellings
+
+
+def _count_fields(batch: VectorBatch, values: list[Any], fields: dict[str, dict[str, FieldCounts]]) -> None:
+    for namespace, key, value in zip(batch.namespaces, batch.ids, values, strict=True):
         if not isinstance(value, dict):
             continue
         known = fields[namespace]
