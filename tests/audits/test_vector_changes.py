@@ -80,6 +80,34 @@ def test_sparse_vectors_and_metadata_are_compared():
     assert f"4 of 100 vectors changed: 1 with another text and vector, {said}" in changes.verdict
 
 
+@pytest.mark.parametrize(
+    ("column", "named"), [("data", "texts were"), ("metadata", "metadata was"), ("vector", "vectors were")]
+)
+def test_what_one_state_has_not_is_not_compared(column, named):
+    """As when it was not loaded: no change is invented, and the verdict says so."""
+    frame = to_frame(healthy_rows(100, seed=2))
+    unloaded = frame.assign(**{column: None})
+    told = f"Nothing changed in 100 vectors; {named} not compared, as the state"
+    assert tk.compare_vectors(unloaded, frame).verdict == f"{told} before has none."
+    assert tk.compare_vectors(frame, unloaded).verdict == f"{told} after has none."
+    if column != "vector":
+        assert tk.compare_vectors(frame.drop(columns=column), frame).verdict == f"{told} before has none."
+
+
+def test_texts_are_not_stale_where_vectors_were_not_compared():
+    """Neither in the verdict nor in a report; where no state has vectors, that is said."""
+    frame = to_frame(healthy_rows(100, seed=2))
+    edited = frame.assign(data=["edited", *frame["data"][1:]])
+    changes = tk.compare_vectors(frame.assign(vector=None), edited)
+    assert changes.verdict.startswith("1 of 100 vectors changed: 1 with another text; ")
+    assert "old vector" not in changes.verdict
+    assert changes.stale.empty
+    assert tk.compare_vectors(frame, edited).stale["id"].tolist() == [frame["id"][0]]
+    unloaded = frame.assign(vector=None)
+    told = "Nothing changed in 100 vectors; vectors were not compared, as neither state has any."
+    assert tk.compare_vectors(unloaded, unloaded).verdict == told
+
+
 def test_nothing_changed():
     """One sentence, no findings, and a plot that says so."""
     frame = to_frame(healthy_rows(100, seed=2))

@@ -39,6 +39,17 @@ _NAMED: Final = {
     "metadata only": "with other metadata",
 }
 _PARTS: Final = {"vector": "vector", "sparse": "sparse vector", "text": "text", "metadata": "metadata"}
+_WERE: Final = {
+    "vector": "vectors were",
+    "sparse vector": "sparse vectors were",
+    "text": "texts were",
+    "metadata": "metadata was",
+}
+_SIDES: Final = {
+    "before": "the state before has none",
+    "after": "the state after has none",
+    "neither": "neither state has any",
+}
 _CHUNK: Final = "#"  # by convention between the id of a document and the number of its chunk
 _CHANCE, _UNLIKELY = 0.5, 0.05  # of an area under the curve; of a p-value
 _LEAST: Final = 20  # vectors of a namespace that are compared as a distribution
@@ -67,6 +78,10 @@ class VectorChanges:
         Which metadata the changed vectors share; None where nothing changed or nothing has metadata.
     rows : int
         Vectors in either state.
+    not_compared : dict
+        Parts (``vector``, ``sparse vector``, ``text``, ``metadata``) that one state has and the other has
+        not in any row, as when they were not loaded, with which one has none: ``before`` or ``after``. They
+        are not compared. ``vector`` with ``neither`` where no row of either state has a vector.
 
     Examples
     --------
@@ -79,6 +94,7 @@ class VectorChanges:
     drift: pd.DataFrame
     explanation: Explanation | None
     rows: int
+    not_compared: dict[str, str]
 
     @property
     def counts(self) -> pd.DataFrame:
@@ -92,24 +108,34 @@ class VectorChanges:
         return self.frame[self.frame["distance"].notna() & self.frame["differs_in"].str.startswith("vector")]
 
     @property
+    def stale(self) -> pd.DataFrame:
+        """The rows of `frame` with another text and the vectors of the old one, where both are compared."""
+        is_known = not self.not_compared.keys() & {"vector", "sparse vector"}
+        return self.frame[(self.frame["change"] == "text only") & is_known]
+
+    @property
     def verdict(self) -> str:
         """One sentence."""
-        if self.frame.empty:
-            return f"Nothing changed in {counted(self.rows, 'vector')}."
-        number = self.frame["change"].value_counts()
-        listed = ", ".join(
-            f"{number[name]:,} {said}" for name, said in _NAMED.items() if name in number.index
+        unseen = "".join(
+            f"; {_WERE[part]} not compared, as {_SIDES[side]}" for part, side in self.not_compared.items()
         )
+        if self.frame.empty:
+            return f"Nothing changed in {counted(self.rows, 'vector')}{unseen}."
+        number = self.frame["change"].value_counts()
+        named = _NAMED
+        if self.not_compared.keys() - {"metadata"}:  # it is not known that the other parts are the same
+            named = {name: said.partition(" for the same")[0] for name, said in _NAMED.items()}
+        listed = ", ".join(f"{number[name]:,} {said}" for name, said in named.items() if name in number.index)
         moved = self.drift[(self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)]
         places = ", ".join(name or "the default namespace" for name in moved["namespace"][:3])
         drifted = f"; new vectors differ from old ones in {places}" if len(moved) else ""
-        stale = "; texts with their old vector are not found by their new words" * ("text only" in number)
+        stale = "; texts with their old vector are not found by their new words" * (not self.stale.empty)
         shared = ""
         if self.explanation is not None and self.explanation.stands_out:
             first = self.explanation.frame.iloc[0]
             shared = f"; {first['lift']:.1f} times as often as others where {describe(first['condition'])}"
         changed = f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {listed}"
-        return f"{changed}{stale}{drifted}{shared}."
+        return f"{changed}{stale}{drifted}{shared}{unseen}."
 
     def __repr__(self) -> str:
         tables = [part.to_string(index=False) for part in self._tables() if len(part)]
@@ -152,8 +178,9 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
 
     Notes
     -----
-    Metadata is compared by its value: the order of names does not count, and 1 and 1.0 differ. The order of
-    indices of a sparse vector does not count.
+    Texts, metadata, vectors or sparse vectors that one state has in no row, as when they were not loaded, are
+    not compared, and the verdict says so. Metadata is compared by its value: the order of names does not
+    count, and 1 and 1.0 differ. The order of indices of a sparse vector does not count.
 
     Vectors that appeared, or changed, are compared as a distribution with all old ones of their namespace,
     by document: chunks of one (ids such as ``guide#3``) are permuted together. Up to 100,000 vectors of each
@@ -180,7 +207,8 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
     joined = first.merge(
         second, on=["namespace", "id"], how="outer", indicator="side", suffixes=("", "_after")
     )
-    joined["differs_in"] = _differs_in(joined)
+    not_compared = _not_compared(old.rows, new.rows)
+    joined["differs_in"] = _differs_in(joined, not_compared)
     joined["change"] = _change(joined)
     changed = joined[joined["change"].notna()].sort_values(["namespace", "id"], ignore_index=True)
     keys = list(changed[["namespace", "id", "change", "differs_in"]].itertuples(index=False, name=None))
@@ -194,14 +222,31 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
         drift=_drifts(frame, old, new, seed),
         explanation=_explained(frame, before, after),
         rows=len(joined),
+        not_compared=not_compared,
     )
 
 
-def _differs_in(joined: pd.DataFrame) -> list[str]:
+def _not_compared(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, str]:
+    """The parts that are not compared, and which state has none of them."""
+    if before.empty or after.empty:
+        return {}
+    result = {}
+    for column, part in _PARTS.items():
+        has = (before[column] != 0).any(), (after[column] != 0).any()
+        if has[0] != has[1]:
+            result[part] = "after" if has[0] else "before"
+    has_vectors = any(
+        (side[column] != 0).any() for side in (before, after) for column in ("vector", "sparse")
+    )
+    return result if has_vectors else {"vector": "neither"} | result
+
+
+def _differs_in(joined: pd.DataFrame, not_compared: dict[str, str]) -> list[str]:
     both = joined["side"] == "both"
     differing = [
         np.where(both & (joined[column] != joined[f"{column}_after"]), part, "")
         for column, part in _PARTS.items()
+        if part not in not_compared
     ]
     return [", ".join(filter(None, parts)) for parts in zip(*differing, strict=True)]
 

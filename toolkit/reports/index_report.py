@@ -224,8 +224,7 @@ def _steps(audits: _Audits) -> Iterator[_Step]:
     findings = audits.health.frame
     for severity in ("error", "stale", "warning"):
         if severity == "stale" and isinstance(audits.drift, VectorChanges):
-            stale = audits.drift.frame[audits.drift.frame["change"] == "text only"]
-            for namespace, part in stale.groupby("namespace"):
+            for namespace, part in audits.drift.stale.groupby("namespace"):
                 why = "Their texts changed and their vectors did not: new words do not find them."
                 ids = ", ".join(part["id"].head(_LISTED))
                 yield "Embed these texts again.", why, str(namespace), len(part), ids
