@@ -57,6 +57,23 @@ def test_namespaces_are_apart():
         tk.calibrate_threshold(to_frame(rows), labelled(50).assign(namespace="nope"))
 
 
+def test_labels_without_a_namespace_are_of_the_only_one():
+    """Whatever its name; of several, the namespace is missing."""
+    rows = healthy_rows(400, seed=2)
+    for row in rows:
+        row["namespace"] = "docs"
+    found = tk.calibrate_threshold(to_frame(rows), labelled(3000), precision=0.8)
+    assert found.frame[["namespace", "labels"]].to_numpy().tolist() == [["docs", 3000]]
+    report = tk.index_report(to_frame(rows), labels=labelled(300), precision=0.6)
+    assert "labelled scores are matches" in next(
+        section.sentence for section in report.sections if section.name == "scores"
+    )
+    for row in rows[:100]:
+        row["namespace"] = ""
+    with pytest.raises(InputError, match=r"reading labels: got no column namespace.*Known: '', 'docs'"):
+        tk.calibrate_threshold(to_frame(rows), labelled(50))
+
+
 def test_scores_are_those_of_the_service():
     """By each similarity, random pairs have the scores that queries return; other kinds are refused."""
     rng = np.random.default_rng(3)

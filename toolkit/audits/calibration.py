@@ -20,6 +20,8 @@ from toolkit.audits.vector_rows import (
     Matrix,
     VectorSource,
     VectorTables,
+    check_namespaces,
+    only_namespace,
     read_rows,
     typed_tuples,
     with_default_named,
@@ -121,9 +123,9 @@ def calibrate_threshold(
     vectors : Service, pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
         An index, which is loaded now, or its vectors.
     labels : pandas.DataFrame, optional
-        Pairs or hits that you judged: `score` as the service gave it, `match` (whether it is one) and, with
-        several namespaces, `namespace`. With it each threshold is a promise; without, it is the score that
-        one random pair in 1,000 reaches.
+        Pairs or hits that you judged: `score` as the service gave it, `match` (whether it is one) and, where
+        the vectors are of several namespaces, `namespace`. With labels each threshold is a promise; without,
+        it is the score that one random pair in 1,000 reaches.
     precision, confidence : float
         The promise: at least this share of hits from the threshold on are matches, with this confidence.
     similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}, optional
@@ -141,7 +143,8 @@ def calibrate_threshold(
     ------
     InputError
         For an index whose scores have no common scale (sparse or hybrid: fused scores compare only within one
-        query), labels without their columns, or an argument that cannot be used.
+        query), labels without their columns or of no namespace that there is, or an argument that cannot be
+        used.
 
     Notes
     -----
@@ -177,11 +180,8 @@ def calibrate_threshold(
     elif namespace is not None:
         raise of_vectors(namespace)
     scale = similarity or "COSINE"
-    judged = _labels(labels)
     index = read_rows(VectorTables(vectors, doing=_DOING), sample=_SAMPLE, seed=seed)
-    unknown = sorted(set(judged) - set(index.sampled))
-    if unknown:
-        raise wrong("labels", unknown[0], f"namespaces that there are: {', '.join(map(repr, index.sampled))}")
+    judged = _labels(labels, sorted(index.sampled))
     texts = index.rows["text"].to_numpy()
     rows: list[tuple[Any, ...]] = []
     curve: list[tuple[Any, ...]] = []
@@ -223,16 +223,21 @@ def calibrate_threshold(
 _Labelled = tuple[_Floats, npt.NDArray[np.bool_]]
 
 
-def _labels(labels: Any) -> dict[str, _Labelled]:
+def _labels(labels: Any, known: list[str]) -> dict[str, _Labelled]:
+    """Scores and labels of each namespace; those that name none are of the only one known."""
     if labels is None:
         return {}
     frame = checked_frame("labels", labels, "score", "match")
-    names = frame["namespace"] if "namespace" in frame else pd.Series("", index=frame.index)
+    if "namespace" in frame:
+        names = frame["namespace"].fillna("")
+        check_namespaces("labels", names.astype("str"), known)
+    else:
+        names = pd.Series(only_namespace("labels", known), index=frame.index)
     if not pd.api.types.is_numeric_dtype(frame["score"]) or (frame["score"].abs() > _LARGEST).any():
         raise wrong("labels", labels, "in the column score numbers as the service gives them")
     return {
         str(name): (part["score"].to_numpy(dtype=np.float64, na_value=np.nan), part["match"].to_numpy())
-        for name, part in frame.groupby(names.fillna(""), sort=True)
+        for name, part in frame.groupby(names, sort=True)
     }
 
 
