@@ -6,6 +6,7 @@ import pytest
 
 import toolkit as tk
 from tests.accuracy.ill_indexes import healthy_rows, to_frame
+from toolkit.analysis import threshold_for_precision
 from toolkit.errors import InputError
 from toolkit_demo.local_service import LocalService
 
@@ -72,6 +73,24 @@ def test_labels_without_a_namespace_are_of_the_only_one():
         row["namespace"] = ""
     with pytest.raises(InputError, match=r"reading labels: got no column namespace.*Known: '', 'docs'"):
         tk.calibrate_threshold(to_frame(rows), labelled(50))
+
+
+@pytest.mark.parametrize("kind", ["boolean", "float64", "object", "Int8"])
+def test_what_is_not_judged_is_left_out_and_said(kind):
+    """Of every type that can miss a value; thresholds themselves need a label for each score."""
+    vectors, labels = to_frame(healthy_rows(300, seed=1)), labelled(3000)
+    some = labels.assign(match=labels["match"].astype(kind))
+    some.loc[:3, "match"] = None
+    found = tk.calibrate_threshold(vectors, some, precision=0.8)
+    assert found.frame["labels"].tolist() == [2996]
+    assert found.frame["threshold"].notna().all()
+    assert found.verdict.endswith(" Left out: 4 rows of labels whose match is missing.")
+    with pytest.raises(InputError, match=r"4 of 3,000 scores without a label.*dropna"):
+        threshold_for_precision(some["score"], some["match"], precision=0.8)
+    with pytest.raises(InputError, match="true or false for each score"):
+        threshold_for_precision([0.5, 0.6], [np.zeros(2), pd.NaT], precision=0.8)
+    none = tk.calibrate_threshold(vectors, labels.assign(match=None), precision=0.8)
+    assert none.frame["labels"].tolist() == [0]
 
 
 def test_scores_are_those_of_the_service():

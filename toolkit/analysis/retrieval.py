@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from math import exp, lgamma, log
+from math import exp, isnan, lgamma, log
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ _Floats = npt.NDArray[np.float64]
 _DRAWS: Final = 4000
 _PRIOR: Final = 0.5  # of a query with all neighbours, and of one with none: neither is known to be impossible
 _TIE: Final = 1e-9  # relative difference of scores that counts as none
+_LABELS: Final = "true or false for each score"
 _STEPS: Final = 60  # thresholds that are tested, at most
 
 
@@ -295,8 +296,16 @@ def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]
     listed = list(labels) if isinstance(labels, Iterable) and not isinstance(labels, str | bytes) else None
     if listed is None or len(listed) != values.size:
         raise wrong("labels", labels, f"one label for each of the {values.size} scores")
-    if not all(label in (0, 1) for label in listed):
-        raise wrong("labels", labels, "true or false for each score")
+    listed = [plain(label) for label in listed]
+    missing = sum(
+        label is None or label is pd.NA or (isinstance(label, float) and isnan(label)) for label in listed
+    )
+    if missing:
+        got = f"{missing:,} of {values.size:,} scores without a label"
+        next_step = "Leave out what is not judged: frame.dropna(subset=['match'])."
+        raise InputError("reading labels", got=got, expected=_LABELS, next_step=next_step)
+    if not all(isinstance(label, bool | int | float) and label in (0, 1) for label in listed):
+        raise wrong("labels", labels, _LABELS)
     return values, np.asarray(listed, dtype=bool)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from toolkit.analysis.retrieval import Threshold, threshold_for_precision
-from toolkit.analysis.wording import frame_table
+from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import choice, positive, whole, wrong
 from toolkit.audits.exact_comparison import SIMILARITIES, pair_scores
 from toolkit.audits.vector_rows import (
@@ -64,6 +64,8 @@ class Calibration:
         `score`.
     promised : bool
         Whether thresholds promise a precision, or only what chance does not reach.
+    unlabelled : int
+        Rows of the labels that were left out, as their `match` is missing.
 
     Examples
     --------
@@ -76,11 +78,14 @@ class Calibration:
     curve: pd.DataFrame
     pairs: pd.DataFrame
     promised: bool
+    unlabelled: int
 
     @property
     def verdict(self) -> str:
         """A sentence for each of the first three namespaces."""
-        return " ".join(self._sentences(self.frame.head(3))) or "There are no two vectors to compare."
+        said = " ".join(self._sentences(self.frame.head(3))) or "There are no two vectors to compare."
+        left_out = f" Left out: {counted(self.unlabelled, 'row')} of labels whose match is missing."
+        return said + left_out * bool(self.unlabelled)
 
     def _sentences(self, frame: pd.DataFrame) -> Iterator[str]:
         for row in frame.to_dict("records"):
@@ -125,7 +130,8 @@ def calibrate_threshold(
     labels : pandas.DataFrame, optional
         Pairs or hits that you judged: `score` as the service gave it, `match` (whether it is one) and, where
         the vectors are of several namespaces, `namespace`. With labels each threshold is a promise; without,
-        it is the score that one random pair in 1,000 reaches.
+        it is the score that one random pair in 1,000 reaches. Rows whose `match` is missing are left out, and
+        the verdict says so.
     precision, confidence : float
         The promise: at least this share of hits from the threshold on are matches, with this confidence.
     similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}, optional
@@ -181,7 +187,7 @@ def calibrate_threshold(
         raise of_vectors(namespace)
     scale = similarity or "COSINE"
     index = read_rows(VectorTables(vectors, doing=_DOING), sample=_SAMPLE, seed=seed)
-    judged = _labels(labels, sorted(index.sampled))
+    judged, unlabelled = _labels(labels, sorted(index.sampled))
     texts = index.rows["text"].to_numpy()
     rows: list[tuple[Any, ...]] = []
     curve: list[tuple[Any, ...]] = []
@@ -217,17 +223,23 @@ def calibrate_threshold(
         curves.drop(columns=[] if labels is not None and curve else ["precision"]),
         typed_tuples(pairs, pair="str", score="float64"),
         labels is not None,
+        unlabelled,
     )  # fmt: skip
 
 
 _Labelled = tuple[_Floats, npt.NDArray[np.bool_]]
 
 
-def _labels(labels: Any, known: list[str]) -> dict[str, _Labelled]:
-    """Scores and labels of each namespace; those that name none are of the only one known."""
+def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
+    """Scores and labels of each namespace, and how many rows have none.
+
+    Those that name no namespace are of the only one known.
+    """
     if labels is None:
-        return {}
+        return {}, 0
     frame = checked_frame("labels", labels, "score", "match")
+    is_labelled = frame["match"].notna()
+    frame = frame[is_labelled]
     if "namespace" in frame:
         names = frame["namespace"].fillna("")
         check_namespaces("labels", names.astype("str"), known)
@@ -238,7 +250,7 @@ def _labels(labels: Any, known: list[str]) -> dict[str, _Labelled]:
     return {
         str(name): (part["score"].to_numpy(dtype=np.float64, na_value=np.nan), part["match"].to_numpy())
         for name, part in frame.groupby(names, sort=True)
-    }
+    }, int((~is_labelled).sum())
 
 
 def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:
