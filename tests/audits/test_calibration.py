@@ -93,6 +93,14 @@ def test_what_is_not_judged_is_left_out_and_said(kind):
     assert none.frame["labels"].tolist() == [0]
 
 
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NA, pd.Categorical([None] * 50)])
+def test_missing_namespaces_of_labels_are_the_default_one(missing):
+    """Whatever the type of the column, and without a warning of pandas."""
+    vectors = to_frame(healthy_rows(100, seed=1))
+    found = tk.calibrate_threshold(vectors, labelled(50).assign(namespace=missing))
+    assert found.frame["labels"].tolist() == [50]
+
+
 def test_scores_are_those_of_the_service():
     """By each similarity, random pairs have the scores that queries return; other kinds are refused."""
     rng = np.random.default_rng(3)

@@ -241,8 +241,9 @@ def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
     is_labelled = frame["match"].notna()
     frame = frame[is_labelled]
     if "namespace" in frame:
-        names = frame["namespace"].fillna("")
-        check_namespaces("labels", names.astype("str"), known)
+        names = frame["namespace"].astype("object")
+        names = names.where(names.notna(), "").astype("str")
+        check_namespaces("labels", names, known)
     else:
         names = pd.Series(only_namespace("labels", known), index=frame.index)
     if not pd.api.types.is_numeric_dtype(frame["score"]) or (frame["score"].abs() > _LARGEST).any():
