@@ -154,6 +154,23 @@ def test_queries_without_a_namespace_are_of_the_only_one(services):
     assert "neighbours of 5 queries" in report.verdict
 
 
+def test_a_frame_of_numbers_is_a_matrix_of_queries(services):
+    """As for a query; and no more neighbours are spoken of than there are."""
+    service, matrix = services[0]["far"], services[1]
+    small = tk.load_vectors(service, namespace="small", progress=False)
+    given, frame = (
+        tk.audit_recall(service, small, queries=q) for q in (matrix[:5], pd.DataFrame(matrix[:5]))
+    )
+    pd.testing.assert_frame_equal(frame.frame, given.frame)
+    audit = tk.audit_recall(service, small, k=500, sample=5)
+    assert audit.k == 299
+    assert "of the 299 nearest neighbours of 5 stored vectors" in audit.verdict
+    assert audit.overall.mean == 1
+    assert tk.audit_recall(service, small.iloc[::6], k=290, sample=5).overall.mean == 1
+    with pytest.raises(InputError, match=r"got no column vector for queries; expected a frame with it"):
+        tk.audit_recall(service, small, queries=pd.DataFrame({"a": [1.0]}))
+
+
 def test_equal_vectors_are_no_misses(services):
     """All rows are equally near: any of them is right."""
     service = services[0]["far"]

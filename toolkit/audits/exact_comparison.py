@@ -141,6 +141,11 @@ class ExactSearch:
         self._scores = np.take_along_axis(scores, order, axis=1)
         self._ids = np.take_along_axis(nearest, order, axis=1)
 
+    @property
+    def most(self) -> int:
+        """How many neighbours any query has, at most."""
+        return int(np.isfinite(self._scores).sum(axis=1).max(initial=0))
+
     def nearest(self) -> list[list[tuple[str, float]]]:
         """For each query, ids and exact scores, best first: its nearest rows, and those returned for it."""
         rankings = []

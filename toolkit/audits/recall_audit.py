@@ -20,6 +20,7 @@ from toolkit.audits.vector_rows import (
     VectorSource,
     VectorTables,
     check_namespaces,
+    is_matrix,
     only_namespace,
     typed_tuples,
     with_default_named,
@@ -65,7 +66,7 @@ class RecallAudit:
         Vectors that the service returned and that are not among those passed: of an index of which a part was
         passed, or that came later. They are left out, and a query is compared by as many fewer neighbours.
     k : int
-        How many neighbours were compared.
+        How many neighbours were compared: as many as asked for, or as many as any query has.
 
     Examples
     --------
@@ -241,6 +242,7 @@ def audit_recall(
         [row for search in searches for row in _compared(*search, k)],
         namespace="str", filter="str", query="str", share="float64", score_gap="float64", missed="object",
     )  # fmt: skip
+    k = min(k, max((search.most for search, _, _ in searches), default=0) or k)
     selectivity = {(one.namespace, one.filter): one.matched / max(one.rows, 1) for one, _, _ in searches}
     by = []
     for names, part in frame.groupby(["namespace", "filter"], sort=True):
@@ -277,7 +279,7 @@ def _filters(value: Any) -> list[str]:
 
 def _tables_of(queries: Any) -> VectorTables:
     """The user's queries."""
-    if not isinstance(queries, pd.DataFrame):
+    if not isinstance(queries, pd.DataFrame) or is_matrix(queries):
         try:
             queries = np.asarray(queries, dtype=np.float32)
         except (TypeError, ValueError, OverflowError):

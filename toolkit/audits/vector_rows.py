@@ -56,6 +56,8 @@ class VectorTables:
             vectors = scanned(vectors, doing=doing, name=name)
         if isinstance(vectors, pa.RecordBatch):
             vectors = pa.table(vectors)
+        if isinstance(vectors, pd.DataFrame) and is_matrix(vectors):
+            vectors = vectors.to_numpy()
         if isinstance(vectors, np.ndarray):
             vectors = self._table_of_matrix(vectors)
         elif isinstance(vectors, pd.DataFrame):
@@ -66,7 +68,7 @@ class VectorTables:
         if len(names) > len(set(names)):
             raise self._wrong(f"the columns {', '.join(names)[:200]}", "one of each name")
         if "vector" not in names:
-            raise self._wrong(f"the columns {', '.join(vectors.schema.names)[:200]}", "also vector")
+            raise self._wrong("no column vector", "a frame with it, or a matrix")
         for column in ("vector", *_SPARSE):
             kind = vectors.schema.field(column).type if column in names else pa.null()
             if not (pa.types.is_null(kind) or is_numbers(kind)):
@@ -140,6 +142,11 @@ class VectorTables:
             expected=expected,
             next_step="Use load_vectors, or the path that export_vectors wrote to.",
         )
+
+
+def is_matrix(frame: pd.DataFrame) -> bool:
+    """Whether a frame is a matrix with numbers for the names of its columns."""
+    return len(frame.columns) > 0 and pd.api.types.is_integer_dtype(frame.columns.dtype)
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> list[str | None]:
