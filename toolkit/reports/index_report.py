@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy.typing as npt
 import pandas as pd
 
+from toolkit.analysis.overview import completeness
 from toolkit.analysis.selection import receipt_of, when_counted
 from toolkit.analysis.wording import counted, percent
 from toolkit.arguments import choice, instance, text, whole
@@ -203,8 +204,11 @@ def index_report(
     sections.append(Section("code", "The code", parts=(ReportCode(codes["load"], folded=False),)))
     notices = []
     if loaded is not None:
-        said = clean.value(f"The load of the vectors was {loaded.verdict}.")
-        notices = [Notice(said, good=loaded.complete)]
+        rows = int(health.facts["rows"].sum())
+        said = f"The load of the vectors was {loaded.verdict}."
+        if loaded.rows != rows:
+            said = f"The vectors are {completeness(loaded, rows)}."
+        notices = [Notice(clean.value(said), good=loaded.complete and loaded.rows == rows)]
     return IndexReport(
         schema=_SCHEMA,
         title=clean.value("Index report" if title is None else title),
@@ -247,7 +251,7 @@ def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
     kinds = serious.drop_duplicates("finding")["severity"].value_counts()
     by_severity = ", ".join(counted(int(kinds.get(name, 0)), name) for name in ("error", "warning"))
     numbers = [
-        ("vectors", rows, f"{usable:,} with a usable vector"),
+        ("vector" if rows == 1 else "vectors", rows, f"{usable:,} with a usable vector"),
         ("kinds of defect", serious["finding"].nunique(), by_severity),
     ]
     if isinstance(audits.recall, RecallAudit) and audits.recall.frame["share"].notna().any():
