@@ -171,6 +171,18 @@ def test_a_frame_of_numbers_is_a_matrix_of_queries(services):
         tk.audit_recall(service, small, queries=pd.DataFrame({"a": [1.0]}))
 
 
+def test_the_effect_of_a_zero_vector_is_what_the_service_does(services):
+    """It is found, with one score for every query, as its finding says."""
+    service, matrix = services[0]["poor"], services[1]
+    rows = [{"id": "zero", "vector": [0.0] * DIMENSION}, {"id": "one", "vector": matrix[0].tolist()}]
+    tk.upsert_vectors(service, rows, namespace="zero")
+    hits = tk.query(service, vector=matrix[:5], namespace="zero")
+    assert set(hits["score"][hits["id"] == "zero"]) == {0.5}
+    found = tk.audit_vectors(tk.load_vectors(service, namespace="zero", progress=False)).frame
+    effect = found.set_index("finding").loc["zero vector", "effect"]
+    assert effect == "A vector of length 0 has no direction: its cosine score is the same for every query."
+
+
 def test_equal_vectors_are_no_misses(services):
     """All rows are equally near: any of them is right."""
     service = services[0]["far"]

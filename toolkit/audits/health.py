@@ -52,7 +52,7 @@ FINDINGS: Final = {
     ),
     "zero vector": (
         "error",
-        "A vector of length 0 has no direction: no cosine query finds it.",
+        "A vector of length 0 has no direction: its cosine score is the same for every query.",
         "Embed their texts again; look for empty texts.",
     ),
     "without vector": (
