@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from toolkit.analysis import fuse, recall, threshold_for_precision
@@ -32,6 +33,29 @@ def test_equal_scores_are_equally_good() -> None:
     assert recall([["a", "c"]], [exact], k=2).per_query == [1.0]
     assert recall([["a", "d"]], [exact], k=2).per_query == [0.5]
     assert recall([["c", "c"]], [exact], k=2).per_query == [0.5]
+
+
+def test_frames_of_hits_are_their_ids() -> None:
+    """In the order in which they stand, with their scores; column names are no ids."""
+    first = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.5]})
+    second = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["c", "a"], "score": [0.8, 0.4]})
+    assert recall([first], [second], k=2).per_query == [0.5]
+    tied = pd.DataFrame({"id": ["a", "x", "b"], "score": [0.9, 0.5, 0.5]})
+    assert recall([first], [tied], k=2).per_query == [1.0]
+    assert recall([first[["id"]]], [first[["id"]]], k=2).per_query == [1.0]
+    assert fuse([first, ["c", "a"]])["id"].tolist() == ["a", "c", "b"]
+    scored = [[("a", 0.9), ("b", 0.5)], [("c", 0.8), ("a", 0.4)]]
+    pd.testing.assert_frame_equal(fuse([first, second], method="DBSF"), fuse(scored, method="DBSF"))
+    both = pd.concat([first, second.assign(query=1)])
+    for call in (lambda: fuse([both, first]), lambda: recall([both], [first])):
+        with pytest.raises(InputError, match=r"hits of 2 queries.*groupby"):
+            call()
+    for call in (lambda: fuse([first[["score"]]]), lambda: recall([["a"]], [first[["score"]]])):
+        with pytest.raises(InputError, match="without the column 'id'"):
+            call()
+    for call in (lambda: fuse(first), lambda: recall(first, [["a"]])):
+        with pytest.raises(InputError, match=r"got DataFrame.*groupby"):
+            call()
 
 
 def test_queries_without_neighbours_are_left_out() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 import toolkit as tk
 from tests.accuracy.ill_indexes import healthy_rows, to_frame
+from toolkit.analysis import threshold_for_precision
 from toolkit.errors import InputError
 from toolkit_demo.local_service import LocalService
 
@@ -55,6 +56,49 @@ def test_namespaces_are_apart():
     assert threshold.isna().to_dict() == {"": True, "other": False}
     with pytest.raises(InputError, match=r"'nope'.*'other'"):
         tk.calibrate_threshold(to_frame(rows), labelled(50).assign(namespace="nope"))
+
+
+def test_labels_without_a_namespace_are_of_the_only_one():
+    """Whatever its name; of several, the namespace is missing."""
+    rows = healthy_rows(400, seed=2)
+    for row in rows:
+        row["namespace"] = "docs"
+    found = tk.calibrate_threshold(to_frame(rows), labelled(3000), precision=0.8)
+    assert found.frame[["namespace", "labels"]].to_numpy().tolist() == [["docs", 3000]]
+    report = tk.index_report(to_frame(rows), labels=labelled(300), precision=0.6)
+    assert "labelled scores are matches" in next(
+        section.sentence for section in report.sections if section.name == "scores"
+    )
+    for row in rows[:100]:
+        row["namespace"] = ""
+    with pytest.raises(InputError, match=r"reading labels: got no column namespace.*Known: '', 'docs'"):
+        tk.calibrate_threshold(to_frame(rows), labelled(50))
+
+
+@pytest.mark.parametrize("kind", ["boolean", "float64", "object", "Int8"])
+def test_what_is_not_judged_is_left_out_and_said(kind):
+    """Of every type that can miss a value; thresholds themselves need a label for each score."""
+    vectors, labels = to_frame(healthy_rows(300, seed=1)), labelled(3000)
+    some = labels.assign(match=labels["match"].astype(kind))
+    some.loc[:3, "match"] = None
+    found = tk.calibrate_threshold(vectors, some, precision=0.8)
+    assert found.frame["labels"].tolist() == [2996]
+    assert found.frame["threshold"].notna().all()
+    assert found.verdict.endswith(" Left out: 4 rows of labels whose match is missing.")
+    with pytest.raises(InputError, match=r"4 of 3,000 scores without a label.*dropna"):
+        threshold_for_precision(some["score"], some["match"], precision=0.8)
+    with pytest.raises(InputError, match="true or false for each score"):
+        threshold_for_precision([0.5, 0.6], [np.zeros(2), pd.NaT], precision=0.8)
+    none = tk.calibrate_threshold(vectors, labels.assign(match=None), precision=0.8)
+    assert none.frame["labels"].tolist() == [0]
+
+
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NA, pd.Categorical([None] * 50)])
+def test_missing_namespaces_of_labels_are_the_default_one(missing):
+    """Whatever the type of the column, and without a warning of pandas."""
+    vectors = to_frame(healthy_rows(100, seed=1))
+    found = tk.calibrate_threshold(vectors, labelled(50).assign(namespace=missing))
+    assert found.frame["labels"].tolist() == [50]
 
 
 def test_scores_are_those_of_the_service():

@@ -174,3 +174,29 @@ def test_the_frame_is_an_ordinary_one(tmp_path):
     assert list(pd.read_parquet(tmp_path / "audit.parquet")["ids"][0]) == list(frame["ids"][0])
     assert "zero vector" in frame.to_csv()
     assert frame.to_json(orient="records")
+
+
+def test_rows_without_a_vector_are_found_without_texts_too():
+    """In every namespace, whether they have a text or not; a sparse vector alone is one."""
+    frame = to_frame(healthy_rows(300, seed=4)).drop(columns="data")
+    frame["vector"] = frame["vector"].astype(object).where(frame.index >= 100, None)
+    finding = tk.audit_vectors(frame).frame.set_index("finding").loc["without vector"]
+    assert (finding["count"], finding["ids"][0]) == (100, frame["id"][0])
+    elsewhere = frame.assign(namespace=["old"] * 100 + [""] * 200)
+    assert tk.audit_vectors(elsewhere).frame["namespace"].tolist() == ["old"]
+    sparse = frame.assign(sparse_indices=[[1, 7]] * 300, sparse_values=[[0.5, 1.0]] * 300)
+    assert "without vector" not in set(tk.audit_vectors(sparse).frame["finding"])
+    sparse["sparse_values"] = [[0.5]] * 300
+    with pytest.raises(InputError, match=r"sparse_indices.*a value for each index"):
+        tk.audit_vectors(sparse)
+
+
+def test_vectors_that_were_not_loaded_are_said():
+    """Nothing is called healthy by ids and texts alone."""
+    frame = to_frame(healthy_rows(100, seed=4))
+    unloaded = frame.assign(vector=None)
+    told = "in 100 rows in 1 namespace, by ids, texts and metadata alone: no row has a vector."
+    assert tk.audit_vectors(unloaded).verdict == f"Nothing wrong was found {told}"
+    sparse = unloaded.assign(sparse_indices=[[1]] * 100, sparse_values=[[0.5]] * 100)
+    assert tk.audit_vectors(sparse).verdict.endswith("alone: no row has a dense vector.")
+    assert tk.audit_vectors(frame.head(0)).verdict == "There are no rows to judge."

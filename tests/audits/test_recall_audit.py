@@ -81,15 +81,42 @@ def test_queries_of_ones_own_and_a_snapshot(services, tmp_path):
     assert "of the 5 nearest neighbours of 30 queries." in audit.verdict
 
 
-def test_changes_in_between_are_said(services):
-    """Vectors that came after they were loaded are counted."""
+def test_vectors_that_came_later_are_said(services):
+    """They are counted, and left out: the search is not blamed for them."""
     service, matrix = services[0]["far"], services[1]
     vectors = tk.load_vectors(service, namespace="small", progress=False)
-    near = [{"id": f"new{n}", "vector": (matrix[n] + 0.001).tolist()} for n in range(300)]
+    near = [{"id": f"new{n}", "vector": (matrix[n] + 0.001).tolist()} for n in range(100)]
     tk.upsert_vectors(service, near, namespace="small")
     audit = tk.audit_recall(service, vectors, sample=10)
-    assert audit.changed >= 10
-    assert "changed meanwhile" in audit.verdict
+    assert audit.unknown >= 10
+    assert audit.overall.mean == 1
+    assert f"; left out are {audit.unknown} returned that are not among the vectors passed" in audit.verdict
+    tk.delete_vectors(service, ids=[row["id"] for row in near], namespace="small", confirm=True)
+    tk.delete_vectors(service, ids=vectors["id"][:20].tolist(), namespace="small", confirm=True)
+    assert "20 vectors changed meanwhile" in tk.audit_recall(service, vectors, sample=10).verdict
+    tk.upsert_vectors(service, vectors, namespace="small")
+
+
+def test_a_part_of_an_index_does_not_blame_the_search(services):
+    """Recall is that of the vectors passed; without their namespaces it is not known."""
+    service = services[0]["far"]
+    vectors = tk.load_vectors(service, namespace="small", progress=False)
+    part = tk.audit_recall(service, vectors.iloc[::5], sample=60)
+    assert part.overall.mean == 1
+    assert part.changed == 0
+    assert "are not among the vectors passed" in part.verdict
+    strangers = vectors.assign(id="other " + vectors["id"])
+    assert "none of the vectors returned is among those passed" in tk.audit_recall(service, strangers).verdict
+
+
+def test_repeated_rows_count_once(services):
+    """As neighbours and as queries, also where another batch repeats them."""
+    service = services[0]["far"]
+    vectors = tk.load_vectors(service, namespace="small", progress=False)
+    once = tk.audit_recall(service, vectors, sample=300)
+    repeated = tk.audit_recall(service, pd.concat([vectors] * 30), sample=300)
+    assert once.overall.mean == repeated.overall.mean == 1
+    assert len(repeated.frame) == len(once.frame) == 300
 
 
 def test_one_namespace_is_loaded_by_name(services):
@@ -106,6 +133,54 @@ def test_one_namespace_is_loaded_by_name(services):
     for call in (tk.calibrate_threshold, tk.index_report):
         with pytest.raises(InputError, match=r"loaded earlier.*load_vectors"):
             call(vectors, namespace="small")
+
+
+def test_queries_without_a_namespace_are_of_the_only_one(services):
+    """Of that loaded or passed; of several it is missing, and one that is not there is an error."""
+    service, matrix = services[0]["far"], services[1]
+    vectors = tk.load_vectors(service, namespace=["", "small"], progress=False)
+    small = vectors[vectors["namespace"] == "small"]
+    for audit in (
+        tk.audit_recall(service, queries=matrix[:5], namespace="small"),
+        tk.audit_recall(service, small, queries=pd.DataFrame({"vector": matrix[:5].tolist()})),
+    ):
+        assert audit.by[["namespace", "queries", "share"]].to_numpy().tolist() == [["small", 5, 1.0]]
+    with pytest.raises(InputError, match=r"no column namespace; expected one.*2 namespaces.*'', 'small'"):
+        tk.audit_recall(service, vectors, queries=matrix[:5])
+    named = pd.DataFrame({"namespace": "smal", "vector": matrix[:5].tolist()})
+    with pytest.raises(InputError, match=r"reading queries: got 'smal'.*Did you mean 'small'"):
+        tk.audit_recall(service, vectors, queries=named)
+    report = tk.index_report(service, small, queries=matrix[:5])
+    assert "neighbours of 5 queries" in report.verdict
+
+
+def test_a_frame_of_numbers_is_a_matrix_of_queries(services):
+    """As for a query; and no more neighbours are spoken of than there are."""
+    service, matrix = services[0]["far"], services[1]
+    small = tk.load_vectors(service, namespace="small", progress=False)
+    given, frame = (
+        tk.audit_recall(service, small, queries=q) for q in (matrix[:5], pd.DataFrame(matrix[:5]))
+    )
+    pd.testing.assert_frame_equal(frame.frame, given.frame)
+    audit = tk.audit_recall(service, small, k=500, sample=5)
+    assert audit.k == 299
+    assert "of the 299 nearest neighbours of 5 stored vectors" in audit.verdict
+    assert audit.overall.mean == 1
+    assert tk.audit_recall(service, small.iloc[::6], k=290, sample=5).overall.mean == 1
+    with pytest.raises(InputError, match=r"got no column vector for queries; expected a frame with it"):
+        tk.audit_recall(service, small, queries=pd.DataFrame({"a": [1.0]}))
+
+
+def test_the_effect_of_a_zero_vector_is_what_the_service_does(services):
+    """It is found, with one score for every query, as its finding says."""
+    service, matrix = services[0]["poor"], services[1]
+    rows = [{"id": "zero", "vector": [0.0] * DIMENSION}, {"id": "one", "vector": matrix[0].tolist()}]
+    tk.upsert_vectors(service, rows, namespace="zero")
+    hits = tk.query(service, vector=matrix[:5], namespace="zero")
+    assert set(hits["score"][hits["id"] == "zero"]) == {0.5}
+    found = tk.audit_vectors(tk.load_vectors(service, namespace="zero", progress=False)).frame
+    effect = found.set_index("finding").loc["zero vector", "effect"]
+    assert effect == "A vector of length 0 has no direction: its cosine score is the same for every query."
 
 
 def test_equal_vectors_are_no_misses(services):

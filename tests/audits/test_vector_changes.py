@@ -47,6 +47,67 @@ def test_each_kind_of_change_is_named():
     assert changes.explanation.frame["condition"][0] == {"topic": "3"}
 
 
+def test_sparse_vectors_and_metadata_are_compared():
+    """Sparse vectors in any order of indices, metadata by its value; a kind of their own where alone."""
+    before = to_frame(healthy_rows(100, seed=2))
+    before["metadata"] = '{"a": 1, "b": [1, 2]}'
+    before = before.assign(sparse_indices=[[1, 7]] * 100, sparse_values=[[0.5, 1.0]] * 100)
+    after = before.assign(metadata='{"b":[1,2],"a":1}')
+    after["sparse_indices"], after["sparse_values"] = [[7, 1]] * 100, [[1.0, 0.5]] * 100
+    assert tk.compare_vectors(before, after).frame.empty
+    metadata, values, texts = (after[name].tolist() for name in ("metadata", "sparse_values", "data"))
+    metadata[3], metadata[4], values[5], values[6], texts[6] = (
+        '{"a": 1.0, "b": [1, 2]}',
+        None,
+        [0.5, 1.0],
+        None,
+        "x",
+    )
+    after = after.assign(metadata=metadata, data=texts)
+    after["sparse_values"] = values
+    indices = after["sparse_indices"].tolist()
+    indices[6], metadata[6] = None, "no JSON"
+    after = after.assign(sparse_indices=indices, metadata=metadata)
+    changes = tk.compare_vectors(before, after)
+    assert changes.frame[["change", "differs_in", "distance"]].to_numpy().tolist() == [
+        ["metadata only", "metadata", 0],
+        ["metadata only", "metadata", 0],
+        ["sparse vector only", "sparse vector", 0],
+        ["text and vector", "sparse vector, text, metadata", 0],
+    ]
+    assert changes.moved.empty
+    said = "1 with another sparse vector for the same text, 2 with other metadata"
+    assert f"4 of 100 vectors changed: 1 with another text and vector, {said}" in changes.verdict
+
+
+@pytest.mark.parametrize(
+    ("column", "named"), [("data", "texts were"), ("metadata", "metadata was"), ("vector", "vectors were")]
+)
+def test_what_one_state_has_not_is_not_compared(column, named):
+    """As when it was not loaded: no change is invented, and the verdict says so."""
+    frame = to_frame(healthy_rows(100, seed=2))
+    unloaded = frame.assign(**{column: None})
+    told = f"Nothing changed in 100 vectors; {named} not compared, as the state"
+    assert tk.compare_vectors(unloaded, frame).verdict == f"{told} before has none."
+    assert tk.compare_vectors(frame, unloaded).verdict == f"{told} after has none."
+    if column != "vector":
+        assert tk.compare_vectors(frame.drop(columns=column), frame).verdict == f"{told} before has none."
+
+
+def test_texts_are_not_stale_where_vectors_were_not_compared():
+    """Neither in the verdict nor in a report; where no state has vectors, that is said."""
+    frame = to_frame(healthy_rows(100, seed=2))
+    edited = frame.assign(data=["edited", *frame["data"][1:]])
+    changes = tk.compare_vectors(frame.assign(vector=None), edited)
+    assert changes.verdict.startswith("1 of 100 vectors changed: 1 with another text; ")
+    assert "old vector" not in changes.verdict
+    assert changes.stale.empty
+    assert tk.compare_vectors(frame, edited).stale["id"].tolist() == [frame["id"][0]]
+    unloaded = frame.assign(vector=None)
+    told = "Nothing changed in 100 vectors; vectors were not compared, as neither state has any."
+    assert tk.compare_vectors(unloaded, unloaded).verdict == told
+
+
 def test_nothing_changed():
     """One sentence, no findings, and a plot that says so."""
     frame = to_frame(healthy_rows(100, seed=2))

@@ -263,3 +263,22 @@ def test_what_is_no_index_is_an_error():
         tk.index_report(pd.DataFrame({"id": ["a"]}))
     with pytest.raises(InputError, match="title"):
         tk.index_report(np.ones((3, 3)), title=5)
+
+
+def test_a_part_of_a_load_is_said(sample_service):
+    """In the words of the summary: how many of the rows loaded, and that the load was complete."""
+    vectors = tk.load_vectors(sample_service, namespace="runbooks", progress=False)
+    made = tk.index_report(vectors.head(1), **OPTIONS).to_dict()
+    said = "The vectors are 1 of the 1,000 rows of the load, which was complete."
+    assert made["notices"] == [{"text": said, "good": False}]
+    assert made["numbers"][0]["name"] == "vector"
+
+
+def test_without_vectors_nothing_is_called_healthy():
+    """No rows, or rows whose vectors were not loaded: the verdict says that they were not judged."""
+    frame = to_frame(healthy_rows(40, seed=1))
+    empty = tk.index_report(frame.head(0), **OPTIONS)
+    assert empty.verdict == "Not judged. There are no rows to judge."
+    unloaded = tk.index_report(frame.assign(vector=None), **OPTIONS)
+    assert unloaded.verdict.startswith("Not judged. Nothing wrong was found in 40 rows in 1 namespace, by")
+    assert unloaded.sections[0].sentence == "Load dense vectors, to judge them."

@@ -336,7 +336,7 @@ def summary(frame: AnyFrame) -> FrameSummary:
         what = receipt.what if receipt else "rows"
         rows = select(frame, names[:1], doing=doing).count()["count_"][0].as_py()
         lines = [("rows", f"{rows:,} of {counted(len(names), 'column')}")]
-    lines.append(("complete", _complete(receipt, rows)))
+    lines.append(("complete", completeness(receipt, rows)))
     return FrameSummary(
         what=what,
         rows=rows,
@@ -345,7 +345,8 @@ def summary(frame: AnyFrame) -> FrameSummary:
     )
 
 
-def _complete(receipt: Receipt | None, rows: int) -> str:
+def completeness(receipt: Receipt | None, rows: int) -> str:
+    """Whether a load was complete, or which part of it a frame of so many rows has."""
     if receipt is None:
         return "not known: the frame has no receipt"
     loaded = "yes" if receipt.complete else f"no: {'; '.join(receipt.reasons) or 'it did not end'}"

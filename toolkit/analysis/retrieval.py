@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from math import exp, lgamma, log
+from math import exp, isnan, lgamma, log
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -14,12 +14,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from toolkit.arguments import choice, plain, whole, wrong
+from toolkit.errors import InputError
+from toolkit.tables.frames import checked_frame
 
 _Floats = npt.NDArray[np.float64]
 
 _DRAWS: Final = 4000
 _PRIOR: Final = 0.5  # of a query with all neighbours, and of one with none: neither is known to be impossible
 _TIE: Final = 1e-9  # relative difference of scores that counts as none
+_LABELS: Final = "true or false for each score"
 _STEPS: Final = 60  # thresholds that are tested, at most
 
 
@@ -56,11 +59,13 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
 
     Parameters
     ----------
-    found : iterable of sequences
-        For each query, the ids found, best first.
-    exact : iterable of sequences
+    found : iterable of sequences or frames
+        For each query, the ids found, best first; or a frame of the hits of one query, as `query` returns it,
+        whose column `id` is taken as it stands.
+    exact : iterable of sequences or frames
         For each query, the ids of the nearest neighbours, best first; or pairs of id and score, more than `k`
-        where scores are equal: a result as good as the `k`-th exact one counts.
+        where scores are equal: a result as good as the `k`-th exact one counts. Of a frame, `id` and, where
+        it is there, `score`.
     k : int
         How many neighbours to compare, at least 1.
     seed : int
@@ -73,7 +78,8 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
     Raises
     ------
     InputError
-        When there are not as many queries in `found` as in `exact`, or their elements are no lists.
+        When there are not as many queries in `found` as in `exact`, or their elements are no lists and no
+        frames with the column `id`, or a frame has hits of several queries.
 
     Notes
     -----
@@ -86,11 +92,11 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
     [1.0, 0.5]
     """
     k, seed = whole("k", k), whole("seed", seed, least=0)
-    given, wanted = _lists("found", found), _lists("exact", exact)
+    given, wanted = _lists("found", found, scored=False), _lists("exact", exact)
     if len(given) != len(wanted):
         raise wrong("found", found, f"as many queries as exact has ({len(wanted)}, not {len(given)})")
     try:
-        per_query = [_recalled(ids, exact_ids, k) for ids, exact_ids in zip(given, wanted, strict=True)]
+        per_query = [recalled(ids, exact_ids, k) for ids, exact_ids in zip(given, wanted, strict=True)]
     except (TypeError, ValueError, OverflowError):  # what is no id, or no score
         raise wrong("exact", exact, "ids, or pairs of id and score, and in found ids") from None
     return mean_recall(per_query, k=k, seed=seed)
@@ -106,21 +112,39 @@ def mean_recall(per_query: list[float], *, k: int, seed: int = 0) -> Recall:
     return Recall(per_query, mean, min(low, mean), max(high, mean), k)
 
 
-def _lists(name: str, value: Any) -> list[list[Any]]:
-    expected = "for each query a list of ids"
+def _lists(name: str, value: Any, *, scored: bool = True) -> list[list[Any]]:
+    expected = "for each query a list of ids, or a frame of its hits"
+    if isinstance(value, pd.DataFrame):
+        raise wrong(name, value, expected, "Pass [part for _, part in hits.groupby('query')].")
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise wrong(name, value, expected)
     listed = list(value)
     if any(isinstance(item, str | bytes) or not isinstance(item, Iterable) for item in listed):
         raise wrong(name, listed, expected)
-    return [list(item) for item in listed]
+    return [_ids(name, item, scored) if isinstance(item, pd.DataFrame) else list(item) for item in listed]
+
+
+def _ids(name: str, hits: pd.DataFrame, scored: bool) -> list[Any]:  # noqa: FBT001 - as it was passed
+    """The ids of the hits of one query, with their scores where these are wanted and there."""
+    hits = checked_frame(name, hits, "id", distinct=True)
+    queries = hits["query"].nunique() if "query" in hits else 1
+    if queries > 1:
+        raise InputError(
+            f"reading {name}",
+            got=f"a frame with the hits of {queries:,} queries",
+            expected="a frame of one query",
+            next_step="Pass [part for _, part in hits.groupby('query')].",
+        )
+    keys = hits["id"].tolist()
+    return list(zip(keys, hits["score"].tolist(), strict=True)) if scored and "score" in hits else keys
 
 
 def _are_pairs(items: list[Any]) -> bool:
     return bool(items) and all(isinstance(item, tuple | list) and len(item) == 2 for item in items)  # noqa: PLR2004
 
 
-def _recalled(returned: list[Any], exact: list[Any], k: int) -> float:
+def recalled(returned: list[Any], exact: list[Any], k: int) -> float:
+    """The recall of one query; NaN where there is nothing to find."""
     if _are_pairs(exact):
         ordered = sorted((float(score) for _, score in exact), reverse=True)
         last = ordered[min(k, len(ordered)) - 1]
@@ -272,8 +296,16 @@ def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]
     listed = list(labels) if isinstance(labels, Iterable) and not isinstance(labels, str | bytes) else None
     if listed is None or len(listed) != values.size:
         raise wrong("labels", labels, f"one label for each of the {values.size} scores")
-    if not all(label in (0, 1) for label in listed):
-        raise wrong("labels", labels, "true or false for each score")
+    listed = [plain(label) for label in listed]
+    missing = sum(
+        label is None or label is pd.NA or (isinstance(label, float) and isnan(label)) for label in listed
+    )
+    if missing:
+        got = f"{missing:,} of {values.size:,} scores without a label"
+        next_step = "Leave out what is not judged: frame.dropna(subset=['match'])."
+        raise InputError("reading labels", got=got, expected=_LABELS, next_step=next_step)
+    if not all(isinstance(label, bool | int | float) and label in (0, 1) for label in listed):
+        raise wrong("labels", labels, _LABELS)
     return values, np.asarray(listed, dtype=bool)
 
 
@@ -303,8 +335,9 @@ def fuse(
 
     Parameters
     ----------
-    legs : sequence of rankings
-        Each best first, of ids, or of pairs of id and score; ``DBSF`` needs scores.
+    legs : sequence of rankings or frames
+        Each best first, of ids, of pairs of id and score, or a frame of the hits of one query, whose `id` and
+        `score` are taken as they stand; ``DBSF`` needs scores.
     method : {"RRF", "DBSF"}
         Reciprocal rank fusion (Cormack et al., 2009) sums ``1 / (k + rank)``, ranks counted from 1.
         Distribution-based score fusion sums scores scaled so that, in each leg, three standard deviations
@@ -322,7 +355,8 @@ def fuse(
     Raises
     ------
     InputError
-        When a leg is no ranking, has an id twice, or has no finite scores for ``DBSF``.
+        When a leg is no ranking, has an id twice, is a frame without `id` or of several queries, or has no
+        finite scores for ``DBSF``.
 
     Examples
     --------

@@ -13,13 +13,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from toolkit.analysis.retrieval import Threshold, threshold_for_precision
-from toolkit.analysis.wording import frame_table
+from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import choice, positive, whole, wrong
 from toolkit.audits.exact_comparison import SIMILARITIES, pair_scores
 from toolkit.audits.vector_rows import (
     Matrix,
     VectorSource,
     VectorTables,
+    check_namespaces,
+    only_namespace,
     read_rows,
     typed_tuples,
     with_default_named,
@@ -62,6 +64,8 @@ class Calibration:
         `score`.
     promised : bool
         Whether thresholds promise a precision, or only what chance does not reach.
+    unlabelled : int
+        Rows of the labels that were left out, as their `match` is missing.
 
     Examples
     --------
@@ -74,11 +78,14 @@ class Calibration:
     curve: pd.DataFrame
     pairs: pd.DataFrame
     promised: bool
+    unlabelled: int
 
     @property
     def verdict(self) -> str:
         """A sentence for each of the first three namespaces."""
-        return " ".join(self._sentences(self.frame.head(3))) or "There are no two vectors to compare."
+        said = " ".join(self._sentences(self.frame.head(3))) or "There are no two vectors to compare."
+        left_out = f" Left out: {counted(self.unlabelled, 'row')} of labels whose match is missing."
+        return said + left_out * bool(self.unlabelled)
 
     def _sentences(self, frame: pd.DataFrame) -> Iterator[str]:
         for row in frame.to_dict("records"):
@@ -121,9 +128,10 @@ def calibrate_threshold(
     vectors : Service, pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
         An index, which is loaded now, or its vectors.
     labels : pandas.DataFrame, optional
-        Pairs or hits that you judged: `score` as the service gave it, `match` (whether it is one) and, with
-        several namespaces, `namespace`. With it each threshold is a promise; without, it is the score that
-        one random pair in 1,000 reaches.
+        Pairs or hits that you judged: `score` as the service gave it, `match` (whether it is one) and, where
+        the vectors are of several namespaces, `namespace`. With labels each threshold is a promise; without,
+        it is the score that one random pair in 1,000 reaches. Rows whose `match` is missing are left out, and
+        the verdict says so.
     precision, confidence : float
         The promise: at least this share of hits from the threshold on are matches, with this confidence.
     similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}, optional
@@ -141,7 +149,8 @@ def calibrate_threshold(
     ------
     InputError
         For an index whose scores have no common scale (sparse or hybrid: fused scores compare only within one
-        query), labels without their columns, or an argument that cannot be used.
+        query), labels without their columns or of no namespace that there is, or an argument that cannot be
+        used.
 
     Notes
     -----
@@ -177,11 +186,8 @@ def calibrate_threshold(
     elif namespace is not None:
         raise of_vectors(namespace)
     scale = similarity or "COSINE"
-    judged = _labels(labels)
     index = read_rows(VectorTables(vectors, doing=_DOING), sample=_SAMPLE, seed=seed)
-    unknown = sorted(set(judged) - set(index.sampled))
-    if unknown:
-        raise wrong("labels", unknown[0], f"namespaces that there are: {', '.join(map(repr, index.sampled))}")
+    judged, unlabelled = _labels(labels, sorted(index.sampled))
     texts = index.rows["text"].to_numpy()
     rows: list[tuple[Any, ...]] = []
     curve: list[tuple[Any, ...]] = []
@@ -217,23 +223,35 @@ def calibrate_threshold(
         curves.drop(columns=[] if labels is not None and curve else ["precision"]),
         typed_tuples(pairs, pair="str", score="float64"),
         labels is not None,
+        unlabelled,
     )  # fmt: skip
 
 
 _Labelled = tuple[_Floats, npt.NDArray[np.bool_]]
 
 
-def _labels(labels: Any) -> dict[str, _Labelled]:
+def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
+    """Scores and labels of each namespace, and how many rows have none.
+
+    Those that name no namespace are of the only one known.
+    """
     if labels is None:
-        return {}
+        return {}, 0
     frame = checked_frame("labels", labels, "score", "match")
-    names = frame["namespace"] if "namespace" in frame else pd.Series("", index=frame.index)
+    is_labelled = frame["match"].notna()
+    frame = frame[is_labelled]
+    if "namespace" in frame:
+        names = frame["namespace"].astype("object")
+        names = names.where(names.notna(), "").astype("str")
+        check_namespaces("labels", names, known)
+    else:
+        names = pd.Series(only_namespace("labels", known), index=frame.index)
     if not pd.api.types.is_numeric_dtype(frame["score"]) or (frame["score"].abs() > _LARGEST).any():
         raise wrong("labels", labels, "in the column score numbers as the service gives them")
     return {
         str(name): (part["score"].to_numpy(dtype=np.float64, na_value=np.nan), part["match"].to_numpy())
-        for name, part in frame.groupby(names.fillna(""), sort=True)
-    }
+        for name, part in frame.groupby(names, sort=True)
+    }, int((~is_labelled).sum())
 
 
 def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:

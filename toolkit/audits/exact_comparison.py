@@ -77,7 +77,7 @@ class ExactSearch:
     """The nearest rows to each of several queries of one namespace and filter, of all batches added.
 
     `own` are the ids that each query leaves out. `returned` are the ids that the service returned for each:
-    their exact scores are kept, too, and `unknown` is left with those that no batch has.
+    their exact scores are kept, too, and `unknown` is left with those that the namespace has not.
     """
 
     def __init__(
@@ -104,20 +104,20 @@ class ExactSearch:
         self._scores: Matrix = np.full((len(queries), 0), -np.inf, dtype=np.float32)
         self._ids: npt.NDArray[np.object_] = np.empty((len(queries), 0), dtype=object)
 
-    def add(self, batch: VectorBatch) -> None:
-        """Compare the queries with the rows of a batch."""
-        inside = np.array([name == self.namespace for name in batch.namespaces], dtype=bool)
+    def add(self, batch: VectorBatch, chosen: npt.NDArray[np.bool_]) -> None:
+        """Compare the queries with the rows of a batch that are chosen."""
+        inside = chosen & np.array([name == self.namespace for name in batch.namespaces], dtype=bool)
         if not inside.any():
             return
+        ids = np.array(batch.ids, dtype=object)
         self.rows += int(inside.sum())
-        self.unknown.difference_update(batch.ids)
+        self.unknown.difference_update(ids[inside])
         if self.filter:
             metadata = pd.DataFrame({"metadata": pd.Series(batch.metadata, dtype="str")})
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UnexpectedResultWarning)  # a batch may have no match
                 inside &= match_metadata(metadata, self.filter).to_numpy()
         self.matched += int(inside.sum())
-        ids = np.array(batch.ids, dtype=object)
         for positions, matrix in batch.dense:
             kept = inside[positions] & np.isfinite(matrix).all(axis=1)
             if matrix.shape[1] == self._queries.shape[1] and kept.any():
@@ -140,6 +140,11 @@ class ExactSearch:
         order = np.argsort(-scores, axis=1, kind="stable")[:, : self._size]
         self._scores = np.take_along_axis(scores, order, axis=1)
         self._ids = np.take_along_axis(nearest, order, axis=1)
+
+    @property
+    def most(self) -> int:
+        """How many neighbours any query has, at most."""
+        return int(np.isfinite(self._scores).sum(axis=1).max(initial=0))
 
     def nearest(self) -> list[list[tuple[str, float]]]:
         """For each query, ids and exact scores, best first: its nearest rows, and those returned for it."""

@@ -52,12 +52,12 @@ FINDINGS: Final = {
     ),
     "zero vector": (
         "error",
-        "A vector of length 0 has no direction: no cosine query finds it.",
+        "A vector of length 0 has no direction: its cosine score is the same for every query.",
         "Embed their texts again; look for empty texts.",
     ),
     "without vector": (
         "warning",
-        "Rows with a text but no usable vector are never found.",
+        "Rows without a vector are never found.",
         "Embed and upsert them again.",
     ),
     "without text": (
@@ -171,6 +171,8 @@ class VectorAudit:
         these), `score` (float64).
     sample : int or None
         How many vectors were drawn to be compared with each other; None when all were.
+    dense, sparse : int
+        Rows with a dense vector, and with a sparse one. Sparse vectors themselves are not looked at.
 
     Examples
     --------
@@ -182,12 +184,19 @@ class VectorAudit:
     facts: pd.DataFrame
     similarities: pd.DataFrame
     sample: int | None
+    dense: int
+    sparse: int
 
     @property
     def verdict(self) -> str:
         """One sentence."""
-        rows = f"{counted(int(self.facts['rows'].sum()), 'row')} in {counted(len(self.facts), 'namespace')}"
+        number = int(self.facts["rows"].sum())
+        if not number:
+            return "There are no rows to judge."
+        rows = f"{counted(number, 'row')} in {counted(len(self.facts), 'namespace')}"
         basis = f" (neighbours of {self.sample:,} of them, drawn at random)" if self.sample else ""
+        if not self.dense:
+            basis = f", by ids, texts and metadata alone: no row has a {'dense ' * bool(self.sparse)}vector"
         serious = self.frame[self.frame["severity"] != "info"]
         if serious.empty:
             return f"Nothing wrong was found in {rows}{basis}."
@@ -217,7 +226,8 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     ----------
     vectors : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
         As `load_vectors` returns; the path of a snapshot or what `scan_snapshot` returns; or a matrix, a row
-        a vector. Only the columns that are there are looked at.
+        a vector. Only the columns that are there are looked at, and where no row has a dense vector, as when
+        vectors were not loaded, the verdict says so.
     sample : int, optional
         How many vectors are compared with each other, drawn at random. Default: all up to 100,000. Everything
         that is seen in one row, equal vectors, texts, ids and metadata are always looked for in all rows.
@@ -270,6 +280,8 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
         _facts(index, compared),
         _similarities(compared),
         sum(len(positions) for positions, _ in compared.values()) if index.is_sample else None,
+        dense=int((index.rows["dimension"] > 0).sum()),
+        sparse=int((index.rows["sparse"] != 0).sum()),
     )
 
 
@@ -280,16 +292,17 @@ _Finding = tuple[str, int, list[str], str]
 def _of_namespace(name: str, index: IndexRows, compared: _Compared) -> Iterator[_Finding]:
     rows = index.rows[index.rows["namespace"] == name]
     ids, has_vector, has_text = rows["id"], rows["dimension"] > 0, rows["text"] != 0
+    has_any = has_vector | (rows["sparse"] != 0)
     usual = index.usual.get(name, 0)
     other = has_vector & (rows["dimension"] != usual)
     sizes = ", ".join(map(str, sorted(set(rows["dimension"][other]))))
     yield from _of_rows("several dimensions", ids[other], f"{sizes} beside {usual}")
     yield from _of_rows("not finite", ids[has_vector & ~rows["finite"]])
     yield from _of_rows("zero vector", ids[rows["finite"] & (rows["norm"] == 0)])
-    if has_vector.any():
-        yield from _of_rows("without vector", ids[~has_vector & has_text])
+    if index.has_vectors:
+        yield from _of_rows("without vector", ids[~has_any])
     if has_text.mean() >= _HALF:
-        yield from _of_rows("without text", ids[has_vector & ~has_text])
+        yield from _of_rows("without text", ids[has_any & ~has_text])
     usable = rows[rows["usable"]]
     yield from _lengths(usable)
     yield from _dimensions(index.constant.get(name, {}), usual, len(usable))
@@ -300,9 +313,10 @@ def _of_namespace(name: str, index: IndexRows, compared: _Compared) -> Iterator[
         plain = ids.str.normalize("NFKC").str.casefold().str.split().str.join(" ")
         alike = plain.duplicated(keep=False) & ~ids.duplicated(keep=False)
         yield from _of_rows("id almost equal", ids[alike])
-    if rows["metadata"].mean() >= _HALF:
-        yield from _of_rows("without metadata", ids[~rows["metadata"]])
-    yield from _metadata(index.fields.get(name, {}), int(rows["metadata"].sum()))
+    has_metadata = rows["metadata"] != 0
+    if has_metadata.mean() >= _HALF:
+        yield from _of_rows("without metadata", ids[~has_metadata])
+    yield from _metadata(index.fields.get(name, {}), int(has_metadata.sum()))
 
 
 def _of_rows(finding: str, ids: pd.Series[str], detail: str = "") -> Iterator[_Finding]:

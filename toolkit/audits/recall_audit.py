@@ -11,11 +11,20 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from toolkit.analysis.retrieval import Recall, mean_recall, recall
+from toolkit.analysis.retrieval import Recall, mean_recall, recalled
 from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import whole, wrong
 from toolkit.audits.exact_comparison import SIMILARITIES, ExactSearch
-from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables, typed_tuples, with_default_named
+from toolkit.audits.vector_rows import (
+    Matrix,
+    VectorSource,
+    VectorTables,
+    check_namespaces,
+    is_matrix,
+    only_namespace,
+    typed_tuples,
+    with_default_named,
+)
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
@@ -52,9 +61,12 @@ class RecallAudit:
         Whether the queries were stored vectors, each left out of its own results. They are easier than real
         queries: on a poor index their recall is higher.
     changed : int
-        Vectors that came or went while they were compared; recall is then a lower bound.
+        Vectors that came or went since they were read; recall is then a lower bound.
+    unknown : int
+        Vectors that the service returned and that are not among those passed: of an index of which a part was
+        passed, or that came later. They are left out, and a query is compared by as many fewer neighbours.
     k : int
-        How many neighbours were compared.
+        How many neighbours were compared: as many as asked for, or as many as any query has.
 
     Examples
     --------
@@ -68,6 +80,7 @@ class RecallAudit:
     overall: Recall
     stored: bool
     changed: int
+    unknown: int
     k: int
 
     @property
@@ -75,12 +88,17 @@ class RecallAudit:
         """One sentence."""
         queries, count = self._queries, int(self.frame["share"].notna().sum())
         if not count:
-            return f"Recall is not known: none of {len(self.frame):,} {queries} has a neighbour."
+            found = "none of the vectors returned is among those passed: check their namespaces and ids"
+            if not self.unknown:
+                found = f"none of {len(self.frame):,} {queries} has a neighbour"
+            return f"Recall is not known: {found}."
         overall = self.overall
         judged = "can be trusted" if overall.low >= _GOOD else "misses neighbours"
         if overall.low < _GOOD <= overall.high:
             judged = "may miss neighbours"
         doubt = f"; {counted(self.changed, 'vector')} changed meanwhile" if self.changed else ""
+        if self.unknown:
+            doubt += f"; left out are {self.unknown:,} returned that are not among the vectors passed"
         mean, low, high = (share * 100 for share in (overall.mean, overall.low, overall.high))
         return (
             f"Search {judged}: it returns {mean:.1f} % [{low:.1f}, {high:.1f}] of "
@@ -130,12 +148,14 @@ def audit_recall(
     service : Service
         From `connect`; its index must have dense vectors.
     vectors : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset or path, optional
-        The index, as `load_vectors` returned it, or a snapshot of it, which is read in batches. Default: it
-        is loaded now.
+        The index, as `load_vectors` returned it, or a snapshot of it, which is read in batches; rows of one
+        namespace and id count once. All of a namespace: what the service returns beyond a part of it is left
+        out, and the verdict says so. Default: it is loaded now.
     queries : array_like or pandas.DataFrame, optional
-        Vectors of your own queries: a matrix, a row a query, or a frame with the column `vector`, perhaps
-        with `namespace`. Default: stored vectors, drawn at random, each left out of its own results. Texts
-        cannot be audited, as the service does not tell which vectors it makes of them.
+        Vectors of your own queries: a matrix, a row a query, or a frame with the column `vector` and, where
+        the vectors are of several namespaces, `namespace`. Default: stored vectors, drawn at random, each
+        left out of its own results. Texts cannot be audited, as the service does not tell which vectors it
+        makes of them.
     k : int
         How many neighbours to compare, at most 1,000.
     filter : str, MetadataFilter or a sequence of them, optional
@@ -154,7 +174,8 @@ def audit_recall(
     Raises
     ------
     InputError
-        When an argument cannot be used, or the index has no dense vectors.
+        When an argument cannot be used, queries are of no namespace or of one that the vectors do not have,
+        or the index has no dense vectors.
     ServiceError
         When a request fails.
 
@@ -179,13 +200,24 @@ def audit_recall(
             got=f"an index of the kind {before.kind}, without a similarity",
             expected="an index with dense vectors",
         )
+    is_loaded_now = vectors is None
     if vectors is None:
         vectors = load_index(service, namespace, include_data=False)
     elif namespace is not None:
         raise of_vectors(namespace)
     tables = VectorTables(vectors, doing=_DOING, with_ids=True)
-    asked = tables if queries is None else _tables_of(queries)
-    queried = _drawn(asked, before.dimension, sample, seed, queries)
+    keys = tables.keys()
+    is_first = ~keys.duplicated().to_numpy()
+    asked, usable = tables, is_first
+    if queries is not None:
+        asked = _tables_of(queries)
+        usable = np.ones(asked.rows, dtype=bool)
+    queried = _drawn(asked, usable, before.dimension, sample, seed, queries)
+    known = sorted(keys["namespace"].unique())
+    if "namespace" not in asked.columns and queried:
+        queried = {only_namespace("queries", known): queried[""]}
+    elif known:
+        check_namespaces("queries", queried, known)
     searches: list[tuple[ExactSearch, list[str], list[dict[str, float]]]] = []
     for name, (labels, matrix) in sorted(queried.items()):
         own = labels if queries is None else None
@@ -195,16 +227,22 @@ def audit_recall(
                 matrix, namespace=name, similarity=before.similarity, k=k, filter=text, own=own, returned=hits
             )
             searches.append((search, labels, hits))
+    start = 0
     for batch in tables:
         for search, _, _ in searches:
-            search.add(batch)
-    unknown = {(search.namespace, key) for search, _, _ in searches for key in search.unknown}
+            search.add(batch, is_first[start : start + len(batch.ids)])
+        start += len(batch.ids)
+    unknown = len({(search.namespace, key) for search, _, _ in searches for key in search.unknown})
     after = index_info(service)
     moved = abs(after.vector_count + after.pending_count - before.vector_count - before.pending_count)
+    rows = {search.namespace: search.rows for search, _, _ in searches}
+    gone = sum(max(0, count - after.namespaces.get(name, 0)) for name, count in rows.items())
+    changed = max(moved, gone - after.pending_count, unknown if is_loaded_now else 0)
     frame = typed_tuples(
         [row for search in searches for row in _compared(*search, k)],
         namespace="str", filter="str", query="str", share="float64", score_gap="float64", missed="object",
     )  # fmt: skip
+    k = min(k, max((search.most for search, _, _ in searches), default=0) or k)
     selectivity = {(one.namespace, one.filter): one.matched / max(one.rows, 1) for one, _, _ in searches}
     by = []
     for names, part in frame.groupby(["namespace", "filter"], sort=True):
@@ -220,7 +258,8 @@ def audit_recall(
         ),
         overall=mean_recall(frame["share"].tolist(), k=k, seed=seed),
         stored=queries is None,
-        changed=max(moved, len(unknown)),
+        changed=changed,
+        unknown=0 if is_loaded_now else unknown,
         k=k,
     )  # fmt: skip
 
@@ -240,7 +279,7 @@ def _filters(value: Any) -> list[str]:
 
 def _tables_of(queries: Any) -> VectorTables:
     """The user's queries."""
-    if not isinstance(queries, pd.DataFrame):
+    if not isinstance(queries, pd.DataFrame) or is_matrix(queries):
         try:
             queries = np.asarray(queries, dtype=np.float32)
         except (TypeError, ValueError, OverflowError):
@@ -254,16 +293,22 @@ def _tables_of(queries: Any) -> VectorTables:
 
 
 def _drawn(
-    tables: VectorTables, dimension: int, sample: int, seed: int, queries: Any
+    tables: VectorTables,
+    usable_rows: npt.NDArray[np.bool_],
+    dimension: int,
+    sample: int,
+    seed: int,
+    queries: Any,
 ) -> dict[str, tuple[list[str], Matrix]]:
-    """Vectors drawn from all rows, by namespace: stored ones with their ids, a user's with their numbers.
+    """Vectors drawn from usable rows, by namespace: stored ones with their ids, a user's with their numbers.
 
     Stored vectors that cannot be compared are left out; such queries of a user's are an error.
     """
     stored = queries is None
     rng = np.random.default_rng([seed, 3])
     drawn = np.zeros(tables.rows, dtype=bool)
-    drawn[rng.choice(tables.rows, min(sample, tables.rows), replace=False)] = True
+    rows = np.flatnonzero(usable_rows)
+    drawn[rng.choice(rows, min(sample, len(rows)), replace=False)] = True
     found: dict[str, tuple[list[str], list[Matrix]]] = {}
     sizes: set[int] = set()
     start = 0
@@ -312,12 +357,13 @@ def _compared(
     search: ExactSearch, labels: list[str], scored: list[dict[str, float]], k: int
 ) -> Iterator[tuple[Any, ...]]:
     """A row a query: its namespace, filter and label, the recall, the gap of scores, and what was missed."""
-    nearest = search.nearest()
-    shares = recall([list(hits) for hits in scored], nearest, k=k).per_query
-    for label, hits, exact, share in zip(labels, scored, nearest, shares, strict=True):
-        best = [score for _, score in exact[:k]]
+    for label, returned_hits, exact in zip(labels, scored, search.nearest(), strict=True):
+        hits = {key: score for key, score in returned_hits.items() if key not in search.unknown}
+        most = k - len(returned_hits) + len(hits)
+        share = recalled(list(hits), exact, most) if most else np.nan
+        best = [score for _, score in exact[:most]]
         returned = sorted(hits.values(), reverse=True)[: len(best)]
         gap = (sum(best) - sum(returned)) / len(best) if best else np.nan
         gap = gap if np.isnan(gap) else max(0.0, gap) if share < 1 else 0.0
-        missed = [key for key, _ in exact[:k] if key not in hits] if share < 1 else []
+        missed = [key for key, _ in exact[:most] if key not in hits] if share < 1 else []
         yield search.namespace, search.filter, label, share, gap, tuple(missed[:_MISSED])

@@ -29,11 +29,26 @@ from toolkit.tables.text import clean
 
 _DOING: Final = "comparing vectors"
 _SAMPLE: Final = 100_000
-_CHANGES: Final = ("appeared", "vanished", "text and vector", "vector only", "text only")
 _NAMED: Final = {
+    "appeared": "appeared",
+    "vanished": "vanished",
     "text and vector": "with another text and vector",
     "vector only": "with another vector for the same text",
+    "sparse vector only": "with another sparse vector for the same text",
     "text only": "with another text for the same vector",
+    "metadata only": "with other metadata",
+}
+_PARTS: Final = {"vector": "vector", "sparse": "sparse vector", "text": "text", "metadata": "metadata"}
+_WERE: Final = {
+    "vector": "vectors were",
+    "sparse vector": "sparse vectors were",
+    "text": "texts were",
+    "metadata": "metadata was",
+}
+_SIDES: Final = {
+    "before": "the state before has none",
+    "after": "the state after has none",
+    "neither": "neither state has any",
 }
 _CHUNK: Final = "#"  # by convention between the id of a document and the number of its chunk
 _CHANCE, _UNLIKELY = 0.5, 0.05  # of an area under the curve; of a p-value
@@ -51,8 +66,10 @@ class VectorChanges:
     ----------
     frame : pandas.DataFrame
         One row a vector that changed: `namespace`, `id`, `change` (``appeared``, ``vanished``, ``text and
-        vector``, ``vector only`` with the same text, ``text only`` with the same vector), `distance`
-        (float64, the cosine distance that it moved, missing where it is not known).
+        vector``, ``vector only`` and ``sparse vector only`` with the same text, ``text only`` with the same
+        vectors, ``metadata only``), `differs_in` (which of ``vector``, ``sparse vector``, ``text`` and
+        ``metadata``, with commas; empty where it appeared or vanished), `distance` (float64, the cosine
+        distance that the dense vector moved, missing where it is not known).
     drift : pandas.DataFrame
         One row a namespace in both states: `namespace`, `auc`, `low`, `high` (float64, how well a classifier
         separates new vectors from old ones, 0.5 is not at all), `energy`, `p_value` (float64,
@@ -61,6 +78,10 @@ class VectorChanges:
         Which metadata the changed vectors share; None where nothing changed or nothing has metadata.
     rows : int
         Vectors in either state.
+    not_compared : dict
+        Parts (``vector``, ``sparse vector``, ``text``, ``metadata``) that one state has and the other has
+        not in any row, as when they were not loaded, with which one has none: ``before`` or ``after``. They
+        are not compared. ``vector`` with ``neither`` where no row of either state has a vector.
 
     Examples
     --------
@@ -73,6 +94,7 @@ class VectorChanges:
     drift: pd.DataFrame
     explanation: Explanation | None
     rows: int
+    not_compared: dict[str, str]
 
     @property
     def counts(self) -> pd.DataFrame:
@@ -82,28 +104,38 @@ class VectorChanges:
 
     @property
     def moved(self) -> pd.DataFrame:
-        """The rows of `frame` with another vector, where it is known how far it is from the old one."""
-        return self.frame[self.frame["distance"].notna() & (self.frame["change"] != "text only")]
+        """The rows of `frame` with another dense vector, where it is known how far it is from the old one."""
+        return self.frame[self.frame["distance"].notna() & self.frame["differs_in"].str.startswith("vector")]
+
+    @property
+    def stale(self) -> pd.DataFrame:
+        """The rows of `frame` with another text and the vectors of the old one, where both are compared."""
+        is_known = not self.not_compared.keys() & {"vector", "sparse vector"}
+        return self.frame[(self.frame["change"] == "text only") & is_known]
 
     @property
     def verdict(self) -> str:
         """One sentence."""
-        if self.frame.empty:
-            return f"Nothing changed in {counted(self.rows, 'vector')}."
-        number = self.frame["change"].value_counts()
-        listed = ", ".join(
-            f"{number[name]:,} {_NAMED.get(name, name)}" for name in _CHANGES if name in number.index
+        unseen = "".join(
+            f"; {_WERE[part]} not compared, as {_SIDES[side]}" for part, side in self.not_compared.items()
         )
+        if self.frame.empty:
+            return f"Nothing changed in {counted(self.rows, 'vector')}{unseen}."
+        number = self.frame["change"].value_counts()
+        named = _NAMED
+        if self.not_compared.keys() - {"metadata"}:  # it is not known that the other parts are the same
+            named = {name: said.partition(" for the same")[0] for name, said in _NAMED.items()}
+        listed = ", ".join(f"{number[name]:,} {said}" for name, said in named.items() if name in number.index)
         moved = self.drift[(self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)]
         places = ", ".join(name or "the default namespace" for name in moved["namespace"][:3])
         drifted = f"; new vectors differ from old ones in {places}" if len(moved) else ""
-        stale = "; texts with their old vector are not found by their new words" * ("text only" in number)
+        stale = "; texts with their old vector are not found by their new words" * (not self.stale.empty)
         shared = ""
         if self.explanation is not None and self.explanation.stands_out:
             first = self.explanation.frame.iloc[0]
             shared = f"; {first['lift']:.1f} times as often as others where {describe(first['condition'])}"
         changed = f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {listed}"
-        return f"{changed}{stale}{drifted}{shared}."
+        return f"{changed}{stale}{drifted}{shared}{unseen}."
 
     def __repr__(self) -> str:
         tables = [part.to_string(index=False) for part in self._tables() if len(part)]
@@ -146,6 +178,10 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
 
     Notes
     -----
+    Texts, metadata, vectors or sparse vectors that one state has in no row, as when they were not loaded, are
+    not compared, and the verdict says so. Metadata is compared by its value: the order of names does not
+    count, and 1 and 1.0 differ. The order of indices of a sparse vector does not count.
+
     Vectors that appeared, or changed, are compared as a distribution with all old ones of their namespace,
     by document: chunks of one (ids such as ``guide#3``) are permuted together. Up to 100,000 vectors of each
     state are kept for distances.
@@ -171,32 +207,63 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
     joined = first.merge(
         second, on=["namespace", "id"], how="outer", indicator="side", suffixes=("", "_after")
     )
+    not_compared = _not_compared(old.rows, new.rows)
+    joined["differs_in"] = _differs_in(joined, not_compared)
     joined["change"] = _change(joined)
     changed = joined[joined["change"].notna()].sort_values(["namespace", "id"], ignore_index=True)
-    keys = list(zip(changed["namespace"], changed["id"], changed["change"], strict=True))
+    keys = list(changed[["namespace", "id", "change", "differs_in"]].itertuples(index=False, name=None))
     distances = _distances(keys, _vectors(old), _vectors(new))
     frame = typed_tuples(
         [(*key, distance) for key, distance in zip(keys, distances, strict=True)],
-        namespace="str", id="str", change="str", distance="float64",
+        namespace="str", id="str", change="str", differs_in="str", distance="float64",
     )  # fmt: skip
     return VectorChanges(
         frame=frame,
         drift=_drifts(frame, old, new, seed),
         explanation=_explained(frame, before, after),
         rows=len(joined),
+        not_compared=not_compared,
     )
 
 
-def _change(joined: pd.DataFrame) -> pd.Series[str]:
-    vector = joined["vector"] != joined["vector_after"]
-    text = joined["text"] != joined["text_after"]
+def _not_compared(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, str]:
+    """The parts that are not compared, and which state has none of them."""
+    if before.empty or after.empty:
+        return {}
+    result = {}
+    for column, part in _PARTS.items():
+        has = (before[column] != 0).any(), (after[column] != 0).any()
+        if has[0] != has[1]:
+            result[part] = "after" if has[0] else "before"
+    has_vectors = any(
+        (side[column] != 0).any() for side in (before, after) for column in ("vector", "sparse")
+    )
+    return result if has_vectors else {"vector": "neither"} | result
+
+
+def _differs_in(joined: pd.DataFrame, not_compared: dict[str, str]) -> list[str]:
     both = joined["side"] == "both"
+    differing = [
+        np.where(both & (joined[column] != joined[f"{column}_after"]), part, "")
+        for column, part in _PARTS.items()
+        if part not in not_compared
+    ]
+    return [", ".join(filter(None, parts)) for parts in zip(*differing, strict=True)]
+
+
+def _change(joined: pd.DataFrame) -> pd.Series[str]:
+    vector, text, metadata = (
+        joined["differs_in"].str.contains(part) for part in ("vector", "text", "metadata")
+    )
+    dense = joined["differs_in"].str.startswith("vector")
     changes = pd.Series(pd.NA, index=joined.index, dtype="str")
     changes[joined["side"] == "right_only"] = "appeared"
     changes[joined["side"] == "left_only"] = "vanished"
-    changes[both & vector & text] = "text and vector"
-    changes[both & vector & ~text] = "vector only"
-    changes[both & ~vector & text] = "text only"
+    changes[metadata] = "metadata only"
+    changes[text] = "text only"
+    changes[vector] = "sparse vector only"
+    changes[dense] = "vector only"
+    changes[vector & text] = "text and vector"
     return changes
 
 
@@ -210,14 +277,14 @@ def _vectors(side: IndexRows) -> dict[tuple[str, str], Any]:
 
 
 def _distances(
-    keys: list[tuple[str, str, str]],
+    keys: list[tuple[str, str, str, str]],
     before: dict[tuple[str, str], Any],
     after: dict[tuple[str, str], Any],
 ) -> Iterator[float]:
-    """The cosine distance between both vectors of each key; NaN where one is not known."""
-    for namespace, key, change in keys:
+    """The cosine distance between both dense vectors of each key; NaN where one is not known."""
+    for namespace, key, _, differs_in in keys:
         first, second = before.get((namespace, key)), after.get((namespace, key))
-        if change == "text only":
+        if differs_in and not differs_in.startswith("vector"):
             yield 0.0
         elif first is None or second is None or len(first) != len(second):
             yield np.nan
@@ -227,7 +294,7 @@ def _distances(
 
 
 def _drifts(frame: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int) -> pd.DataFrame:
-    new = frame[frame["change"].isin(["appeared", "text and vector", "vector only"])]
+    new = frame[(frame["change"] == "appeared") | frame["differs_in"].str.startswith("vector")]
     rows: list[tuple[Any, ...]] = []
     for name in sorted(before.sampled.keys() & after.sampled.keys()):
         old_at, old = before.sampled[name]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -16,17 +17,19 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from toolkit.analysis.selection import scanned, typed_frame
-from toolkit.arguments import shown, wrong
+from toolkit.arguments import nearest, shown, wrong
 from toolkit.errors import InputError
 from toolkit.tables.schemas import UNFIT
 from toolkit.tables.vectors import is_numbers
 
 Matrix = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
+Hashes = npt.NDArray[np.uint64]  # equal for equal values, 0 where a row has none
 VectorSource: TypeAlias = pd.DataFrame | pa.Table | ds.Dataset | str | os.PathLike[str] | npt.NDArray[Any]
 
 BATCH: Final = 8_192
-_NAMES: Final = ("namespace", "id", "vector", "data", "metadata")
+_SPARSE: Final = ("sparse_indices", "sparse_values")
+_NAMES: Final = ("namespace", "id", "vector", *_SPARSE, "data", "metadata")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,7 @@ class VectorBatch:
     namespaces: list[str]
     ids: list[str]
     dense: list[tuple[Positions, Matrix]]  # of each dimension: rows that have it, and their vectors
+    sparse: Hashes  # of sparse vectors
     data: list[str]
     metadata: list[str | None]
 
@@ -52,6 +56,8 @@ class VectorTables:
             vectors = scanned(vectors, doing=doing, name=name)
         if isinstance(vectors, pa.RecordBatch):
             vectors = pa.table(vectors)
+        if isinstance(vectors, pd.DataFrame) and is_matrix(vectors):
+            vectors = vectors.to_numpy()
         if isinstance(vectors, np.ndarray):
             vectors = self._table_of_matrix(vectors)
         elif isinstance(vectors, pd.DataFrame):
@@ -62,10 +68,11 @@ class VectorTables:
         if len(names) > len(set(names)):
             raise self._wrong(f"the columns {', '.join(names)[:200]}", "one of each name")
         if "vector" not in names:
-            raise self._wrong(f"the columns {', '.join(vectors.schema.names)[:200]}", "also vector")
-        kind = vectors.schema.field("vector").type
-        if not (pa.types.is_null(kind) or is_numbers(kind)):
-            raise self._wrong(f"a column vector of the type {str(kind)[:80]}", "lists of numbers")
+            raise self._wrong("no column vector", "a frame with it, or a matrix")
+        for column in ("vector", *_SPARSE):
+            kind = vectors.schema.field(column).type if column in names else pa.null()
+            if not (pa.types.is_null(kind) or is_numbers(kind)):
+                raise self._wrong(f"a column {column} of the type {str(kind)[:80]}", "lists of numbers")
         if with_ids and "id" not in names:
             raise wrong(name, given, "vectors with their ids", "Use load_vectors, or a snapshot's path.")
         self._source = vectors
@@ -80,8 +87,18 @@ class VectorTables:
             batches = self._source.select(self.columns).to_batches(max_chunksize=BATCH)
         for batch in batches:
             if batch.num_rows:
-                yield _batch(batch, start)
+                yield self._batch(batch, start)
             start += batch.num_rows
+
+    def keys(self) -> pd.DataFrame:
+        """The namespace and id of each row."""
+        names = [name for name in ("namespace", "id") if name in self.columns]
+        is_dataset = isinstance(self._source, ds.Dataset)
+        table = self._source.to_table(columns=names) if is_dataset else self._source.select(names)
+        columns = {name: table[name].cast(pa.string()).fill_null("") for name in names}
+        columns.setdefault("namespace", pa.array([""] * self.rows, pa.string()))
+        frame: pd.DataFrame = pa.table(columns).to_pandas()
+        return frame
 
     def _table_of_matrix(self, matrix: npt.NDArray[Any]) -> pa.Table:
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":  # noqa: PLR2004 - rows and numbers
@@ -100,6 +117,24 @@ class VectorTables:
         except UNFIT:
             raise self._wrong("a frame with values of several types in a column", "one type each") from None
 
+    def _batch(self, batch: pa.RecordBatch, start: int) -> VectorBatch:
+        rows = batch.num_rows
+        texts = {name: _texts(batch, name) for name in ("namespace", "data", "metadata")}
+        ids = _texts(batch, "id") if "id" in batch.schema.names else [str(start + n) for n in range(rows)]
+        try:
+            sparse = _sparse(batch)
+        except ValueError:
+            got = "rows with another number of sparse_indices than of sparse_values"
+            raise self._wrong(got, "a value for each index") from None
+        return VectorBatch(
+            namespaces=[value or "" for value in texts["namespace"]],
+            ids=[value or "" for value in ids],
+            dense=_dense(batch.column("vector")),
+            sparse=sparse,
+            data=[value or "" for value in texts["data"]],
+            metadata=texts["metadata"],
+        )
+
     def _wrong(self, got: str, expected: str) -> InputError:
         return InputError(
             self._doing,
@@ -109,17 +144,9 @@ class VectorTables:
         )
 
 
-def _batch(batch: pa.RecordBatch, start: int) -> VectorBatch:
-    rows = batch.num_rows
-    texts = {name: _texts(batch, name) for name in ("namespace", "data", "metadata")}
-    ids = _texts(batch, "id") if "id" in batch.schema.names else [str(start + n) for n in range(rows)]
-    return VectorBatch(
-        namespaces=[value or "" for value in texts["namespace"]],
-        ids=[value or "" for value in ids],
-        dense=_dense(batch.column("vector")),
-        data=[value or "" for value in texts["data"]],
-        metadata=texts["metadata"],
-    )
+def is_matrix(frame: pd.DataFrame) -> bool:
+    """Whether a frame is a matrix with numbers for the names of its columns."""
+    return len(frame.columns) > 0 and pd.api.types.is_integer_dtype(frame.columns.dtype)
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> list[str | None]:
@@ -153,6 +180,35 @@ def _dense(column: pa.Array) -> list[tuple[Positions, Matrix]]:
     return parts
 
 
+def _sparse(batch: pa.RecordBatch) -> Hashes:
+    """A number for each sparse vector, whatever the order of its indices; ValueError where lengths differ."""
+    hashes = np.zeros(batch.num_rows, dtype=np.uint64)
+    columns = [batch.column(name) for name in _SPARSE if name in batch.schema.names]
+    if len(columns) < len(_SPARSE) or any(pa.types.is_null(column.type) for column in columns):
+        return hashes
+    lengths, values = zip(*(_flat(column) for column in columns), strict=True)
+    if (lengths[0] != lengths[1]).any():
+        raise ValueError
+    bits = (values[1].astype(np.float32) + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
+    pairs = pd.util.hash_array(pd.util.hash_array(values[0].astype(np.float64)) + bits)
+    np.add.at(hashes, np.repeat(np.arange(batch.num_rows), lengths[0]), pairs)
+    hashes[lengths[0] > 0] |= np.uint64(1)  # 0 means none
+    return hashes
+
+
+def _flat(column: pa.Array) -> tuple[Positions, npt.NDArray[Any]]:
+    """How many numbers each row has, and all of them."""
+    lengths = np.zeros(len(column), dtype=np.intp)
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    kept = column.drop_null()
+    if pa.types.is_fixed_size_list(column.type):
+        lengths[present] = column.type.list_size
+    else:
+        lengths[present] = kept.value_lengths().to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        return lengths, kept.flatten().to_numpy(zero_copy_only=False)
+
+
 _LISTED: Final = 20  # ids that a finding lists at most
 _KINDS: Final = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
 _MOST_FIELDS: Final = 2_000
@@ -171,9 +227,9 @@ class IndexRows:
     """The rows of an index as an audit needs them.
 
     `rows` has one row a vector: `namespace`, `id`, `dimension` (0 without a vector), `norm`, `finite`,
-    `vector` and `text` (hashes, 0 without one), `metadata` (whether there is any), `usable`. `usual` is the
-    most frequent dimension of each namespace, the largest of equally frequent ones. `sampled` holds, for each
-    namespace, positions in `rows` and the usable vectors of the usual dimension there.
+    `vector`, `sparse`, `text` and `metadata` (hashes, 0 without one; of metadata by its value), `usable`.
+    `usual` is the most frequent dimension of each namespace, the largest of equally frequent ones. `sampled`
+    holds, for each namespace, positions in `rows` and the usable vectors of the usual dimension there.
     """
 
     rows: pd.DataFrame
@@ -183,6 +239,16 @@ class IndexRows:
     constant: dict[str, dict[int, float]]  # by namespace: dimensions that have one value in all rows
     columns: list[str]
     is_sample: bool
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether any row has a vector, dense or sparse."""
+        return bool((self.rows["dimension"] > 0).any() or (self.rows["sparse"] != 0).any())
+
+
+_COLUMNS: Final = (
+    "namespace", "id", "dimension", "norm", "finite", "vector", "sparse", "text", "metadata", "usable",
+)  # fmt: skip
 
 
 def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
@@ -198,16 +264,16 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
     extremes: dict[tuple[str, int], tuple[Matrix, Matrix]] = {}
     start = 0
     for batch in tables:
-        part = _per_row(batch, extremes)
+        values, spellings = _decoded(batch.metadata)
+        part = _per_row(batch, spellings, extremes)
         usable = part["usable"].to_numpy()
         for positions, matrix in batch.dense:
             chosen = drawn[start + positions] & usable[positions]
             kept.append((start + positions[chosen], matrix[chosen]))
-        _count_fields(batch, fields)
+        _count_fields(batch, values, fields)
         parts.append(part)
         start += len(part)
-    columns = ["namespace", "id", "dimension", "norm", "finite", "vector", "text", "metadata", "usable"]
-    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_COLUMNS)
     rows = rows.astype({"namespace": "category"})
     usual = _usual_dimensions(rows)
     return IndexRows(
@@ -225,7 +291,9 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
     )
 
 
-def _per_row(batch: VectorBatch, extremes: dict[tuple[str, int], tuple[Matrix, Matrix]]) -> pd.DataFrame:
+def _per_row(
+    batch: VectorBatch, metadata: list[str], extremes: dict[tuple[str, int], tuple[Matrix, Matrix]]
+) -> pd.DataFrame:
     size = len(batch.ids)
     dimension, norm = np.zeros(size, dtype=np.int32), np.zeros(size)
     finite, vector = np.zeros(size, dtype=bool), np.zeros(size, dtype=np.uint64)
@@ -245,8 +313,6 @@ def _per_row(batch: VectorBatch, extremes: dict[tuple[str, int], tuple[Matrix, M
                 if key in extremes:
                     low, high = np.minimum(low, extremes[key][0]), np.maximum(high, extremes[key][1])
                 extremes[key] = low, high
-    text = pd.util.hash_array(np.array(batch.data, dtype=object), categorize=False)
-    text[[not value for value in batch.data]] = 0
     return pd.DataFrame({
         "namespace": batch.namespaces,
         "id": batch.ids,
@@ -254,28 +320,47 @@ def _per_row(batch: VectorBatch, extremes: dict[tuple[str, int], tuple[Matrix, M
         "norm": norm,
         "finite": finite,
         "vector": vector,
-        "text": text,
-        "metadata": np.array([value is not None for value in batch.metadata], dtype=bool),
+        "sparse": batch.sparse,
+        "text": _text_hashes(batch.data),
+        "metadata": _text_hashes(metadata),
         "usable": finite & (norm > 0),
     })  # fmt: skip
 
 
-def _hashes(matrix: Matrix) -> npt.NDArray[np.uint64]:
+def _text_hashes(texts: list[str]) -> Hashes:
+    hashes: Hashes = pd.util.hash_array(np.array(texts, dtype=object), categorize=False)
+    hashes[[not text for text in texts]] = 0
+    return hashes
+
+
+def _hashes(matrix: Matrix) -> Hashes:
     """A number of 64 bits for each row, equal for equal rows."""
     bits = np.ascontiguousarray(matrix + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0.0 becomes 0.0
     factors = np.random.default_rng(0).integers(0, 2**64, matrix.shape[1], dtype=np.uint64) | np.uint64(1)
-    sums: npt.NDArray[np.uint64] = (bits * factors).sum(axis=1, dtype=np.uint64)
+    sums: Hashes = (bits * factors).sum(axis=1, dtype=np.uint64)
     return sums | np.uint64(1)  # 0 means none
 
 
-def _count_fields(batch: VectorBatch, fields: dict[str, dict[str, FieldCounts]]) -> None:
-    for namespace, key, text in zip(batch.namespaces, batch.ids, batch.metadata, strict=True):
-        if text is None:
-            continue
-        try:
-            value = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            continue
+def _decoded(metadata: list[str | None]) -> tuple[list[Any], list[str]]:
+    """The values of metadata, and each in one spelling: the order of names does not count, 1 and 1.0 differ.
+
+    Text that is no JSON has no value and is its own spelling.
+    """
+    values: list[Any] = []
+    spellings = []
+    for text in metadata:
+        value, spelling = None, text or ""
+        if text:
+            with suppress(msgspec.DecodeError, ValueError, OverflowError, RecursionError):
+                value = msgspec.json.decode(text)
+                spelling = msgspec.json.encode(value, order="deterministic").decode()
+        values.append(value)
+        spellings.append(spelling)
+    return values, spellings
+
+
+def _count_fields(batch: VectorBatch, values: list[Any], fields: dict[str, dict[str, FieldCounts]]) -> None:
+    for namespace, key, value in zip(batch.namespaces, batch.ids, values, strict=True):
         if not isinstance(value, dict):
             continue
         known = fields[namespace]
@@ -312,6 +397,24 @@ def _usual_dimensions(rows: pd.DataFrame) -> dict[str, int]:
     ordered = counts.reset_index(name="rows").sort_values(["namespace", "rows", "dimension"])
     last = ordered.drop_duplicates("namespace", keep="last")
     return {str(name): int(size) for name, size in zip(last["namespace"], last["dimension"], strict=True)}
+
+
+def only_namespace(name: str, known: Sequence[str]) -> str:
+    """The namespace of an argument that names none: the only one there is."""
+    if len(known) > 1:
+        raise InputError(
+            f"reading {name}",
+            got="no column namespace",
+            expected=f"one, as the vectors are of {len(known):,} namespaces",
+            next_step=f"Known: {', '.join(map(repr, known[:_LISTED]))}.",
+        )
+    return known[0] if known else ""
+
+
+def check_namespaces(name: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """InputError where one of an argument's namespaces is not there."""
+    for one in sorted(set(given) - set(known)):
+        raise wrong(name, one, "namespaces that the vectors have", nearest(one, known))
 
 
 def typed_tuples(rows: Sequence[tuple[Any, ...]], /, **kinds: str) -> pd.DataFrame:

@@ -44,7 +44,8 @@ def plot_vector_norms(
     """Draw how long the vectors are (Euclidean length).
 
     Where all have length 1, cosine, dot product and Euclidean distance order hits alike; where they have
-    not, a dot product prefers long ones. A vector of length 0 has no direction, and no cosine query finds it.
+    not, a dot product prefers long ones. A vector of length 0 has no direction: its cosine score is the same
+    for every query.
 
     Parameters
     ----------

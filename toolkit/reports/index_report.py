@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy.typing as npt
 import pandas as pd
 
+from toolkit.analysis.overview import completeness
 from toolkit.analysis.selection import receipt_of, when_counted
 from toolkit.analysis.wording import counted, percent
 from toolkit.arguments import choice, instance, text, whole
@@ -137,7 +138,7 @@ def index_report(
     Raises
     ------
     InputError
-        When there are no vectors, or an option cannot be read.
+        When there is no column of vectors, or an option cannot be read.
     SnapshotError
         When there is no snapshot at a path.
 
@@ -192,7 +193,7 @@ def index_report(
     lines = [_loading(service is not None, vectors if vectors is not None else index, source)]
     lines += [_as_passed(name, value) for name, value in given.items() if value is not None]
     codes = _codes(lines, options, labels is not None, precision, scale, seed)
-    sections = [_first(steps), _index(info, health)]
+    sections = [_first(steps, health), _index(info, health)]
     for part, heading, make in _AUDITED:
         result = getattr(audits, part)
         if isinstance(result, str):
@@ -203,8 +204,11 @@ def index_report(
     sections.append(Section("code", "The code", parts=(ReportCode(codes["load"], folded=False),)))
     notices = []
     if loaded is not None:
-        said = clean.value(f"The load of the vectors was {loaded.verdict}.")
-        notices = [Notice(said, good=loaded.complete)]
+        rows = int(health.facts["rows"].sum())
+        said = f"The load of the vectors was {loaded.verdict}."
+        if loaded.rows != rows:
+            said = f"The vectors are {completeness(loaded, rows)}."
+        notices = [Notice(clean.value(said), good=loaded.complete and loaded.rows == rows)]
     return IndexReport(
         schema=_SCHEMA,
         title=clean.value("Index report" if title is None else title),
@@ -224,8 +228,7 @@ def _steps(audits: _Audits) -> Iterator[_Step]:
     findings = audits.health.frame
     for severity in ("error", "stale", "warning"):
         if severity == "stale" and isinstance(audits.drift, VectorChanges):
-            stale = audits.drift.frame[audits.drift.frame["change"] == "text only"]
-            for namespace, part in stale.groupby("namespace"):
+            for namespace, part in audits.drift.stale.groupby("namespace"):
                 why = "Their texts changed and their vectors did not: new words do not find them."
                 ids = ", ".join(part["id"].head(_LISTED))
                 yield "Embed these texts again.", why, str(namespace), len(part), ids
@@ -237,7 +240,8 @@ def _steps(audits: _Audits) -> Iterator[_Step]:
 def _verdict(audits: _Audits, steps: list[_Step]) -> str:
     recall = f" {audits.recall.verdict}" if isinstance(audits.recall, RecallAudit) else ""
     if not steps:
-        return f"Healthy. {audits.health.verdict}{recall}"
+        judged = "Healthy" if audits.health.dense else "Not judged"
+        return f"{judged}. {audits.health.verdict}{recall}"
     return f"Not healthy. {audits.health.verdict}{recall} First: {steps[0][0].rstrip('.')}."
 
 
@@ -247,7 +251,7 @@ def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
     kinds = serious.drop_duplicates("finding")["severity"].value_counts()
     by_severity = ", ".join(counted(int(kinds.get(name, 0)), name) for name in ("error", "warning"))
     numbers = [
-        ("vectors", rows, f"{usable:,} with a usable vector"),
+        ("vector" if rows == 1 else "vectors", rows, f"{usable:,} with a usable vector"),
         ("kinds of defect", serious["finding"].nunique(), by_severity),
     ]
     if isinstance(audits.recall, RecallAudit) and audits.recall.frame["share"].notna().any():
@@ -310,10 +314,11 @@ def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
         return f"There is no map: {error.got}."
 
 
-def _first(steps: list[_Step]) -> Section:
+def _first(steps: list[_Step], health: VectorAudit) -> Section:
     """What to do, the most urgent first."""
     if not steps:
-        return Section("first", "What to do first", "Nothing: no defect was found.")
+        sentence = "Nothing: no defect was found." if health.dense else "Load dense vectors, to judge them."
+        return Section("first", "What to do first", sentence)
     columns = ["what to do", "why", _NAMESPACE, "#count", "ids"]
     listed = table("Steps, the most urgent first", columns, steps, missing="")
     return Section("first", "What to do first", parts=(listed,))
