@@ -242,7 +242,7 @@ def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
     receipts = receipt_of(before), receipt_of(after)
     if None not in receipts:
         return receipts[0] == receipts[1]
-    last, first = _when(parts[0]).max(), _when(parts[1]).min()
+    last, first = when_failed(parts[0]).max(), when_failed(parts[1]).min()
     earlier, later = (set(part["dlq_id"].to_pylist()) for part in parts)
     return bool(first > last) and earlier.isdisjoint(later)
 
@@ -295,7 +295,7 @@ def _counted(
     bounds = np.cumsum([earlier.num_rows, *(part.num_rows for part in parts)])
     known, *of_parts = np.split(groups, bounds[:-1])
     old, later = (
-        pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": _when(part)})
+        pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": when_failed(part)})
         for group, part in zip(of_parts, parts, strict=True)
     )
     old, later = old.assign(outcome=outcome).drop_duplicates("id"), later.drop_duplicates("id")
@@ -332,7 +332,8 @@ def _counted(
     )
 
 
-def _when(table: pa.Table) -> pd.Series:
+def when_failed(table: pa.Table) -> pd.Series:
+    """When each row of `comparable` counts as failed, as everywhere: none where that is not plausible."""
     when = timestamps(select_timed(table, [], doing="comparing failures").table(), "when_")
     return when.astype("datetime64[ms, UTC]")
 
