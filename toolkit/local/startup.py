@@ -6,13 +6,12 @@ import argparse
 import os
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from toolkit.errors import SettingsError
 from toolkit.local.api import MAX_BODY, MAX_MESSAGE, REQUEST_TIMEOUT, RETENTION_MS
-from toolkit.private_files import open_private
+from toolkit.private_files import make_private, read_private
 from toolkit.redaction import Secret
 from toolkit.times import duration_ms
 
@@ -95,7 +94,7 @@ def read_token(file: Path) -> tuple[Secret, Path | None]:
     try:
         text = _stored(file)
         if not text:
-            _make(file, f"{secrets.token_urlsafe(32)}\n".encode())
+            make_private(file, f"{secrets.token_urlsafe(32)}\n".encode())
             text = _stored(file)  # of the other process, where two created it concurrently
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
@@ -110,27 +109,9 @@ def read_token(file: Path) -> tuple[Secret, Path | None]:
 def _stored(file: Path) -> str:
     """The token in the file, which becomes private; "" where there is none."""
     try:
-        handle = open_private(file, os.O_RDONLY)
+        return read_private(file, 4096).decode().strip()
     except FileNotFoundError:
         return ""
-    with os.fdopen(handle, "rb") as opened:
-        return opened.read(4096).decode().strip()
-
-
-def _make(file: Path, content: bytes) -> None:
-    """Write the file under a new name first: nobody can have opened it. An empty one is replaced."""
-    draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
-    try:
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(content)
-        if file.exists():
-            draft.replace(file)
-        else:
-            with suppress(FileExistsError):  # another process was first
-                os.link(draft, file)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def read_signing_keys() -> tuple[str, str] | None:
