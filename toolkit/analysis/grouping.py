@@ -26,7 +26,7 @@ from toolkit.analysis.selection import (
     typed_rows,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten
+from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten, value_text
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import NO_FRAME, Document
@@ -215,7 +215,7 @@ def _with_counts(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
     statuses: dict[str, Counter[str]] = defaultdict(Counter)
     for group, status, count in counts[["group", "response_status", "count_"]].itertuples(index=False):
         if not pd.isna(status):
-            statuses[group][_plain(float(status))] += count
+            statuses[group][value_text(float(status))] += count
     by_group = counts.groupby("group")
     sums = frame["group"].map(by_group["count_"].sum())
     return frame.assign(
@@ -319,17 +319,13 @@ def _ruled(rows: Rows, rules: GroupRules) -> Rows:
             else:
                 if rule.column not in columns:
                     values = rows.table[rule.column].to_pylist()
-                    columns[rule.column] = ["" if value is None else _plain(value) for value in values]
+                    columns[rule.column] = ["" if value is None else value_text(value) for value in values]
                 members &= np.array([value == rule.value for value in columns[rule.column]], dtype=bool)
             target = signature_id("split", (rule.group, rule.column), (rule.value,))
             in_body = f'body contains "{rule.value}"'
             splits[target] = in_body if rule.column == "body" else f"{rule.column} = {rule.value}"
         groups[members] = numbers.setdefault(target, len(numbers))
     return rows._replace(groups=groups, ids=[*numbers], splits=splits)
-
-
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
@@ -371,7 +367,7 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
             own[alone] += count
             documents[code] += count
             if response >= 0:
-                statuses[_plain(responses[response])] += count
+                statuses[value_text(responses[response])] += count
         leader = group if group in own else min(own, key=lambda part: (-own[part], rows.ids[part]))
         signature = rows.signed.documents[speaking[leader]]
         row = (

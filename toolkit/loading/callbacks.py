@@ -81,8 +81,7 @@ def load_callbacks(
     """
     limit = arguments.whole("limit", limit, optional="for all")
     reveal = arguments.flag("reveal", reveal)
-    if redactor is not None:
-        arguments.instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor")
+    arguments.instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor", optional=True)
     started = utc_now()
     receiver = source if isinstance(source, CallbackReceiver) else None
     known = redactor or (receiver.redactor if receiver else None) or Redactor()

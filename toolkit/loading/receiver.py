@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from threading import Condition
 from typing import TYPE_CHECKING, Final, Self
 
@@ -29,6 +28,7 @@ from toolkit.errors import InputError, LocalServiceError, ProtocolError, Signatu
 from toolkit.redaction import Redactor, Secret
 from toolkit.settings.service import Service
 from toolkit.tables.lenient_rows import ReceivedCallback, callback_fields
+from toolkit.times import from_milliseconds
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -124,8 +124,7 @@ class CallbackReceiver:
         public_url: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if service is not None:
-            instance("service", service, Service, "a Service, as connect() returns, or None")
+        instance("service", service, Service, "a Service, as connect() returns, or None", optional=True)
         port = whole("port", port, least=0, most=65_535)
         keep = whole("keep", keep)
         if not text("path", path).startswith("/"):
@@ -279,7 +278,7 @@ class CallbackReceiver:
             _check_body(body)
         except ToolkitError as error:
             return self._refused(error)
-        received_at = datetime.fromtimestamp(round(self._clock() * 1000) / 1000, UTC)
+        received_at = from_milliseconds(round(self._clock() * 1000))
         verified = True if self._endpoint else None
         with self._changed:
             if len(self._kept) < self._keep:  # unless others arrived first

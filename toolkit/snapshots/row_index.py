@@ -8,7 +8,6 @@ this row after row and only have to be joined.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -25,6 +24,7 @@ from toolkit.snapshots.data_files import RESTORE, damaged, open_checked, read_ch
 from toolkit.snapshots.manifest import INDEX_VERSION, Manifest
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_BEFORE
+from toolkit.times import from_milliseconds
 
 KEY: Final = ("dlq_id",)  # the columns that identify failures
 
@@ -160,7 +160,7 @@ def first_of_each(ids: Ids) -> Mask:
 
 def day_of(milliseconds: int) -> str:
     """The day (ISO 8601, UTC) of a time since 1970."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).date().isoformat()
+    return from_milliseconds(milliseconds).date().isoformat()
 
 
 def as_ids(joined: bytes) -> Ids:

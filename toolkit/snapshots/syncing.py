@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Any, BinaryIO, Final
 
@@ -60,6 +60,7 @@ from toolkit.snapshots.transaction import (
     raise_for_damage,
 )
 from toolkit.tables.frames import to_frame
+from toolkit.times import from_milliseconds
 
 _ROWS: Final = 1_000  # rows read at once by a repair: those before a damaged page are kept
 
@@ -450,6 +451,6 @@ def _times(entries: Entries) -> str:
     if not len(entries):
         return ""
     ends = (entries["first_seen"].min(), entries["first_seen"].max())
-    times = (datetime.fromtimestamp(int(time) / 1000, UTC) for time in ends)
+    times = (from_milliseconds(int(time)) for time in ends)
     first, last = (time.isoformat(timespec="seconds") for time in times)
     return f" (first seen {first}{f' to {last}' if last != first else ''})"

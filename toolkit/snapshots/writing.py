@@ -94,8 +94,7 @@ def write_snapshot(
     0      a  billing
     """
     checked_frame("frame", frame)
-    if schema is not None:
-        instance("schema", schema, pa.Schema, "a pyarrow.Schema")
+    instance("schema", schema, pa.Schema, "a pyarrow.Schema", optional=True)
     attached = frame.attrs.get("receipt")
     receipt = Receipt.from_dict(attached) if isinstance(attached, Mapping) else None
     if schema is None:

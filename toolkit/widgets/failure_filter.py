@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, get_args
 
@@ -26,7 +26,7 @@ from toolkit.settings.service import Service
 from toolkit.tables.frame_filters import count_choices, match_failures, unknown_values
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES
-from toolkit.times import milliseconds
+from toolkit.times import from_milliseconds, milliseconds
 from toolkit.widgets.controls import Actions, Choices, TextField, TimeField
 from toolkit.widgets.failure_grouping import Brush
 from toolkit.widgets.panel import Call, Job, SourcePanel
@@ -172,7 +172,7 @@ class FailureFilterWidget(SourcePanel):
         self._read()
 
     def _brushed(self) -> None:
-        ends = [datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=end) for end in self.brush.selection]
+        ends = [from_milliseconds(end) for end in self.brush.selection]
         self.since.value, self.until.value = ends or (None, None)
         self._read()
 

@@ -18,6 +18,7 @@ from toolkit.analysis import failure_trend, similar_texts
 from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules
 from toolkit.analysis.grouping import FailureGroups, Rows, grouped_columns, grouped_rows, read_rows
 from toolkit.analysis.over_time import FailureTrend, readable_top
+from toolkit.analysis.wording import value_text
 from toolkit.arguments import shown, wrong
 from toolkit.errors import InputError
 from toolkit.plots.failure_trend import times_and_groups
@@ -174,7 +175,7 @@ class FailureGrouping:
     def split(self, row: int, column: str) -> str:
         """Split those off the group of a row that share its value in a column; returns the new group."""
         value = self._frame[column].iloc[row]
-        text = f"{value:g}" if isinstance(value, float) else str(value)
+        text = value_text(value)
         line = f"split {self.of_row(row)} where {column} = {shlex.quote(text)}"
         read = () if pd.isna(value) or len(line.splitlines()) > 1 else GroupRules(line).rules
         if not read or read[0].value != text:

@@ -103,8 +103,7 @@ class MetadataFilterWidget(SourcePanel):
             checked_frame("source", source, "metadata")
         elif not isinstance(source, Service):
             raise wrong("source", source, "a Service or a frame of vectors with metadata")
-        if frame is not None:
-            instance("frame", frame, pd.DataFrame, "a frame of vectors with metadata")
+        instance("frame", frame, pd.DataFrame, "a frame of vectors with metadata", optional=True)
         self._namespace = text("namespace", namespace)
         requests: dict[str, Call] = {"Find fields": lambda: self._start(self._looked, self._learn)}
         given = self._checked(value)

@@ -83,10 +83,8 @@ class RedrivePanel(Panel):
         ledger: str | os.PathLike[str] = "redrive.sqlite",
         redactor: Redactor | None = None,
     ) -> None:
-        if service is not None:
-            instance("service", service, Service, "a Service, or None")
-        if redactor is not None:
-            instance("redactor", redactor, Redactor, "a Redactor")
+        instance("service", service, Service, "a Service, or None", optional=True)
+        instance("redactor", redactor, Redactor, "a Redactor", optional=True)
         self._service, self._failures = service, failures
         self.ledger = file_path("ledger", ledger)
         self.result: RedriveResult | None = None

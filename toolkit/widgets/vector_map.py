@@ -121,8 +121,7 @@ class VectorMap(Panel):
         if query is not None:
             instance("query", query, SimilarityQueryWidget, "a SimilarityQueryWidget")
             redactor = query.redactor if redactor is None else redactor
-        if redactor is not None:
-            instance("redactor", redactor, Redactor, "a Redactor")
+        instance("redactor", redactor, Redactor, "a Redactor", optional=True)
         self.projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
         self._query = query
         frame = self.projection.frame
