@@ -227,7 +227,7 @@ def test_a_log_is_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", LINKS)
 def test_the_masking_key_is_no_link(tmp_path: Path, victim: Path, name: str) -> None:
-    """What is no key is no key by another name either."""
+    """What is not a key is not a key by another name either."""
     LINKS[name](tmp_path / "masking.key", victim)
     with pytest.raises(SettingsError, match="masking key"):
         masking_key(tmp_path)
@@ -235,7 +235,7 @@ def test_the_masking_key_is_no_link(tmp_path: Path, victim: Path, name: str) -> 
 
 @pytest.mark.parametrize("path", ["~tilde", "~tilde/snapshots/failures"])
 def test_a_home_folder_that_is_none_is_an_error(path: str) -> None:
-    """A name behind the tilde that is no user's says so, and how to name such a folder."""
+    """A name behind the tilde that is not a user's says so, and how to name such a folder."""
     calls: list[Callable[[], Any]] = [
         lambda: tk.read_snapshot(path),
         lambda: tk.verify_snapshot(path),

@@ -293,7 +293,7 @@ def masking_key(folder: Path | None = None) -> bytes:
     """The user's own key for mask tags: 32 random bytes in a file only the user can read, made when missing.
 
     By default it is in the user's configuration folder, so that masks stay comparable between syncs and
-    snapshots never contain the key. Raises `SettingsError` when the file is a link, or is no key.
+    snapshots never contain the key. Raises `SettingsError` when the file is a link, or is not a key.
     """
     folder = folder or user_folder("config")
     path = folder / "masking.key"

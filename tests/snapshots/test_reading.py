@@ -192,7 +192,7 @@ def test_links_inside_are_refused(copy: Path, made: SimpleNamespace, tmp_path: P
 
 
 def test_a_pipe_instead_of_a_file_does_not_hang(copy: Path) -> None:
-    """What is no regular file is refused at once."""
+    """What is not a regular file is refused at once."""
     file = _file(copy, "data")
     file.unlink()
     os.mkfifo(file)

@@ -23,7 +23,7 @@ from toolkit.tables.frame_filters import match_metadata, metadata_fields
 from toolkit.widgets.controls import Choosing, TextField, is_count
 from toolkit.widgets.metadata_editor import MetadataEditor
 
-EARLIER = "The vectors loaded last are those of an earlier filter."
+EARLIER = "The vectors loaded last are from an earlier filter."
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def cities(panel):
 
 
 def test_looking_at_a_frame_keeps_all_of_it(vectors):
-    """Fields are learnt from the whole frame, and rows that do not match now can match later."""
+    """Fields are learned from the whole frame, and rows that do not match now can match later."""
     panel = MetadataFilterWidget(vectors, value="city = 'Izmir'")
     panel.look()
     assert cities(panel) == {"Izmir", "Oslo", "Bergen"}
@@ -63,7 +63,7 @@ def test_looking_at_a_frame_keeps_all_of_it(vectors):
 
 
 def test_finding_fields_keeps_a_frame_that_was_passed(vectors, server, reading):
-    """Fields are learnt from some vectors of the service; the count stays that of the given frame."""
+    """Fields are learned from some vectors of the service; the count stays that of the given frame."""
     panel = MetadataFilterWidget(server.service(), frame=vectors)
     reading(vectors.head(1))
     panel.look()
@@ -271,4 +271,4 @@ def test_a_result_says_when_its_filter_has_changed(vectors, server, monkeypatch)
 
     monkeypatch.setattr(panel, "_vectors", read)
     assert panel.run()["id"].tolist() == ["a"]
-    assert panel.message == "1 vector chosen. They are those of an earlier filter."
+    assert panel.message == "1 vector chosen. They are from an earlier filter."

@@ -130,7 +130,7 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
     Raises
     ------
     InputError
-        When it is no frame, or a column is missing.
+        When it is not a frame, or a column is missing.
 
     Examples
     --------

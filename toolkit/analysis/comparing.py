@@ -68,12 +68,12 @@ class FailureComparison(Plotted):
         that are only in one of both), `expected` (float64, what `after` would be at the rate of before),
         `confidence` (float64, 0 to 1: that the rate changed), then what became of those that left:
         `succeeded` (retried and succeeded), `retried` (retried, and not succeeded), `deleted`, `expired`,
-        `unknown` (Int64; unknown is: nobody looked in between), and `first_at`, `last_at` (datetime64[ms,
+        `unknown` (Int64; the queue was not observed in between), and `first_at`, `last_at` (datetime64[ms,
         UTC], of all failures of the group that were given).
     notes : tuple of str
         What limits the comparison, such as a load that was not complete.
     rules : GroupRules
-        The rules given, with what was learnt: given again, they keep the id of every group.
+        The rules given, with what was learned: given again, they keep the id of every group.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def _at_times(
     first = pc.min(table[FIRST_SEEN_AT]).as_py()
     notes = []
     if first is not None and first > start:
-        notes.append(f"nobody looked at the queue before {first:%Y-%m-%d %H:%M} UTC")
+        notes.append(f"the queue was not observed before {first:%Y-%m-%d %H:%M} UTC")
     return [table.filter(mask) for mask in there], table.filter(gone), notes
 
 

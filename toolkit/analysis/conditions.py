@@ -192,7 +192,7 @@ def plainest(conditions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def likelihood(conditions: list[RankedCondition]) -> float:
-    """Of rows that several conditions describe: each of them may be what rose."""
+    """Combined log-likelihood of conditions that describe the same rows."""
     return float(np.logaddexp.reduce([condition.score for condition in conditions]))
 
 

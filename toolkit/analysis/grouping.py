@@ -74,7 +74,7 @@ class FailureGroups(Plotted):
         three of ``{"dlq_id", "text"}``), `cohesion` (float64, 0 to 1: how equal the members are; a low one is
         a doubtful merge).
     rules : GroupRules
-        The rules given, with what was learnt. Saved and given again, they keep the id of every group.
+        The rules given, with what was learned. Saved and given again, they keep the id of every group.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class FailureGroups(Plotted):
 
     @property
     def learned(self) -> dict[str, Any]:
-        """What was learnt: a value to store as JSON, and to give again in `GroupRules`."""
+        """What was learned: a value to store as JSON, and to give again in `GroupRules`."""
         return dict(self.rules.learned or {})
 
     def assign(self, failures: pd.DataFrame) -> pd.DataFrame:
@@ -142,7 +142,7 @@ def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None 
         With the columns `dlq_id`, `workflow_url`, `response_status`, `response_body`,
         `response_body_base64`, `failed_at`, `created_at`.
     rules : str, Path or GroupRules, optional
-        A file (UTF-8) by which users name, merge, split and pin groups, and which may hold what was learnt
+        A file (UTF-8) by which users name, merge, split and pin groups, and which may hold what was learned
         earlier; or its value.
 
     Returns
@@ -195,7 +195,7 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
 
 
 def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
-    """The rules with what a snapshot has learnt, where nothing else is given and its version is today's."""
+    """The rules with what a snapshot has learned, where nothing else is given and its version is today's."""
     learned = facts_of(failures).get("learned") or {}
     if rules.learned is None and learned.get("rules_version") == RULES_VERSION:
         return GroupRules(rules.text, learned)

@@ -46,7 +46,7 @@ class Unread:
 
 
 def read(raw: bytes | str) -> Any:
-    """The value of a JSON text; raises `ValueError` when it is no JSON.
+    """The value of a JSON text; raises `ValueError` when it is not JSON.
 
     It is `Unread` when nested more than `MOST_DEPTH` levels deep, and so is each integer in it of more digits
     than the interpreter converts (4,300, unless configured otherwise).
@@ -114,7 +114,7 @@ def members(text: str, at: int = 0) -> tuple[dict[str, str], int]:
 
 
 def elements(text: str) -> list[str]:
-    """The JSON text of each element of an array; raises `ValueError` when the text is no array."""
+    """The JSON text of each element of an array; raises `ValueError` when the text is not an array."""
     at = _opened(text, skipped(text, 0), "[")
     result = []
     while text[at : at + 1] != "]":

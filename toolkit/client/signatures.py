@@ -283,7 +283,7 @@ def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         claims = None
     if not isinstance(claims, dict):
-        raise _invalid("claims that are no JSON object", "a JSON object")
+        raise _invalid("claims that are not a JSON object", "a JSON object")
     return claims
 
 
@@ -298,7 +298,7 @@ def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway:
         isinstance(timestamp, int | float) and not isinstance(timestamp, bool) and 0 <= timestamp <= _LATEST
         for timestamp in times
     ):
-        raise _invalid("times that are no numbers", "exp, nbf and iat in Unix seconds")
+        raise _invalid("times that are not numbers", "exp, nbf and iat in Unix seconds")
     if not _are_equal(claims["iss"], issuer):
         raise _invalid("another issuer", issuer)
     start, end = claims["nbf"], claims["exp"]

@@ -70,7 +70,7 @@ def load_callbacks(
     InputError
         When the source cannot be read as one of these.
     ProtocolError
-        When a body is no JSON object; it says which one.
+        When a body is not a JSON object; it says which one.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def _from_path(path: Path) -> Iterator[Body]:
     except OSError as error:
         raise InputError(_DOING, got=f"a path that is {error.strerror}", expected=expected) from None
     if not is_folder and not path.is_file():
-        raise InputError(_DOING, got=f"{str(path)!r}, where nothing is", expected=expected)
+        raise InputError(_DOING, got=f"{str(path)!r}, which does not exist", expected=expected)
     if not is_folder and path.suffix.lower() not in _SUFFIXES:
         expected = f"one that ends in {' or '.join(_SUFFIXES)}"
         raise InputError(_DOING, got=f"the file {path.name!r}", expected=expected)
@@ -150,7 +150,7 @@ def _from_path(path: Path) -> Iterator[Body]:
         if is_folder and item.suffix.lower() not in _SUFFIXES:
             continue
         if is_folder and (item.is_symlink() or not item.is_file()):
-            got = f"{item.name!r}, which is no plain file"
+            got = f"{item.name!r}, which is not a plain file"
             raise InputError(_DOING, got=got, expected="a folder of plain files")
         yield from _from_file(item)
 

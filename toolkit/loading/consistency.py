@@ -156,7 +156,7 @@ class Partition:
         return following
 
     def fall_back(self, reason: str) -> Window:
-        """Read the whole with a single cursor from now on, because the windows are no partition."""
+        """Read the whole with a single cursor from now on, because the windows are not a partition."""
         self._work.notes.append(f"read with a single cursor, because {reason}")
         self._alone = True
         self._done, self._leaves = [], []

@@ -111,7 +111,7 @@ def load_failures(
     ``created_at`` is when the message was made, which with five retries is 31 hours before it failed:
     for when things failed use ``failed_at``, which comes from the response's Date header.
 
-    Not the thing for a DLQ larger than memory: `iter_failures` and `sync_failures` stream.
+    Not suited to a DLQ larger than memory: `iter_failures` and `sync_failures` stream.
 
     Examples
     --------

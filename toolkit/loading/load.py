@@ -63,7 +63,7 @@ class Batch:
     digests: list[bytes] = field(default_factory=list)  # of the rows' raw bytes; empty where unknown
     stored: list[bytes] = field(default_factory=list)  # further new rows, stored in a snapshot in these bytes
     later: pa.Table | None = None  # later versions of rows that were yielded before
-    reread: bool = False  # known rows are no sign of a concurrent modification, as they were requested again
+    reread: bool = False  # requested again, so known rows are not a sign of a concurrent modification
 
     @property
     def rows(self) -> int:
@@ -112,7 +112,7 @@ class Work:
     reread: int = 0
     duplicates: int = 0
     readings: int = 0  # that were begun, by which known rows may come again
-    left_out: _Identities = field(default_factory=list)  # of a page's entries, by a filter of this side
+    left_out: _Identities = field(default_factory=list)  # entries of a page dropped by the client-side filter
     unsettled: list[str] = field(default_factory=list)  # reasons why the result may be incomplete
     notes: list[str] = field(default_factory=list)
     # JSON-able; replaced, never changed in place, before the batch is yielded that it includes
@@ -281,7 +281,7 @@ class Load:
             raise IncompleteLoadError(
                 f"loading {self.plan.what}",
                 partial=partial,
-                got=f"{len(partial):,} and then {reason}",
+                got=f"{len(partial):,} rows, then {reason}",
                 next_step="The exception's .partial holds them; it is not the whole. Call again for all.",
             ) from error
         whole = pa.concat_tables(_in_order(read)) if read else self.plan.schema.empty_table()

@@ -290,7 +290,7 @@ class CallbackReceiver:
     def _turned_away(self) -> tuple[int, str]:
         with self._changed:
             self.turned_away += 1
-        return 503, "there is no more room"
+        return 503, "the receiver is full"
 
     def _refused(self, error: ToolkitError) -> tuple[int, str]:
         with self._changed:
@@ -391,7 +391,7 @@ async def _whole(receive: Receive) -> bytes | None:
 
 
 def _check_body(body: bytes) -> None:
-    """Refuse what is no JSON object, without making values of all of it."""
+    """Refuse what is not a JSON object, without making values of all of it."""
     try:
         _read_object(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -400,6 +400,6 @@ def _check_body(body: bytes) -> None:
             return
         raise ProtocolError(
             "reading a callback body",
-            got=f"{len(body):,} bytes that are no JSON object ({type(error).__name__})",
+            got=f"{len(body):,} bytes that are not a JSON object ({type(error).__name__})",
             expected="a JSON object",
         ) from None

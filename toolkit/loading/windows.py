@@ -60,7 +60,7 @@ class Window:
     whole: bool = False  # it is all that was requested, not a part of it
     splits: bool = True  # it may be split
     probe: bool = False  # it must be empty, because nothing has such dates
-    again: bool = False  # its rows may be known already: known ones are no sign of a concurrent modification
+    again: bool = False  # rows may be known already: not a sign of a concurrent modification
     compares: bool = False  # it is read again to see that nothing changed: new rows are such a sign
     reading: int = 1  # which reading of it this is
     cursor: str | None = None  # of the next page

@@ -46,24 +46,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--index", what, action="append", default=[], metavar="SPEC")
     what = "search namespaces of more than N vectors approximately; needs usearch (every search is exact)"
     add("--approximate-above", what, type=int, metavar="N")
-    what = "how many vectors such a search looks at: fewer are quicker and miss more (128)"
+    what = "vectors examined by such a search; fewer is faster but misses more (128)"
     add("--approximate-expansion", what, type=_number(int, 1, MAX_BODY), default=128, metavar="N")
     what = "divide all retry delays, publish delays and sleeps by this (1)"
     add("--time-factor", what, type=_number(float, 1e-6, 1e9), default=1.0, metavar="X")
     what = "how long failures, ended runs and events are kept, such as 7d (90d)"
     add("--retention", what, type=_duration, default=RETENTION_MS, metavar="AGE")
-    what = "a host beyond this machine to which messages may go; may be repeated"
+    what = "additional host that messages may be delivered to; repeatable"
     add("--allow-destination", what, action="append", default=[], metavar="HOST")
     what = f"largest message; longer responses are truncated, in callbacks, too ({MAX_MESSAGE})"
     add("--max-message", what, type=_number(int, 1, MAX_BODY, " bytes"), default=MAX_MESSAGE, metavar="BYTES")
     what = "prefix of the headers of those messages whose publish used none (service)"
     add("--dialect", what, choices=("service", "upstash"), default="service")
-    what = f"within which a request must have arrived ({REQUEST_TIMEOUT:g})"
+    what = f"time limit for receiving a request ({REQUEST_TIMEOUT:g})"
     limits = _number(float, 0.01, 86_400, " seconds")
     add("--request-timeout", what, type=limits, default=REQUEST_TIMEOUT, metavar="SECONDS")
     add("--faults", "JSON script of deliberate faults; see toolkit_demo.faults", type=Path, metavar="FILE")
     add("--with-parent", "end when standard input closes", action="store_true")
-    add("--sample", "fill in sample history, once", action="store_true")
+    add("--sample", "load sample history, once", action="store_true")
 
 
 def _number(kind: type[T], low: float, high: float, unit: str = "") -> Callable[[str], T]:
@@ -82,7 +82,7 @@ def _number(kind: type[T], low: float, high: float, unit: str = "") -> Callable[
 def _duration(text: str) -> int:
     duration = duration_ms(text)
     if not duration:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; expected one such as 7d or 12h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; expected one such as 7d or 12h")
     return duration
 
 
@@ -99,7 +99,7 @@ def read_token(file: Path) -> tuple[Secret, Path | None]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"reading the token file {file.name!r}",
-            got=error.strerror if isinstance(error, OSError) else "bytes that are no text",
+            got=error.strerror if isinstance(error, OSError) else "bytes that are not text",
             expected="a file of one line, of this user alone, or none yet",
             next_step="Name another with --token-file.",
         ) from None

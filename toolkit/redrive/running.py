@@ -267,7 +267,7 @@ class _Run:
         if state == "RUN_SUCCESS":
             done("succeeded")
         elif state == "RUN_CANCELED":
-            done("failed otherwise", reason="its run was canceled")
+            done("failed otherwise", reason="its run was cancelled")
         elif state == "RUN_FAILED":
             self._failed(row, run.get("dlqId"))
         elif late:

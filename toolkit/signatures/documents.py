@@ -45,7 +45,7 @@ _CAUSES: Final = tuple(
 _BY_FIELD: Final = frozenset({"error", "errors", "details", "failure", "failures"})
 """What may hold an object from the fields of an input to what is wrong with them."""
 _BESIDE: Final = frozenset({"details", "body", "response", "data"})
-"""What is no cause where it is a text beside a message."""
+"""What is not a cause where it is a text beside a message."""
 _MOST_FIELDS: Final = 20
 _STACKS: Final = ("stack", "stacktrace", "stack_trace", "trace", "traceback", "backtrace")
 _PAGE: Final = ("<html", "<!doctype", "<h1", "<title", "<body")

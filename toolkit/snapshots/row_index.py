@@ -57,11 +57,11 @@ Positions = npt.NDArray[np.int64]
 
 
 class RowIndex:
-    """Entries (dtype `ENTRY`) in the order of the stored rows, found by id; `has_learnt`: they changed."""
+    """Entries (dtype `ENTRY`) in the order of the stored rows, found by id; `has_learned`: they changed."""
 
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
-        self.has_learnt = False
+        self.has_learned = False
         beginnings = _beginnings(entries["id"])
         self._order = np.argsort(beginnings, kind="stable")
         self._sorted = beginnings[self._order]
@@ -80,9 +80,9 @@ class RowIndex:
         news = (wire != b"") & (wire != self.entries["wire"][positions])
         if not news.any():
             return
-        if not self.has_learnt:
+        if not self.has_learned:
             self.entries = self.entries.copy()  # those that were read cannot be written to
-            self.has_learnt = True
+            self.has_learned = True
         self.entries["wire"][positions[news]] = wire[news]
 
     def find(self, ids: Ids) -> Positions:

@@ -361,7 +361,7 @@ class _Repair:
             if wanted is not None:
                 missing.append(wanted[~np.isin(wanted["id"], found["id"])])
         index = RowIndex(joined(entries).copy())
-        index.has_learnt = True  # so that it is written
+        index.has_learned = True  # so that it is written
         self._transaction.previous = msgspec.structs.replace(before, files=tuple(files), index=None)
         return index, RowIndex(joined(missing))
 

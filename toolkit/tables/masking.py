@@ -152,7 +152,7 @@ class ColumnMasker:
     def objects(self, fields: Mapping[str, pa.Array], rows: int) -> pa.Array:
         """The JSON text that `masked_json` makes of each row's fields; null in rows that have none of them.
 
-        Fields are raw JSON by name, null where a row does not have it. ValueError where one is no JSON.
+        Fields are raw JSON by name, null where a row does not have it. ValueError where one is not JSON.
 
         >>> fields = {"b": pa.array([b"1", None]), "a": pa.array([b'"x"', None])}
         >>> ColumnMasker(None).objects(fields, rows=2).to_pylist()

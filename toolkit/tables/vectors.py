@@ -71,7 +71,7 @@ def decode_vectors(
     `cut` are the dense vectors where they were cut out of the rows (`Page.cut`), `numbers` their
     numbers where they were read before. A vector that cannot be used (null, of another dimension, not
     finite as float32) is null, and ``vector_problem`` says why; it also says where there is no vector, if
-    those are wanted. ProtocolError where the bytes are no array of objects with ids.
+    those are wanted. ProtocolError where the bytes are not an array of objects with ids.
     """
     decoded = read_rows(rows, cut, what=_VECTORS)
     vectors = [row.vector for row in decoded]
@@ -212,7 +212,7 @@ def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
     try:
         rows = [members(row)[0] for row in elements(raw.decode("utf-8", "surrogateescape")) if row != "null"]
     except ValueError:
-        lenient(raw, what=what)  # says what is wrong, where it is no JSON at all
+        lenient(raw, what=what)  # says what is wrong, where it is not JSON at all
         raise ProtocolError(
             f"decoding {what}", got="something else", expected="a JSON array of objects"
         ) from None

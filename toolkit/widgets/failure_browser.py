@@ -148,7 +148,7 @@ class FailureBrowser(Panel):
             "More like this": self.more_like_this,
             "Merge groups": self._merge,
             "Split off this": self._split,
-            "Undo": lambda: self._rule(self._grouping.undo, "Taken back."),
+            "Undo": lambda: self._rule(self._grouping.undo, "Undone."),
             "All groups": lambda: self._look_at(()),
         }
         self.group_actions = Actions(calls, self._receive_fields, main=False)
@@ -244,7 +244,7 @@ class FailureBrowser(Panel):
         with MESSAGE_LOCK:
             try:
                 if change() is False:
-                    self.say("There is nothing to take back.", "problem")
+                    self.say("Nothing to undo.", "problem")
                     return
             except ToolkitError as error:
                 self._failed(error)

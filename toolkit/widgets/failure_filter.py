@@ -36,7 +36,7 @@ NEWEST: Final = 1_000
 
 _MASKED: Final = "A masked value: the service cannot find it. Load with reveal=True."
 _NOT_SENT: Final = "Nothing was requested: first correct the fields marked above."
-_CHANGED: Final = "The choice has changed since: Load again to apply it."
+_CHANGED: Final = "The filter has changed; press Load to apply it."
 _UNREAD: Final = "No failures are loaded yet: Count queries the service, Fill choices reads the newest ones."
 _PRESETS: Final = {"1 hour": "1h", "6 hours": "6h", "24 hours": "24h", "7 days": "7d", "30 days": "30d"}
 _HINTS: Final = {
@@ -297,7 +297,7 @@ class FailureFilterWidget(SourcePanel):
         if "receipt" not in frame.attrs:
             return f"{number} chosen"
         if self._requested != self.value:
-            return f"{number} of the choice that Load was pressed on. {_CHANGED}"
+            return f"{number} for the filter that was loaded. {_CHANGED}"
         return self._with_mistakes(f"{number} loaded. {receipt(frame).verdict}")
 
     def _with_mistakes(self, sentence: str) -> str:

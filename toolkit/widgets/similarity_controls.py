@@ -210,7 +210,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
     @property
     def mistaken(self) -> bool:
-        """Whether a field holds a mistake, and so is no part of the query."""
+        """Whether a field holds a mistake, and so is not part of the query."""
         return any(field.problem for field in self._fields)
 
     def question(self, namespace: str) -> Question | None:
@@ -340,7 +340,7 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
 
     @property
     def mistaken(self) -> bool:
-        """Whether a control holds a mistake, and so is no part of the options."""
+        """Whether a control holds a mistake, and so is not part of the options."""
         # a filter that was set from Python is part of them, right or wrong
         shown, used = self.filter.text.text.strip(), visible(self.filter.value).strip()
         return (self.filter.mistake is not None and shown != used) or self.top_k.problem is not None

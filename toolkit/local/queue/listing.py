@@ -67,7 +67,7 @@ class QueueOperations(Declared["Queue"]):
 
 def missing(what: str, name: str, expected: str) -> ApiError:
     """The error for something that is not here."""
-    return ApiError(404, f"{what} {name[:80]!r} is not here; expected {expected}")
+    return ApiError(404, f"{what} {name[:80]!r} not found; expected {expected}")
 
 
 def sql(condition: str, description: str | None = None) -> Meta:

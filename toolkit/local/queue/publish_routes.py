@@ -103,7 +103,7 @@ class MessageIds(msgspec.Struct, rename="camel"):
 
 
 class Canceled(TypedDict):
-    """How many were canceled."""
+    """How many were cancelled."""
 
     cancelled: int
 

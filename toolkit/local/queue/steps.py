@@ -60,7 +60,7 @@ _MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 def position_of(body: bytes) -> StepPosition:
-    """The position that a posted step names; one without a name for a body that is no step."""
+    """The position that a posted step names; one without a name for a body that is not a step."""
     try:
         return _POSITION.decode(body)
     except _MALFORMED:
@@ -139,7 +139,7 @@ def brought_before(tx: QueueWrite, message: Message) -> str | None:
     row = tx.first("SELECT first FROM runs WHERE id = ?", message.run_id)
     if row and row["first"] is None:
         raise ApiError(
-            400, f"run {workflow.run_id[:80]!r} is of the filled-in history; expected a new run id"
+            400, f"run {workflow.run_id[:80]!r} belongs to the imported history; expected a new run id"
         )
     return decode_message(row["first"]).id if row else None
 
@@ -153,7 +153,7 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
         invocation = _INVOCATION.decode(message.body)
     except _MALFORMED as error:
         expected = "workflowUrl, step, headers and body"
-        raise invalid("body is no invocation", f"one with {error}", expected) from None
+        raise invalid("body is not an invocation", f"one with {error}", expected) from None
     pairs = [(name, value) for name, values in invocation.headers.items() for value in values]
     back = read_publish(invocation.workflow_url, pairs, b"", prefix=message.prefix)
     if back.settings.workflow is None:
@@ -238,7 +238,7 @@ EventState: TypeAlias = Literal[
 ]
 
 REQUESTED: Final[tuple[EventState, ...]] = ("CANCEL_REQUESTED", "CANCELED")
-"""The events of a message that is canceled by a request."""
+"""The events of a message that is cancelled by a request."""
 
 
 class PublishedMessage(TypedDict):

@@ -438,7 +438,7 @@ class IndexRegistry:
                 raise InputError(
                     f"making the index {spec.name!r}",
                     got=f"{spec} while there is {index.spec}",
-                    expected="the same, or a name that is free",
+                    expected="the same, or an unused name",
                     next_step="Use another name, or another data folder.",
                 )
             return index
