@@ -20,7 +20,7 @@ from toolkit.errors import (
 from toolkit.filters.query import VectorQuery
 from toolkit.redaction import Redactor
 from toolkit.tables.frame_filters import match_metadata, metadata_fields
-from toolkit.widgets.controls import Choosing, TextField, is_count
+from toolkit.widgets.controls import Dropdown, TextField, is_count
 from toolkit.widgets.metadata_editor import MetadataEditor
 
 EARLIER = "The vectors loaded last are from an earlier filter."
@@ -234,7 +234,7 @@ def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
     """Every control ignores messages that the page never sends, without an error in the log."""
     entry = TextField("Name", lambda: None, complete=lambda *_: (), follows=True)
     line = MetadataFilterWidget(vectors).editor.text
-    for control in (entry, Choosing("Name", lambda: None, ["a", "b"]), line):
+    for control in (entry, Dropdown("Name", lambda: None, ["a", "b"]), line):
         control._handle_custom_msg(content, [])
         assert control.seq == 0
     assert caplog.records == []
@@ -246,7 +246,7 @@ def test_numbers_that_the_page_cannot_count_are_passed_over(seq):
     assert not is_count(seq)
     entry, chosen = (
         TextField("Name", lambda: None, complete=lambda *_: (), follows=True),
-        Choosing("Name", lambda: None, ["a", "b"]),
+        Dropdown("Name", lambda: None, ["a", "b"]),
     )
     entry._handle_custom_msg({"event": "typed", "seq": seq, "text": "x", "head": "x"}, [])
     chosen._handle_custom_msg({"seq": seq, "value": "b"}, [])

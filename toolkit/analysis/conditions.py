@@ -42,7 +42,7 @@ class RankedCondition:
     evidence: float  # that it rose at all, where counts may be bursts
 
 
-class Change:
+class ConditionSearch:
     """Leaves with the events of each, after and before, and attributes as codes of values."""
 
     def __init__(self, leaves: pd.DataFrame, observed: _Floats, usual: _Floats, exposure: float) -> None:

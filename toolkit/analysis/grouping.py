@@ -202,14 +202,14 @@ def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
     return rules
 
 
-def _with_stored(rows: Rows, ids: pa.ChunkedArray) -> Rows:
+def _with_stored(rows: SignedFailures, ids: pa.ChunkedArray) -> SignedFailures:
     """The rows with the stored signatures as their groups."""
     encoded = ids.combine_chunks().dictionary_encode()
     alone = encoded.indices.to_numpy().astype(np.int64)
     return rows._replace(alone=alone, groups=alone, ids=encoded.dictionary.to_pylist())
 
 
-def _with_counts(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
+def _with_counts(frame: pd.DataFrame, rows: SignedFailures) -> pd.DataFrame:
     """The groups of a few rows with the counts, workflows, statuses and times of all."""
     counts = rows.table.to_pandas().assign(group=[rows.ids[group] for group in rows.groups])
     statuses: dict[str, Counter[str]] = defaultdict(Counter)
@@ -266,7 +266,7 @@ def _split_columns(rules: GroupRules) -> list[str]:
     return [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
 
 
-def grouped_rows(rows: Rows, rules: GroupRules) -> tuple[FailureGroups, NDArray[np.int64]]:
+def grouped_rows(rows: SignedFailures, rules: GroupRules) -> tuple[FailureGroups, NDArray[np.int64]]:
     """Groups of rows that were read, and the position in their frame of the group of each row."""
     rows = _ruled(rows, rules)
     learned = rows.learned.extended(rows.signed.signatures)
@@ -277,7 +277,7 @@ def grouped_rows(rows: Rows, rules: GroupRules) -> tuple[FailureGroups, NDArray[
     return FailureGroups(frame, known), of_group[rows.groups]
 
 
-class Rows(NamedTuple):
+class SignedFailures(NamedTuple):
     """Failures, the signature of each, and the group that it is in."""
 
     table: pa.Table
@@ -290,7 +290,7 @@ class Rows(NamedTuple):
     clean: Callable[[str], str]
 
 
-def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> Rows:
+def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> SignedFailures:
     """Read failures, with columns that later rules may name; rules are not applied yet."""
     wanted = list(dict.fromkeys([*grouped_columns(rules), *columns]))
     table = select_timed(failures, wanted, doing=_DOING).table()
@@ -300,10 +300,10 @@ def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()
     numbers = {group: number for number, group in enumerate(ids)}
     of_document = np.array([numbers[document.id] for document in signed.documents], dtype=np.int64)
     alone = of_document[signed.codes]
-    return Rows(table, signed, learned, alone, alone, ids, {}, reader.clean)
+    return SignedFailures(table, signed, learned, alone, alone, ids, {}, reader.clean)
 
 
-def _ruled(rows: Rows, rules: GroupRules) -> Rows:
+def _ruled(rows: SignedFailures, rules: GroupRules) -> SignedFailures:
     """The rows in groups that are merged and split in the order of the rules."""
     groups, splits = rows.alone.copy(), dict[str, str]()
     numbers = {group: number for number, group in enumerate(rows.ids)}
@@ -328,7 +328,7 @@ def _ruled(rows: Rows, rules: GroupRules) -> Rows:
     return rows._replace(groups=groups, ids=[*numbers], splits=splits)
 
 
-def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
+def _summarised(rows: SignedFailures, rules: tuple[Rule, ...]) -> pd.DataFrame:
     texts = {"dlq_id": rows.table["dlq_id"].to_pylist(), "workflow": rows.table["workflow_url"].to_pylist()}
     frame = pd.DataFrame(texts, dtype=object).assign(
         group_=rows.groups, body_=rows.signed.bodies, when=timestamps(rows.table, "when_")
@@ -399,7 +399,7 @@ def _ordered(groups: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
     return order[list(_TYPES)].astype(_TYPES)
 
 
-def _example(row: int, rows: Rows) -> dict[str, str]:
+def _example(row: int, rows: SignedFailures) -> dict[str, str]:
     text = rows.signed.texts[rows.signed.bodies[row]]
     encoded = rows.table["response_body_base64"][row].as_py() if text is None else None
     line = binary_line(encoded) if encoded else rows.clean(error_text(text).text)

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from toolkit.client.members import SHOWN, kind_of, pairs, read, shown, unread_integer
+from toolkit.client.members import SHOWN, kind_of, pairs, read_json, shown, unread_integer
 from toolkit.errors import (
     AuthenticationError,
     BadRequestError,
@@ -104,7 +104,7 @@ def _exact_envelope(request: Request, raw: bytes) -> dict[str, bytes]:
 def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
     """Raise for a response that is not JSON, or JSON of another kind."""
     try:
-        got = kind_of(read(raw))
+        got = kind_of(read_json(raw))
     except (ValueError, RecursionError):
         start = raw[:SHOWN].decode("utf-8", "replace")
         got, expected = f"{len(raw):,} bytes that are not JSON, starting {start!r}", "JSON"

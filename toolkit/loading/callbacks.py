@@ -11,7 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from toolkit import arguments
-from toolkit.client.members import elements, kind_of, read
+from toolkit.client.members import elements, kind_of, read_json
 from toolkit.errors import IncompleteLoadWarning, InputError
 from toolkit.loading.receiver import CallbackReceiver
 from toolkit.receipt import Receipt, utc_now
@@ -173,7 +173,7 @@ def _from_file(path: Path) -> Iterator[Body]:
         raise no_json(raw, error, repr(path.name)) from None
     for index, item in enumerate(items):
         if not item.startswith("{"):
-            got = f"{kind_of(read(item))} at {index} of {path.name!r}"
+            got = f"{kind_of(read_json(item))} at {index} of {path.name!r}"
             raise InputError(_DOING, got=got, expected="an array of JSON objects")
         yield item.encode("utf-8", "surrogateescape")
 

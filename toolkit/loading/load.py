@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from toolkit.client.pages import Page
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
-from toolkit.loading.identities import Identities, IsStored, identities, keys
+from toolkit.loading.identities import Identities, IsStored, identities, row_keys
 from toolkit.loading.options import ProgressBar
 from toolkit.loading.paging import Idleness
 from toolkit.own_tokens import masked_value
@@ -76,7 +76,7 @@ class Batch:
         return replace(self, table=table, identities=self.identities[rows], digests=self.digests[rows])
 
 
-def joined(batches: Sequence[Batch]) -> Batch:
+def join_batches(batches: Sequence[Batch]) -> Batch:
     """Batches of a load as one, with zeros for the digests of rows that have none."""
     tables = [batch.table for batch in batches if batch.table.num_rows]
     later = [batch.later for batch in batches if batch.later is not None]
@@ -301,7 +301,7 @@ class Load:
     def _latest(self, whole: pa.Table, later: list[Batch]) -> tuple[pa.Table, int, int]:
         """The rows with later versions in place; how many changed, and how many of these unexpectedly."""
         again = pa.concat_tables(batch.later for batch in later)
-        known = pc.index_in(keys(again, self.plan.key), value_set=keys(whole, self.plan.key))
+        known = pc.index_in(row_keys(again, self.plan.key), value_set=row_keys(whole, self.plan.key))
         if known.null_count == 0 and whole.take(known).equals(again):
             return whole, 0, 0
         unexpected = [not batch.reread for batch in later if batch.later for _ in range(batch.later.num_rows)]

@@ -337,10 +337,10 @@ def uncovered(whole: Span, covered: Sequence[Span]) -> list[Span]:
     return left[::-1]
 
 
-def joined(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """The spans with neighbours put together, oldest first.
 
-    >>> joined([(5, 9), (None, 4), (20, None)])
+    >>> merge_spans([(5, 9), (None, 4), (20, None)])
     [(None, 9), (20, None)]
     """
     left = uncovered((None, None), list(spans))

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from toolkit.errors import SnapshotDamagedError
 from toolkit.loading.identities import identities
 from toolkit.loading.memory import available_memory, check_memory
-from toolkit.snapshots.data_files import RESTORE, damaged, open_checked, read_checked, stored_failures
+from toolkit.snapshots.data_files import RESTORE, damage_error, open_checked, read_checked, stored_failures
 from toolkit.snapshots.manifest import INDEX_VERSION, Manifest
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_BEFORE
@@ -185,7 +185,7 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
             with open_checked(store, manifest.index):
                 pass  # its hash is checked, and it is not used
         stored = (rows for listed in manifest.files for rows in stored_failures(store, manifest, listed))
-        return RowIndex(joined(map(entries_of, stored)))
+        return RowIndex(concat_entries(map(entries_of, stored)))
     listed = manifest.index
     if listed is None or listed.rows != manifest.rows or listed.bytes != listed.rows * ENTRY.itemsize:
         raise SnapshotDamagedError(
@@ -203,10 +203,12 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
     )
     index = RowIndex(np.frombuffer(read_checked(store, listed), dtype=ENTRY))
     if index.repeats:
-        raise damaged(store, listed, "an id twice", "each id once")
+        raise damage_error(store, listed, "an id twice", "each id once")
     times = index.entries["first_seen"]
     if ((times < 0) | (times > _LATEST)).any():
-        raise damaged(store, listed, "times outside of the years 1970 to 9999", "the times that were written")
+        raise damage_error(
+            store, listed, "times outside of the years 1970 to 9999", "the times that were written"
+        )
     return index
 
 
@@ -219,7 +221,7 @@ def entries_of(rows: pa.Table) -> Entries:
     return entries
 
 
-def joined(several: Iterable[Entries]) -> Entries:
+def concat_entries(several: Iterable[Entries]) -> Entries:
     """Entries one after another, none of none."""
     filled = [entries for entries in several if len(entries)]
     return filled[0] if len(filled) == 1 else np.concatenate([np.zeros(0, dtype=ENTRY), *filled])

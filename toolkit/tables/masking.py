@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.members import read
+from toolkit.client.members import read_json
 from toolkit.own_tokens import likely
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, WORDS, is_secret_name
@@ -282,5 +282,5 @@ def _as_json(text: str | None) -> str | None:
 
 
 def _member(name: str, raw: bytes, redactor: Redactor | None) -> bytes:
-    whole = masked_json({name: read(raw)}, redactor) or ""
+    whole = masked_json({name: read_json(raw)}, redactor) or ""
     return whole[len(json.dumps(name)) + 2 : -1].encode()

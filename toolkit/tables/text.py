@@ -28,7 +28,7 @@ from toolkit.client.members import (
     listed,
     members,
     pairs,
-    read,
+    read_json,
     shown,
     unread_integer,
 )
@@ -95,8 +95,8 @@ def _rows_exactly(rows: bytes, *, what: str, under: str | None) -> Any:
                 )
             text = arrays[0] if arrays and not text[end:].strip() else text
         if not text.lstrip().startswith("["):
-            return read(text)
-        return [read_members(row) if row.startswith("{") else read(row) for row in elements(text)]
+            return read_json(text)
+        return [read_members(row) if row.startswith("{") else read_json(row) for row in elements(text)]
     except ValueError as error:
         raise no_json(rows, error, what) from None
 
@@ -114,13 +114,13 @@ def no_json(raw: bytes, error: Exception, what: str) -> MalformedResponseError:
 def read_members(text: str) -> dict[str, Any]:
     """The members of a JSON object, each read by itself, so that only one that is too deep is `Unread`."""
     result, _ = members(text)
-    return {name: read(value) for name, value in result.items()}
+    return {name: read_json(value) for name, value in result.items()}
 
 
 def lenient(raw: bytes, *, what: str) -> Any:
     """JSON as Python's own reader accepts it: NaN and Infinity, lone surrogates, bytes that are not UTF-8."""
     try:
-        value = read(raw)
+        value = read_json(raw)
         return read_members(value.text) if isinstance(value, Unread) and value.text[0] == "{" else value
     except (ValueError, RecursionError) as error:
         raise no_json(raw, error, what) from None
@@ -136,7 +136,7 @@ def json_value(text: str) -> Any:
     """
     if not is_deep(text):
         return json.loads(text, parse_int=_integer)
-    parsed = read(text)
+    parsed = read_json(text)
     if not text.lstrip().startswith("{"):
         return parsed.text
     return {name: value if is_deep(value) else json_value(value) for name, value in members(text)[0].items()}

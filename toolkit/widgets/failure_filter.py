@@ -27,7 +27,7 @@ from toolkit.tables.frame_filters import count_choices, match_failures, unknown_
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.times import from_milliseconds, milliseconds
-from toolkit.widgets.controls import Actions, Choices, TextField, TimeField
+from toolkit.widgets.controls import Actions, CheckList, TextField, TimeField
 from toolkit.widgets.failure_grouping import Brush
 from toolkit.widgets.panel import Call, Job, SourcePanel
 
@@ -123,7 +123,7 @@ class FailureFilterWidget(SourcePanel):
         }
         super().__init__("Failures to choose", source, frame, requests=requests, value=given, key=key)
         self.fields = {name: self._control(field) for name, field in FIELDS.items()}
-        self.choices = {name: field for name, field in self.fields.items() if isinstance(field, Choices)}
+        self.choices = {name: field for name, field in self.fields.items() if isinstance(field, CheckList)}
         self.since, self.until = self.fields["since"], self.fields["until"]
         presets = {name: partial(self._preset, age) for name, age in {**_PRESETS, "all": None}.items()}
         self.presets = Actions(presets, self._receive_fields, main=False).add_class("tk-presets")
@@ -135,11 +135,11 @@ class FailureFilterWidget(SourcePanel):
         columns = [widgets.Box(fields).add_class("tk-columns") for fields in (times, choices)]
         self._compose(self.brush, *columns, self._count, self._code, self.actions)
 
-    def _control(self, field: FilterField) -> TextField | Choices:
+    def _control(self, field: FilterField) -> TextField | CheckList:
         """The control of a field of the filter."""
         if field.many:
             fits = re.compile(field.typed).fullmatch
-            return Choices(
+            return CheckList(
                 field.title, self._read, literal=lambda typed: bool(fits(typed)), offered=field.known
             )
         hint = _HINTS.get(field.name, "")
@@ -230,7 +230,7 @@ class FailureFilterWidget(SourcePanel):
 
     def _start(self, call: Callable[[Job, Any], Any], then: Callable[[Any], Any]) -> None:
         """Start a call; not by a field that holds a mistake, whose earlier value would be used in silence."""
-        fields = [field for field in self.fields.values() if not isinstance(field, Choices)]
+        fields = [field for field in self.fields.values() if not isinstance(field, CheckList)]
         if call != self._looked and any(field.problem for field in fields):
             self.say(_NOT_SENT, "problem")
         else:

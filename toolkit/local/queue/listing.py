@@ -65,7 +65,7 @@ class QueueOperations(Declared["Queue"]):
         return declare
 
 
-def missing(what: str, name: str, expected: str) -> ApiError:
+def not_found(what: str, name: str, expected: str) -> ApiError:
     """The error for something that is not here."""
     return ApiError(404, f"{what} {name[:80]!r} not found; expected {expected}")
 

@@ -77,7 +77,7 @@ def append(tx: QueueWrite, message: Message) -> Message:
     return message
 
 
-def posted_before(tx: QueueWrite, run_id: str | None, body: bytes) -> str | None:
+def known_step(tx: QueueWrite, run_id: str | None, body: bytes) -> str | None:
     """The message that brought the same step before: an endpoint that is called twice posts it twice."""
     sql = "SELECT message_id FROM steps WHERE run_id = ? AND name = ?"
     known: str | None = tx.value(sql, run_id, position_of(body).name)
@@ -130,12 +130,12 @@ def _log(message_id: str, step: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "callType": "step", "messageId": message_id, "state": "STEP_SUCCESS"}
 
 
-def brought_before(tx: QueueWrite, message: Message) -> str | None:
+def known_message(tx: QueueWrite, message: Message) -> str | None:
     """The message that started this run or brought this step before: an endpoint called twice posts twice."""
     workflow = message.settings.workflow
     if workflow is None or not workflow.init:
         running_here = running(tx, message.run_id) is not None
-        return posted_before(tx, message.run_id, message.body) if running_here else None
+        return known_step(tx, message.run_id, message.body) if running_here else None
     row = tx.first("SELECT first FROM runs WHERE id = ?", message.run_id)
     if row and row["first"] is None:
         raise ApiError(
@@ -268,7 +268,7 @@ def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMess
         caller_ip=caller_ip,
     )
     if message.kind == "step":
-        if before := brought_before(tx, message):
+        if before := known_message(tx, message):
             return {"messageId": before, "deduplicated": True}
         message, invoker = split_invocation(message)
         message = as_step(tx, message)
@@ -342,7 +342,7 @@ def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> 
     tx.insert("events", time=tx.now_ms, **about, entry=json.dumps(entry))
 
 
-def again(tx: QueueWrite, message: Message) -> Message:
+def fresh_copy(tx: QueueWrite, message: Message) -> Message:
     """The message under a new id, due now."""
     return replace(message, id=new_id("msg"), created_at=tx.now_ms, not_before=tx.now_ms)
 
