@@ -181,7 +181,7 @@ def test_an_interrupt_of_this_process_group_leaves_the_service_running(sample_se
 
 
 def test_a_child_that_says_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first line that is no JSON object is an error with the log's last line, and the child is gone."""
+    """A first line that is not a JSON object is an error with the log's last line, and the child is gone."""
     (tmp_path / "mute.py").write_text("import sys\nprint('[]')\nsys.stderr.write('no idea\\n')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     log = tmp_path / "log"

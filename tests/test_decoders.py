@@ -40,7 +40,7 @@ def _struct_decodes(tree: ast.AST) -> Iterator[int]:
 
 
 def test_no_struct_is_looked_at_for_the_first_time_in_a_call() -> None:
-    """Fields are learnt when a struct is first decoded; two threads that both do may end the process."""
+    """Fields are learned when a struct is first decoded; two threads that both do may end the process."""
     found = [
         f"{path.relative_to(_TOOLKIT)}:{line}"
         for path in _TOOLKIT.rglob("*.py")

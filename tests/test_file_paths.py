@@ -110,7 +110,7 @@ PATHS: dict[str, Any] = {
     "a file": "file.md",
     "unusual characters": "\u202e\u200b*?<>|\"'`$(a).md",
     "bytes": b"file.md",
-    "bytes that are no text": b"\xff\xfe.md",
+    "bytes that are not text": b"\xff\xfe.md",
     "a number": 5,
     "no path": None,
     "a path that raises": Raising(),

@@ -102,6 +102,52 @@ def test_a_token_file_is_private_from_now_on(tmp_path: Path, mode: int) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["token"]
 
 
+def test_servers_that_start_at_once_have_one_token(tmp_path: Path) -> None:
+    """Each of eight processes gets the same one, while any of them makes the file; none is refused."""
+    code = (
+        "import sys; from pathlib import Path; from toolkit.local.startup import read_token\n"
+        "print('ready', flush=True)\n"
+        "for line in sys.stdin:\n    print(read_token(Path(line.strip()))[0].reveal(), flush=True)"
+    )
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(8)
+    ]
+    try:
+        assert [racer.stdout.readline() for racer in racers] == ["ready\n"] * 8
+        for number in range(40):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            for racer in racers:
+                racer.stdin.write(f"{folder / 'token'}\n")
+                racer.stdin.flush()
+            tokens = {racer.stdout.readline() for racer in racers}
+            assert tokens == {(folder / "token").read_text()}
+            assert [path.name for path in folder.iterdir()] == ["token"]
+    finally:
+        for racer in racers:
+            racer.communicate(timeout=60)
+
+
+def test_a_token_is_read_while_its_file_has_two_names(tmp_path: Path) -> None:
+    """A process was stopped, or killed, after it had linked the file, and before it removed the draft."""
+    code = (
+        "import os, sys; from pathlib import Path; from toolkit.local.startup import read_token\n"
+        "Path.unlink = lambda *_, **__: os._exit(9)\n"
+        "read_token(Path(sys.argv[1]))"
+    )
+    file = tmp_path / "token"
+    done = subprocess.run([sys.executable, "-c", code, str(file)], check=False, timeout=60)
+    assert done.returncode == 9
+    assert file.stat().st_nlink == 2
+    (tmp_path / ".token.12345678.part").write_text("of another process")
+    assert read_token(file)[0].reveal() == file.read_text().strip()
+    assert file.stat().st_nlink == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"token", ".token.12345678.part"}
+
+
 @pytest.mark.parametrize("name", LINKS | OTHERS)
 def test_a_token_is_not_read_or_written_through_a_link(tmp_path: Path, victim: Path, name: str) -> None:
     """A link, a second name, a pipe and a folder in its place are refused, full or empty."""
@@ -181,7 +227,7 @@ def test_a_log_is_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", LINKS)
 def test_the_masking_key_is_no_link(tmp_path: Path, victim: Path, name: str) -> None:
-    """What is no key is no key by another name either."""
+    """What is not a key is not a key by another name either."""
     LINKS[name](tmp_path / "masking.key", victim)
     with pytest.raises(SettingsError, match="masking key"):
         masking_key(tmp_path)
@@ -189,7 +235,7 @@ def test_the_masking_key_is_no_link(tmp_path: Path, victim: Path, name: str) -> 
 
 @pytest.mark.parametrize("path", ["~tilde", "~tilde/snapshots/failures"])
 def test_a_home_folder_that_is_none_is_an_error(path: str) -> None:
-    """A name behind the tilde that is no user's says so, and how to name such a folder."""
+    """A name behind the tilde that is not a user's says so, and how to name such a folder."""
     calls: list[Callable[[], Any]] = [
         lambda: tk.read_snapshot(path),
         lambda: tk.verify_snapshot(path),

@@ -242,8 +242,18 @@ def mapping(name: str, value: object) -> Mapping[Any, Any]:
     return value
 
 
-def instance(name: str, value: object, kind: type[T], expected: str, next_step: str | None = None) -> T:
-    """A value of one class."""
+def instance(
+    name: str,
+    value: object,
+    kind: type[T],
+    expected: str,
+    next_step: str | None = None,
+    *,
+    optional: bool = False,
+) -> T | Any:
+    """A value of one class; with `optional`, None too."""
+    if value is None and optional:
+        return None
     if not isinstance(value, kind):
         raise wrong(name, value, expected, next_step)
     return value

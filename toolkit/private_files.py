@@ -7,6 +7,7 @@ written to or trusted. What a user has written somewhere (`write_file`) is repla
 from __future__ import annotations
 
 import errno
+import glob
 import importlib
 import os
 import secrets
@@ -49,6 +50,48 @@ def open_private(path: Path, flags: int) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def make_private(path: Path, content: bytes) -> None:
+    """Make a file of this user alone, unless another process made one first; an empty one is replaced.
+
+    It is written under a new name first, so that nobody has opened it, or reads a part of it.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists() and not path.stat().st_size:
+            draft.replace(path)
+        else:
+            with suppress(FileExistsError):  # another process was first
+                os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_private(path: Path, most: int) -> bytes:
+    """The first bytes of a file that `make_private` may be making elsewhere; raises as `open_private`."""
+    try:
+        handle = open_private(path, os.O_RDONLY)
+    except OSError as error:
+        if error.errno != errno.EMLINK:
+            raise
+        _unlink_drafts(path)
+        handle = open_private(path, os.O_RDONLY)
+    with os.fdopen(handle, "rb") as file:
+        return file.read(most)
+
+
+def _unlink_drafts(path: Path) -> None:
+    """Remove what `make_private` named the file first: its process has not done so yet, or was killed."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.????????.part"):
+        with suppress(FileNotFoundError):
+            if draft.samefile(path):
+                draft.unlink()
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:

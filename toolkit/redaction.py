@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from toolkit.errors import SettingsError
 from toolkit.own_tokens import MASK, DecodedText, is_in, map_json, masked, watch
-from toolkit.private_files import user_folder
+from toolkit.private_files import make_private, user_folder
 from toolkit.secret_patterns import SUSPICIOUS, is_secret_name, normalise_header, secret_items, secret_members
 from toolkit.secret_spans import MASKED, Span, decoded, text_spans, url_spans, without_masks
 
@@ -293,13 +293,15 @@ def masking_key(folder: Path | None = None) -> bytes:
     """The user's own key for mask tags: 32 random bytes in a file only the user can read, made when missing.
 
     By default it is in the user's configuration folder, so that masks stay comparable between syncs and
-    snapshots never contain the key. Raises `SettingsError` when the file is a link, or is no key.
+    snapshots never contain the key. Raises `SettingsError` when the file is a link, or is not a key.
     """
     folder = folder or user_folder("config")
     path = folder / "masking.key"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _read_key(path) if path.exists() or path.is_symlink() else _make_key(path)
+        if not (path.exists() or path.is_symlink()):
+            make_private(path, secrets.token_bytes(32))
+        return _read_key(path)  # of another process, where that was first
     except OSError as error:
         raise SettingsError(
             f"reading the masking key {path.name!r} in the user's configuration folder",
@@ -307,23 +309,6 @@ def masking_key(folder: Path | None = None) -> bytes:
             expected="a private file of 32 bytes",
             next_step="Set XDG_CONFIG_HOME to a folder this user may write.",
         ) from None
-
-
-def _make_key(path: Path) -> bytes:
-    key = secrets.token_bytes(32)
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
-    with os.fdopen(handle, "wb") as file:
-        file.write(key)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(draft, path)  # atomic, and fails when another process was first
-    except FileExistsError:
-        return _read_key(path)
-    finally:
-        draft.unlink()
-    return key
 
 
 def _read_key(path: Path) -> bytes:

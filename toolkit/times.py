@@ -85,7 +85,7 @@ def parse_time(
         if isinstance(result, timedelta) and not exact and result >= timedelta(0):
             timestamp = _utc(present) - result
         elif isinstance(result, int):
-            timestamp = _from_milliseconds(name, result)
+            timestamp = _read_milliseconds(name, result)
         if timestamp is None:
             raise _not_a_time(name, value, "one exact time, not an age" if exact else _TIME_EXPECTED)
         if not isinstance(timestamp, datetime):
@@ -135,6 +135,15 @@ def milliseconds(timestamp: datetime) -> int:
     1767225600001
     """
     return (timestamp - _EPOCH) // _MILLISECOND
+
+
+def from_milliseconds(number: int) -> datetime:
+    """The inverse of `milliseconds`, exactly.
+
+    >>> from_milliseconds(1767225600001).isoformat(timespec="milliseconds")
+    '2026-01-01T00:00:00.001+00:00'
+    """
+    return _EPOCH + timedelta(milliseconds=number)
 
 
 def duration_ms(text: str) -> int | None:
@@ -246,7 +255,7 @@ def _lower(text: str) -> str:
     return re.sub(r"[A-Z]+", lambda letters: letters[0] if letters[0] == "M" else letters[0].lower(), text)
 
 
-def _from_milliseconds(name: str, number: int) -> datetime:
+def _read_milliseconds(name: str, number: int) -> datetime:
     if 0 <= number < _SECONDS_LOOK_LIKE:
         raise InputError(
             f"reading {name}",
@@ -258,7 +267,7 @@ def _from_milliseconds(name: str, number: int) -> datetime:
         raise InputError(
             f"reading {name}", got=str(number)[:40], expected="Unix milliseconds from 1970 to 9999"
         )
-    return _EPOCH + number * _MILLISECOND
+    return from_milliseconds(number)
 
 
 def _utc(timestamp: datetime) -> datetime:

@@ -224,7 +224,8 @@ def _emptied(out: Path) -> Path:
     """The folder, made or emptied of an earlier demo's files; any other folder is an error."""
     out = out.absolute()
     if out.is_symlink() or (out.exists() and not out.is_dir()):
-        raise InputError("preparing the demo's folder", got=f"{out}, which is no folder", expected="a folder")
+        got = f"{out}, which is not a folder"
+        raise InputError("preparing the demo's folder", got=got, expected="a folder")
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
         raise InputError(
             "preparing the demo's folder",

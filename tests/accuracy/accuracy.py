@@ -60,7 +60,7 @@ HOURS = 90 * 24
 
 
 def drained(texts: Sequence[str]) -> list[Any]:
-    """Clusters of drain3 with its default settings, each line matched again after all are learnt."""
+    """Clusters of drain3 with its default settings, each line matched again after all are learned."""
     miner = TemplateMiner(config=TemplateMinerConfig())
     for text in texts:
         miner.add_log_message(text.replace("\n", " "))

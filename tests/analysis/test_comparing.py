@@ -98,7 +98,7 @@ def test_growth_is_judged_against_bursts() -> None:
 
 
 def test_exposure_says_how_much_longer_before_is() -> None:
-    """A week of a failure an hour, then a day of the same, is no change."""
+    """A week of a failure an hour, then a day of the same, is not a change."""
     before, after = failures(*of_one_body("x", range(168))), failures(*of_one_body("x", range(168, 192)))
     found = tk.compare_failures(before, after, exposure=7).frame
     assert (found["change"].item(), found["expected"].item()) == ("steady", 24.0)
@@ -206,7 +206,7 @@ def test_a_snapshot_at_two_times(server: Any, tmp_path: Path) -> None:
         }  # fmt: skip
         assert found.notes == ()
     early = tk.compare_failures(datetime(2026, 2, 1, tzinfo=UTC), third, snapshot=tmp_path / "kept")
-    assert "nobody looked at the queue before" in repr(early)
+    assert "the queue was not observed before" in repr(early)
     with pytest.raises(InputError, match="not earlier than before"):
         tk.compare_failures(third, second, snapshot=tmp_path / "kept")
 

@@ -73,7 +73,7 @@ def test_callback_states_need_first():
 
 
 def test_overview_by_hand():
-    """Headline numbers are those counted by hand; a missing workflow is no workflow."""
+    """Headline numbers are those counted by hand; a missing workflow is not a workflow."""
     rows = frame(
         {"workflow_url": "b", "workflow_run_id": "1", "failed_at": START},
         {"workflow_url": "a", "workflow_run_id": "1", "created_at": START - timedelta(hours=1)},

@@ -163,7 +163,7 @@ def test_markup_in_bodies_is_shown_as_text():
         "".join(f"\\u{ord(letter):04x}" for letter in SECRET).join(('{"message": "no ', '"}')),
     ],
 )
-def test_no_secret_is_in_groups_nor_in_what_is_learnt(body, tmp_path):
+def test_no_secret_is_in_groups_nor_in_what_is_learned(body, tmp_path):
     """Nor in a rules file, where a user wrote it."""
     groups = tk.group_failures(
         failures(body, body), rules=tk.GroupRules(f'name s1-5f0c9a3b12de "with {SECRET}"')
@@ -224,7 +224,7 @@ def test_rules_name_merge_split_and_pin():
 
 
 def test_a_rules_file_is_read_and_written_as_it_is(tmp_path):
-    """Comments and unknown ids stay; what was learnt is on one line at the end."""
+    """Comments and unknown ids stay; what was learned is on one line at the end."""
     path = tmp_path / "groups.txt"
     path.write_text('# ours\n\nname s1-5f0c9a3b12de "Träge Datenbank"\n', encoding="utf-8")
     groups = tk.group_failures(failures("no order 1"), rules=path)
@@ -234,7 +234,7 @@ def test_a_rules_file_is_read_and_written_as_it_is(tmp_path):
     assert json.loads(learned.removeprefix("learned ")) == groups.learned
     again = tk.GroupRules.read(path)
     assert again == groups.rules
-    assert repr(again) == "GroupRules(1 rule, 1 template learnt)"
+    assert repr(again) == "GroupRules(1 rule, 1 template learned)"
     assert tk.group_failures(failures("no order 1"), rules=str(path)).learned == groups.learned
 
 
@@ -258,7 +258,7 @@ def test_an_error_names_the_line(line, tmp_path):
 @pytest.mark.parametrize(
     "learned", [5, {"templates": 5}, {"frames": [["a"]]}, {"rules_version": 99}, {"exceptions": {"a": None}}]
 )
-def test_what_was_not_learnt_is_refused(learned):
+def test_what_was_not_learned_is_refused(learned):
     """Of another shape or version."""
     with pytest.raises(InputError, match="learned"):
         tk.GroupRules(learned=learned)
@@ -272,7 +272,7 @@ def test_rules_that_cannot_be_read_are_an_error(rules):
 
 
 @pytest.mark.slow
-def test_what_is_learnt_keeps_every_id():
+def test_what_is_learned_keeps_every_id():
     """Grouped again among ten times as many others, all failures keep their ids."""
     texts, _ = log_lines(6000, seed=5)
     first = tk.group_failures(failures(*texts[:600]))
@@ -295,7 +295,7 @@ TEXTS = st.lists(st.lists(WORDS, min_size=1, max_size=6).map(" ".join), max_size
 @settings(max_examples=25)
 @given(TEXTS, TEXTS, TEXTS)
 def test_adding_data_never_renames_a_group(first, second, third):
-    """With what was learnt, whatever the texts are and in whatever batches they come."""
+    """With what was learned, whatever the texts are and in whatever batches they come."""
     rules = None
     ids: dict[str, str] = {}
     for texts in (first, second, third, first):

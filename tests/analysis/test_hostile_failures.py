@@ -119,7 +119,7 @@ FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
     ),
     "one id for all": lambda: frame_of(["x", "y", "z"], dlq_id="d"),
     "an index with repeats": lambda: frame_of(["x", "y", "z"]).set_index(pd.Index([0, 0, 0])),
-    "bytes that are no text": lambda: frame_of(
+    "bytes that are not text": lambda: frame_of(
         [""] * 3, response_body_base64=["/w==", "no base64", "A" * MEGABYTE]
     ),
 }  # fmt: skip

@@ -154,7 +154,7 @@ def test_bad_options_are_refused(options):
 
 
 def test_something_else_than_a_frame_is_refused():
-    """A list is no frame."""
+    """A list is not a frame."""
     with pytest.raises(InputError, match="a frame"):
         failure_trend([1, 2])
 

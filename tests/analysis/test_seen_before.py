@@ -63,6 +63,16 @@ def test_the_same_similar_and_never_seen() -> None:
         assert "teapot" in found._repr_html_()
 
 
+def test_a_time_that_cannot_be_is_not_when_a_failure_was_last_seen() -> None:
+    """A clock that was wrong by centuries counts here no more than in any other count."""
+    history = failures("h", "no order 17", "no order 18")
+    for implausible in ("2199-01-01", "1971-01-01"):
+        history.loc[1, ["failed_at", "created_at"]] = pd.Timestamp(implausible, tz="UTC")
+        found = tk.similar_failures(failures("n", "no order 99"), history).frame
+        assert found["count"].tolist() == [2]
+        assert found["last_at"].tolist() == [START]
+
+
 def test_entries_of_both_are_no_history() -> None:
     """A frame was never seen before itself."""
     rows = failures("a", "disk full", "no route")

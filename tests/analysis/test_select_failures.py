@@ -111,7 +111,7 @@ def test_groups_and_labels(sample):
 
 
 def test_a_value_that_no_row_has_is_a_warning(sample):
-    """It lists the known ones, masked; conditions that only do not meet are no mistake."""
+    """It lists the known ones, masked; conditions that only do not meet are not a mistake."""
     for condition, known in (
         ({"response_status": "4290"}, "Did you mean '429'"),
         ({"labels": "priorities"}, "Did you mean 'priority'"),

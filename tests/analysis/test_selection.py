@@ -72,7 +72,7 @@ def test_texts_may_be_categories_and_missing_values_may_have_any_type():
     ],
 )
 def test_values_of_another_kind_are_an_error_that_names_the_column(column, values, kind):
-    """Values that are no time, text or number are not guessed."""
+    """Values that are not a time, text or number are not guessed."""
     other = FRAME.assign(**{column: pd.Series(values, dtype=object if column != "failed_at" else None)})
     with pytest.raises(InputError, match=rf"column {column} .*{kind}"):
         tk.count_errors(other)

@@ -89,7 +89,7 @@ def test_a_changed_byte_of_gzip_never_changes_the_data(body, index, change):
 
 @encodings
 def test_data_after_the_end_is_an_error(encoding):
-    """Bytes behind the last member that are no member are not passed over."""
+    """Bytes behind the last member that are not a member are not passed over."""
     with pytest.raises(CorruptError):
         list(decoded([PACK[encoding](b"data"), b"and more"], encoding))
 

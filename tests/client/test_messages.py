@@ -237,7 +237,7 @@ def test_invalid_header_values_are_refused_with_the_headers_name(server, options
 
 @pytest.mark.parametrize("body", [float("nan"), {"a": object()}, "\ud800", {1, 2}])
 def test_a_body_that_cannot_be_sent_is_refused(server, body):
-    """NaN is no JSON, objects are none, lone surrogates are no UTF-8."""
+    """NaN is not JSON, objects are none, lone surrogates are not UTF-8."""
     with pytest.raises(InputError, match="body of a message"):
         publish(server.service(), DESTINATION, body)
     assert server.requests == []

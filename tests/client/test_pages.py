@@ -263,6 +263,6 @@ def test_anything_but_an_array_or_object_is_a_value_error(text):
 
 
 def test_nothing_may_follow_an_array():
-    """An array and something more is no array."""
+    """An array and something more is not an array."""
     with pytest.raises(ValueError, match="more"):
         elements("[1] 2")

@@ -110,7 +110,7 @@ def test_somebody_elses_folder_is_left_alone(tmp_path: Path) -> None:
     assert not (tmp_path / MARKER).exists()
     (tmp_path / "link").symlink_to(tmp_path / "notebooks")
     for path in (tmp_path / "notebooks" / "mine.ipynb", tmp_path / "link"):
-        with pytest.raises(InputError, match="no folder"):
+        with pytest.raises(InputError, match="not a folder"):
             run_demo(path)
     with pytest.raises(InputError, match="at least 1"):
         run_demo(tmp_path / "new", runs=0)

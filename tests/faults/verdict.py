@@ -39,7 +39,7 @@ def problems(model: Collection, rows: list[Row], *, whole: bool, chosen: Any) ->
         yield f"strange: {len(strange)}, such as {min(strange)!r}"
     for name, row in zip(names, rows, strict=True):
         if name in ever and not any(_same(row, version, model) for version in model.versions[name]):
-            yield f"altered: {row} is no version of {[item.wire for item in model.versions[name]]}"
+            yield f"altered: {row} is not a version of {[item.wire for item in model.versions[name]]}"
 
 
 def missing(model: Collection, rows: list[Row], chosen: Any) -> int:

@@ -138,7 +138,7 @@ def test_matching_an_entry(arguments: dict[str, Any], expected: object) -> None:
 
 
 def test_an_error_is_read_from_a_body_in_base64() -> None:
-    """A body in base64 is compared as the column `error` shows it; what is no base64 has no error."""
+    """A body in base64 is compared as the column `error` shows it; what is not base64 has no error."""
     assert FailureFilter(error="boom").matches({"responseBodyBase64": "Ym9vbQ=="})
     assert FailureFilter(error="binary, 5 bytes").matches({"responseBodyBase64": "Ym9vbf8="})
     assert FailureFilter(error="empty body").matches({"responseBodyBase64": "Ym9vb"})

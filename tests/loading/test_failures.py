@@ -333,7 +333,7 @@ def test_a_time_as_the_filter_means_since(server, first):
 
 
 def test_a_time_as_filter_and_since_contradict(sample_service):
-    """Two starts are one too many, and text that is no time says which argument it was."""
+    """Two starts are one too many, and text that is not a time says which argument it was."""
     with pytest.raises(InputError, match="since="):
         tk.load_failures(sample_service, "7d", since="1d")
     with pytest.raises(InputError, match="filter"):

@@ -185,7 +185,7 @@ def test_bodies_that_arrive_share_64_megabytes(unsigned: Receiving) -> None:
         (b"[" * LARGE, 400),
         (b'{"a":"\xff' + b"\\u0001" * (LARGE // 6) + b'"}', None),
     ],
-    ids=["arrays", "members", "no strict JSON", "brackets", "bytes that are no text"],
+    ids=["arrays", "members", "no strict JSON", "brackets", "bytes that are not text"],
 )
 def test_json_that_would_become_many_values_costs_its_bytes(
     unsigned: Receiving, body: bytes, status: int | None

@@ -63,7 +63,7 @@ def test_an_empty_default_namespace_names_those_that_are_not():
         service = tk.connect(vector_url=f"{running.url}/vector/only", vector_token=running.token, environ={})
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert tk.query(service, vector=[1, 0]).empty  # nothing anywhere is no mistake
+            assert tk.query(service, vector=[1, 0]).empty  # nothing anywhere is not a mistake
         tk.upsert_vectors(service, [{"id": "a", "vector": [1.0, 0.0]}], namespace="guides", progress=False)
         tk.upsert_vectors(service, [{"id": "b", "vector": [1.0, 0.0]}], namespace="pages", progress=False)
         says = "The default namespace has no vectors. Name one that has: 'guides', 'pages'."
@@ -78,7 +78,7 @@ def test_an_empty_default_namespace_names_those_that_are_not():
 
 
 def test_a_query_that_finds_nothing_names_the_nearest_field(sample_service):
-    """A field that no metadata has, in queries by id and by text; a value that is rare is no mistake."""
+    """A field that no metadata has, in queries by id and by text; a value that is rare is not a mistake."""
     says = r"of the first 100, no metadata has a field 'citi'\. Did you mean 'city'\? Known: 'city'"
     with pytest.warns(UnexpectedResultWarning, match=says) as caught:
         result = tk.query(sample_service, id="runbook-0001", namespace="runbooks", filter="citi = 'x'")

@@ -143,7 +143,7 @@ def test_a_filter_bounds_the_windows(server, listing):
 
 @pytest.mark.parametrize("dates", [(), ("fromDate",), ("toDate",)])
 def test_a_service_that_ignores_dates_is_read_with_a_single_cursor(server, listing, dates):
-    """Windows that are no partition are noticed; all is read, once, and the receipt says how."""
+    """Windows that are not a partition are noticed; all is read, once, and the receipt says how."""
     listing.dates = dates
     frame = loaded(server)
     assert sorted(frame["dlq_id"]) == sorted(listing.entries)
@@ -157,7 +157,7 @@ def test_a_service_that_refuses_dates_is_read_with_a_single_cursor(server, listi
     listing.before = lambda query: (400, {"error": "no dates here"}) if "fromDate" in query else None
     frame = loaded(server)
     assert sorted(frame["dlq_id"]) == sorted(listing.entries)
-    assert "did not take the dates" in tk.receipt(frame).notes[0]
+    assert "ignored the dates" in tk.receipt(frame).notes[0]
 
 
 def test_a_service_that_leaves_out_the_ends_is_noticed(server, listing):
@@ -167,7 +167,7 @@ def test_a_service_that_leaves_out_the_ends_is_noticed(server, listing):
     assert sorted(frame["dlq_id"]) == sorted(listing.entries)
     receipt = tk.receipt(frame)
     assert receipt.complete
-    assert "in no window of time" in receipt.notes[0]
+    assert "in no time window" in receipt.notes[0]
 
 
 def test_an_entry_deleted_after_a_split_is_no_reason_to_doubt(server, listing):
@@ -361,7 +361,7 @@ def test_rows_read_but_not_yielded_count_once(server, stop_at):
 
 @pytest.mark.parametrize("stop_at", range(1, 14))
 def test_a_stop_at_a_split_is_no_sign_of_a_change(server, listing, stop_at):
-    """The parts have them again, or the whole where no part had begun: that is no concurrent modification."""
+    """The parts have them again, or the whole where no part had begun: not a concurrent modification."""
     service = server.service()
     load = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
     rows = []

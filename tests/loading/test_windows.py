@@ -19,7 +19,7 @@ from toolkit.loading.windows import (
     FetchResult,
     Window,
     WindowPlanner,
-    joined,
+    merge_spans,
     plan_split,
     timestamps,
     uncovered,
@@ -107,7 +107,7 @@ def test_every_entry_comes_from_exactly_one_window(found, order, shown, apart, c
     numbers = [number for _, some in ended for number in some]
     assert sorted(numbers) == list(range(len(found)))
     spans = [window.span for window, _ in ended if not window.probe]
-    assert joined(spans) == [(None, None)]
+    assert merge_spans(spans) == [(None, None)]
     assert sum(window.probe for window, _ in ended) <= 1
 
 
@@ -118,7 +118,7 @@ def test_paging_never_leaves_a_bounded_range(found, before, after):
     ended, _ = read(Service(found), windows=[Window(first, last, whole=True)])
     numbers = [number for _, some in ended for number in some]
     assert sorted(numbers) == [number for number, at in enumerate(found) if first <= at <= last]
-    assert joined(window.span for window, _ in ended if not window.probe) == [(first, last)]
+    assert merge_spans(window.span for window, _ in ended if not window.probe) == [(first, last)]
 
 
 def uniform(count, days=7, seed=1):
@@ -252,10 +252,10 @@ def test_uncovered_and_covered_spans_make_up_the_whole(whole, covered):
     left = uncovered(whole, covered)
     assert points(left) == points([whole]) - points(covered)
     assert sum(len(points([span])) for span in left) == len(points(left))
-    together = joined(covered)
+    together = merge_spans(covered)
     assert points(together) == points(covered)
     assert len(together) <= len(covered) + 1
-    assert joined(together) == together
+    assert merge_spans(together) == together
 
 
 @given(
@@ -343,7 +343,7 @@ def test_a_load_stopped_anywhere_is_resumed_to_the_same_end(found, order, apart,
     assert len(work.rows) == len(found)
     assert work.unsettled == []
     assert work.position["open"] == []
-    assert joined((first, last) for first, last in work.position["done"]) == [(None, None)]
+    assert merge_spans((first, last) for first, last in work.position["done"]) == [(None, None)]
 
 
 def test_rows_from_an_empty_window_show_that_dates_are_ignored():

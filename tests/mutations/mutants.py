@@ -283,7 +283,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "large integers become floats",
         "tables/masking.py",
-        '    whole = masked_json({name: read(raw)}, redactor) or ""\n',
+        '    whole = masked_json({name: read_json(raw)}, redactor) or ""\n',
         '    whole = masked_json({name: json.loads(raw, parse_int=float)}, redactor) or ""\n',
         ("tests/tables/test_failures.py", *_FAULTS),
     ),
@@ -391,7 +391,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "snapshots/resumable.py",
         "                        self._flush(sink)\n"
         "                        self._save(sink)\n                raise\n",
-        "                        sink.rows += joined(self._waiting).table.num_rows\n"
+        "                        sink.rows += join_batches(self._waiting).table.num_rows\n"
         "                        self._save(sink)\n                raise\n",
         _CHECKPOINTS,
     ),

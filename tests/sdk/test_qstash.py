@@ -193,7 +193,7 @@ def test_the_failure_callback_names_the_entry(qstash: QStash, server: Server, wa
 
 
 def test_messages_are_canceled(qstash: QStash, server: Server, wait_for: Wait) -> None:
-    """One, many and all of them; canceled messages are neither delivered nor listed."""
+    """One, many and all of them; cancelled messages are neither delivered nor listed."""
     server.always(b"{}")
     sent = [qstash.message.publish(url=f"{server.url}/", delay="1d").message_id for _ in range(5)]
     qstash.message.cancel(sent[0])

@@ -175,13 +175,13 @@ def test_restart_begins_anew(app: Application, http: httpx.Client, wait_for: Wai
 
 
 def test_a_sleeping_run_is_canceled(app: Application, http: httpx.Client, wait_for: Wait) -> None:
-    """Nothing runs after the cancellation, and the run is listed as canceled."""
+    """Nothing runs after the cancellation, and the run is listed as cancelled."""
     run_id = begin(app, app.payload())
     wait_for(lambda: app.ran(run_id))
     assert http.delete(f"/v2/workflows/runs/{run_id}").status_code == 200
     assert run_of(http, run_id)["workflowState"] == "RUN_CANCELED"
     other = begin(app, app.payload())
-    wait_for(ended(http, other))  # by then the canceled one would have ended, too
+    wait_for(ended(http, other))  # by then the cancelled one would have ended, too
     assert app.ran(run_id) == ["total"]
 
 

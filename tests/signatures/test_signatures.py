@@ -246,7 +246,7 @@ def test_written_traces_are_told_apart_by_fault(language: str) -> None:
 
 
 def test_names_of_modules_and_phrases_of_statuses_stay_readable() -> None:
-    """A digit in a module's name is no id, a status with its phrase no number, a hash of digits no number."""
+    """A digit in a module's name is not an id, a status with its phrase no number, a hash of digits no number."""
     read = {
         "sqlite3.OperationalError: database is locked": "sqlite3.OperationalError: database is locked",
         "502 Bad Gateway": "502 Bad Gateway",

@@ -116,7 +116,7 @@ def test_an_older_snapshot_has_the_columns_of_today(version: Path, source: Any) 
 def test_a_sync_into_an_older_snapshot_finds_what_changed_and_nothing_else(
     version: Path, source: Any, tmp_path: Path
 ) -> None:
-    """The same entries are no change, whatever the version; history stays; the version becomes today's."""
+    """The same entries are not a change, whatever the version; history stays; the version becomes today's."""
     path = _copy(version / "failures", tmp_path / "kept", source)
     service = snapshots.connected(source)
     source.failures = snapshots.NOW

@@ -192,7 +192,7 @@ def test_links_inside_are_refused(copy: Path, made: SimpleNamespace, tmp_path: P
 
 
 def test_a_pipe_instead_of_a_file_does_not_hang(copy: Path) -> None:
-    """What is no regular file is refused at once."""
+    """What is not a regular file is refused at once."""
     file = _file(copy, "data")
     file.unlink()
     os.mkfifo(file)
@@ -213,7 +213,7 @@ def test_a_pipe_instead_of_a_file_does_not_hang(copy: Path) -> None:
 def test_a_manifest_cannot_name_files_elsewhere(copy: Path, name: str) -> None:
     """Even with a right hash, only names of the snapshot's own form are accepted."""
     _rewrite_manifest(copy, lambda manifest: manifest["files"][0].update(path=name))
-    with pytest.raises(SnapshotDamagedError, match="rules"):
+    with pytest.raises(SnapshotDamagedError, match="inconsistent manifest"):
         read_snapshot(copy)
 
 

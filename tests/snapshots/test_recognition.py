@@ -113,7 +113,7 @@ def test_reappearing_entries_are_decoded_and_unmarked(
     assert sync() == (counts(), [])
 
 
-def test_other_bytes_of_the_same_row_are_no_change_and_are_learnt(dlq: SimpleNamespace, sync: Any) -> None:
+def test_other_bytes_of_the_same_row_are_no_change_and_are_learned(dlq: SimpleNamespace, sync: Any) -> None:
     """A service that writes its JSON in another way is compared once, and recognised from then on."""
     dlq.entries = [b'{"dlqId": "a", "body": "x"}', *entries("b")]
     sync()

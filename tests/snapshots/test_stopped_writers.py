@@ -89,7 +89,7 @@ def test_a_writer_killed_at_any_step_leaves_the_old_snapshot_or_the_new_one(
 def test_a_first_writer_killed_at_any_step_leaves_no_snapshot_or_a_complete_one(
     tmp_path: Path, made: SimpleNamespace
 ) -> None:
-    """A first write that was killed is no snapshot, and is in nobody's way."""
+    """A first write that was killed is not a snapshot, and is in nobody's way."""
     last = int(_run("crash", tmp_path / "missing", tmp_path / "out")[0])
     whole = 0
     for number in range(1, last + 1):
@@ -312,7 +312,7 @@ def test_two_processes_that_sync_at_once_leave_one_complete_history(store: Snaps
 def test_a_reader_whose_files_are_replaced_reads_the_next_generation(
     made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit between reading the manifest and opening its files is no damage: the reader begins again."""
+    """A commit between reading the manifest and opening its files is not damage: the reader begins again."""
     sync(made.entries("a", "b", "c"))
     opened, commits = SnapshotStore.open, []
 

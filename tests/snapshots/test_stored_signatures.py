@@ -135,7 +135,7 @@ def test_failures_that_are_written_are_signed_once(tmp_path, made, monkeypatch):
     assert found.learned == groups.learned
 
 
-def test_what_was_learnt_stays_when_other_failures_are_written(tmp_path, made):
+def test_what_was_learned_stays_when_other_failures_are_written(tmp_path, made):
     """Frames written one after the other to one folder have one id for each kind."""
     _written(made, tmp_path, *BODIES)
     before = tk.scan_snapshot(tmp_path).to_table()["signature"].to_pylist()

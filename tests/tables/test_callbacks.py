@@ -93,7 +93,7 @@ def test_bytes_text_and_objects_give_the_same_row():
     ("status", "delivered"), [(200, True), (299, True), (300, False), (199, False), (None, None)]
 )
 def test_delivered_is_a_2xx_status(status, delivered):
-    """Redirects and errors are no delivery; without a status it is unknown."""
+    """Redirects and errors are not a delivery; without a status it is unknown."""
     assert row({"status": status})["delivered"] is delivered
 
 
@@ -158,7 +158,7 @@ def test_truncated_base64_is_decoded_as_far_as_it_goes(raw, size):
 
 
 def test_a_text_that_is_truncated_inside_a_character_stays_a_text():
-    """The half character at the end is left out; bytes that are no text stay bytes; no base64 is neither."""
+    """The half character at the end is left out; bytes that are not text stay bytes; no base64 is neither."""
     encoded = base64.b64encode("naïve ☃".encode()).decode()
     found = row({"body": encoded[:11], "sourceBody": encoded[:-1]})
     assert (found["body"], found["body_base64"], found["body_truncated"]) == ("naïve ", None, True)
@@ -257,7 +257,7 @@ def test_times_may_be_numbers_too():
 
 
 def test_bytes_of_a_body_that_are_not_utf_8_are_escaped_and_kept():
-    """Bytes that are no UTF-8 and lone surrogates do not make a row disappear."""
+    """Bytes that are not UTF-8 and lone surrogates do not make a row disappear."""
     found = row(b'{"method": "\xff", "url": "\\ud800", "status": NaN}')
     assert (found["method"], found["url"], found["status"]) == ("\\udcff", "\\ud800", None)
     assert json.loads(found["extra"])["method"] == "\udcff"

@@ -115,7 +115,7 @@ def test_base64_that_is_utf8_becomes_text_and_broken_base64_is_kept():
 
 
 def test_text_that_is_not_utf_8_is_kept_as_bytes():
-    """Bytes that are no UTF-8 and lone surrogates in a body become bytes; the neighbours stay as they are."""
+    """Bytes that are not UTF-8 and lone surrogates in a body become bytes; neighbours stay as they are."""
     page = (
         b'[{"dlqId": "a", "body": "x\xff"}, {"dlqId": "b", "body": "\\ud800"}, {"dlqId": "c", "body": "ok"}]'
     )
@@ -185,7 +185,7 @@ def test_the_deprecated_label_counts_where_it_is_alone():
     "bad", [b"[1]", b"[null]", b'[{"dlqId": ""}]', b"[{}]", b'[{"dlqId": 5}]', b"{}", b"[{]"]
 )
 def test_rows_without_an_identity_are_a_protocol_error(bad):
-    """Entries without an id, and what is no object, are errors and never dropped."""
+    """Entries without an id, and what is not an object, are errors and never dropped."""
     with pytest.raises(ProtocolError):
         decode_failures(bad, redactor=None)
 
@@ -276,7 +276,7 @@ def test_many_pages_are_decoded_as_one_by_one(monkeypatch):
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "\x00", "é", "`", "unknown_0", "dlqid", ""])
 def test_unknown_fields_of_any_name_survive(name):
-    """Whatever a field is called, its row has it, and other fields are still learnt afterwards."""
+    """Whatever a field is called, its row has it, and other fields are still learned afterwards."""
     decoder = FailureDecoder(REDACTOR)
     for number, fields in enumerate([{name: 1}, {"other": 2}, {name: 3, "last": 4}]):
         (row,) = decoder.decode(json.dumps([ENTRY | fields]).encode()).to_pylist()

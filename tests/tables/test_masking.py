@@ -75,7 +75,7 @@ def test_every_row_with_a_token_of_ours_is_found(values, start):
 
 
 def test_ordinary_escapes_are_not_searched_for_tokens():
-    """Line ends and letters of other alphabets are no escapes that a token of ASCII could be written with."""
+    """Line ends and letters of other alphabets are not escapes that an ASCII token could be written with."""
     usual = [r'{"at": "\u00e9\u4e2d", "stack": "a\n\tb"}', "100 % of it & more", "a & b 50%"]
     assert holding_own(pa.array(usual)).tolist() == []
 

@@ -91,7 +91,7 @@ def test_bodies_that_are_no_steps_have_no_rows_and_a_notice():
     assert steps["dlq_id"].tolist() == ["d0"]
     assert str(warned[0].message) == (
         "7 of 8 bodies hold no steps and have no rows: 2 arrays of something else, 2 empty, "
-        "1 that are no JSON, 2 that are no JSON array."
+        "1 that are not JSON, 2 that are not a JSON array."
     )
     assert tk.explode_steps(frame.iloc[:0]).dtypes.to_dict() == steps.dtypes.to_dict()
     with pytest.raises(InputError, match="body"):

@@ -132,7 +132,7 @@ def test_hits_have_query_and_rank():
 
 @pytest.mark.parametrize("hit", ['{"id": "a"}', '{"id": "a", "score": "1"}', '{"score": 1}', "5"])
 def test_a_hit_without_id_or_score_is_a_protocol_error(hit):
-    """What is no hit is an error, not a row with a hole."""
+    """What is not a hit is an error, not a row with a hole."""
     with pytest.raises(ProtocolError):
         decode_hits([f"[{hit}]".encode()])
 

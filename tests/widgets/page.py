@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolkit.widgets.controls import Choices, Choosing, Control, TextField
+from toolkit.widgets.controls import CheckList, Control, Dropdown, TextField
 
 
 def send(control: Control, **content: Any) -> None:
@@ -28,11 +28,11 @@ def offered(field: TextField, before: str, after: str = "") -> list[str]:
     return [shown for shown, _, _ in field.offers]
 
 
-def choose(control: Choosing, name: str) -> None:
+def choose(control: Dropdown, name: str) -> None:
     """Choose one of the names in a list."""
     send(control, value=name)
 
 
-def tick(choices: Choices, value: str, *, on: bool = True) -> None:
+def tick(choices: CheckList, value: str, *, on: bool = True) -> None:
     """Tick a box."""
     send(choices, event="ticked", value=value, on=on)

@@ -13,8 +13,8 @@ from ipywidgets import VBox
 from tests.widgets.page import enter, send, write
 from toolkit.widgets.controls import (
     Actions,
-    Choices,
-    Choosing,
+    CheckList,
+    Dropdown,
     TextField,
     TimeField,
     note,
@@ -67,7 +67,7 @@ def test_a_value_set_from_python_calls_no_handler(calls):
 
 def test_a_ticked_value_keeps_its_position(calls):
     """Ticking adds in the order of ticking; no box moves under the pointer; unticking removes."""
-    choices = Choices("Label", lambda: calls.append(choices.value))
+    choices = CheckList("Label", lambda: calls.append(choices.value))
     choices.offer([(f"label-{number}", 100 - number) for number in range(9)])
     shown = lines(choices)
     assert shown[0] == "label-0 (100)"
@@ -83,7 +83,7 @@ def test_a_ticked_value_keeps_its_position(calls):
 
 def test_enter_adds_the_first_match_and_the_button_the_typed_text(calls):
     """A part of a name and Enter choose the name; the part itself is added with the button that offers it."""
-    choices = Choices("Workflow", lambda: calls.append(choices.value), literal=lambda _: True)
+    choices = CheckList("Workflow", lambda: calls.append(choices.value), literal=lambda _: True)
     choices.offer([("records", 9), ("orders/fulfil", 5), ("orders/confirm", 3)])
     tell(choices, "typed", "ord")
     assert lines(choices) == ["orders/fulfil (5)", "orders/confirm (3)", "records (9)"]
@@ -99,7 +99,7 @@ def test_enter_adds_the_first_match_and_the_button_the_typed_text(calls):
 
 def test_a_typed_text_is_added_only_where_it_can_be_a_value(calls):
     """Without a match, Enter adds the typed text where it can be a value, and nothing elsewhere."""
-    choices = Choices("Status", lambda: calls.append(choices.value), literal=str.isdigit)
+    choices = CheckList("Status", lambda: calls.append(choices.value), literal=str.isdigit)
     tell(choices, "typed", "404")
     assert "nothing found · Enter adds it as typed" in choices.remark
     tell(choices, "enter", "404")
@@ -112,7 +112,7 @@ def test_a_typed_text_is_added_only_where_it_can_be_a_value(calls):
 
 def test_searching_finds_values_that_are_not_shown():
     """The search covers all values and ignores case; chosen values stay visible."""
-    choices = Choices("Label", lambda: None, literal=lambda _: True)
+    choices = CheckList("Label", lambda: None, literal=lambda _: True)
     choices.offer([(f"label-{number}", 1) for number in range(30)] + [("Special", 1)])
     tell(choices, "typed", "spec")
     assert lines(choices) == ["Special (1)"]
@@ -130,7 +130,7 @@ def test_searching_finds_values_that_are_not_shown():
 )  # fmt: skip
 def test_malformed_messages_choose_nothing(content):
     """Messages that the page would never send are ignored."""
-    choices = Choices("Label", lambda: None, literal=lambda _: True)
+    choices = CheckList("Label", lambda: None, literal=lambda _: True)
     choices.offer([("a", 1)])
     choices.receive(content)
     assert (choices.value, choices.seq) == ((), 0)
@@ -138,7 +138,7 @@ def test_malformed_messages_choose_nothing(content):
 
 def test_addresses_are_distinguished_by_their_ends():
     """The shared start is left out, long ones are shortened in the middle; the tooltip has all."""
-    choices = Choices("Workflow", lambda: None)
+    choices = CheckList("Workflow", lambda: None)
     start = "https://shop.example/flows/orders-of-a-very-long-name-that-no-list-has-room-for"
     names = [f"{start}/pay", f"{start}/mail", "https://other.example/x"]
     choices.offer([(name, 1) for name in names])
@@ -172,7 +172,7 @@ def test_actions_are_buttons(calls):
 def test_a_press_carries_the_values_it_was_made_on(calls):
     """Messages sent with a press are processed before it, and ignored when they arrive again."""
     field = TextField("Run", lambda: calls.append(field.value))
-    choices = Choices("Label", lambda: calls.append(choices.value), literal=lambda _: True)
+    choices = CheckList("Label", lambda: calls.append(choices.value), literal=lambda _: True)
     root = VBox([field, VBox([choices])])
     actions = Actions({"Load": lambda: calls.append("load")}, lambda fields: receive_all(root, fields))
     texts = [{"event": "changed", "seq": seq, "text": text, "head": ""} for seq, text in ((1, "a"), (2, "b"))]
@@ -219,7 +219,7 @@ def test_a_button_press_waits_for_a_pending_value(calls):
 )
 def test_malformed_messages_choose_no_name(content):
     """Messages that the page would never send are ignored."""
-    chosen = Choosing("Name", lambda: None, ["a", "b"])
+    chosen = Dropdown("Name", lambda: None, ["a", "b"])
     chosen._handle_custom_msg(content, [])
     assert (chosen.value, chosen.seq) == ("a", 0)
 

@@ -394,7 +394,7 @@ def test_missing_parts_are_named(make):
     raw = detail_markup(
         {"dlq_id": "a", "body_base64": base64.b64encode(bytes(range(255, 200, -1))).decode()}, REDACT
     )
-    assert "55 bytes that are no UTF-8" in raw
+    assert "55 bytes that are not UTF-8" in raw
     assert "ff fe fd" in raw
 
 

@@ -164,7 +164,7 @@ def test_a_result_belongs_to_the_filter_it_was_loaded_with(server):
     asyncio.run(main())
     assert dict(server.requests[-1].query)["label"] == "a"
     assert panel.frame()["dlq_id"].tolist() == ["d1"]
-    assert panel.message.startswith("1 failure of the choice that Load was pressed on. The choice has")
+    assert panel.message.startswith("1 failure for the filter that was loaded. The filter has")
     assert panel._kept.origin == FailureFilter(label="a")
 
 

@@ -254,7 +254,7 @@ def test_nothing_to_merge_split_or_undo_is_said(browser, make):
     browser.group_actions.press("Split off this")
     assert "no value" in browser.message
     browser.group_actions.press("Undo")
-    assert "nothing to take back" in browser.message
+    assert "Nothing to undo" in browser.message
     empty = FailureBrowser(make([]))
     empty.group_actions.press("More like this")
     assert "No failure is shown" in empty.message

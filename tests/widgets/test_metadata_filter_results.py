@@ -20,10 +20,10 @@ from toolkit.errors import (
 from toolkit.filters.query import VectorQuery
 from toolkit.redaction import Redactor
 from toolkit.tables.frame_filters import match_metadata, metadata_fields
-from toolkit.widgets.controls import Choosing, TextField, is_count
+from toolkit.widgets.controls import Dropdown, TextField, is_count
 from toolkit.widgets.metadata_editor import MetadataEditor
 
-EARLIER = "The vectors loaded last are those of an earlier filter."
+EARLIER = "The vectors loaded last are from an earlier filter."
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def cities(panel):
 
 
 def test_looking_at_a_frame_keeps_all_of_it(vectors):
-    """Fields are learnt from the whole frame, and rows that do not match now can match later."""
+    """Fields are learned from the whole frame, and rows that do not match now can match later."""
     panel = MetadataFilterWidget(vectors, value="city = 'Izmir'")
     panel.look()
     assert cities(panel) == {"Izmir", "Oslo", "Bergen"}
@@ -63,7 +63,7 @@ def test_looking_at_a_frame_keeps_all_of_it(vectors):
 
 
 def test_finding_fields_keeps_a_frame_that_was_passed(vectors, server, reading):
-    """Fields are learnt from some vectors of the service; the count stays that of the given frame."""
+    """Fields are learned from some vectors of the service; the count stays that of the given frame."""
     panel = MetadataFilterWidget(server.service(), frame=vectors)
     reading(vectors.head(1))
     panel.look()
@@ -234,7 +234,7 @@ def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
     """Every control ignores messages that the page never sends, without an error in the log."""
     entry = TextField("Name", lambda: None, complete=lambda *_: (), follows=True)
     line = MetadataFilterWidget(vectors).editor.text
-    for control in (entry, Choosing("Name", lambda: None, ["a", "b"]), line):
+    for control in (entry, Dropdown("Name", lambda: None, ["a", "b"]), line):
         control._handle_custom_msg(content, [])
         assert control.seq == 0
     assert caplog.records == []
@@ -246,7 +246,7 @@ def test_numbers_that_the_page_cannot_count_are_passed_over(seq):
     assert not is_count(seq)
     entry, chosen = (
         TextField("Name", lambda: None, complete=lambda *_: (), follows=True),
-        Choosing("Name", lambda: None, ["a", "b"]),
+        Dropdown("Name", lambda: None, ["a", "b"]),
     )
     entry._handle_custom_msg({"event": "typed", "seq": seq, "text": "x", "head": "x"}, [])
     chosen._handle_custom_msg({"seq": seq, "value": "b"}, [])
@@ -271,4 +271,4 @@ def test_a_result_says_when_its_filter_has_changed(vectors, server, monkeypatch)
 
     monkeypatch.setattr(panel, "_vectors", read)
     assert panel.run()["id"].tolist() == ["a"]
-    assert panel.message == "1 vector chosen. They are those of an earlier filter."
+    assert panel.message == "1 vector chosen. They are from an earlier filter."

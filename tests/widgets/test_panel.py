@@ -57,7 +57,7 @@ def test_a_button_leaves_the_loop_free_and_one_call_runs_at_a_time():
         panel._start_run()
         await until(lambda: "of 1,000" in panel.message)
         panel._start_run()
-        assert "A call is running" in panel.message
+        assert "A request is already running" in panel.message
         await until(lambda: "<progress" in panel._status.value)
         panel.go.set()
         await until(lambda: len(panel.frame()))
@@ -94,7 +94,7 @@ def test_cancel_stops_the_call_and_the_next_one_can_start():
         (ServiceError("asking", got="nothing", next_step="Ask again."), "asking: got nothing. Ask again."),
         (
             ZeroDivisionError("Bearer abcdef0123456789"),
-            "This should not happen: ZeroDivisionError: Bearer [masked",
+            "Unexpected error: ZeroDivisionError: Bearer [masked",
         ),
     ],
 )

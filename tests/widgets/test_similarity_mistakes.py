@@ -73,7 +73,7 @@ def test_asking_beside_a_mistake_says_so(server):
     """The value is sent, and the panel says that the marked fields were not part of it."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="old", filter="city = "))
     server.always(hits("a"))
-    remark = "What is marked above as a mistake was no part of the query."
+    remark = "What is marked above as a mistake was not part of the query."
     panel.run()
     assert remark not in panel.message  # this filter is part of it
     typed = {
@@ -173,7 +173,7 @@ def test_waiting_for_hits_is_refused_while_a_call_is_under_way(server):
     ("typed", "place"), [("1,2", None), ("12", 12), ("1,000", 1_000), ("1,00", None), ("٣", None)]
 )
 def test_commas_stand_between_thousands(server, typed, place):
-    """With commas elsewhere a text is no number, of a row or of topK."""
+    """With commas elsewhere a text is not a number, of a row or of topK."""
     frame = pd.DataFrame({"id": map(str, range(1_001)), "vector": [[1.0, float(n)] for n in range(1_001)]})
     panel = SimilarityQueryWidget(server.service(), frame=frame)
     write(panel.source.row, typed)

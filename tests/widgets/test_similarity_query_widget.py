@@ -248,7 +248,7 @@ def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
     assert [row.share for row in panel.results.table.hits] == pytest.approx(frame["score"].tolist())
     assert panel.results.chart.value.startswith("<svg")
     write(panel.options.top_k, "4")
-    assert panel.message == "The hits shown are those of an earlier query."
+    assert panel.message == "The hits shown are from an earlier query."
 
 
 def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):

@@ -20,7 +20,7 @@ from toolkit.analysis.selection import select, tallied
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten
 from toolkit.redaction import Redactor, visible
-from toolkit.signatures.documents import LONGEST, Document, read_document
+from toolkit.signatures.documents import Document, its_ends, read_document
 
 UNKNOWN: Final = "unknown"
 CLASSES: Final = (
@@ -130,7 +130,7 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
     Raises
     ------
     InputError
-        When it is no frame, or a column is missing.
+        When it is not a frame, or a column is missing.
 
     Examples
     --------
@@ -172,9 +172,7 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
 
 def _read(body: str | None, clean: Callable[[str], str]) -> tuple[Document, Document]:
     """What a masked body says, and its first lines as plain text, for where the first says too little."""
-    if body and len(body) > LONGEST:
-        body = f"{body[: LONGEST // 2]}\n{body[-LONGEST // 2 :]}"
-    body = clean(body) if body else ""
+    body = clean(its_ends(body)) if body else ""
     lines = [line for line in _TAG.sub(" ", body[:_HEAD]).splitlines() if not _FRAME.match(line)]
     return read_document(body), Document("message", (), ("\n".join(lines),))
 

@@ -68,12 +68,12 @@ class FailureComparison(Plotted):
         that are only in one of both), `expected` (float64, what `after` would be at the rate of before),
         `confidence` (float64, 0 to 1: that the rate changed), then what became of those that left:
         `succeeded` (retried and succeeded), `retried` (retried, and not succeeded), `deleted`, `expired`,
-        `unknown` (Int64; unknown is: nobody looked in between), and `first_at`, `last_at` (datetime64[ms,
+        `unknown` (Int64; the queue was not observed in between), and `first_at`, `last_at` (datetime64[ms,
         UTC], of all failures of the group that were given).
     notes : tuple of str
         What limits the comparison, such as a load that was not complete.
     rules : GroupRules
-        The rules given, with what was learnt: given again, they keep the id of every group.
+        The rules given, with what was learned: given again, they keep the id of every group.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
     receipts = receipt_of(before), receipt_of(after)
     if None not in receipts:
         return receipts[0] == receipts[1]
-    last, first = _when(parts[0]).max(), _when(parts[1]).min()
+    last, first = when_failed(parts[0]).max(), when_failed(parts[1]).min()
     earlier, later = (set(part["dlq_id"].to_pylist()) for part in parts)
     return bool(first > last) and earlier.isdisjoint(later)
 
@@ -267,7 +267,7 @@ def _at_times(
     first = pc.min(table[FIRST_SEEN_AT]).as_py()
     notes = []
     if first is not None and first > start:
-        notes.append(f"nobody looked at the queue before {first:%Y-%m-%d %H:%M} UTC")
+        notes.append(f"the queue was not observed before {first:%Y-%m-%d %H:%M} UTC")
     return [table.filter(mask) for mask in there], table.filter(gone), notes
 
 
@@ -295,7 +295,7 @@ def _counted(
     bounds = np.cumsum([earlier.num_rows, *(part.num_rows for part in parts)])
     known, *of_parts = np.split(groups, bounds[:-1])
     old, later = (
-        pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": _when(part)})
+        pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": when_failed(part)})
         for group, part in zip(of_parts, parts, strict=True)
     )
     old, later = old.assign(outcome=outcome).drop_duplicates("id"), later.drop_duplicates("id")
@@ -332,7 +332,8 @@ def _counted(
     )
 
 
-def _when(table: pa.Table) -> pd.Series:
+def when_failed(table: pa.Table) -> pd.Series:
+    """When each row of `comparable` counts as failed, as everywhere: none where that is not plausible."""
     when = timestamps(select_timed(table, [], doing="comparing failures").table(), "when_")
     return when.astype("datetime64[ms, UTC]")
 

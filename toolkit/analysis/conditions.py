@@ -42,7 +42,7 @@ class RankedCondition:
     evidence: float  # that it rose at all, where counts may be bursts
 
 
-class Change:
+class ConditionSearch:
     """Leaves with the events of each, after and before, and attributes as codes of values."""
 
     def __init__(self, leaves: pd.DataFrame, observed: _Floats, usual: _Floats, exposure: float) -> None:
@@ -192,7 +192,7 @@ def plainest(conditions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def likelihood(conditions: list[RankedCondition]) -> float:
-    """Of rows that several conditions describe: each of them may be what rose."""
+    """Combined log-likelihood of conditions that describe the same rows."""
     return float(np.logaddexp.reduce([condition.score for condition in conditions]))
 
 

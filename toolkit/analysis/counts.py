@@ -49,7 +49,7 @@ SHORT_STATES: Final = {
 }
 """The same states in a word or two."""
 
-_UNKNOWN: Final = "a state this toolkit does not know"
+_UNKNOWN: Final = "a state unknown to this toolkit"
 _ABSENT: Final = "no failure function, or no state yet"
 _LONGEST: Final = 300  # characters of an error text or example
 
@@ -115,7 +115,7 @@ def count_labels(failures: AnyFrame) -> pd.DataFrame:
     Raises
     ------
     InputError
-        When it is no frame, or has no `labels`.
+        When it is not a frame, or has no `labels`.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def count_states(failures: AnyFrame) -> pd.DataFrame:
     Raises
     ------
     InputError
-        When it is no frame, or has no `failure_function_state`.
+        When it is not a frame, or has no `failure_function_state`.
 
     Examples
     --------
@@ -336,7 +336,7 @@ def count_matrix(
     Raises
     ------
     InputError
-        When a column is missing or holds lists, maps or bytes, or a number is no whole one.
+        When a column is missing or holds lists, maps or bytes, or a number is not a whole one.
 
     Examples
     --------

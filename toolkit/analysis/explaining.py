@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.analysis.conditions import Change, RankedCondition, likelihood, plainest
+from toolkit.analysis.conditions import ConditionSearch, RankedCondition, likelihood, plainest
 from toolkit.analysis.failure_attributes import LABEL, column_texts, labels_of, rising_labels, rows_meeting
 from toolkit.analysis.selection import NONE, opened, typed_rows
 from toolkit.analysis.sources import AnyFrame
@@ -236,7 +236,7 @@ def explain_rows(
     """
     leaves, observed, usual = _leaves(rows, observed, usual)
     total, expected = float(observed.sum()), float(usual.sum()) / exposure
-    change = Change(leaves, observed, usual, exposure)
+    change = ConditionSearch(leaves, observed, usual, exposure)
     names = list(rows.columns) if searched is None else list(searched)
     classes = change.classes(names, spread) if names and total else []
     frame, stands_out = _ranked(classes, total - expected)

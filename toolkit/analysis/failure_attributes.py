@@ -19,6 +19,7 @@ from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import grouped, grouped_columns
 from toolkit.analysis.selection import NONE, opened, scanned, select_timed, timestamps
 from toolkit.analysis.sources import AnyFrame, SelectedRows
+from toolkit.analysis.wording import value_text
 from toolkit.arguments import nearest, shown
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
@@ -253,8 +254,7 @@ def _categories(texts: list[str]) -> pd.Categorical:
 
 
 def _text(value: object, redactor: Redactor) -> str:
-    plain = f"{value:g}" if isinstance(value, float) else str(value)
-    return redactor.text(plain)[:_CUT]
+    return redactor.text(value_text(value))[:_CUT]
 
 
 def labels_of(table: pa.Table, redactor: Redactor) -> pd.Series[Any]:

@@ -48,12 +48,12 @@ class Rule:
 
 @dataclass(frozen=True, repr=False)
 class GroupRules:
-    """Rules for groups of failures, and what was learnt from earlier failures.
+    """Rules for groups of failures, and what was learned from earlier failures.
 
     One rule a line, applied in the order of the lines: ``name ID "TITLE"``, ``merge ID into ID``,
     ``split ID where COLUMN = "VALUE"``, ``split ID where body contains "TEXT"``, and ``pin ID``, which lists
     a group before all others. What follows a ``#`` is a comment. Rules for groups that do not occur are kept.
-    A last line ``learned {…}``, which `save` writes, holds what was learnt.
+    A last line ``learned {…}``, which `save` writes, holds what was learned.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class GroupRules:
     --------
     >>> rules = GroupRules('name s1-5f0c9a3b12de "Payment gateway down"  # seen in March')
     >>> rules
-    GroupRules(1 rule, nothing learnt)
+    GroupRules(1 rule, nothing learned)
     """
 
     text: str = ""
@@ -97,7 +97,7 @@ class GroupRules:
     def __repr__(self) -> str:
         templates = len(self._learned.templates)
         learned = counted(templates, "template") if templates else "nothing"
-        return f"GroupRules({counted(len(self.rules), 'rule')}, {learned} learnt)"
+        return f"GroupRules({counted(len(self.rules), 'rule')}, {learned} learned)"
 
     @classmethod
     def read(cls, path: str | Path) -> GroupRules:
@@ -112,7 +112,7 @@ class GroupRules:
             raise wrong("rules", str(path), f"the path of a rules file ({type(error).__name__})") from None
 
     def save(self, path: str | Path) -> None:
-        """Write a rules file: the text, then what was learnt on one line; InputError when that fails."""
+        """Write a rules file: the text, then what was learned on one line; InputError when that fails."""
         learned = f"{_LEARNED}{json_text(self.learned)}\n" if self.learned is not None else ""
         content = (self.text + learned).encode()
         write_file(file_path("path", path), lambda file: file.write(content))
@@ -148,9 +148,9 @@ def _learned(value: object) -> Learned:
     if known.rules_version != RULES_VERSION:
         raise InputError(
             "reading learned",
-            got=f"what was learnt with version {known.rules_version} of the toolkit's rules",
+            got=f"what was learned with version {known.rules_version} of the toolkit's rules",
             expected=f"version {RULES_VERSION}",
-            next_step="Leave it out once, and save what is learnt then.",
+            next_step="Leave it out once, and save what is learned then.",
         )
     return known
 

@@ -26,7 +26,7 @@ from toolkit.analysis.selection import (
     typed_rows,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten
+from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten, value_text
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import NO_FRAME, Document
@@ -74,7 +74,7 @@ class FailureGroups(Plotted):
         three of ``{"dlq_id", "text"}``), `cohesion` (float64, 0 to 1: how equal the members are; a low one is
         a doubtful merge).
     rules : GroupRules
-        The rules given, with what was learnt. Saved and given again, they keep the id of every group.
+        The rules given, with what was learned. Saved and given again, they keep the id of every group.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class FailureGroups(Plotted):
 
     @property
     def learned(self) -> dict[str, Any]:
-        """What was learnt: a value to store as JSON, and to give again in `GroupRules`."""
+        """What was learned: a value to store as JSON, and to give again in `GroupRules`."""
         return dict(self.rules.learned or {})
 
     def assign(self, failures: pd.DataFrame) -> pd.DataFrame:
@@ -142,7 +142,7 @@ def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None 
         With the columns `dlq_id`, `workflow_url`, `response_status`, `response_body`,
         `response_body_base64`, `failed_at`, `created_at`.
     rules : str, Path or GroupRules, optional
-        A file (UTF-8) by which users name, merge, split and pin groups, and which may hold what was learnt
+        A file (UTF-8) by which users name, merge, split and pin groups, and which may hold what was learned
         earlier; or its value.
 
     Returns
@@ -195,27 +195,27 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
 
 
 def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
-    """The rules with what a snapshot has learnt, where nothing else is given and its version is today's."""
+    """The rules with what a snapshot has learned, where nothing else is given and its version is today's."""
     learned = facts_of(failures).get("learned") or {}
     if rules.learned is None and learned.get("rules_version") == RULES_VERSION:
         return GroupRules(rules.text, learned)
     return rules
 
 
-def _with_stored(rows: Rows, ids: pa.ChunkedArray) -> Rows:
+def _with_stored(rows: SignedFailures, ids: pa.ChunkedArray) -> SignedFailures:
     """The rows with the stored signatures as their groups."""
     encoded = ids.combine_chunks().dictionary_encode()
     alone = encoded.indices.to_numpy().astype(np.int64)
     return rows._replace(alone=alone, groups=alone, ids=encoded.dictionary.to_pylist())
 
 
-def _with_counts(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
+def _with_counts(frame: pd.DataFrame, rows: SignedFailures) -> pd.DataFrame:
     """The groups of a few rows with the counts, workflows, statuses and times of all."""
     counts = rows.table.to_pandas().assign(group=[rows.ids[group] for group in rows.groups])
     statuses: dict[str, Counter[str]] = defaultdict(Counter)
     for group, status, count in counts[["group", "response_status", "count_"]].itertuples(index=False):
         if not pd.isna(status):
-            statuses[group][_plain(float(status))] += count
+            statuses[group][value_text(float(status))] += count
     by_group = counts.groupby("group")
     sums = frame["group"].map(by_group["count_"].sum())
     return frame.assign(
@@ -266,7 +266,7 @@ def _split_columns(rules: GroupRules) -> list[str]:
     return [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
 
 
-def grouped_rows(rows: Rows, rules: GroupRules) -> tuple[FailureGroups, NDArray[np.int64]]:
+def grouped_rows(rows: SignedFailures, rules: GroupRules) -> tuple[FailureGroups, NDArray[np.int64]]:
     """Groups of rows that were read, and the position in their frame of the group of each row."""
     rows = _ruled(rows, rules)
     learned = rows.learned.extended(rows.signed.signatures)
@@ -277,7 +277,7 @@ def grouped_rows(rows: Rows, rules: GroupRules) -> tuple[FailureGroups, NDArray[
     return FailureGroups(frame, known), of_group[rows.groups]
 
 
-class Rows(NamedTuple):
+class SignedFailures(NamedTuple):
     """Failures, the signature of each, and the group that it is in."""
 
     table: pa.Table
@@ -290,7 +290,7 @@ class Rows(NamedTuple):
     clean: Callable[[str], str]
 
 
-def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> Rows:
+def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> SignedFailures:
     """Read failures, with columns that later rules may name; rules are not applied yet."""
     wanted = list(dict.fromkeys([*grouped_columns(rules), *columns]))
     table = select_timed(failures, wanted, doing=_DOING).table()
@@ -300,10 +300,10 @@ def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()
     numbers = {group: number for number, group in enumerate(ids)}
     of_document = np.array([numbers[document.id] for document in signed.documents], dtype=np.int64)
     alone = of_document[signed.codes]
-    return Rows(table, signed, learned, alone, alone, ids, {}, reader.clean)
+    return SignedFailures(table, signed, learned, alone, alone, ids, {}, reader.clean)
 
 
-def _ruled(rows: Rows, rules: GroupRules) -> Rows:
+def _ruled(rows: SignedFailures, rules: GroupRules) -> SignedFailures:
     """The rows in groups that are merged and split in the order of the rules."""
     groups, splits = rows.alone.copy(), dict[str, str]()
     numbers = {group: number for number, group in enumerate(rows.ids)}
@@ -319,7 +319,7 @@ def _ruled(rows: Rows, rules: GroupRules) -> Rows:
             else:
                 if rule.column not in columns:
                     values = rows.table[rule.column].to_pylist()
-                    columns[rule.column] = ["" if value is None else _plain(value) for value in values]
+                    columns[rule.column] = ["" if value is None else value_text(value) for value in values]
                 members &= np.array([value == rule.value for value in columns[rule.column]], dtype=bool)
             target = signature_id("split", (rule.group, rule.column), (rule.value,))
             in_body = f'body contains "{rule.value}"'
@@ -328,11 +328,7 @@ def _ruled(rows: Rows, rules: GroupRules) -> Rows:
     return rows._replace(groups=groups, ids=[*numbers], splits=splits)
 
 
-def _plain(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
+def _summarised(rows: SignedFailures, rules: tuple[Rule, ...]) -> pd.DataFrame:
     texts = {"dlq_id": rows.table["dlq_id"].to_pylist(), "workflow": rows.table["workflow_url"].to_pylist()}
     frame = pd.DataFrame(texts, dtype=object).assign(
         group_=rows.groups, body_=rows.signed.bodies, when=timestamps(rows.table, "when_")
@@ -371,7 +367,7 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
             own[alone] += count
             documents[code] += count
             if response >= 0:
-                statuses[_plain(responses[response])] += count
+                statuses[value_text(responses[response])] += count
         leader = group if group in own else min(own, key=lambda part: (-own[part], rows.ids[part]))
         signature = rows.signed.documents[speaking[leader]]
         row = (
@@ -403,7 +399,7 @@ def _ordered(groups: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
     return order[list(_TYPES)].astype(_TYPES)
 
 
-def _example(row: int, rows: Rows) -> dict[str, str]:
+def _example(row: int, rows: SignedFailures) -> dict[str, str]:
     text = rows.signed.texts[rows.signed.bodies[row]]
     encoded = rows.table["response_body_base64"][row].as_py() if text is None else None
     line = binary_line(encoded) if encoded else rows.clean(error_text(text).text)

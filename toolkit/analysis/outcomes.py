@@ -1,4 +1,4 @@
-"""What became of entries: still there, retried and how that ended, deleted, expired, or nobody looked."""
+"""What became of entries: still there, retried and how that ended, deleted, expired, or not observed."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def retry_outcomes(
 
     Only what the frames show is claimed. An entry that left is `expired` when its retention ended while it
     was away and it had been seen until shortly before; `deleted` when it left earlier and no run of its
-    workflow started meanwhile, or `retried` lacks it; otherwise `unknown`: nobody looked in between.
+    workflow started meanwhile, or `retried` lacks it; otherwise `unknown`: the queue was not observed in
+    between.
 
     Parameters
     ----------

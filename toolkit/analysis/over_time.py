@@ -156,7 +156,7 @@ def count_over_time(
     Raises
     ------
     InputError
-        When a column is missing, `freq` is no such width, or would make more than 5,000 bins.
+        When a column is missing, `freq` is not such a width, or would make more than 5,000 bins.
 
     Examples
     --------
@@ -398,7 +398,7 @@ def usual_counts(counts: NDArray[np.int64], step: timedelta) -> NDArray[np.float
     """What each bin usually holds: the median of the same hour of earlier weeks, or else of earlier days.
 
     The lower median: a burst in half of them is not usual. NaN where fewer than three are known, or where
-    bins are no whole part of a day or week.
+    bins are not a whole part of a day or week.
     """
     usual = np.full(len(counts), np.nan)
     for cycle in (timedelta(days=1), timedelta(days=7)):  # weeks, where there are enough, replace days

@@ -307,7 +307,7 @@ def summary(frame: AnyFrame) -> FrameSummary:
     Raises
     ------
     InputError
-        When it is no frame.
+        When it is not a frame.
 
     Examples
     --------

@@ -129,7 +129,7 @@ def run_rates(runs: AnyFrame, *, freq: str | timedelta = "1h") -> pd.DataFrame:
     Raises
     ------
     InputError
-        When a column is missing, `freq` is no such width, or would make more than 5,000 bins.
+        When a column is missing, `freq` is not such a width, or would make more than 5,000 bins.
 
     Examples
     --------

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.analysis.comparing import comparable
+from toolkit.analysis.comparing import comparable, when_failed
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups, grouped, read_rules
 from toolkit.analysis.outcomes import OUTCOMES, RetryOutcomes, retry_outcomes
@@ -24,13 +23,11 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import whole, wrong
 from toolkit.redaction import Redactor, visible
-from toolkit.signatures.documents import LONGEST, read_document
+from toolkit.signatures.documents import its_ends, read_document
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.signatures.trace_frames import StackTrace
 from toolkit.signatures.traces import stack_trace
-
-_Floats = npt.NDArray[np.float64]
 
 _SEEN: Final = 0.5
 """The similarity from which on a text counts as seen before."""
@@ -102,8 +99,7 @@ def _checked(name: str, texts: Any) -> list[str]:
 def _features(text: str) -> dict[str, float]:
     """What is compared, and how much each counts before its rarity does."""
     features: dict[str, float] = defaultdict(float)
-    if len(text) > LONGEST:  # as read_document does
-        text = f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
+    text = its_ends(text)
     trace = stack_trace(text) if "\n" in text else None
     if trace:
         _of_trace(trace, features)
@@ -327,8 +323,7 @@ def _similar(
 
 def _rows(table: pa.Table, groups: list[str]) -> pd.DataFrame:
     frame = pd.DataFrame({"group": groups, "id": table["dlq_id"].to_pylist()}, dtype=object)
-    at = pd.Series(table["failed_at"].to_pandas()).fillna(pd.Series(table["created_at"].to_pandas()))
-    return frame.assign(at=pd.to_datetime(at, utc=True).astype("datetime64[ms, UTC]"), row=range(len(frame)))
+    return frame.assign(at=when_failed(table), row=range(len(frame)))
 
 
 def _largest(frame: pd.DataFrame) -> list[Any]:

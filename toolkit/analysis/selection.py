@@ -82,7 +82,7 @@ def select(
 
 
 def opened(frame: AnyFrame, *, doing: str, name: str = "failures") -> SelectedRows:
-    """All columns of a frame of any engine, as they are; InputError for what is no frame."""
+    """All columns of a frame of any engine, as they are; InputError for what is not a frame."""
     rows = open_rows(scanned(frame, doing=doing, name=name))
     repeated = rows is not None and len(set(rows.names)) < len(rows.names)
     if rows is None or repeated:

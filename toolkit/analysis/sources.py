@@ -127,7 +127,7 @@ class SelectedRows:
 
 
 def open_rows(frame: Any) -> SelectedRows | None:
-    """All columns of a frame of any engine; None for what is no frame."""
+    """All columns of a frame of any engine; None for what is not a frame."""
     if isinstance(frame, SelectedRows):
         return frame
     if isinstance(frame, pd.DataFrame):

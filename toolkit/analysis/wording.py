@@ -101,6 +101,15 @@ def time_text(when: datetime) -> str:
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
+def value_text(value: object) -> str:
+    """A value of a column as text; a whole number that pandas made a float is without ``.0``.
+
+    >>> value_text(500.0), value_text("a b"), value_text(True)
+    ('500', 'a b', 'True')
+    """
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def counted(number: int, thing: str) -> str:
     """A number with its noun.
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from toolkit.client.failures import Ids, confirmed_ids, list_log_page, one_by_one
-from toolkit.client.members import read
+from toolkit.client.members import read_json
 from toolkit.client.responses import Request
 from toolkit.client.transport import Transport
 from toolkit.errors import NotFoundError, UnexpectedResultWarning
@@ -148,7 +148,9 @@ def _last_state(transport: Transport, log: Literal["runs", "events"], value: str
         "events": ("messageId", "messageId", "state", "time"),
     }[log]
     page = list_log_page(transport, log, cursor=None, filters=((name, value),))
-    rows: list[Any] = [row for row in read(page.rows) if isinstance(row, dict) and row.get(field) == value]
+    rows: list[Any] = [
+        row for row in read_json(page.rows) if isinstance(row, dict) and row.get(field) == value
+    ]
     if not rows:
         return NOT_KNOWN
     last = max(rows, key=lambda row: row[time] if isinstance(row.get(time), int) else 0)

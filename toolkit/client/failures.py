@@ -153,7 +153,7 @@ def delete_failures(
             "response was lost, or were gone already. None of them is in the DLQ now."
             if unknown
             else f"the service deleted none, as none is in the DLQ of failed {_NOUNS[kind]}. They are gone "
-            f"already (expired, deleted, resumed), never were there, or are those of kind={other!r}."
+            f"already (expired, deleted, resumed), never existed, or belong to kind={other!r}."
         )
         warnings.warn(f"{doing}: {happened}", UnexpectedResultWarning, stacklevel=2)
     return deleted

@@ -45,13 +45,13 @@ class Unread:
         return f"JSON of {len(self.text):,} characters"
 
 
-def read(raw: bytes | str) -> Any:
-    """The value of a JSON text; raises `ValueError` when it is no JSON.
+def read_json(raw: bytes | str) -> Any:
+    """The value of a JSON text; raises `ValueError` when it is not JSON.
 
     It is `Unread` when nested more than `MOST_DEPTH` levels deep, and so is each integer in it of more digits
     than the interpreter converts (4,300, unless configured otherwise).
 
-    >>> read('{"a": [1, NaN]}'), read("[" * 1000 + "]" * 1000)
+    >>> read_json('{"a": [1, NaN]}'), read_json("[" * 1000 + "]" * 1000)
     ({'a': [1, nan]}, JSON of 2,000 characters)
     """
     text = raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
@@ -114,7 +114,7 @@ def members(text: str, at: int = 0) -> tuple[dict[str, str], int]:
 
 
 def elements(text: str) -> list[str]:
-    """The JSON text of each element of an array; raises `ValueError` when the text is no array."""
+    """The JSON text of each element of an array; raises `ValueError` when the text is not an array."""
     at = _opened(text, skipped(text, 0), "[")
     result = []
     while text[at : at + 1] != "]":

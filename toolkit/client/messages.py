@@ -465,8 +465,7 @@ def start_run(
     doing = "starting a workflow run"
     address = web_address("url", url, doing=doing)
     content, kind = content_of(body)
-    if redactor is not None:
-        instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor")
+    instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor", optional=True)
     sent = {"Content-Type": kind} if kind else {}
     for name, value in ({} if headers is None else mapping("headers", headers)).items():
         header_name(name)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkit.client.members import elements, kind_of, listing_ends, members, read
+from toolkit.client.members import elements, kind_of, listing_ends, members, read_json
 from toolkit.client.responses import (
     MOST_CURSOR,
     SHORTEST,
@@ -165,7 +165,7 @@ def _checked(
     request: Request, response: Response, whole: Mapping[str, bytes], rows: str, cursor: str
 ) -> Page:
     try:
-        after = read(whole.get(cursor, b"null"))
+        after = read_json(whole.get(cursor, b"null"))
     except ValueError:
         not_as_specified(request, got=f"{cursor!r} of something that is not JSON", expected="text or nothing")
     if not isinstance(after, str | None):

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from toolkit.client.members import SHOWN, kind_of, pairs, read, shown, unread_integer
+from toolkit.client.members import SHOWN, kind_of, pairs, read_json, shown, unread_integer
 from toolkit.errors import (
     AuthenticationError,
     BadRequestError,
@@ -102,9 +102,9 @@ def _exact_envelope(request: Request, raw: bytes) -> dict[str, bytes]:
 
 
 def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
-    """Raise for a response that is no JSON, or JSON of another kind."""
+    """Raise for a response that is not JSON, or JSON of another kind."""
     try:
-        got = kind_of(read(raw))
+        got = kind_of(read_json(raw))
     except (ValueError, RecursionError):
         start = raw[:SHOWN].decode("utf-8", "replace")
         got, expected = f"{len(raw):,} bytes that are not JSON, starting {start!r}", "JSON"
@@ -187,7 +187,7 @@ _MOST_DOUBLINGS: Final = 60  # beyond, a float would overflow long after any del
 _KINDS: Final[dict[int, tuple[type[ResponseError], str | None]]] = {
     400: (BadRequestError, None),
     401: (AuthenticationError, "Check the token: connect() with a valid one, then call again."),
-    403: (AuthenticationError, "This token may not do that."),
+    403: (AuthenticationError, "This token lacks the permission."),
     404: (NotFoundError, None),
     422: (UnprocessableError, None),
 }
@@ -215,7 +215,7 @@ class RetryPolicy:
 def status_error(
     response: Response, *, doing: str, request: str, redactor: Redactor, endpoint: Endpoint | None = None
 ) -> ServiceError:
-    """The error for a response that is no success, with the service's own message, masked."""
+    """The error for a response that is not a success, with the service's own message, masked."""
     status, headers = response.status, response.headers
     if 300 <= status < 400:  # noqa: PLR2004 - the redirects
         return RedirectError(

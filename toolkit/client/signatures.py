@@ -154,8 +154,7 @@ def verify_signature(
             expected="the raw bytes",
             next_step="Hand over the request's body before it is parsed.",
         )
-    if seen is not None:
-        instance("seen", seen, ReplayGuard, "a ReplayGuard")
+    instance("seen", seen, ReplayGuard, "a ReplayGuard", optional=True)
     keys = signing_keys(keys, region)  # replaced, so that a traceback with variables does not show plain ones
     timestamp = _unix_seconds(now)
     claims = verify_claims(signature, url=url, keys=keys, now=timestamp, leeway=leeway, issuer=issuer)
@@ -179,15 +178,12 @@ def verify_claims(
     signature: str,
     *,
     url: str,
-    keys: Sequence[Secret | str] | Service,
-    region: str | None = None,
-    now: float | datetime | None = None,
+    keys: tuple[Secret, ...],
+    now: float,
     leeway: float = 5.0,
     issuer: str = "Upstash",
 ) -> dict[str, Any]:
-    """Verify everything but the body, and return the claims; see `verify_signature`."""
-    keys = signing_keys(keys, region)
-    timestamp = _unix_seconds(now)
+    """Verify all but the body at `now` (Unix seconds), and return the claims; see `verify_signature`."""
     if not isinstance(url, str) or not url:
         raise InputError(_DOING, got=f"url={url!r}", expected="the published address")
     leeway = plain(leeway)
@@ -196,7 +192,7 @@ def verify_claims(
     issuer = text("issuer", issuer)
     _check_header(signature)
     claims = _signed_claims(signature, keys)
-    _check_claims(claims, issuer=issuer, now=timestamp, leeway=leeway)
+    _check_claims(claims, issuer=issuer, now=now, leeway=leeway)
     if not _are_equal(claims["sub"], url):
         raise _invalid(
             "a signature for another address",
@@ -234,13 +230,16 @@ def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = No
 
 def signature_in(headers: Iterable[tuple[str, str]]) -> str | None:
     """The signature among a request's headers, names compared without case; None when there is none."""
-    values = {text for name, text in headers if normalise_header(name) in SIGNATURE_HEADERS}
-    return values.pop() if len(values) == 1 else None
+    return _one_value(headers, SIGNATURE_HEADERS)
 
 
 def region_in(headers: Iterable[tuple[str, str]]) -> str | None:
     """The region whose keys signed a delivery, by its header; None without one, or with two."""
-    values = {text for name, text in headers if normalise_header(name) in REGION_HEADERS}
+    return _one_value(headers, REGION_HEADERS)
+
+
+def _one_value(headers: Iterable[tuple[str, str]], names: tuple[str, ...]) -> str | None:
+    values = {text for name, text in headers if normalise_header(name) in names}
     return values.pop() if len(values) == 1 else None
 
 
@@ -284,7 +283,7 @@ def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         claims = None
     if not isinstance(claims, dict):
-        raise _invalid("claims that are no JSON object", "a JSON object")
+        raise _invalid("claims that are not a JSON object", "a JSON object")
     return claims
 
 
@@ -299,7 +298,7 @@ def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway:
         isinstance(timestamp, int | float) and not isinstance(timestamp, bool) and 0 <= timestamp <= _LATEST
         for timestamp in times
     ):
-        raise _invalid("times that are no numbers", "exp, nbf and iat in Unix seconds")
+        raise _invalid("times that are not numbers", "exp, nbf and iat in Unix seconds")
     if not _are_equal(claims["iss"], issuer):
         raise _invalid("another issuer", issuer)
     start, end = claims["nbf"], claims["exp"]

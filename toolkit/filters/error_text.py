@@ -79,7 +79,7 @@ def error_text(body: str | None) -> ErrorText:
     Raises
     ------
     InputError
-        When it is no text.
+        When it is not text.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def mask_text(text: str) -> str:
     Raises
     ------
     InputError
-        When it is no text.
+        When it is not text.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def mask_text(text: str) -> str:
 
 def _line(text: str) -> str:
     line = " ".join(text.split())
-    if not line.isascii():  # JSON can spell half of a surrogate pair, which is no text for Arrow or a file
+    if not line.isascii():  # JSON can spell half of a surrogate pair, which is not text for Arrow or a file
         line = line.encode("utf-8", "backslashreplace").decode()
     return line if len(line) <= _TEXT else line[: _TEXT - 1] + "…"
 

@@ -230,7 +230,7 @@ class FailureFilter:
         Raises
         ------
         InputError
-            When it is no row, or a row of a frame without a column that the filter compares.
+            When it is not a row, or a row of a frame without a column that the filter compares.
 
         Examples
         --------
@@ -340,7 +340,7 @@ def names_error(line: str, wanted: tuple[str, ...]) -> bool:
 _FRAME_ONLY: Final = frozenset(
     {"dlq_id", "response_body_base64", *(column for field in FIELDS.values() for column in field.columns)}
 ) - {"label", "labels", "error"}
-"""Columns of frames that are no members of an entry."""
+"""Columns of frames that are not members of an entry."""
 
 
 def _is_frame_row(row: Mapping[str, Any]) -> bool:

@@ -256,7 +256,7 @@ def rename_namespace(
             raise InputError(
                 f"renaming namespace {namespace[:80]!r}",
                 got=f"{new_name!r}, which is there already, with {counts[new_name]:,} vectors",
-                expected="a name that is free",
+                expected="an unused name",
                 next_step="overwrite=True and confirm=True delete what has that name.",
             )
         if new_name in counts:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pandas as pd
 
 from toolkit import arguments
-from toolkit.client.members import elements, kind_of, read
+from toolkit.client.members import elements, kind_of, read_json
 from toolkit.errors import IncompleteLoadWarning, InputError
 from toolkit.loading.receiver import CallbackReceiver
 from toolkit.receipt import Receipt, utc_now
@@ -70,7 +70,7 @@ def load_callbacks(
     InputError
         When the source cannot be read as one of these.
     ProtocolError
-        When a body is no JSON object; it says which one.
+        When a body is not a JSON object; it says which one.
 
     Examples
     --------
@@ -81,8 +81,7 @@ def load_callbacks(
     """
     limit = arguments.whole("limit", limit, optional="for all")
     reveal = arguments.flag("reveal", reveal)
-    if redactor is not None:
-        arguments.instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor")
+    arguments.instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor", optional=True)
     started = utc_now()
     receiver = source if isinstance(source, CallbackReceiver) else None
     known = redactor or (receiver.redactor if receiver else None) or Redactor()
@@ -143,7 +142,7 @@ def _from_path(path: Path) -> Iterator[Body]:
     except OSError as error:
         raise InputError(_DOING, got=f"a path that is {error.strerror}", expected=expected) from None
     if not is_folder and not path.is_file():
-        raise InputError(_DOING, got=f"{str(path)!r}, where nothing is", expected=expected)
+        raise InputError(_DOING, got=f"{str(path)!r}, which does not exist", expected=expected)
     if not is_folder and path.suffix.lower() not in _SUFFIXES:
         expected = f"one that ends in {' or '.join(_SUFFIXES)}"
         raise InputError(_DOING, got=f"the file {path.name!r}", expected=expected)
@@ -151,7 +150,7 @@ def _from_path(path: Path) -> Iterator[Body]:
         if is_folder and item.suffix.lower() not in _SUFFIXES:
             continue
         if is_folder and (item.is_symlink() or not item.is_file()):
-            got = f"{item.name!r}, which is no plain file"
+            got = f"{item.name!r}, which is not a plain file"
             raise InputError(_DOING, got=got, expected="a folder of plain files")
         yield from _from_file(item)
 
@@ -174,7 +173,7 @@ def _from_file(path: Path) -> Iterator[Body]:
         raise no_json(raw, error, repr(path.name)) from None
     for index, item in enumerate(items):
         if not item.startswith("{"):
-            got = f"{kind_of(read(item))} at {index} of {path.name!r}"
+            got = f"{kind_of(read_json(item))} at {index} of {path.name!r}"
             raise InputError(_DOING, got=got, expected="an array of JSON objects")
         yield item.encode("utf-8", "surrogateescape")
 

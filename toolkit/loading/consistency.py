@@ -14,7 +14,7 @@ from toolkit.errors import ResponseError
 from toolkit.loading.identities import Identities
 from toolkit.loading.load import Work
 from toolkit.loading.paging import MOST_READINGS
-from toolkit.loading.windows import FetchResult, Span, Window, instant, joined, uncovered
+from toolkit.loading.windows import FetchResult, Span, Window, instant, merge_spans, uncovered
 
 
 class Partition:
@@ -137,7 +137,7 @@ class Partition:
             self._work.unsettled.append(f"{reason} ({_named(window.span)}, {window.reading} readings)")
         self._open.pop(window, None)
         self._leaves.append(window.span)
-        self._done = joined([*self._done, window.span])
+        self._done = merge_spans([*self._done, window.span])
         self._work.windows += 1
         return None
 
@@ -156,7 +156,7 @@ class Partition:
         return following
 
     def fall_back(self, reason: str) -> Window:
-        """Read the whole with a single cursor from now on, because the windows are no partition."""
+        """Read the whole with a single cursor from now on, because the windows are not a partition."""
         self._work.notes.append(f"read with a single cursor, because {reason}")
         self._alone = True
         self._done, self._leaves = [], []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any, Final, cast, get_args
 
 import numpy as np
@@ -29,7 +29,6 @@ from toolkit.tables.schemas import FAILURES
 from toolkit.times import Time, parse_time
 
 _TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ASSUMPTIONS: Final[tuple[str, ...]] = (
     "a cursor keeps its position in the listing while entries come and go",
     "the time that an entry's dates are compared with stays the same",
@@ -112,7 +111,7 @@ def load_failures(
     ``created_at`` is when the message was made, which with five retries is 31 hours before it failed:
     for when things failed use ``failed_at``, which comes from the response's Date header.
 
-    Not the thing for a DLQ larger than memory: `iter_failures` and `sync_failures` stream.
+    Not suited to a DLQ larger than memory: `iter_failures` and `sync_failures` stream.
 
     Examples
     --------

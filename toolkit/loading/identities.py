@@ -39,7 +39,7 @@ _LONGEST_MERGE: Final = 1 << 18
 _DTYPE: Final = "S16"  # ignores zeros at the end, which is exact where all have the same length
 
 
-def keys(table: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
+def row_keys(table: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
     """One text for each row, the same for the same values in the columns of `key`."""
     if len(key) == 1:
         return table[key[0]]
@@ -55,7 +55,7 @@ def identities(table: pa.Table, key: Sequence[str]) -> list[bytes]:
     >>> len(first), first == second, first == third
     (16, False, True)
     """
-    return identities_of(keys(table, key).to_pylist())
+    return identities_of(row_keys(table, key).to_pylist())
 
 
 def identities_of(texts: Iterable[str]) -> list[bytes]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from toolkit.client.pages import Page
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
-from toolkit.loading.identities import Identities, IsStored, identities, keys
+from toolkit.loading.identities import Identities, IsStored, identities, row_keys
 from toolkit.loading.options import ProgressBar
 from toolkit.loading.paging import Idleness
 from toolkit.own_tokens import masked_value
@@ -63,7 +63,7 @@ class Batch:
     digests: list[bytes] = field(default_factory=list)  # of the rows' raw bytes; empty where unknown
     stored: list[bytes] = field(default_factory=list)  # further new rows, stored in a snapshot in these bytes
     later: pa.Table | None = None  # later versions of rows that were yielded before
-    reread: bool = False  # known rows are no sign of a concurrent modification, as they were requested again
+    reread: bool = False  # requested again, so known rows are not a sign of a concurrent modification
 
     @property
     def rows(self) -> int:
@@ -76,7 +76,7 @@ class Batch:
         return replace(self, table=table, identities=self.identities[rows], digests=self.digests[rows])
 
 
-def joined(batches: Sequence[Batch]) -> Batch:
+def join_batches(batches: Sequence[Batch]) -> Batch:
     """Batches of a load as one, with zeros for the digests of rows that have none."""
     tables = [batch.table for batch in batches if batch.table.num_rows]
     later = [batch.later for batch in batches if batch.later is not None]
@@ -112,7 +112,7 @@ class Work:
     reread: int = 0
     duplicates: int = 0
     readings: int = 0  # that were begun, by which known rows may come again
-    left_out: _Identities = field(default_factory=list)  # of a page's entries, by a filter of this side
+    left_out: _Identities = field(default_factory=list)  # entries of a page dropped by the client-side filter
     unsettled: list[str] = field(default_factory=list)  # reasons why the result may be incomplete
     notes: list[str] = field(default_factory=list)
     # JSON-able; replaced, never changed in place, before the batch is yielded that it includes
@@ -281,7 +281,7 @@ class Load:
             raise IncompleteLoadError(
                 f"loading {self.plan.what}",
                 partial=partial,
-                got=f"{len(partial):,} and then {reason}",
+                got=f"{len(partial):,} rows, then {reason}",
                 next_step="The exception's .partial holds them; it is not the whole. Call again for all.",
             ) from error
         whole = pa.concat_tables(_in_order(read)) if read else self.plan.schema.empty_table()
@@ -301,7 +301,7 @@ class Load:
     def _latest(self, whole: pa.Table, later: list[Batch]) -> tuple[pa.Table, int, int]:
         """The rows with later versions in place; how many changed, and how many of these unexpectedly."""
         again = pa.concat_tables(batch.later for batch in later)
-        known = pc.index_in(keys(again, self.plan.key), value_set=keys(whole, self.plan.key))
+        known = pc.index_in(row_keys(again, self.plan.key), value_set=row_keys(whole, self.plan.key))
         if known.null_count == 0 and whole.take(known).equals(again):
             return whole, 0, 0
         unexpected = [not batch.reread for batch in later if batch.later for _ in range(batch.later.num_rows)]

@@ -16,7 +16,7 @@ from toolkit.errors import AuthenticationError, CursorLoopError, RateLimitError,
 from toolkit.loading.identities import Identities
 
 MOST_EMPTY: Final = 1_000
-"""Empty pages in a row, and one more for each page that brought something.
+"""Most consecutive empty pages: this many, plus one for each page that had rows.
 
 A service that searches its entries for those that match returns such pages. If it searches at most 100 a
 page, the least that makes sense, it has searched 100,000 by then, and more where there was something."""
@@ -58,7 +58,7 @@ class CursorHistory:
                 f"reading {what}, page {page:,}",
                 got=f"the cursor {after[:60]!r} again",
                 expected="a new cursor, or none at the end",
-                next_step="The service repeats itself; load again, and report it if it stays.",
+                next_step="The service repeats itself; load again, and report it if it happens again.",
             )
 
 
@@ -93,7 +93,8 @@ class Idleness:
                 f"reading {self._what}",
                 got=f"{pages:,} pages in a row with nothing new, after {self._useful:,} with something new",
                 expected="an end",
-                next_step="The service returns cursors without end; load again, and report it if it stays.",
+                next_step="The service returns cursors without end; load again, and report it if it "
+                "happens again.",
             )
 
 

@@ -274,7 +274,7 @@ class TooLargeError(Exception):
 
 
 class PageSize:
-    """Rows to request, learnt from the pages seen. It never decides what is in a listing.
+    """Rows to request, learned from the pages seen. It never decides what is in a listing.
 
     `numbers` is how many numbers each row has, as far as is known, and `most` how many rows a page may have.
     """
@@ -283,7 +283,7 @@ class PageSize:
         self._most = min(_MOST_ROWS, most or _MOST_ROWS)
         self._page_bytes = page_bytes
         self._row_bytes = float(numbers * _NUMBER_BYTES + _TEXT_BYTES)
-        self._learnt = False
+        self._learned = False
 
     @property
     def rows(self) -> int:
@@ -294,7 +294,7 @@ class PageSize:
         """A page of so many rows and bytes was read."""
         if rows:
             self._row_bytes = max(1.0, size / rows)
-            self._learnt = True
+            self._learned = True
 
     def watch(self, requested: int, arrived: int) -> bool:
         """Look at a page of `requested` rows of which so many bytes have arrived.
@@ -302,7 +302,7 @@ class PageSize:
         True when the rest need not be checked, because rows of this listing have been seen before. Raises
         `TooLargeError` when the page is far larger than was aimed at, and fewer rows can be requested.
         """
-        if self._learnt:
+        if self._learned:
             return True
         if requested > 1 and arrived > _FAR_TOO_LARGE * self._page_bytes:
             self._row_bytes = self._page_bytes / max(1, requested // (4 * _FAR_TOO_LARGE))

@@ -37,7 +37,7 @@ _LATENCIES: Final = 9
 _SLACK: Final = 0.002  # seconds of difference that mean nothing
 _MAX_DELAY: Final = 3600.0  # seconds; a service may request more than the system's clocks can represent
 _WORTH_WAITING: Final = 0.005  # seconds of latency below which concurrency gains nothing
-_AT_ONCE: Final = 0.001  # seconds of latency that hardly hold more than what this process does for a request
+_AT_ONCE: Final = 0.001  # seconds; latency so low that it is mostly this process's own work
 
 
 class AdaptiveRateLimiter:

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from threading import Condition
 from typing import TYPE_CHECKING, Final, Self
 
@@ -29,6 +28,7 @@ from toolkit.errors import InputError, LocalServiceError, ProtocolError, Signatu
 from toolkit.redaction import Redactor, Secret
 from toolkit.settings.service import Service
 from toolkit.tables.lenient_rows import ReceivedCallback, callback_fields
+from toolkit.times import from_milliseconds
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -124,8 +124,7 @@ class CallbackReceiver:
         public_url: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if service is not None:
-            instance("service", service, Service, "a Service, as connect() returns, or None")
+        instance("service", service, Service, "a Service, as connect() returns, or None", optional=True)
         port = whole("port", port, least=0, most=65_535)
         keep = whole("keep", keep)
         if not text("path", path).startswith("/"):
@@ -279,7 +278,7 @@ class CallbackReceiver:
             _check_body(body)
         except ToolkitError as error:
             return self._refused(error)
-        received_at = datetime.fromtimestamp(round(self._clock() * 1000) / 1000, UTC)
+        received_at = from_milliseconds(round(self._clock() * 1000))
         verified = True if self._endpoint else None
         with self._changed:
             if len(self._kept) < self._keep:  # unless others arrived first
@@ -291,7 +290,7 @@ class CallbackReceiver:
     def _turned_away(self) -> tuple[int, str]:
         with self._changed:
             self.turned_away += 1
-        return 503, "there is no more room"
+        return 503, "the receiver is full"
 
     def _refused(self, error: ToolkitError) -> tuple[int, str]:
         with self._changed:
@@ -392,7 +391,7 @@ async def _whole(receive: Receive) -> bytes | None:
 
 
 def _check_body(body: bytes) -> None:
-    """Refuse what is no JSON object, without making values of all of it."""
+    """Refuse what is not a JSON object, without making values of all of it."""
     try:
         _read_object(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -401,6 +400,6 @@ def _check_body(body: bytes) -> None:
             return
         raise ProtocolError(
             "reading a callback body",
-            got=f"{len(body):,} bytes that are no JSON object ({type(error).__name__})",
+            got=f"{len(body):,} bytes that are not a JSON object ({type(error).__name__})",
             expected="a JSON object",
         ) from None

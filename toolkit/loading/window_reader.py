@@ -41,10 +41,10 @@ _FIRST_PAGES: Final = 2  # passed on one by one, so that a short listing or its 
 _PATIENCE: Final = 0.05  # seconds to wait for more than a few pages
 _MALFORMED_RETRIES: Final = 2
 _MOST_SOUGHT: Final = 20  # rows that are requested one by one, when they did not come again after a split
-_OVERLAP = "entries were in two windows of time"
-_NO_DATES = "the service did not take the dates of a window of time"
-_NOT_SEEN = "existing entries were in no window of time"
-_MANY_NOT_SEEN = f"more than {_MOST_SOUGHT} existing entries were in no window of time"
+_OVERLAP = "entries were in two time windows"
+_NO_DATES = "the service ignored the dates of a time window"
+_NOT_SEEN = "existing entries were in no time window"
+_MANY_NOT_SEEN = f"more than {_MOST_SOUGHT} existing entries were in no time window"
 
 
 class WindowReader:
@@ -228,7 +228,7 @@ class WindowFetcher:
     whether more would gain anything. With `ahead`, pages are fetched before the consumer requests them.
 
     Where responses come at once, pages are fetched only while the consumer waits for many of them: the
-    threads would take the interpreter's lock from it, and what that costs is more than is waited.
+    threads would compete with it for the GIL, which costs more than the wait they save.
     """
 
     def __init__(

@@ -12,14 +12,14 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from itertools import count, pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
 from toolkit.client.pages import Page
 from toolkit.errors import ResponseError
 from toolkit.loading.paging import CursorHistory
-from toolkit.times import http_date_ms
+from toolkit.times import from_milliseconds, http_date_ms
 
 Span = tuple[int | None, int | None]
 """First and last millisecond; None where it is open."""
@@ -43,7 +43,6 @@ _PARTS_EACH: Final = 3  # parts for each connection, so that they end at about t
 _MOST_PARTS: Final = 8
 _LEAPS: Final = 5  # parts that grow with the distance
 _HOUR: Final = 3_600_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _AGREEING: Final = 0.9  # share of the timestamps that have to agree
 _TIMESTAMPS: Final[tuple[tuple[re.Pattern[bytes], Callable[[bytes], int | None]], ...]] = (
     (re.compile(rb'"createdAt": ?(\d{13})\b'), int),
@@ -61,7 +60,7 @@ class Window:
     whole: bool = False  # it is all that was requested, not a part of it
     splits: bool = True  # it may be split
     probe: bool = False  # it must be empty, because nothing has such dates
-    again: bool = False  # its rows may be known already: known ones are no sign of a concurrent modification
+    again: bool = False  # rows may be known already: not a sign of a concurrent modification
     compares: bool = False  # it is read again to see that nothing changed: new rows are such a sign
     reading: int = 1  # which reading of it this is
     cursor: str | None = None  # of the next page
@@ -119,7 +118,7 @@ class FetchResult:
 
 def instant(at: int | None) -> datetime | None:
     """The end of a span as a datetime."""
-    return None if at is None else _EPOCH + timedelta(milliseconds=at)
+    return None if at is None else from_milliseconds(at)
 
 
 class WindowPlanner:
@@ -338,10 +337,10 @@ def uncovered(whole: Span, covered: Sequence[Span]) -> list[Span]:
     return left[::-1]
 
 
-def joined(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """The spans with neighbours put together, oldest first.
 
-    >>> joined([(5, 9), (None, 4), (20, None)])
+    >>> merge_spans([(5, 9), (None, 4), (20, None)])
     [(None, 9), (20, None)]
     """
     left = uncovered((None, None), list(spans))

@@ -174,7 +174,7 @@ def _duplicate_name(text: str) -> tuple[str, int]:
 def _number_error(text: str, literal: str, got: str, expected: str) -> ApiError:
     matches = re.finditer(rf"{_STRING}|{re.escape(literal)}(?![\w.])", text, re.DOTALL)
     offset = next((match.start() for match in matches if not match[0].startswith('"')), len(text))
-    return invalid("body holds no usable number", f"{got} at offset {offset}", expected)
+    return invalid("body contains an unusable number", f"{got} at offset {offset}", expected)
 
 
 def read_as(value: Any, kind: type[T], what: str = "body") -> T:

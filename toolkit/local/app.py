@@ -191,8 +191,8 @@ class Guard:
         headers, ours = Headers(scope=scope), "127.0.0.1 or localhost"
         host, origin = headers.get("host", ""), headers.get("origin")
         if _hostname(f"//{host}") not in _OUR_HOSTS:
-            # a folded line after it is a part of its value: what is no host name is not quoted
-            got = repr(host)[:80] if _HOST.fullmatch(host) else "text that is no host name"
+            # a folded line after it is a part of its value: what is not a host name is not quoted
+            got = repr(host)[:80] if _HOST.fullmatch(host) else "text that is not a host name"
             raise invalid("Host is not this machine", got, ours, status=403)
         if origin is not None and _hostname(origin) not in _OUR_HOSTS:
             raise invalid("Origin is not this machine", repr(origin)[:80], f"none, or {ours}", status=403)

@@ -66,7 +66,7 @@ class Operation:
             raw: bytes = request.scope["raw_path"]
             # a slash within a name must not lead to what another path names: a%2Fpause is not a/pause
             if b"%2f" in raw.lower() and not (":path}" in self.path and raw.endswith(end)):
-                raise invalid("path is not here", "an encoded slash", "names without any", status=404)
+                raise invalid("path not found", "an encoded slash", "names without slashes", status=404)
             query = None if self.query is None else read_query(request, self.query)
             return await self.endpoint(request, query)
 
@@ -113,7 +113,7 @@ def parameters_of(query: type[Query]) -> tuple[Parameter, ...]:
     """The parameters of a query type."""
     info = inspect.type_info(query)
     if not isinstance(info, inspect.StructType):
-        raise TypeError(f"{query} is no struct")
+        raise TypeError(f"{query} is not a struct")
     return tuple(map(_parameter, info.fields))
 
 
@@ -148,7 +148,7 @@ def _read(request: Request, wanted: Parameter) -> Any:
         parts = (part.strip() for text in given for part in text.split(","))
         return tuple(dict.fromkeys(part for part in parts if part))
     if len(given) > 1:
-        raise invalid(f"{wanted.name} is not clear", f"it {len(given)} times", "it once")
+        raise invalid(f"{wanted.name} is ambiguous", f"{len(given)} values", "one")
     text = given[0] if given else ""
     if not text:
         return None
@@ -174,13 +174,13 @@ def _read_whole(text: str, wanted: Parameter, bounds: inspect.IntType) -> int:
 Node: TypeAlias = dict[str, Any]
 
 _ERRORS: Final = {
-    400: "Something is malformed; the message names what, got and expected.",
+    400: "Malformed request; the message says what was wrong, what was received and what was expected.",
     401: "No valid token, in the header or in the URL.",
-    403: "Host or Origin is not this machine.",
-    404: "It is not here.",
+    403: "The Host or Origin header does not name this machine.",
+    404: "Not found.",
     408: "The request did not arrive in time.",
     409: "The name is in use.",
-    412: "It is not in a state for that.",
+    412: "The resource's state does not allow this.",
     413: "The body is too large.",
     422: "Understood, but impossible for this index.",
     431: "Request line and headers are too large.",

@@ -6,13 +6,12 @@ import argparse
 import os
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from toolkit.errors import SettingsError
 from toolkit.local.api import MAX_BODY, MAX_MESSAGE, REQUEST_TIMEOUT, RETENTION_MS
-from toolkit.private_files import open_private
+from toolkit.private_files import make_private, read_private
 from toolkit.redaction import Secret
 from toolkit.times import duration_ms
 
@@ -47,24 +46,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--index", what, action="append", default=[], metavar="SPEC")
     what = "search namespaces of more than N vectors approximately; needs usearch (every search is exact)"
     add("--approximate-above", what, type=int, metavar="N")
-    what = "how many vectors such a search looks at: fewer are quicker and miss more (128)"
+    what = "vectors examined by such a search; fewer is faster but misses more (128)"
     add("--approximate-expansion", what, type=_number(int, 1, MAX_BODY), default=128, metavar="N")
     what = "divide all retry delays, publish delays and sleeps by this (1)"
     add("--time-factor", what, type=_number(float, 1e-6, 1e9), default=1.0, metavar="X")
     what = "how long failures, ended runs and events are kept, such as 7d (90d)"
     add("--retention", what, type=_duration, default=RETENTION_MS, metavar="AGE")
-    what = "a host beyond this machine to which messages may go; may be repeated"
+    what = "additional host that messages may be delivered to; repeatable"
     add("--allow-destination", what, action="append", default=[], metavar="HOST")
     what = f"largest message; longer responses are truncated, in callbacks, too ({MAX_MESSAGE})"
     add("--max-message", what, type=_number(int, 1, MAX_BODY, " bytes"), default=MAX_MESSAGE, metavar="BYTES")
     what = "prefix of the headers of those messages whose publish used none (service)"
     add("--dialect", what, choices=("service", "upstash"), default="service")
-    what = f"within which a request must have arrived ({REQUEST_TIMEOUT:g})"
+    what = f"time limit for receiving a request ({REQUEST_TIMEOUT:g})"
     limits = _number(float, 0.01, 86_400, " seconds")
     add("--request-timeout", what, type=limits, default=REQUEST_TIMEOUT, metavar="SECONDS")
     add("--faults", "JSON script of deliberate faults; see toolkit_demo.faults", type=Path, metavar="FILE")
     add("--with-parent", "end when standard input closes", action="store_true")
-    add("--sample", "fill in sample history, once", action="store_true")
+    add("--sample", "load sample history, once", action="store_true")
 
 
 def _number(kind: type[T], low: float, high: float, unit: str = "") -> Callable[[str], T]:
@@ -83,7 +82,7 @@ def _number(kind: type[T], low: float, high: float, unit: str = "") -> Callable[
 def _duration(text: str) -> int:
     duration = duration_ms(text)
     if not duration:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; expected one such as 7d or 12h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; expected one such as 7d or 12h")
     return duration
 
 
@@ -95,12 +94,12 @@ def read_token(file: Path) -> tuple[Secret, Path | None]:
     try:
         text = _stored(file)
         if not text:
-            _make(file, f"{secrets.token_urlsafe(32)}\n".encode())
+            make_private(file, f"{secrets.token_urlsafe(32)}\n".encode())
             text = _stored(file)  # of the other process, where two created it concurrently
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"reading the token file {file.name!r}",
-            got=error.strerror if isinstance(error, OSError) else "bytes that are no text",
+            got=error.strerror if isinstance(error, OSError) else "bytes that are not text",
             expected="a file of one line, of this user alone, or none yet",
             next_step="Name another with --token-file.",
         ) from None
@@ -110,27 +109,9 @@ def read_token(file: Path) -> tuple[Secret, Path | None]:
 def _stored(file: Path) -> str:
     """The token in the file, which becomes private; "" where there is none."""
     try:
-        handle = open_private(file, os.O_RDONLY)
+        return read_private(file, 4096).decode().strip()
     except FileNotFoundError:
         return ""
-    with os.fdopen(handle, "rb") as opened:
-        return opened.read(4096).decode().strip()
-
-
-def _make(file: Path, content: bytes) -> None:
-    """Write the file under a new name first: nobody can have opened it. An empty one is replaced."""
-    draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
-    try:
-        with os.fdopen(handle, "wb") as opened:
-            opened.write(content)
-        if file.exists():
-            draft.replace(file)
-        else:
-            with suppress(FileExistsError):  # another process was first
-                os.link(draft, file)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def read_signing_keys() -> tuple[str, str] | None:

@@ -72,7 +72,7 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
     space = max(16, int(inches(ax) / COLUMN))
     height = above * 72 + 5
     small = inches_high(ax) < _LOW
-    if prefix and not small and not prefix.endswith("://"):  # a scheme alone is no information
+    if prefix and not small and not prefix.endswith("://"):  # a scheme alone is not information
         ax.annotate(
             f"names begin with {drawable(prefix, longest=max(8, space - 17))}", xy=(0, 1), xytext=(0, height),
             xycoords="axes fraction", textcoords="offset points", color=theme.muted, fontsize=9,

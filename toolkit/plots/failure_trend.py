@@ -14,7 +14,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from toolkit.analysis.group_rules import GroupRules
-from toolkit.analysis.grouping import FailureGroups, Rows, grouped_rows, read_rows
+from toolkit.analysis.grouping import FailureGroups, SignedFailures, grouped_rows, read_rows
 from toolkit.analysis.over_time import FailureTrend, Markers, failure_trend, readable_top
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, span, time_text
@@ -384,7 +384,7 @@ def plot_failure_groups(
         return draw_trend(named, axes, colours, layout=drawn, title="Groups of failures over time")
 
 
-def times_and_groups(rows: Rows, groups: FailureGroups, codes: npt.NDArray[Any]) -> pa.Table:
+def times_and_groups(rows: SignedFailures, groups: FailureGroups, codes: npt.NDArray[Any]) -> pa.Table:
     """Rows as `failure_trend` counts them: times, and the `group` by its id, as titles may be equal."""
     ids = groups.frame["group"].to_numpy(dtype=object)
     named = pa.array(ids[codes] if len(ids) else [], pa.string())

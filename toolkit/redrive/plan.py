@@ -103,7 +103,7 @@ class RedrivePlan:
     options : dict
         The other arguments of `plan_redrive`.
     learned : dict
-        What grouping had learnt, so that a new failure is compared by the same rules.
+        What grouping had learned, so that a new failure is compared by the same rules.
 
     Examples
     --------
@@ -251,7 +251,7 @@ class RedrivePlan:
         Raises
         ------
         InputError
-            When the file cannot be read, is no plan, or was edited.
+            When the file cannot be read, is not a plan, or was edited.
         """
         try:
             content = read_file(file_path("path", path))

@@ -114,8 +114,7 @@ def run_redrive(
     """
     endpoint_of(service, "queue")
     instance("plan", plan, RedrivePlan, "a plan of plan_redrive")
-    if stop is not None:
-        instance("stop", stop, threading.Event, "a threading.Event")
+    instance("stop", stop, threading.Event, "a threading.Event", optional=True)
     if not isinstance(confirm, str) or confirm != plan.confirmation:
         raise wrong(
             "confirm",
@@ -268,7 +267,7 @@ class _Run:
         if state == "RUN_SUCCESS":
             done("succeeded")
         elif state == "RUN_CANCELED":
-            done("failed otherwise", reason="its run was canceled")
+            done("failed otherwise", reason="its run was cancelled")
         elif state == "RUN_FAILED":
             self._failed(row, run.get("dlqId"))
         elif late:

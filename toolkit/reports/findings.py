@@ -236,7 +236,7 @@ def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
 
 def _reaches_further(scope: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
     """Whether a load can hold older entries that the earlier one did not request."""
-    times = {"since": None, "until": None}  # those of "the last seven days" move on, which is no difference
+    times = {"since": None, "until": None}  # those of "the last seven days" move on: not a difference
     if {**scope, **times} != {**earlier, **times}:
         return True
     return "until" in earlier or ("since" in earlier and str(scope.get("since", "")) < str(earlier["since"]))

@@ -17,7 +17,7 @@ from toolkit.analysis.wording import counted, percent, span, time_text
 from toolkit.plots.style import Theme
 
 Kind = Literal["text", "number", "digits", "share", "percent", "time", "hours", "id", "flag"]
-"""What a column holds: texts; counts; numbers that are no counts; shares of 1, with a bar or without; times
+"""What a column holds: texts; counts; numbers that are not counts; shares of 1, with a bar or without; times
 in ISO 8601; hours; ids to copy; whether the name of the column applies to the row."""
 
 _WHOLE: Final = 1_000

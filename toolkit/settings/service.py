@@ -441,7 +441,7 @@ def _finished(
         parts, host = None, ""
     usable = parts is not None and parts.scheme in {"http", "https"} and host and _ADDRESS.fullmatch(url)
     if parts is None or not usable:
-        # not shown when it is no address at all: it may be the token, passed as the address
+        # not shown when it is not an address at all: it may be the token, passed as the address
         got = repr(Redactor(key=secrets.token_bytes(32)).url(url)) if "://" in url else "something else"
         raise _unfit(got, "an http(s) address of host, port and path only", doing=doing)
     if parts.username or parts.password:

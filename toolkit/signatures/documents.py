@@ -45,7 +45,7 @@ _CAUSES: Final = tuple(
 _BY_FIELD: Final = frozenset({"error", "errors", "details", "failure", "failures"})
 """What may hold an object from the fields of an input to what is wrong with them."""
 _BESIDE: Final = frozenset({"details", "body", "response", "data"})
-"""What is no cause where it is a text beside a message."""
+"""What is not a cause where it is a text beside a message."""
 _MOST_FIELDS: Final = 20
 _STACKS: Final = ("stack", "stacktrace", "stack_trace", "trace", "traceback", "backtrace")
 _PAGE: Final = ("<html", "<!doctype", "<h1", "<title", "<body")
@@ -62,17 +62,20 @@ class Document:
     messages: tuple[str, ...] = ()  # for people to read: compared by their templates
 
 
+def its_ends(text: str) -> str:
+    """A text as it is read: of a long one its start and its end."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
+
+
 def read_document(text: str | None) -> Document:
     """Find out what a text is, and what of it identifies the failure.
 
     >>> read_document('{"error": {"code": "no_user", "message": "no such user: 17"}}')
     Document(kind='json', facts=('no_user',), messages=('no such user: 17',))
     """
-    text = (text or "").strip().lstrip("\ufeff")
+    text = its_ends((text or "").strip().lstrip("\ufeff"))
     if not text:
         return Document("empty")
-    if len(text) > LONGEST:
-        text = text[: LONGEST // 2] + "\n" + text[-LONGEST // 2 :]
     if text[0] in '{["' and (found := _json(text)):
         return found
     if text[0] == "<" and (found := _html(text)):

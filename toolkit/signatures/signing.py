@@ -61,7 +61,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """What was learnt from texts, so that each keeps its id when others come.
+    """What was learned from texts, so that each keeps its id when others come.
 
     The first template that covers a message is its own, but for the `exceptions`. `frames` are those given to
     traces of minified code, by error.
@@ -73,7 +73,7 @@ class Learned(msgspec.Struct, frozen=True):
     frames: tuple[tuple[tuple[str, ...], str], ...] = ()
 
     def extended(self, signatures: Iterable[Signature]) -> Learned:
-        """With what these signatures tell; nothing learnt earlier changes."""
+        """With what these signatures tell; nothing learned earlier changes."""
         listed = list(signatures)
         assigned = {
             message: template

@@ -126,7 +126,7 @@ def learn(messages: Iterable[str]) -> dict[str, str]:
 
 
 class KnownTemplates:
-    """Templates that were learnt earlier: a message keeps its template, whatever else comes with it."""
+    """Templates that were learned earlier: a message keeps its template, whatever else comes with it."""
 
     def __init__(self, templates: Sequence[str], exceptions: Mapping[str, str]) -> None:
         self._exceptions = exceptions
@@ -143,7 +143,7 @@ class KnownTemplates:
                 self._varied[len(words)][values][_without(words, values)].append((order, patterns, template))
 
     def find(self, message: str) -> str | None:
-        """The template of a message: one equal to it, else the first learnt that covers it."""
+        """The template of a message: one equal to it, else the first learned that covers it."""
         words = _any_words(message)
         known = self._exceptions.get(message) or self._equal.get(words)
         if known is not None or len(words) not in self._varied:
@@ -160,7 +160,7 @@ class KnownTemplates:
 
 
 def _pattern(word: str) -> str:
-    """A word of a template, whose learnt values stay apart from typed ones."""
+    """A word of a template, whose learned values stay apart from typed ones."""
     return VALUE.join(map(without_kinds, word.split(VALUE)))
 
 

@@ -258,7 +258,7 @@ def open_checked(store: SnapshotStore, listed: ListedFile) -> Iterator[BinaryIO]
     with store.open(listed.path) as file:
         checksum, size = digest(file)
         if (checksum, size) != (listed.sha256, listed.bytes):
-            raise damaged(
+            raise damage_error(
                 store,
                 listed,
                 f"{size:,} bytes with the hash {checksum[:12]}…",
@@ -298,7 +298,7 @@ def open_data_file(store: SnapshotStore, listed: ListedFile, schema: pa.Schema |
             check_metadata(parquet.metadata)
             actual = parquet.schema_arrow
         except (*UNFIT, OSError) as error:
-            raise damaged(store, listed, str(error), "a Parquet file") from None
+            raise damage_error(store, listed, str(error), "a Parquet file") from None
         check_data_file(store, listed, parquet.metadata.num_rows, actual, schema)
         yield parquet
 
@@ -308,11 +308,11 @@ def check_data_file(
 ) -> None:
     """Raise `SnapshotDamagedError` for other rows or columns than listed, and for extension types."""
     if rows != listed.rows:
-        raise damaged(store, listed, f"{rows:,} rows", f"{listed.rows:,} rows")
+        raise damage_error(store, listed, f"{rows:,} rows", f"{listed.rows:,} rows")
     if extension := extension_column(actual):
-        raise damaged(store, listed, f"the extension type of {extension!r}", "plain Arrow types")
+        raise damage_error(store, listed, f"the extension type of {extension!r}", "plain Arrow types")
     if expected is not None and not actual.equals(expected, check_metadata=False):
-        raise damaged(store, listed, "other columns or types", "those of the snapshot's first file")
+        raise damage_error(store, listed, "other columns or types", "those of the snapshot's first file")
 
 
 def stored_failures(store: SnapshotStore, manifest: Manifest, listed: ListedFile) -> Iterator[pa.Table]:
@@ -323,14 +323,14 @@ def stored_failures(store: SnapshotStore, manifest: Manifest, listed: ListedFile
             yield current_columns(rows, "failures") if older else rows
 
 
-def damaged(store: SnapshotStore, listed: ListedFile, got: str, expected: str) -> SnapshotDamagedError:
+def damage_error(store: SnapshotStore, listed: ListedFile, got: str, expected: str) -> SnapshotDamagedError:
     """The error for a listed file that is not what the manifest says."""
     return SnapshotDamagedError(
         f"reading {listed.path!r} of the snapshot {store}", got=got, expected=expected, next_step=RESTORE
     )
 
 
-def missing(store: SnapshotStore, error: FileNotFoundError) -> SnapshotDamagedError:
+def missing_file_error(store: SnapshotStore, error: FileNotFoundError) -> SnapshotDamagedError:
     """The error for a file that the manifest lists and the store does not have."""
     return SnapshotDamagedError(
         f"reading the snapshot {store}",

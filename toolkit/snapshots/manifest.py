@@ -215,7 +215,7 @@ def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
     try:
         envelope = _ENVELOPE.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _damaged(doing, f"{len(content):,} bytes that are no manifest ({error})") from None
+        raise _damaged(doing, f"{len(content):,} bytes that are not a manifest ({error})") from None
     if hashlib.sha256(bytes(envelope.manifest)).hexdigest() != envelope.sha256:
         raise _damaged(doing, "a text that does not have the hash it was written with")
     try:
@@ -231,7 +231,7 @@ def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
         manifest = _MANIFEST.decode(envelope.manifest)
         _check(manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError) as error:
-        raise _damaged(doing, f"a manifest that breaks its own rules ({error})") from None
+        raise _damaged(doing, f"an inconsistent manifest ({error})") from None
     return manifest
 
 
@@ -248,7 +248,7 @@ def _check(manifest: Manifest) -> None:
     if repeated or not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
         raise InputError(
             "reading a manifest",
-            got=f"{min(repeated)} twice" if repeated else "columns that are no list of names",
+            got=f"{min(repeated)} twice" if repeated else "columns that are not a list of names",
             expected="each file once, and names of columns",
         )
 
@@ -326,7 +326,7 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Versions(msgspec.Struct, frozen=True):
-    """Those of a manifest, or of a checkpoint; where one is missing, decoding the whole fails."""
+    """Versions stated by a manifest or checkpoint; where one is missing, decoding the whole fails."""
 
     format: int = FORMAT
     schema_version: int = SCHEMA_VERSION

@@ -326,7 +326,7 @@ class _DayWriter:
         before, receipt = self.before, self.receipt
         done = receipt.to_dict()
         files = tuple(file.listed for file in self.kept)
-        same = before is not None and files == before.files and not (self.written or self.index.has_learnt)
+        same = before is not None and files == before.files and not (self.written or self.index.has_learned)
         kept = [self.index.entries[file.rows] for file in self.kept]
         written = [entries for file in self.written for entries in file.entries]
         manifest = self.transaction.commit(

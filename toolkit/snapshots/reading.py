@@ -27,8 +27,8 @@ from toolkit.snapshots.data_files import (
     check_data_file,
     check_metadata,
     current_columns,
-    damaged,
-    missing,
+    damage_error,
+    missing_file_error,
     open_data_file,
 )
 from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest, repairs
@@ -314,7 +314,7 @@ def _consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
             except FileNotFoundError as error:
                 superseded, manifest, before = error, _current(store), manifest
                 if manifest.generation == before.generation:
-                    raise missing(store, error) from None
+                    raise missing_file_error(store, error) from None
             except (ToolkitError, MemoryError):
                 raise
             except (*UNFIT, KeyError, AttributeError, ArithmeticError, RuntimeError) as error:
@@ -364,13 +364,13 @@ def _schema_of_file(store: SnapshotStore, listed: ListedFile, first: pa.Schema |
     with store.open_partial(listed.path) as file:
         size = file.seek(0, os.SEEK_END)
         if size != listed.bytes:
-            raise damaged(store, listed, f"{size:,} bytes", f"{listed.bytes:,} bytes")
+            raise damage_error(store, listed, f"{size:,} bytes", f"{listed.bytes:,} bytes")
         try:
             metadata = pq.read_metadata(file)
             check_metadata(metadata)
             schema = metadata.schema.to_arrow_schema().remove_metadata()
         except (*UNFIT, OSError) as error:
-            raise damaged(store, listed, str(error), "a Parquet file") from None
+            raise damage_error(store, listed, str(error), "a Parquet file") from None
     if first is None or metadata.num_rows != listed.rows or not schema.equals(first, check_metadata=True):
         # not for each of the hundreds of files of a year
         check_data_file(store, listed, metadata.num_rows, schema, first)

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from toolkit.errors import SnapshotError
 from toolkit.loading.identities import Identities, IsStored
-from toolkit.loading.load import Batch, Checkpoint, Load, joined
+from toolkit.loading.load import Batch, Checkpoint, Load, join_batches
 from toolkit.receipt import Receipt
-from toolkit.snapshots.data_files import damaged, problem_of, read_checked
+from toolkit.snapshots.data_files import damage_error, problem_of, read_checked
 from toolkit.snapshots.manifest import CHECKPOINT_VERSION, SCHEMA_VERSION, PendingFile, StoredCheckpoint
 from toolkit.snapshots.row_index import WIDTH, Mask
 from toolkit.snapshots.store import HashingFile
@@ -92,10 +92,10 @@ class Spool:
             try:
                 with closing(pa.ipc.open_stream(file)) as stream:
                     if not stream.schema.equals(self._schema):
-                        raise damaged(store, listed, "other columns or types", "those of the load")
+                        raise damage_error(store, listed, "other columns or types", "those of the load")
                     yield from stream
             except (pa.ArrowException, OSError) as error:
-                raise damaged(store, listed, str(error), "an Arrow stream") from None
+                raise damage_error(store, listed, str(error), "an Arrow stream") from None
 
 
 class RowSink(Protocol):
@@ -185,7 +185,7 @@ class ResumableLoad:
     def _flush(self, sink: RowSink) -> None:
         self._busy = True
         if self._waiting:
-            batch = joined(self._waiting)
+            batch = join_batches(self._waiting)
             sink.add(batch)
             if batch.later is not None:
                 sink.add_later(batch.later)

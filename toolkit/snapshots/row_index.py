@@ -8,7 +8,6 @@ this row after row and only have to be joined.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -21,10 +20,11 @@ import pyarrow.compute as pc
 from toolkit.errors import SnapshotDamagedError
 from toolkit.loading.identities import identities
 from toolkit.loading.memory import available_memory, check_memory
-from toolkit.snapshots.data_files import RESTORE, damaged, open_checked, read_checked, stored_failures
+from toolkit.snapshots.data_files import RESTORE, damage_error, open_checked, read_checked, stored_failures
 from toolkit.snapshots.manifest import INDEX_VERSION, Manifest
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_BEFORE
+from toolkit.times import from_milliseconds
 
 KEY: Final = ("dlq_id",)  # the columns that identify failures
 
@@ -57,11 +57,11 @@ Positions = npt.NDArray[np.int64]
 
 
 class RowIndex:
-    """Entries (dtype `ENTRY`) in the order of the stored rows, found by id; `has_learnt`: they changed."""
+    """Entries (dtype `ENTRY`) in the order of the stored rows, found by id; `has_learned`: they changed."""
 
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
-        self.has_learnt = False
+        self.has_learned = False
         beginnings = _beginnings(entries["id"])
         self._order = np.argsort(beginnings, kind="stable")
         self._sorted = beginnings[self._order]
@@ -80,9 +80,9 @@ class RowIndex:
         news = (wire != b"") & (wire != self.entries["wire"][positions])
         if not news.any():
             return
-        if not self.has_learnt:
+        if not self.has_learned:
             self.entries = self.entries.copy()  # those that were read cannot be written to
-            self.has_learnt = True
+            self.has_learned = True
         self.entries["wire"][positions[news]] = wire[news]
 
     def find(self, ids: Ids) -> Positions:
@@ -160,7 +160,7 @@ def first_of_each(ids: Ids) -> Mask:
 
 def day_of(milliseconds: int) -> str:
     """The day (ISO 8601, UTC) of a time since 1970."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).date().isoformat()
+    return from_milliseconds(milliseconds).date().isoformat()
 
 
 def as_ids(joined: bytes) -> Ids:
@@ -185,7 +185,7 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
             with open_checked(store, manifest.index):
                 pass  # its hash is checked, and it is not used
         stored = (rows for listed in manifest.files for rows in stored_failures(store, manifest, listed))
-        return RowIndex(joined(map(entries_of, stored)))
+        return RowIndex(concat_entries(map(entries_of, stored)))
     listed = manifest.index
     if listed is None or listed.rows != manifest.rows or listed.bytes != listed.rows * ENTRY.itemsize:
         raise SnapshotDamagedError(
@@ -203,10 +203,12 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
     )
     index = RowIndex(np.frombuffer(read_checked(store, listed), dtype=ENTRY))
     if index.repeats:
-        raise damaged(store, listed, "an id twice", "each id once")
+        raise damage_error(store, listed, "an id twice", "each id once")
     times = index.entries["first_seen"]
     if ((times < 0) | (times > _LATEST)).any():
-        raise damaged(store, listed, "times outside of the years 1970 to 9999", "the times that were written")
+        raise damage_error(
+            store, listed, "times outside of the years 1970 to 9999", "the times that were written"
+        )
     return index
 
 
@@ -219,7 +221,7 @@ def entries_of(rows: pa.Table) -> Entries:
     return entries
 
 
-def joined(several: Iterable[Entries]) -> Entries:
+def concat_entries(several: Iterable[Entries]) -> Entries:
     """Entries one after another, none of none."""
     filled = [entries for entries in several if len(entries)]
     return filled[0] if len(filled) == 1 else np.concatenate([np.zeros(0, dtype=ENTRY), *filled])

@@ -171,7 +171,7 @@ class SnapshotStore:
             sync_folder(part.parent)
 
     def names(self) -> Iterator[str]:
-        """Relative paths of everything inside that is no folder. Links are named, not followed."""
+        """Relative paths of everything inside that is not a folder. Links are named, not followed."""
         for folder, folders, files in os.walk(self.path):
             links = [name for name in folders if (Path(folder) / name).is_symlink()]
             for name in files + links:
@@ -212,7 +212,7 @@ class SnapshotStore:
                 except FileNotFoundError:
                     continue
                 except NotADirectoryError:
-                    states[name] = FileState(0, 0, "in what is no folder")
+                    states[name] = FileState(0, 0, "inside something that is not a folder")
                     continue
                 changed = max(state.st_mtime_ns, state.st_ctime_ns)
                 if stat.S_ISREG(state.st_mode):
@@ -329,7 +329,7 @@ class SnapshotStore:
                 raise
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise self._not_a_file(name, "something that is no regular file")
+            raise self._not_a_file(name, "something that is not a regular file")
         return descriptor
 
     @contextmanager

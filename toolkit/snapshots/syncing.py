@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Any, BinaryIO, Final
 
@@ -44,10 +44,10 @@ from toolkit.snapshots.row_index import (
     Entries,
     Ids,
     RowIndex,
+    concat_entries,
     day_of,
     entries_of,
     first_of_each,
-    joined,
     read_index,
 )
 from toolkit.snapshots.store import SnapshotStore
@@ -60,6 +60,7 @@ from toolkit.snapshots.transaction import (
     raise_for_damage,
 )
 from toolkit.tables.frames import to_frame
+from toolkit.times import from_milliseconds
 
 _ROWS: Final = 1_000  # rows read at once by a repair: those before a damaged page are kept
 
@@ -337,11 +338,13 @@ class _Repair:
             everything = read_index(self._store, before).entries
             stored = {listed.path: everything[rows] for listed, rows in before.slices}
         present = {
-            listed.path: stored[listed.path] if stored else joined(map(entries_of, self._rows_of(listed)))
+            listed.path: stored[listed.path]
+            if stored
+            else concat_entries(map(entries_of, self._rows_of(listed)))
             for listed in before.files
             if listed.path not in lost
         }
-        known = joined(present.values())["id"]
+        known = concat_entries(present.values())["id"]
         files: list[ListedFile] = []
         entries: list[Entries] = []
         missing: list[Entries] = []
@@ -359,10 +362,10 @@ class _Repair:
                 known = np.concatenate([known, found["id"]])
             if wanted is not None:
                 missing.append(wanted[~np.isin(wanted["id"], found["id"])])
-        index = RowIndex(joined(entries).copy())
-        index.has_learnt = True  # so that it is written
+        index = RowIndex(concat_entries(entries).copy())
+        index.has_learned = True  # so that it is written
         self._transaction.previous = msgspec.structs.replace(before, files=tuple(files), index=None)
-        return index, RowIndex(joined(missing))
+        return index, RowIndex(concat_entries(missing))
 
     def _rows_of(self, listed: ListedFile) -> Iterator[pa.Table]:
         return data_files.stored_failures(self._store, self._before, listed)
@@ -450,6 +453,6 @@ def _times(entries: Entries) -> str:
     if not len(entries):
         return ""
     ends = (entries["first_seen"].min(), entries["first_seen"].max())
-    times = (datetime.fromtimestamp(int(time) / 1000, UTC) for time in ends)
+    times = (from_milliseconds(int(time)) for time in ends)
     first, last = (time.isoformat(timespec="seconds") for time in times)
     return f" (first seen {first}{f' to {last}' if last != first else ''})"

@@ -23,7 +23,14 @@ import pyarrow as pa
 
 from toolkit.errors import SnapshotBindingError, SnapshotConflictError, SnapshotDamagedError, SnapshotError
 from toolkit.signatures.signing import RULES_VERSION, Learned
-from toolkit.snapshots.data_files import PART_BYTES, Part, check_written, current_scope, missing, problem_of
+from toolkit.snapshots.data_files import (
+    PART_BYTES,
+    Part,
+    check_written,
+    current_scope,
+    missing_file_error,
+    problem_of,
+)
 from toolkit.snapshots.manifest import (
     CHECKPOINT,
     DATA_NAME,
@@ -275,7 +282,7 @@ def begin(store: SnapshotStore, kind: Kind, options: WriteOptions) -> Iterator[T
             try:
                 yield transaction
             except FileNotFoundError as error:
-                raise missing(store, error) from None
+                raise missing_file_error(store, error) from None
             finally:
                 transaction.close()
 

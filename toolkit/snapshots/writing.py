@@ -100,8 +100,7 @@ def write_snapshot(
     """
     checked_frame("frame", frame)
     warn_of_index(frame, stacklevel=2)
-    if schema is not None:
-        instance("schema", schema, pa.Schema, "a pyarrow.Schema")
+    instance("schema", schema, pa.Schema, "a pyarrow.Schema", optional=True)
     attached = frame.attrs.get("receipt")
     receipt = Receipt.from_dict(attached) if isinstance(attached, Mapping) else None
     if schema is None:

@@ -1,7 +1,7 @@
 """DLQ entries: from a page's bytes to the table ``FAILURES``, strictly and without objects in between.
 
 A page whose entries are all as specified is decoded into typed records and from there into columns. Fields
-that the specification does not know are learnt from the first page that has them. A page with anything else
+that the specification does not know are learned from the first page that has them. A page with anything else
 in it (a value of another kind, bytes that are not UTF-8, a number that no column holds) is decoded by
 `lenient_rows`, with the same result for what both can read.
 """
@@ -39,7 +39,7 @@ _WHAT: Final = "DLQ entries"
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
 _UNWRITABLE: Final = re.compile(r'["\\\x00-\x1f]')
 _ABSENT: Final = msgspec.Raw(b"")  # of a field that an entry does not have: no JSON is empty
-_MOST_LEARNT: Final = 200
+_MOST_LEARNED: Final = 200
 _MOST_HALVINGS: Final = 3
 _TOGETHER: Final = 8  # pages whose entries become columns at once, while they are in the processor's cache
 _BATCH: Final = 32_000_000  # bytes decoded at once: less pays for each Arrow call again
@@ -82,7 +82,7 @@ class FailureDecoder:
     def __init__(self, redactor: Redactor | None, *, keep: Keep | None = None) -> None:
         self._redactor = redactor
         self._keep = keep
-        self._learnt: list[str] = []
+        self._learned: list[str] = []
         self._kind: type[msgspec.Struct] = _SPECIFIED
         self._decoder = _decoder(self._kind)
         self._masker = ColumnMasker(redactor)
@@ -129,7 +129,7 @@ class FailureDecoder:
     def _strictly(self, page: bytes) -> tuple[type[msgspec.Struct] | None, bytes, list[Any]]:
         """The type of a page's entries, the page and its entries; None where it is not as specified.
 
-        Unknown fields are learnt on the way.
+        Unknown fields are learned on the way.
         """
         while True:
             try:
@@ -144,12 +144,12 @@ class FailureDecoder:
     def _learn(self, name: str) -> bool:
         """Add a field to the type; False where it is there already, or is not written as it is."""
         masked = is_in(name) or (self._redactor is not None and self._redactor.text(name) != name)
-        if name in self._learnt or len(self._learnt) >= _MOST_LEARNT or masked or _UNWRITABLE.search(name):
+        if name in self._learned or len(self._learned) >= _MOST_LEARNED or masked or _UNWRITABLE.search(name):
             return False
-        self._learnt.append(name)
-        names = {f"unknown_{number}": field for number, field in enumerate(self._learnt)}
+        self._learned.append(name)
+        names = {f"unknown_{number}": field for number, field in enumerate(self._learned)}
         members = [(member, msgspec.Raw, _ABSENT) for member in names]
-        self._kind = msgspec.defstruct("LearntEntry", members, bases=(_SPECIFIED,), rename=names, gc=False)
+        self._kind = msgspec.defstruct("LearnedEntry", members, bases=(_SPECIFIED,), rename=names, gc=False)
         self._decoder = _decoder(self._kind)
         return True
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.members import is_deep, read
+from toolkit.client.members import is_deep, read_json
 
 try:
     from simdjson import Parser
@@ -157,7 +157,7 @@ def _blocks(vectors: Sequence[Text | None]) -> Iterator[tuple[int, list[Text]]]:
 def as_value(text: Text) -> Any:
     """The value of a vector's JSON text, integers as the floats they will be; ValueError where it is none."""
     whole = bytes(text).decode("utf-8", "surrogateescape")
-    return read(whole) if is_deep(whole) else json.loads(whole, parse_int=_whole)
+    return read_json(whole) if is_deep(whole) else json.loads(whole, parse_int=_whole)
 
 
 def as_singles(vector: Any, dimension: int | None) -> tuple[Singles | None, str | None]:

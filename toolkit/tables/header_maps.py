@@ -108,7 +108,7 @@ def header_column(maps: Sequence[Mapping[str, Sequence[str]] | None]) -> HeaderC
 
 
 def header_map(value: Any) -> HeaderMap | None:
-    """A header map from the wire: name to values, a single text being one value; None when it is no map."""
+    """A header map from the wire: name to values, a single text as one value; None where it is not a map."""
     if not isinstance(value, dict):
         return None
     headers: HeaderMap = {}

@@ -68,7 +68,7 @@ def decode_runs(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
 def decode_events(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
     """A JSON array of events of messages as a table of the schema ``EVENTS``.
 
-    ProtocolError where the bytes are no array of objects, or an event names no message.
+    ProtocolError where the bytes are not an array of objects, or an event names no message.
     """
     what = "events of messages"
     parsed = parse_rows(rows, what=what, exactly=True)
@@ -81,7 +81,7 @@ def decode_events(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
 def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa.Table:
     """Callback bodies as a table of the schema ``CALLBACKS``, one row a body, in order.
 
-    A body that is no JSON object is a ProtocolError that says which one it is. Bodies in it that are
+    A body that is not a JSON object is a ProtocolError that says which one it is. Bodies in it that are
     truncated are decoded as far as they go. One that ends between groups of base64 is known as truncated by
     the length that the response stated; without that it looks like a complete one.
     """

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.members import read
+from toolkit.client.members import read_json
 from toolkit.own_tokens import likely
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, WORDS, is_secret_name
@@ -152,7 +152,7 @@ class ColumnMasker:
     def objects(self, fields: Mapping[str, pa.Array], rows: int) -> pa.Array:
         """The JSON text that `masked_json` makes of each row's fields; null in rows that have none of them.
 
-        Fields are raw JSON by name, null where a row does not have it. ValueError where one is no JSON.
+        Fields are raw JSON by name, null where a row does not have it. ValueError where one is not JSON.
 
         >>> fields = {"b": pa.array([b"1", None]), "a": pa.array([b'"x"', None])}
         >>> ColumnMasker(None).objects(fields, rows=2).to_pylist()
@@ -282,5 +282,5 @@ def _as_json(text: str | None) -> str | None:
 
 
 def _member(name: str, raw: bytes, redactor: Redactor | None) -> bytes:
-    whole = masked_json({name: read(raw)}, redactor) or ""
+    whole = masked_json({name: read_json(raw)}, redactor) or ""
     return whole[len(json.dumps(name)) + 2 : -1].encode()

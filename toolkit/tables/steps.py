@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from toolkit.client.members import Unread, read
+from toolkit.client.members import Unread, read_json
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
 from toolkit.tables.frames import checked_frame, texts_of, to_frame
@@ -115,12 +115,12 @@ def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, An
     if not body or not body.strip():
         return [], "empty"
     if not body.lstrip().startswith("["):
-        return [], "that are no JSON array"
+        return [], "that are not a JSON array"
     items, truncated = _as_far_as_it_goes(body)
     if truncated and isinstance(items, list) and items and not items[-1]:  # nothing of it is left
         items.pop()
     if not items:
-        return [], "that are no JSON" if items is None or truncated else "empty"
+        return [], "that are not JSON" if items is None or truncated else "empty"
     if not isinstance(items, list) or not all(_is_item(item) for item in items):
         return [], "arrays of something else"
     last = len(items) - 1
@@ -184,9 +184,9 @@ def _logged(extra: str | None) -> Iterator[dict[str, Any]]:
 
 
 def _as_far_as_it_goes(text: str) -> tuple[Any, bool]:
-    """The value of JSON text as far as it goes, and whether it is truncated; None where it is no JSON."""
+    """The value of JSON text as far as it goes, and whether it is truncated; None where it is not JSON."""
     with suppress(ValueError, RecursionError):
-        return read(text), False
+        return read_json(text), False
     brackets: list[str] = []
     closed_since: list[str] = []  # brackets since the last value may have begun, at `end`
     end = 0
@@ -207,5 +207,5 @@ def _as_far_as_it_goes(text: str) -> tuple[Any, bool]:
     without = text[:end] + "".join(reversed([*brackets, *reversed(closed_since)]))
     for attempt in (*whole, without):
         with suppress(ValueError, RecursionError):
-            return read(attempt), True
+            return read_json(attempt), True
     return None, False

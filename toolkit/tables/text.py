@@ -28,7 +28,7 @@ from toolkit.client.members import (
     listed,
     members,
     pairs,
-    read,
+    read_json,
     shown,
     unread_integer,
 )
@@ -95,14 +95,14 @@ def _rows_exactly(rows: bytes, *, what: str, under: str | None) -> Any:
                 )
             text = arrays[0] if arrays and not text[end:].strip() else text
         if not text.lstrip().startswith("["):
-            return read(text)
-        return [read_members(row) if row.startswith("{") else read(row) for row in elements(text)]
+            return read_json(text)
+        return [read_members(row) if row.startswith("{") else read_json(row) for row in elements(text)]
     except ValueError as error:
         raise no_json(rows, error, what) from None
 
 
 def no_json(raw: bytes, error: Exception, what: str) -> MalformedResponseError:
-    """The error for bytes that are no JSON."""
+    """The error for bytes that are not JSON."""
     return MalformedResponseError(
         f"decoding {what}",
         got=f"{len(raw):,} bytes that are not JSON ({str(error)[:80]})",
@@ -114,13 +114,13 @@ def no_json(raw: bytes, error: Exception, what: str) -> MalformedResponseError:
 def read_members(text: str) -> dict[str, Any]:
     """The members of a JSON object, each read by itself, so that only one that is too deep is `Unread`."""
     result, _ = members(text)
-    return {name: read(value) for name, value in result.items()}
+    return {name: read_json(value) for name, value in result.items()}
 
 
 def lenient(raw: bytes, *, what: str) -> Any:
     """JSON as Python's own reader accepts it: NaN and Infinity, lone surrogates, bytes that are not UTF-8."""
     try:
-        value = read(raw)
+        value = read_json(raw)
         return read_members(value.text) if isinstance(value, Unread) and value.text[0] == "{" else value
     except (ValueError, RecursionError) as error:
         raise no_json(raw, error, what) from None
@@ -136,7 +136,7 @@ def json_value(text: str) -> Any:
     """
     if not is_deep(text):
         return json.loads(text, parse_int=_integer)
-    parsed = read(text)
+    parsed = read_json(text)
     if not text.lstrip().startswith("{"):
         return parsed.text
     return {name: value if is_deep(value) else json_value(value) for name, value in members(text)[0].items()}
@@ -177,7 +177,7 @@ def clean(text: str) -> str:
 
 
 def as_bytes(text: str) -> bytes:
-    """The bytes of text with surrogates: those of a response that were no UTF-8, and lone surrogates."""
+    """The bytes of text with surrogates: those of a response that were not UTF-8, and lone surrogates."""
     return b"".join(
         character.encode("utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass")
         for character in text
@@ -203,7 +203,7 @@ def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, 
 
 
 def base64_bytes(encoded: str) -> bytes | None:
-    """The decoded bytes; None when it is no base64. Missing padding is forgiven."""
+    """The decoded bytes; None when it is not base64. Missing padding is forgiven."""
     try:
         return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except (binascii.Error, ValueError):
@@ -269,7 +269,7 @@ def labels_json(labels: Sequence[str] | None, redactor: Redactor | None) -> str 
 
 
 def whole_number(value: Any) -> int | None:
-    """The value as a 64-bit integer; None when it is no such number (a boolean is none)."""
+    """The value as a 64-bit integer; None when it is not such a number (a boolean is none)."""
     if isinstance(value, float) and value.is_integer() and abs(value) <= 1 << 53:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and -INT64 <= value < INT64:
@@ -303,7 +303,7 @@ def http_dates(column: pa.Array) -> pa.Array:
 
 
 def _usual_dates(dates: pa.Array) -> pa.Array:
-    """Dates of the usual form as times, whatever day of the week they name; null where one is no day."""
+    """Dates of the usual form as times, whatever day of the week they name; null where one is not a day."""
     day = pc.utf8_slice_codeunits(dates, 5, 7)
     month = _MONTH_NUMBERS.take(pc.index_in(pc.utf8_slice_codeunits(dates, 8, 11), _MONTHS))
     year, time = pc.utf8_slice_codeunits(dates, 12, 16), pc.utf8_slice_codeunits(dates, 17, 25)

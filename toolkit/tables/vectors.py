@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.client.members import Unread, elements, members, read, shown
+from toolkit.client.members import Unread, elements, members, read_json, shown
 from toolkit.client.pages import CUT, uncut
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
@@ -71,7 +71,7 @@ def decode_vectors(
     `cut` are the dense vectors where they were cut out of the rows (`Page.cut`), `numbers` their
     numbers where they were read before. A vector that cannot be used (null, of another dimension, not
     finite as float32) is null, and ``vector_problem`` says why; it also says where there is no vector, if
-    those are wanted. ProtocolError where the bytes are no array of objects with ids.
+    those are wanted. ProtocolError where the bytes are not an array of objects with ids.
     """
     decoded = read_rows(rows, cut, what=_VECTORS)
     vectors = [row.vector for row in decoded]
@@ -212,21 +212,21 @@ def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
     try:
         rows = [members(row)[0] for row in elements(raw.decode("utf-8", "surrogateescape")) if row != "null"]
     except ValueError:
-        lenient(raw, what=what)  # says what is wrong, where it is no JSON at all
+        lenient(raw, what=what)  # says what is wrong, where it is not JSON at all
         raise ProtocolError(
             f"decoding {what}", got="something else", expected="a JSON array of objects"
         ) from None
     for index, row in enumerate(rows):
         present = {name: text for name, text in row.items() if text != "null"}
         text, vector = present.get("metadata"), present.get("vector")
-        data = read(present["data"]) if "data" in present else None
+        data = read_json(present["data"]) if "data" in present else None
         yield VectorRow(
-            id=required_id({"id": read(row.get("id", "null"))}, "id", what=what, index=index),
+            id=required_id({"id": read_json(row.get("id", "null"))}, "id", what=what, index=index),
             vector=None if vector is None else vector.encode("utf-8", "surrogateescape"),
-            sparse=read(present["sparseVector"]) if "sparseVector" in present else None,
+            sparse=read_json(present["sparseVector"]) if "sparseVector" in present else None,
             metadata=None if text is None else clean(text),
             data=None if data is None else clean(data if isinstance(data, str) else present["data"]),
-            score=read(present["score"]) if "score" in present else None,
+            score=read_json(present["score"]) if "score" in present else None,
         )
 
 

@@ -67,7 +67,7 @@ class KeyboardGuard(anywidget.AnyWidget):
     _esm = module("guard")
 
 
-class Drawn(anywidget.AnyWidget):
+class PageWidget(anywidget.AnyWidget):
     """A part of a panel that is drawn in the page; its messages are processed one at a time."""
 
     def __init__(self, process: Callable[[dict[str, Any]], object], **traits: Any) -> None:
@@ -119,7 +119,7 @@ class Control(anywidget.AnyWidget):
         raise NotImplementedError
 
 
-class Actions(Drawn):
+class Actions(PageWidget):
     """The buttons of a panel; with `main`, the first is the main one."""
 
     _esm = module("buttons")
@@ -280,7 +280,7 @@ class TimeField(TextField):
         return parse_time(text, now=self._clock(), end=end, exact=exact) if text else None
 
 
-class Choosing(Control):
+class Dropdown(Control):
     """One of several names, at first the first; the chosen one stays when other `options` are set."""
 
     _esm = module("choosing")
@@ -301,7 +301,7 @@ class Choosing(Control):
         return True
 
 
-class Choices(Control):
+class CheckList(Control):
     """Several texts out of many: found by searching, ticked, or added as they are typed.
 
     `offered` values are listed even where none was counted. `literal` says whether a typed text that is not

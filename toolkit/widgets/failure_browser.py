@@ -22,7 +22,7 @@ from toolkit.redrive.plan import RedrivePlan, plan_redrive
 from toolkit.settings.service import Service
 from toolkit.tables.frames import checked_frame
 from toolkit.times import milliseconds
-from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Choosing, TextField, is_count, note
+from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Dropdown, TextField, is_count, note
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import Brush, GroupList
 from toolkit.widgets.failure_rows import COLUMNS, SORTABLE, FailureRows, FailureTable, FailureView, Indices
@@ -140,7 +140,7 @@ class FailureBrowser(Panel):
         self.group_list = GroupList("Groups", lambda: self._look_at(self.group_list.value))
         if not self._grouping.possible:
             return [widgets.Box()]
-        self.split_by = Choosing("Split by", lambda: None, self._grouping.columns)
+        self.split_by = Dropdown("Split by", lambda: None, self._grouping.columns)
         hint = "rules.txt: keeps the groups"
         self.rules_file = TextField("Rules file", self._choose_rules, hint=hint)
         self.rules_file.value = self._grouping.path
@@ -148,7 +148,7 @@ class FailureBrowser(Panel):
             "More like this": self.more_like_this,
             "Merge groups": self._merge,
             "Split off this": self._split,
-            "Undo": lambda: self._rule(self._grouping.undo, "Taken back."),
+            "Undo": lambda: self._rule(self._grouping.undo, "Undone."),
             "All groups": lambda: self._look_at(()),
         }
         self.group_actions = Actions(calls, self._receive_fields, main=False)
@@ -244,7 +244,7 @@ class FailureBrowser(Panel):
         with MESSAGE_LOCK:
             try:
                 if change() is False:
-                    self.say("There is nothing to take back.", "problem")
+                    self.say("Nothing to undo.", "problem")
                     return
             except ToolkitError as error:
                 self._failed(error)

@@ -65,7 +65,7 @@ def detail_markup(row: Mapping[str, Any], redactor: Redactor) -> str:
 def coloured(body: object, redactor: Redactor) -> str:
     r"""A body as markup: masked, escaped, and its syntax coloured where it is JSON or markup.
 
-    Bytes that are no UTF-8 are shown in hexadecimal, None as ``none``; of a long body the beginning.
+    Bytes that are not UTF-8 are shown in hexadecimal, None as ``none``; of a long body the beginning.
 
     >>> coloured('{"n": 1}', Redactor(key=b"k"))
     '<pre tabindex="0">{\n  <b class="tk-name">&quot;n&quot;</b>: <b class="tk-number">1</b>\n}</pre>'
@@ -93,7 +93,7 @@ def _marked(text: str, pattern: re.Pattern[str] | None) -> str:
 
 
 def _hexadecimal(body: bytes) -> str:
-    lines = [f"{len(body):,} bytes that are no UTF-8"]
+    lines = [f"{len(body):,} bytes that are not UTF-8"]
     for start in range(0, min(len(body), _BYTES), _LINE):
         line = body[start : start + _LINE]
         plain = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)  # noqa: PLR2004 - ASCII

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, get_args
 
@@ -26,8 +26,8 @@ from toolkit.settings.service import Service
 from toolkit.tables.frame_filters import count_choices, match_failures, unknown_values
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES
-from toolkit.times import milliseconds
-from toolkit.widgets.controls import Actions, Choices, TextField, TimeField
+from toolkit.times import from_milliseconds, milliseconds
+from toolkit.widgets.controls import Actions, CheckList, TextField, TimeField
 from toolkit.widgets.failure_grouping import Brush
 from toolkit.widgets.panel import Call, Job, SourcePanel
 
@@ -36,7 +36,7 @@ NEWEST: Final = 1_000
 
 _MASKED: Final = "A masked value: the service cannot find it. Load with reveal=True."
 _NOT_SENT: Final = "Nothing was requested: first correct the fields marked above."
-_CHANGED: Final = "The choice has changed since: Load again to apply it."
+_CHANGED: Final = "The filter has changed; press Load to apply it."
 _UNREAD: Final = "No failures are loaded yet: Count queries the service, Fill choices reads the newest ones."
 _PRESETS: Final = {"1 hour": "1h", "6 hours": "6h", "24 hours": "24h", "7 days": "7d", "30 days": "30d"}
 _HINTS: Final = {
@@ -123,7 +123,7 @@ class FailureFilterWidget(SourcePanel):
         }
         super().__init__("Failures to choose", source, frame, requests=requests, value=given, key=key)
         self.fields = {name: self._control(field) for name, field in FIELDS.items()}
-        self.choices = {name: field for name, field in self.fields.items() if isinstance(field, Choices)}
+        self.choices = {name: field for name, field in self.fields.items() if isinstance(field, CheckList)}
         self.since, self.until = self.fields["since"], self.fields["until"]
         presets = {name: partial(self._preset, age) for name, age in {**_PRESETS, "all": None}.items()}
         self.presets = Actions(presets, self._receive_fields, main=False).add_class("tk-presets")
@@ -135,11 +135,11 @@ class FailureFilterWidget(SourcePanel):
         columns = [widgets.Box(fields).add_class("tk-columns") for fields in (times, choices)]
         self._compose(self.brush, *columns, self._count, self._code, self.actions)
 
-    def _control(self, field: FilterField) -> TextField | Choices:
+    def _control(self, field: FilterField) -> TextField | CheckList:
         """The control of a field of the filter."""
         if field.many:
             fits = re.compile(field.typed).fullmatch
-            return Choices(
+            return CheckList(
                 field.title, self._read, literal=lambda typed: bool(fits(typed)), offered=field.known
             )
         hint = _HINTS.get(field.name, "")
@@ -172,7 +172,7 @@ class FailureFilterWidget(SourcePanel):
         self._read()
 
     def _brushed(self) -> None:
-        ends = [datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=end) for end in self.brush.selection]
+        ends = [from_milliseconds(end) for end in self.brush.selection]
         self.since.value, self.until.value = ends or (None, None)
         self._read()
 
@@ -230,7 +230,7 @@ class FailureFilterWidget(SourcePanel):
 
     def _start(self, call: Callable[[Job, Any], Any], then: Callable[[Any], Any]) -> None:
         """Start a call; not by a field that holds a mistake, whose earlier value would be used in silence."""
-        fields = [field for field in self.fields.values() if not isinstance(field, Choices)]
+        fields = [field for field in self.fields.values() if not isinstance(field, CheckList)]
         if call != self._looked and any(field.problem for field in fields):
             self.say(_NOT_SENT, "problem")
         else:
@@ -297,7 +297,7 @@ class FailureFilterWidget(SourcePanel):
         if "receipt" not in frame.attrs:
             return f"{number} chosen"
         if self._requested != self.value:
-            return f"{number} of the choice that Load was pressed on. {_CHANGED}"
+            return f"{number} for the filter that was loaded. {_CHANGED}"
         return self._with_mistakes(f"{number} loaded. {receipt(frame).verdict}")
 
     def _with_mistakes(self, sentence: str) -> str:

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from toolkit.analysis import failure_trend, similar_texts
 from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules
-from toolkit.analysis.grouping import FailureGroups, Rows, grouped_columns, grouped_rows, read_rows
+from toolkit.analysis.grouping import FailureGroups, SignedFailures, grouped_columns, grouped_rows, read_rows
 from toolkit.analysis.over_time import FailureTrend, readable_top
+from toolkit.analysis.wording import value_text
 from toolkit.arguments import shown, wrong
 from toolkit.errors import InputError
 from toolkit.plots.failure_trend import times_and_groups
 from toolkit.redaction import visible
-from toolkit.widgets.controls import Choices, Control, is_count, module, synced
+from toolkit.widgets.controls import CheckList, Control, is_count, module, synced
 
 COLOURED: Final = 8  # groups that have a colour of their own; all others share the next one
 _ALIKE: Final = 0.5  # similarity from which on another group says nearly the same
@@ -59,7 +60,7 @@ class Brush(Control):
         return True
 
 
-class GroupList(Choices):
+class GroupList(CheckList):
     """Groups to tick, each with its count, its first and last time, and a small trend line."""
 
     _longest = 8
@@ -121,7 +122,7 @@ class FailureGrouping:
         self.columns = [name for name in SPLIT_COLUMNS if name in frame.columns]
         self.possible = {*grouped_columns(GroupRules()), "failed_at", "created_at"} <= {*frame.columns}
         self._made: list[str] = []
-        self._rows: Rows | None = None
+        self._rows: SignedFailures | None = None
 
     @property
     def ready(self) -> bool:
@@ -174,7 +175,7 @@ class FailureGrouping:
     def split(self, row: int, column: str) -> str:
         """Split those off the group of a row that share its value in a column; returns the new group."""
         value = self._frame[column].iloc[row]
-        text = f"{value:g}" if isinstance(value, float) else str(value)
+        text = value_text(value)
         line = f"split {self.of_row(row)} where {column} = {shlex.quote(text)}"
         read = () if pd.isna(value) or len(line.splitlines()) > 1 else GroupRules(line).rules
         if not read or read[0].value != text:

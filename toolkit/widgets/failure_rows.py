@@ -30,7 +30,7 @@ from toolkit.tables.frame_filters import count_values, error_lines
 from toolkit.tables.frames import label_lists
 from toolkit.tables.schemas import FAILURE_COLUMNS, UNFIT, Kind
 from toolkit.times import parse_time
-from toolkit.widgets.controls import Drawn, module, synced
+from toolkit.widgets.controls import PageWidget, module, synced
 from toolkit.widgets.failure_grouping import FailureGrouping
 from toolkit.widgets.panel import is_missing
 
@@ -369,7 +369,7 @@ def _texts(column: pd.Series) -> pa.Array:
     return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
 
 
-class FailureTable(Drawn):
+class FailureTable(PageWidget):
     """The table in the page, which requests the rows that are scrolled to (``js/grid.js``)."""
 
     _esm = module("grid")

@@ -17,7 +17,7 @@ from toolkit.filters.metadata import And, MetadataFilter, Or, parse
 from toolkit.redaction import Redactor, escape_html
 from toolkit.secret_patterns import is_secret_name
 from toolkit.tables.frame_filters import MetadataField, metadata_fields
-from toolkit.widgets.controls import Changed, Choosing, TextField, note
+from toolkit.widgets.controls import Changed, Dropdown, TextField, note
 from toolkit.widgets.metadata_condition import (
     OPERATORS,
     WITHOUT_VALUE,
@@ -153,7 +153,7 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         self._editor = editor
         self._made: Condition | None = None  # what the controls show, until a person changes them
         self.field = TextField("Field", self._field_changed, suggestions=())
-        self.operator = Choosing("Operator", self._operator_changed, OPERATORS)
+        self.operator = Dropdown("Operator", self._operator_changed, OPERATORS)
         self.value = TextField("Value", self._touched, suggestions=())
         self.remove = _button("Remove", lambda: group.remove_part(self), tooltip="Remove this condition")
         self.note = widgets.HTML()
@@ -246,7 +246,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
     def __init__(self, editor: MetadataEditor, group: FilterGroup | None) -> None:
         self._editor = editor
         self.parts: list[ConditionRow | FilterGroup] = []
-        self.kind = Choosing("Group", editor.rows_changed, [*_JOINED.values()]).add_class("tk-joined")
+        self.kind = Dropdown("Group", editor.rows_changed, [*_JOINED.values()]).add_class("tk-joined")
         self.kind.value = _JOINED[Or if group is not None and group.joined is And else And]
         self.add = _button("Add condition", lambda: self._append(ConditionRow(editor, self)))
         self.nest = _button("Add group", lambda: self._append(FilterGroup(editor, self)))

@@ -103,8 +103,7 @@ class MetadataFilterWidget(SourcePanel):
             checked_frame("source", source, "metadata")
         elif not isinstance(source, Service):
             raise wrong("source", source, "a Service or a frame of vectors with metadata")
-        if frame is not None:
-            instance("frame", frame, pd.DataFrame, "a frame of vectors with metadata")
+        instance("frame", frame, pd.DataFrame, "a frame of vectors with metadata", optional=True)
         self._namespace = text("namespace", namespace)
         requests: dict[str, Call] = {"Find fields": lambda: self._start(self._looked, self._learn)}
         given = self._checked(value)
@@ -170,7 +169,7 @@ class MetadataFilterWidget(SourcePanel):
 
     def _reflect(self) -> None:
         if self._is_old() and self._job is None:
-            self.say("The vectors loaded last are those of an earlier filter.")
+            self.say("The vectors loaded last are from an earlier filter.")
         self._show_counts()
 
     def _looked(self, job: Job, _: str) -> MatchedVectors:
@@ -227,7 +226,7 @@ class MetadataFilterWidget(SourcePanel):
                 mistakes = _mistakes(load.read, load.requested) if frame.empty else []
             sentence = f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"
             sentence += "".join(f". Nothing matches: {text.removesuffix('.')}" for text in mistakes)
-        return f"{sentence}. They are those of an earlier filter." if self._is_old() else sentence
+        return f"{sentence}. They are from an earlier filter." if self._is_old() else sentence
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(vectors().empty_table())

@@ -289,7 +289,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     def _start(self, call: Callable[[Job, Any], T], then: Callable[[T], Any]) -> None:
         """Start a slow call on another thread, unless one is running; its follow-up runs on the loop."""
         if self._job is not None:
-            self.say("A call is running. Cancel stops it.", "problem")
+            self.say("A request is already running; press Cancel to stop it.", "problem")
             return
         after, requested = on_loop(), self._request()
         job = self._job = Job(lambda progress: after(lambda: self._progressed(progress)))
@@ -317,7 +317,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         if isinstance(error, IncompleteLoadError) and isinstance(error.partial, pd.DataFrame):
             self._kept.frame = error.partial
             self._arrived(error.partial)
-        message = f"This should not happen: {type(error).__name__}: {error}"
+        message = f"Unexpected error: {type(error).__name__}: {error}"
         if isinstance(error, Cancelled):
             message = "Stopped before anything was read."
         elif isinstance(error, ToolkitError):

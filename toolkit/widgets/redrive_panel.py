@@ -18,7 +18,7 @@ from toolkit.redrive.plan import ACTIONS, LEFT_OUT, RedrivePlan, plan_redrive
 from toolkit.redrive.results import RedriveResult, redrive_status
 from toolkit.redrive.running import run_redrive
 from toolkit.settings.service import Service
-from toolkit.widgets.controls import Actions, Choices, Choosing, TextField, note
+from toolkit.widgets.controls import Actions, CheckList, Dropdown, TextField, note
 from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table
 
 _USUAL: Final = "resume, or restart where changed"
@@ -83,10 +83,8 @@ class RedrivePanel(Panel):
         ledger: str | os.PathLike[str] = "redrive.sqlite",
         redactor: Redactor | None = None,
     ) -> None:
-        if service is not None:
-            instance("service", service, Service, "a Service, or None")
-        if redactor is not None:
-            instance("redactor", redactor, Redactor, "a Redactor")
+        instance("service", service, Service, "a Service, or None", optional=True)
+        instance("redactor", redactor, Redactor, "a Redactor", optional=True)
         self._service, self._failures = service, failures
         self.ledger = file_path("ledger", ledger)
         self.result: RedriveResult | None = None
@@ -94,10 +92,10 @@ class RedrivePanel(Panel):
         super().__init__("Redrive", value=self._planned({}) if value is None else value, redactor=own)
         changed = partial(self.say, "Press Preview to see the plan with what is chosen now.")
         urls = sorted(set(self.value.frame["workflow_url"].dropna()))
-        self.action = Choosing("Action", changed, (_USUAL, *ACTIONS))
-        self.changed = Choices("Workflows whose earlier steps have changed", changed, offered=urls)
-        self.idempotent = Choices("Workflows that may be restarted", changed, offered=urls)
-        self.include = Choices("Include what is left otherwise", changed, offered=LEFT_OUT, searches=False)
+        self.action = Dropdown("Action", changed, (_USUAL, *ACTIONS))
+        self.changed = CheckList("Workflows whose earlier steps have changed", changed, offered=urls)
+        self.idempotent = CheckList("Workflows that may be restarted", changed, offered=urls)
+        self.include = CheckList("Include what is left otherwise", changed, offered=LEFT_OUT, searches=False)
         chosen = (self.action, self.changed, self.idempotent, self.include)
         self._preview, self._outcome = widgets.HTML(), widgets.HTML()
         self.confirm = TextField("Confirm", lambda: None, follows=True)

@@ -17,7 +17,7 @@ from toolkit.errors import InputError
 from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
 from toolkit.own_tokens import MASK
 from toolkit.redaction import Redactor, visible
-from toolkit.widgets.controls import Changed, Choices, Choosing, ReceiveFields, TextField, note
+from toolkit.widgets.controls import Changed, CheckList, Dropdown, ReceiveFields, TextField, note
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import is_missing
 
@@ -210,7 +210,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
     @property
     def mistaken(self) -> bool:
-        """Whether a field holds a mistake, and so is no part of the query."""
+        """Whether a field holds a mistake, and so is not part of the query."""
         return any(field.problem for field in self._fields)
 
     def question(self, namespace: str) -> Question | None:
@@ -308,10 +308,10 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
     def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
         self.top_k = TextField("How many (topK)", changed, hint=str(_DEFAULT))
         self.namespace = TextField("Namespace", changed, hint="the default one", suggestions=())
-        self.included = Choices("With each hit", changed, offered=_INCLUDED, searches=False)
+        self.included = CheckList("With each hit", changed, offered=_INCLUDED, searches=False)
         self.filter = MetadataEditor(changed, redactor=redactor)
         self.scoring = {
-            name: Choosing(label, changed, (_UNSET, *words)) for name, (label, words, _) in _SCORING.items()
+            name: Dropdown(label, changed, (_UNSET, *words)) for name, (label, words, _) in _SCORING.items()
         }
         self._redactor = redactor
         self._kind: str | None = None
@@ -340,7 +340,7 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
 
     @property
     def mistaken(self) -> bool:
-        """Whether a control holds a mistake, and so is no part of the options."""
+        """Whether a control holds a mistake, and so is not part of the options."""
         # a filter that was set from Python is part of them, right or wrong
         shown, used = self.filter.text.text.strip(), visible(self.filter.value).strip()
         return (self.filter.mistake is not None and shown != used) or self.top_k.problem is not None

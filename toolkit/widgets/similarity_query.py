@@ -263,7 +263,7 @@ class SimilarityQueryWidget(Panel):
         self._show_code()
         frame = self._kept.frame
         if frame is not None and self._job is None and self._is_old(frame):
-            self.say("The hits shown are those of an earlier query.")
+            self.say("The hits shown are from an earlier query.")
 
     def _is_old(self, frame: pd.DataFrame) -> bool:
         return self.value is None or self.value.scope() != scope(frame)
@@ -324,7 +324,7 @@ class SimilarityQueryWidget(Panel):
             sentence += "; a filter that few vectors pass can find fewer than there are"
         remark = ""
         if self.source.mistaken or self.options.mistaken:
-            remark = " What is marked above as a mistake was no part of the query."
+            remark = " What is marked above as a mistake was not part of the query."
         later = "; of an earlier query" if self._is_old(frame) else ""
         return " ".join([f"{sentence}{later}.{remark}", *self._mistakes])
 
@@ -355,7 +355,7 @@ class SimilarityQueryWidget(Panel):
 
     def _ask(self, question: Question, namespace: str) -> None:
         if self._job is not None:
-            self.say("A call is running. Cancel stops it.", "problem")
+            self.say("A request is already running; press Cancel to stop it.", "problem")
             return
         self.options.namespace.value = namespace
         self.source.show(question)

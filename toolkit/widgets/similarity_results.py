@@ -22,7 +22,7 @@ from toolkit.plots.svg import inline_svg
 from toolkit.redaction import Redactor, visible
 from toolkit.secret_patterns import is_secret_name
 from toolkit.tables.text import json_value
-from toolkit.widgets.controls import Drawn, ReceiveFields, module, note, synced
+from toolkit.widgets.controls import PageWidget, ReceiveFields, module, note, synced
 from toolkit.widgets.panel import masked_text
 
 _SHOWN: Final = 200  # hits of a result that are in the table; the frame has all
@@ -179,7 +179,7 @@ def _svg(draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, 
     return inline_svg(figure, title=title, description=described, prefix=prefix, theme=THEMES["light"])
 
 
-class HitTable(Drawn):
+class HitTable(PageWidget):
     """The hits of a result (``js/hits.js``); `query_by` is called with it and the index of a clicked hit."""
 
     _esm = module("hits")

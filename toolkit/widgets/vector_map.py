@@ -20,7 +20,7 @@ from toolkit.errors import ToolkitError
 from toolkit.plots.vector_points import as_categories, as_numbers
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.frame_filters import match_metadata
-from toolkit.widgets.controls import Actions, Choosing, Drawn, module, note, synced
+from toolkit.widgets.controls import Actions, Dropdown, PageWidget, module, note, synced
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import Job, Panel
 from toolkit.widgets.similarity_query import SimilarityQueryWidget
@@ -41,7 +41,7 @@ Key = tuple[str, str]
 """The namespace and the id of a vector."""
 
 
-class PointCanvas(Drawn):
+class PointCanvas(PageWidget):
     """Points drawn in the page (``js/map.js``).
 
     `points` are two float32 a point, `colours` a byte a point: the number of a category, or with `scaled`
@@ -121,8 +121,7 @@ class VectorMap(Panel):
         if query is not None:
             instance("query", query, SimilarityQueryWidget, "a SimilarityQueryWidget")
             redactor = query.redactor if redactor is None else redactor
-        if redactor is not None:
-            instance("redactor", redactor, Redactor, "a Redactor")
+        instance("redactor", redactor, Redactor, "a Redactor", optional=True)
         self.projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
         self._query = query
         frame = self.projection.frame
@@ -142,7 +141,7 @@ class VectorMap(Panel):
         if color is not None:
             self.projection.values(color)
             colours += [color] * (color not in colours)
-        self.colour = Choosing("Colour by", self._recolour, colours)
+        self.colour = Dropdown("Colour by", self._recolour, colours)
         self.colour.value = _PLAIN if color is None else color
         self.filter = MetadataEditor(self._filtered, redactor=self._redactor)
         self.actions = Actions({"Clear selection": self.clear}, self._receive_fields, main=False)

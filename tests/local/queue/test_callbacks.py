@@ -136,7 +136,7 @@ def test_the_state_follows_the_failure_function(
 
 
 def test_a_failure_function_can_be_canceled(service: Service, server: Server) -> None:
-    """Deleting the failure callback's message while it waits leaves the entry as canceled."""
+    """Deleting the failure callback's message while it waits leaves the entry as cancelled."""
     by_path(server, work=(500, b""))
     service.publish(
         f"{server.url}/work",

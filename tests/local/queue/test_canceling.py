@@ -41,7 +41,7 @@ def test_messages_are_canceled_by_what_they_are(service: Service, server: Server
     assert cancel(path="/9", host="127.0.0.1") == 1
     assert cancel(host=urlsplit(server.url).netloc, count=2) == 2
     assert service.events(sent[7]) == ["CREATED", "CANCEL_REQUESTED", "CANCELED"]
-    assert service.events(sent[8]) == ["CREATED"]  # the oldest are canceled first
+    assert service.events(sent[8]) == ["CREATED"]  # the oldest are cancelled first
     assert cancel(count=5) == 1
     assert cancel() == 0
     service.clock.advance(seconds=2 * 86_400)

@@ -99,7 +99,7 @@ def test_the_file_is_private(tmp_path: Path) -> None:
 
 
 def test_other_files_and_other_versions_are_refused(tmp_path: Path) -> None:
-    """Something that is no database, and tables of another version, are not touched."""
+    """Something that is not a database, and tables of another version, are not touched."""
     (tmp_path / "no.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(LocalServiceError):
         Database(tmp_path / "no.sqlite")

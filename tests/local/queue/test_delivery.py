@@ -179,7 +179,7 @@ def test_a_batch_is_taken_whole_or_not_at_all(service: Service, server: Server) 
 
 
 def test_a_message_can_be_canceled(service: Service, server: Server) -> None:
-    """A canceled message is never delivered, and is then not known."""
+    """A cancelled message is never delivered, and is then not known."""
     answering(server)
     message = service.publish(f"{server.url}/", Delay="1h")["messageId"]
     assert service.http.delete(f"/v2/messages/{message}").status_code == 202
@@ -191,7 +191,7 @@ def test_a_message_can_be_canceled(service: Service, server: Server) -> None:
 
 
 def test_redirects_are_not_followed(service: Service, server: Server) -> None:
-    """A redirect is a response that is no 2xx, and nothing is sent where it points."""
+    """A redirect is a response that is not 2xx, and nothing is sent where it points."""
     answering(server, 307, Location=f"{server.url}/elsewhere")
     service.publish(f"{server.url}/here", Retries="0")
     (entry,) = service.wait(service.dlq)

@@ -121,7 +121,7 @@ def test_requests_are_sent_as_specified() -> None:
 
 @pytest.mark.parametrize("unexpected", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
 def test_a_connection_that_ended_or_sent_data_while_idle_is_not_used_again(unexpected: bytes) -> None:
-    """Unexpected data is no response; the next exchange uses a new connection."""
+    """Unexpected data is not a response; the next exchange uses a new connection."""
 
     async def run() -> tuple[list[int], int]:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

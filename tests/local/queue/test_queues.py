@@ -86,7 +86,7 @@ def test_a_message_that_is_retried_keeps_its_place(service: Service, server: Ser
 
 @pytest.mark.parametrize("parallelism", [2, 5])
 def test_parallelism_is_used_and_never_exceeded(service: Service, server: Server, parallelism: int) -> None:
-    """Counted at the destination, also while messages in progress are canceled."""
+    """Counted at the destination, also while messages in progress are cancelled."""
     gate = Gate(server)
     service.http.post("/v2/queues", json={"queueName": "wide", "parallelism": parallelism})
     messages = [enqueue(service, "wide", f"{server.url}/{number}") for number in range(20)]
@@ -141,7 +141,7 @@ def test_a_delayed_message_takes_its_place_when_it_is_due(service: Service, serv
 
 
 def test_a_deleted_queue_takes_its_messages_along(service: Service, server: Server) -> None:
-    """They are canceled, as the log says; the name can be used again."""
+    """They are cancelled, as the log says; the name can be used again."""
     server.always(b"{}")
     service.http.post("/v2/queues", json={"queueName": "gone", "paused": True})
     message = enqueue(service, "gone", f"{server.url}/a")

@@ -177,7 +177,7 @@ def test_canceled_runs_wait_no_more(service: Service, server: Server) -> None:
 
 
 def test_waiting_uses_no_slot_of_its_flow_control_key(service: Service, server: Server) -> None:
-    """A time-out is no delivery: an exhausted key does not delay the step."""
+    """A time-out is not a delivery: an exhausted key does not delay the step."""
     endpoint = Endpoint(service, server, timeout="1m")
     named = {"Upstash-Flow-Control-Key": "k", "Upstash-Flow-Control-Value": "parallelism=1"}
     plain = endpoint.headers

@@ -381,7 +381,7 @@ def test_the_failure_function_can_be_run_again(service: Service, server: Server)
 
 
 def test_a_run_can_be_canceled(service: Service, server: Server) -> None:
-    """Nothing more is delivered, the run is canceled, and it cannot be canceled twice."""
+    """Nothing more is delivered, the run is cancelled, and it cannot be cancelled twice."""
     app = Application(service, server, [lambda *_: ("sleep", "1h"), lambda *_: 1])
     run_id = app.begin("{}")
     service.wait(lambda: len(service.http.get(f"/v2/workflows/runs/{run_id}").json()) == 2)

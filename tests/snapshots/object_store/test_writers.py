@@ -283,7 +283,7 @@ def test_an_interrupt_during_the_manifest_upload_leaves_a_complete_one(
 def test_a_manifest_that_is_replaced_while_it_is_read_is_read_again(
     s3: SimpleNamespace, place: SimpleNamespace
 ) -> None:
-    """A longer manifest between its size and its bytes is no damage."""
+    """A longer manifest between its size and its bytes is not damage."""
     place.first()
     commit = _once(place.second)
     s3.server.before = lambda method, path: (

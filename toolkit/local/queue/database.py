@@ -196,7 +196,7 @@ class Database:
 def _finish(outcomes: list[tuple[_Done, Any, Exception | None]]) -> None:
     for done, result, problem in outcomes:
         if done.done():
-            continue  # canceled meanwhile
+            continue  # cancelled meanwhile
         if problem is None:
             done.set_result(result)
         else:

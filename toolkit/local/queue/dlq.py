@@ -25,7 +25,7 @@ from toolkit.local.queue.listing import (
     TextOrTexts,
     conditions,
     json_field,
-    missing,
+    not_found,
     page,
     sql,
     with_ids,
@@ -47,7 +47,7 @@ from toolkit.local.queue.publishing import PUBLISH_HEADERS, read_publish
 from toolkit.local.queue.runs import start_again
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.sender import check_url
-from toolkit.local.queue.steps import again, enqueue
+from toolkit.local.queue.steps import enqueue, fresh_copy
 
 Action: TypeAlias = Callable[[QueueWrite, sqlite3.Row, Queue, Settings], dict[str, Any] | None]
 """Acts on an entry, with the settings that the request's headers give; returns its item of the response."""
@@ -223,7 +223,7 @@ class DeadLetters:
     def _find_one(self, tx: QueueWrite, dlq_id: str) -> sqlite3.Row:
         rows, _ = self._find(tx, DlqQuery(count=1, dlq_ids=(dlq_id,)))
         if not rows:
-            raise missing("DLQ entry", dlq_id, "one that was neither removed nor expired")
+            raise not_found("DLQ entry", dlq_id, "one that was neither removed nor expired")
         return rows[0]
 
 
@@ -284,7 +284,7 @@ def _cancel_callback(tx: QueueWrite, row: sqlite3.Row, _: Queue, __: Settings) -
 
 
 def _retry(tx: QueueWrite, row: sqlite3.Row, queue: Queue, requested: Settings) -> dict[str, Any]:
-    message = again(tx, _message(row, queue))
+    message = fresh_copy(tx, _message(row, queue))
     enqueue(tx, message)
     _delete(tx, row, queue, requested)
     return {"messageId": message.id}

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from toolkit.local.api import invalid
 from toolkit.local.operations import Query, read_query
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.listing import QueueOperations, missing
+from toolkit.local.queue.listing import QueueOperations, not_found
 from toolkit.local.queue.messages import FlowLimits, Message, decode_message
 from toolkit.times import DAY_MS
 
@@ -238,7 +238,7 @@ async def _one(queue: Queue, request: Request, _: None) -> Response:
     key = request.path_params["flow_key"]
     keys = await queue.store.read(_shown, queue, key)
     if not keys:
-        raise missing("flow-control key", key, "one that has messages, counted deliveries or settings")
+        raise not_found("flow-control key", key, "one that has messages, counted deliveries or settings")
     return JSONResponse(keys[0])
 
 

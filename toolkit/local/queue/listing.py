@@ -65,9 +65,9 @@ class QueueOperations(Declared["Queue"]):
         return declare
 
 
-def missing(what: str, name: str, expected: str) -> ApiError:
+def not_found(what: str, name: str, expected: str) -> ApiError:
     """The error for something that is not here."""
-    return ApiError(404, f"{what} {name[:80]!r} is not here; expected {expected}")
+    return ApiError(404, f"{what} {name[:80]!r} not found; expected {expected}")
 
 
 def sql(condition: str, description: str | None = None) -> Meta:

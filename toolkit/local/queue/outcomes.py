@@ -53,7 +53,7 @@ _SET_STATE: Final = "UPDATE dlq SET state = ? WHERE id = ?"
 
 
 def record_start(tx: QueueWrite, message: Message, retried: int, *, counts_until: int | None) -> bool:
-    """Record that an attempt starts, and until when it counts against a rate; False: it was canceled."""
+    """Record that an attempt starts, and until when it counts against a rate; False: it was cancelled."""
     if tx.first("SELECT 1 FROM messages WHERE id = ?", message.id) is None:
         return False
     if counts_until is not None:
@@ -67,7 +67,7 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     message, response = attempt.message, attempt.response
     row = tx.first("SELECT joins_at FROM messages WHERE id = ?", message.id)
     if row is None:
-        return  # canceled during the delivery
+        return  # cancelled during the delivery
     # callbacks of a message of a named queue come right before its place: the next message waits for them
     joins_at = None if row["joins_at"] is None else row["joins_at"] - 1
     _report_response(tx, attempt, joins_at)

@@ -37,7 +37,7 @@ from toolkit.local.queue.listing import (
     TextOrTexts,
     any_label,
     conditions,
-    missing,
+    not_found,
     sql,
     where,
     with_ids,
@@ -103,7 +103,7 @@ class MessageIds(msgspec.Struct, rename="camel"):
 
 
 class Canceled(TypedDict):
-    """How many were canceled."""
+    """How many were cancelled."""
 
     cancelled: int
 
@@ -294,7 +294,7 @@ def _show(tx: QueueWrite, message_id: str) -> dict[str, Any]:
     """The stored message."""
     row = tx.first("SELECT spec, due_at, retried FROM messages WHERE id = ?", message_id)
     if row is None:
-        raise missing("message", message_id, _PENDING)
+        raise not_found("message", message_id, _PENDING)
     entry = message_entry(decode_message(row["spec"]))
     return entry | {"retried": row["retried"], "nextDeliveryTime": row["due_at"]}
 
@@ -309,7 +309,7 @@ def cancel(tx: QueueWrite, message_id: str) -> None:
     """
     row = tx.first("DELETE FROM messages WHERE id = ? RETURNING spec", message_id)
     if row is None:
-        raise missing("message", message_id, _PENDING)
+        raise not_found("message", message_id, _PENDING)
     message = decode_message(row["spec"])
     for state in REQUESTED:
         record(tx, message, state)
@@ -343,7 +343,7 @@ def _queue(tx: QueueWrite, queue_name: str) -> NamedQueue:
     """A named queue."""
     row: Any = tx.first("SELECT * FROM queues WHERE name = ?", queue_name)
     if row is None:
-        raise missing("queue", queue_name, "one that was made or enqueued to")
+        raise not_found("queue", queue_name, "one that was made or enqueued to")
     return {
         "name": queue_name,
         "createdAt": row["created_at"],

@@ -51,13 +51,15 @@ class RunsQuery(Span):
     caller_ip: Texts = ()
     flow_control_key: FlowKey = ()
     label: RunLabels = ()
-    workflow_url_exact_match: Annotated[Flag, Meta(description="Whether it is no prefix (false).")] = "false"
+    workflow_url_exact_match: Annotated[Flag, Meta(description="Whether it is the whole URL (false).")] = (
+        "false"
+    )
 
 
 class EndQuery(Query):
     """How a run ends."""
 
-    cancel: Annotated[Flag, Meta(description="Whether it is canceled (true).")] = "true"
+    cancel: Annotated[Flag, Meta(description="Whether it is cancelled (true).")] = "true"
 
 
 class RunLogQuery(ListQuery):
@@ -188,7 +190,7 @@ def _history(tx: QueueWrite, run_id: str) -> list[HistoryStep]:
     "DELETE", "/v2/workflows/runs/{run_id}", "endRun", RestartedRun, query=EndQuery, body=bytes, errors=(404,)
 )
 def _end(tx: QueueWrite, run_id: str, query: EndQuery, body: bytes) -> RestartedRun:
-    """End a run: canceled, or with cancel=false as one that is through."""
+    """End a run as canceled or, with cancel=false, as completed."""
     runs.end(tx, run_id, cancel=query.cancel == "true", result=body)
     return {"workflowRunId": run_id}
 

@@ -28,7 +28,7 @@ from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.listing import Condition, where
 from toolkit.local.queue.messages import Message, Settings, Waiting, decode_message, header_lists, new_id
 from toolkit.local.queue.publishing import MAX_WAIT_MS, Publish
-from toolkit.local.queue.steps import REQUESTED, EventState, PublishedMessage, again, enqueue, record
+from toolkit.local.queue.steps import REQUESTED, EventState, PublishedMessage, enqueue, fresh_copy, record
 from toolkit.times import duration_ms
 
 DEFAULT_WAIT: Final = "7d"
@@ -147,8 +147,8 @@ def _report_to_invoker(
         return
     out = {"body": result.decode(errors="replace"), "isFailed": failed, "isCanceled": canceled}
     body = json.dumps({**json.loads(invoker.body), "out": json.dumps(out)}).encode()
-    if steps.posted_before(tx, invoker.run_id, body) is None:
-        enqueue(tx, steps.as_step(tx, replace(again(tx, invoker), body=body)))
+    if steps.known_step(tx, invoker.run_id, body) is None:
+        enqueue(tx, steps.as_step(tx, replace(fresh_copy(tx, invoker), body=body)))
 
 
 def _drop_messages(tx: QueueWrite, run_id: str, *states: EventState) -> None:
@@ -176,7 +176,7 @@ def start_again(
     def of_new_run(message: Message) -> Message:
         callback, failure_callback = message.callback, message.failure_callback
         return replace(
-            again(tx, message),
+            fresh_copy(tx, message),
             settings=replace(_in_run(message.settings, run_id), **changed),
             callback=callback and _in_run(callback, run_id),
             failure_callback=failure_callback and _in_run(failure_callback, run_id),
@@ -255,7 +255,7 @@ def wait(
         ),
     )
     message = steps.of_run(tx, message)
-    before = steps.posted_before(tx, message.run_id, body) or _waiting_before(tx, message, event_id)
+    before = steps.known_step(tx, message.run_id, body) or _waiting_before(tx, message, event_id)
     if before:
         return {"messageId": before, "deduplicated": True}
     enqueue(tx, message)
@@ -341,6 +341,6 @@ def _resume(tx: QueueWrite, message: Message, event: bytes | None) -> str:
     step["waitTimeout"] = event is None
     if event is not None:
         step["out"] = base64.b64encode(event).decode()
-    following = replace(again(tx, message), kind="step", body=json.dumps(step).encode(), waiting=None)
+    following = replace(fresh_copy(tx, message), kind="step", body=json.dumps(step).encode(), waiting=None)
     enqueue(tx, steps.as_step(tx, following))
     return following.id

@@ -102,7 +102,7 @@ class Queue:
             self._sender.close()
 
     async def _run(self) -> None:
-        """Deliver until canceled."""
+        """Deliver until cancelled."""
         expired_at = 0
         try:
             while True:

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from toolkit.local.api import NAMES, ApiError, checked_name, invalid, read_body
 from toolkit.local.queue import url_groups
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.listing import QueueOperations, missing
+from toolkit.local.queue.listing import QueueOperations, not_found
 from toolkit.local.queue.messages import (
     DEFAULT_RETRIES,
     HeaderLists,
@@ -248,7 +248,7 @@ def _made(
 def _stored(tx: QueueWrite, schedule_id: str) -> sqlite3.Row:
     row = tx.first("SELECT * FROM schedules WHERE id = ?", schedule_id)
     if row is None:
-        raise missing("schedule", schedule_id, "one that was made")
+        raise not_found("schedule", schedule_id, "one that was made")
     return row
 
 

@@ -60,7 +60,7 @@ _MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 def position_of(body: bytes) -> StepPosition:
-    """The position that a posted step names; one without a name for a body that is no step."""
+    """The position that a posted step names; one without a name for a body that is not a step."""
     try:
         return _POSITION.decode(body)
     except _MALFORMED:
@@ -77,7 +77,7 @@ def append(tx: QueueWrite, message: Message) -> Message:
     return message
 
 
-def posted_before(tx: QueueWrite, run_id: str | None, body: bytes) -> str | None:
+def known_step(tx: QueueWrite, run_id: str | None, body: bytes) -> str | None:
     """The message that brought the same step before: an endpoint that is called twice posts it twice."""
     sql = "SELECT message_id FROM steps WHERE run_id = ? AND name = ?"
     known: str | None = tx.value(sql, run_id, position_of(body).name)
@@ -130,16 +130,16 @@ def _log(message_id: str, step: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "callType": "step", "messageId": message_id, "state": "STEP_SUCCESS"}
 
 
-def brought_before(tx: QueueWrite, message: Message) -> str | None:
+def known_message(tx: QueueWrite, message: Message) -> str | None:
     """The message that started this run or brought this step before: an endpoint called twice posts twice."""
     workflow = message.settings.workflow
     if workflow is None or not workflow.init:
         running_here = running(tx, message.run_id) is not None
-        return posted_before(tx, message.run_id, message.body) if running_here else None
+        return known_step(tx, message.run_id, message.body) if running_here else None
     row = tx.first("SELECT first FROM runs WHERE id = ?", message.run_id)
     if row and row["first"] is None:
         raise ApiError(
-            400, f"run {workflow.run_id[:80]!r} is of the filled-in history; expected a new run id"
+            400, f"run {workflow.run_id[:80]!r} belongs to the imported history; expected a new run id"
         )
     return decode_message(row["first"]).id if row else None
 
@@ -153,7 +153,7 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
         invocation = _INVOCATION.decode(message.body)
     except _MALFORMED as error:
         expected = "workflowUrl, step, headers and body"
-        raise invalid("body is no invocation", f"one with {error}", expected) from None
+        raise invalid("body is not an invocation", f"one with {error}", expected) from None
     pairs = [(name, value) for name, values in invocation.headers.items() for value in values]
     back = read_publish(invocation.workflow_url, pairs, b"", prefix=message.prefix)
     if back.settings.workflow is None:
@@ -238,7 +238,7 @@ EventState: TypeAlias = Literal[
 ]
 
 REQUESTED: Final[tuple[EventState, ...]] = ("CANCEL_REQUESTED", "CANCELED")
-"""The events of a message that is canceled by a request."""
+"""The events of a message that is cancelled by a request."""
 
 
 class PublishedMessage(TypedDict):
@@ -268,7 +268,7 @@ def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMess
         caller_ip=caller_ip,
     )
     if message.kind == "step":
-        if before := brought_before(tx, message):
+        if before := known_message(tx, message):
             return {"messageId": before, "deduplicated": True}
         message, invoker = split_invocation(message)
         message = as_step(tx, message)
@@ -342,7 +342,7 @@ def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> 
     tx.insert("events", time=tx.now_ms, **about, entry=json.dumps(entry))
 
 
-def again(tx: QueueWrite, message: Message) -> Message:
+def fresh_copy(tx: QueueWrite, message: Message) -> Message:
     """The message under a new id, due now."""
     return replace(message, id=new_id("msg"), created_at=tx.now_ms, not_before=tx.now_ms)
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from toolkit.local.api import ApiError, checked_name, invalid, read_as, read_json
 from toolkit.local.operations import Query
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.listing import QueueOperations, missing
+from toolkit.local.queue.listing import QueueOperations, not_found
 from toolkit.local.queue.publishing import Publish
 from toolkit.local.queue.sender import check_url
 
@@ -112,7 +112,7 @@ def _one(tx: QueueWrite, url_group: str) -> UrlGroup:
     """A URL group."""
     row = tx.first("SELECT * FROM url_groups WHERE name = ?", url_group)
     if row is None:
-        raise missing("URL group", url_group, "one that has endpoints")
+        raise not_found("URL group", url_group, "one that has endpoints")
     return {
         "name": url_group,
         "createdAt": row["created_at"],

@@ -73,7 +73,7 @@ class SparseVector(_Body, kw_only=True):
 
     def array(self) -> SparseArray:
         """As many dimensions as values, at least one."""
-        given = [*map(whole, self.indices)] if isinstance(self.indices, list) else self.indices
+        given = [*map(integral_as_int, self.indices)] if isinstance(self.indices, list) else self.indices
         indices = _items(given, "sparseVector.indices", {int}, "a whole number")
         values = read_numbers(self.values, "sparseVector.values")
         if not 0 < len(indices) == len(values):
@@ -231,7 +231,7 @@ class IndexQuery:
 def read_item(value: Any, kind: type[T], what: str = "body") -> T:
     """A body, or an item of one, as its type; 2.0 is a whole number, too."""
     if isinstance(value, dict):
-        value = {name: whole(item) for name, item in value.items()}
+        value = {name: integral_as_int(item) for name, item in value.items()}
     return read_as(value, kind, what)
 
 
@@ -366,7 +366,7 @@ def merge(target: Any, patch: Any) -> Any:
     return merged
 
 
-def whole(value: Any) -> Any:
+def integral_as_int(value: Any) -> Any:
     """An integer for a number without a fraction, such as 2.0; anything else as it is."""
     return int(value) if type(value) is float and value.is_integer() else value
 

@@ -75,7 +75,9 @@ class FilterBudget:
 
     def _check_limits(self) -> None:
         if self._ended or not self._wanted():
-            raise ApiError(503, "the request has ended; got its caller's leave or the service's end")
+            raise ApiError(
+                503, "the request was abandoned; the caller disconnected or the service is stopping"
+            )
         if self._spent + time.thread_time() - self._since > self._seconds:
             got = f"more than {self._seconds:g} s of processor time, which is the limit"
             raise invalid("filter takes too long", got, "fewer or simpler conditions", status=422)

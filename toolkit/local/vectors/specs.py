@@ -243,7 +243,7 @@ class HashingModel:
             indices = ((hashes >> 1) % dimension).astype(np.intp)
             vector = np.bincount(indices, weights, minlength=dimension)
             length = float(np.linalg.norm(vector))
-            if length == 0:  # every feature met its opposite: possible in very few dimensions only
+            if length == 0:  # all features cancelled out: possible in very few dimensions only
                 vector[0] = length = 1.0
             vectors[row] = vector / length
         return vectors

@@ -418,15 +418,7 @@ class IndexRegistry:
         )
         self._lock = threading.Lock()
         self._indexes: dict[str, VectorIndex] = {}
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise LocalServiceError(
-                f"opening the data folder {folder.name!r}",
-                got=f"{type(error).__name__}: {error.strerror}",
-                expected="a folder this user may write",
-                next_step="Name another folder.",
-            ) from None
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with ExitStack() as opened:
             opened.callback(self.close)
             for path in sorted(folder.glob("*.sqlite")):
@@ -446,7 +438,7 @@ class IndexRegistry:
                 raise InputError(
                     f"making the index {spec.name!r}",
                     got=f"{spec} while there is {index.spec}",
-                    expected="the same, or a name that is free",
+                    expected="the same, or an unused name",
                     next_step="Use another name, or another data folder.",
                 )
             return index

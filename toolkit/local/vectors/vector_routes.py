@@ -175,7 +175,7 @@ def _make(registry: IndexRegistry, name: str, body: Any) -> Response:
     if not isinstance(body, dict) or body.get("name", name) != name:
         raise invalid(f"index {name!r}", "another body", "a JSON object with its fields")
     try:
-        fields = {key: bodies.whole(value) for key, value in body.items()}
+        fields = {key: bodies.integral_as_int(value) for key, value in body.items()}
         return _json(registry.create(IndexSpec.from_dict(fields | {"name": name})).spec)
     except InputError as error:
         taken = any(spec.name == name for spec in registry.specs())

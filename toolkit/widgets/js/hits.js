@@ -48,7 +48,7 @@ export default {
 
     table.addEventListener("click", (event) => {
       const row = event.target.closest("[data-position]");
-      const selection = getSelection(); // a click that ends a selection of text is no press
+      const selection = getSelection(); // a click that ends a selection of text is not a press
       if (!row || (event.detail && !selection.isCollapsed && table.contains(selection.anchorNode))) return;
       activate(Number(row.dataset.position), true);
       ask(active);
