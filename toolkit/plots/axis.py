@@ -14,7 +14,9 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
 
+from toolkit.analysis.over_time import readable_top
 from toolkit.analysis.wording import short_number
 from toolkit.plots.style import (
     COLUMN,
@@ -48,6 +50,7 @@ NAMED_BAR: Final = 1.9
 _SHARE_OF_NAMES: Final = 0.4  # of the width, that names of rows may take
 _SHARE_OF_WIDE: Final = 0.5  # the same where Axes are wide
 _ROOMY: Final = 6.0  # inches from which Axes are wide
+_DATES: Final = (-25_567.0, 84_006.0)  # the years 1900 to 2199, in days since 1970
 
 
 def inches(ax: Axes) -> float:
@@ -65,6 +68,29 @@ def space_high(ax: Axes) -> float:
     high, figure = inches_high(ax), ax.get_figure(root=True)
     shrinks = high < _HIGH and figure is not None and figure.get_layout_engine() is not None
     return high - _TEXTS if shrinks else high
+
+
+def limit(axis: Axis, first: float, last: float) -> tuple[float, float]:
+    """Let an axis run from one end to the other, and as far as Axes that share it do already; its ends."""
+    if any(other.has_data() for other in _sharing(axis)):
+        shown = axis.get_view_interval()
+        low, high = min(first, last, *shown), max(first, last, *shown)
+        first, last = (low, high) if first <= last else (high, low)
+    ax = axis.axes
+    (ax.set_xlim if axis is ax.xaxis else ax.set_ylim)(first, last)
+    return first, last
+
+
+def _sharing(axis: Axis) -> list[Axes]:
+    """Other Axes with this axis."""
+    ax = axis.axes
+    shared = ax.get_shared_x_axes() if axis is ax.xaxis else ax.get_shared_y_axes()
+    return [other for other in shared.get_siblings(ax) if other is not ax]
+
+
+def top_of_bars(ax: Axes, heights: NDArray[Any]) -> float:
+    """Where bars end: a burst is cut, unless other Axes share the axis, as their bars would be cut, too."""
+    return float(heights.max()) if _sharing(ax.yaxis) else readable_top(heights)
 
 
 def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: float = 0.0) -> None:
@@ -95,8 +121,8 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
 def say(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axes:
     """A sentence instead of an empty plot, below its title."""
     heading(ax, title, theme)
-    ax.set_xticks([])
-    ax.set_yticks([])
+    ax.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)  # Axes can share ticks
+    ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     ax.text(
         0.5, 0.5, sentence, transform=ax.transAxes, ha="center", va="center", color=theme.muted, fontsize=11,
@@ -142,7 +168,7 @@ def legend_of_totals(
 
 def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: Sequence[float]) -> float:
     """End the vertical axis at `top` and mark the truncated bars, of neighbours one; inches used above."""
-    ax.set_ylim(0, top)
+    limit(ax.yaxis, 0, top)
     low, high = ax.get_xlim()
     per_inch = (high - low) / max(inches(ax), 0.1)
     marked: list[float] = []
@@ -164,12 +190,13 @@ def time_axis(ax: Axes, start: float, end: float, *, taken: float = 0.0) -> None
     """A horizontal axis of days since 1970, UTC, as matplotlib's date axes count; less the inches used."""
     # Ticks are chosen here because matplotlib's date locators let labels overlap on narrow Axes.
     most = max(2, int((inches(ax) - taken) / _TICK_WIDTH))
+    low, high = limit(ax.xaxis, start, end)
+    start, end = max(low, _DATES[0]), min(high, _DATES[1])
     step = next((step for step in _TICK_STEPS if (end - start) / step.total_seconds() * 86_400 <= most), None)
     days = (step or _TICK_STEPS[-1]) / DAY
     origin = _MONDAY if days % 7 == 0 else 0
     first = math.ceil((start - origin) / days - 1e-9) * days + origin
     ticks = [first + number * days for number in range(int((end - first) / days + 1e-9) + 1)] or [start]
-    ax.set_xlim(start, end)
     ax.set_xticks(ticks, [_tick_label(tick, days, first=number == 0) for number, tick in enumerate(ticks)])
 
 
@@ -182,9 +209,9 @@ def _tick_label(tick: float, days: float, *, first: bool) -> str:
     return f"{when:%H:%M}\n{when.day} {when:%b}" if first or when.hour + when.minute == 0 else f"{when:%H:%M}"
 
 
-def count_axis(ax: Axes, label: str, theme: Theme) -> None:
-    """A vertical axis of counts from 0."""
-    ax.set_ylim(bottom=0)
+def count_axis(ax: Axes, label: str, theme: Theme, top: float) -> None:
+    """A vertical axis of counts from 0 to a little above the top."""
+    limit(ax.yaxis, 0, top * 1.05)
     ax.yaxis.set_major_locator(
         MaxNLocator(nbins=max(1, min(5, int(space_high(ax) / 0.3))), integer=True, min_n_ticks=1)
     )
@@ -272,14 +299,14 @@ def name_bars(
 ) -> None:
     """Name horizontal bars from the top; without the length of the `longest`, their axis has a grid."""
     name_above(ax, [number - 0.04 for number in range(len(names))], names, theme, notes=notes)
-    ax.set_ylim(max(len(names), 3) - 0.4, -0.5)  # a single bar does not fill the Axes
+    limit(ax.yaxis, max(len(names), 3) - 0.4, -0.5)  # a single bar does not fill the Axes
     ax.spines["left"].set_visible(False)
     ax.grid(visible=False)
     if longest is None:
         ax.grid(visible=True, axis="x", color=theme.grid, linewidth=0.6, linestyle="-", alpha=1.0)
         return
     ax.spines["bottom"].set_visible(False)
-    ax.set_xlim(0, longest)
+    limit(ax.xaxis, 0, longest)
     ax.set_xticks([])
 
 
@@ -329,7 +356,7 @@ def name_tops(
         label_axis(ax.yaxis, "own scale each", theme)
     ax.grid(visible=False)
     ax.spines[["left", "bottom"]].set_visible(False)
-    ax.set_ylim(-len(tops) + 0.9, 1)
+    limit(ax.yaxis, -len(tops) + 0.9, 1)
     for position, top in zip(positions, tops, strict=True):
         ax.axhline(position, color=theme.grid, linewidth=0.6, zorder=0.5)
         ax.annotate(

@@ -90,8 +90,8 @@ def draw_rows(
             textcoords="offset points", va="center", color=theme.ink, fontsize=9,
         )  # fmt: skip
     axis.name_rows(ax, range(len(names)), names)
-    ax.set_ylim(max(len(names), 3) - 0.4, -0.6)  # a single bar does not fill the Axes
-    ax.set_xlim(0, most * 1.35)
+    axis.limit(ax.yaxis, max(len(names), 3) - 0.4, -0.6)  # a single bar does not fill the Axes
+    axis.limit(ax.xaxis, 0, most * 1.35)
     ax.set_xticks([])
     ax.spines["bottom"].set_visible(False)
     ax.grid(visible=False)
@@ -130,9 +130,9 @@ def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeNa
             axes.bar(retries.retries, retries.others, width=0.8, bottom=retries.used_up, **colours.bar(1))
             _, above = axis.legend(axes, axes.containers, ["retries used up", "retries left"], colours)
         axis.heading(axes, title, colours, above=above)
-        axis.count_axis(axes, of, colours)
+        axis.count_axis(axes, of, colours, (retries.used_up + retries.others).max())
         axis.whole_axis(axes, 0.4)
-        axes.set_xlim(-0.6, len(retries.retries) - 0.4)
+        axis.limit(axes.xaxis, -0.6, len(retries.retries) - 0.4)
         axis.label_axis(axes.xaxis, f"retries {made}{left_out}", colours)
         return axes
 
@@ -173,8 +173,8 @@ def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: T
         step = max(1, int(np.ceil(len(delays.edges) * _SPAN / max(axis.inches(axes), _SPAN))))
         shown = range(0, len(delays.edges), step)
         axes.set_xticks(list(shown), [_named(float(delays.edges[number])) for number in shown])
-        axes.set_xlim(-0.06, len(positions))
-        axis.count_axis(axes, "failures", colours)
+        axis.limit(axes.xaxis, -0.06, len(positions))
+        axis.count_axis(axes, "failures", colours, delays.counts.max())
         middle = span(timedelta(seconds=max(1, round(delays.median))))
         label = f"time from creation to failure; half within {middle}{left_out}"
         axis.label_axis(axes.xaxis, label, colours)
@@ -240,8 +240,8 @@ def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") ->
     look = theme.bar(3) | {"hatch": HATCHES[0]}
     ax.bar(left[tall], bins.counts[tall], width=width * 0.92, align="edge", **look)
     axis.time_axis(ax, left[0], left[-1] + width)
-    axis.count_axis(ax, "failures that expire", theme)
-    top, above = readable_top(bins.counts), 0.0
+    top, above = axis.top_of_bars(ax, bins.counts), 0.0
+    axis.count_axis(ax, "failures that expire", theme, top)
     if top < bins.counts.max():
         above = axis.cut(ax, theme, top, (left + width / 2).tolist(), bins.counts.tolist())
         note = f"(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
@@ -373,18 +373,19 @@ def draw_cells(
     levels = np.searchsorted(bounds, counts, side="left")
     chosen = np.linspace(0, len(theme.heat) - 1, len(bounds)).round().astype(int)
     shown = [theme.heat[position] for position in chosen]
-    narrowest = axis.inches(ax) * float((edges[1:] - edges[:-1]).min() / (edges[-1] - edges[0]))
+    first, last = axis.limit(ax.xaxis, edges[0], edges[-1])
+    wide = axis.inches(ax) * float((edges[-1] - edges[0]) / (last - first))
+    narrowest = wide * float((edges[1:] - edges[:-1]).min() / (edges[-1] - edges[0]))
     ax.pcolormesh(
         edges, np.arange(rows + 1) - 0.5, np.ma.masked_equal(counts, 0), cmap=ListedColormap(shown),
         norm=BoundaryNorm([0.5, *(bound + 0.5 for bound in bounds)], len(shown)), shading="flat", snap=False,
         edgecolors=theme.paper, linewidth=min(1.0, 8 * narrowest),
     )  # fmt: skip
-    ax.set_xlim(edges[0], edges[-1])
-    ax.set_ylim(rows - 0.5, -0.5)
+    axis.limit(ax.yaxis, rows - 0.5, -0.5)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
-    space = int(axis.inches(ax) / columns / (COLUMN * 0.9)) - 1
+    space = int(wide / columns / (COLUMN * 0.9)) - 1
     written = fitting_numbers(counts.ravel().tolist(), space)
     if max(map(len, written), default=0) > space or axis.inches_high(ax) / rows < _HIGH:
         return _key(ax, bounds, shown, theme)

@@ -131,7 +131,7 @@ def draw_trend(
     # days since 1970, which is what matplotlib's date axes count
     left = trend.starts.as_unit("ms").asi8 / 86_400_000
     width = trend.step / axis.DAY
-    ax.set_xlim(left[0], left[-1] + width)
+    axis.limit(ax.xaxis, left[0], left[-1] + width)
     draw = {"ranked": _cells, "facets": _facets, "stacked": _stack, "titled": _titled}[layout]
     prefix, beside, above = draw(trend, ax, theme, left, width)
     axis.time_axis(ax, left[0], left[-1] + width, taken=beside)
@@ -147,9 +147,8 @@ def _stack(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: flo
     for number, heights in enumerate(_heights(trend)):
         _bars(trend, ax, theme, number, left, width, heights, base)
         base = base + heights
-    top = readable_top(base)
-    ax.set_ylim(0, top * 1.05)
-    axis.count_axis(ax, _unit(trend), theme)
+    top = axis.top_of_bars(ax, base)
+    axis.count_axis(ax, _unit(trend), theme, top)
     label = f"{_unit(trend)}{_usual(trend, ax, theme, left, width)}"
     prefix, beside, above = "", 0.0, 0.0
     if len(trend.groups) > 1:

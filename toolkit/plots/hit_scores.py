@@ -92,14 +92,14 @@ def plot_score_distribution(
             return axis.say(axes, _sentence(scores), colours)
         axis.label_axis(axes.xaxis, f"score (higher is nearer){_left_out(scores)}", colours)
         axis.number_axis(axes, axes.xaxis)
-        axes.set_xlim(scores.edges[0], scores.edges[-1])
+        axis.limit(axes.xaxis, scores.edges[0], scores.edges[-1])
         if kind == "ecdf":
             _shares(scores, axes, colours)
         elif kind == "ridge":
             _rows(scores, axes, colours, title, "hits")
         elif len(scores.groups) == 1:
             _bars(scores, 0, axes, colours)
-            axis.count_axis(axes, "hits", colours)
+            axis.count_axis(axes, "hits", colours, scores.counts.max())
         else:
             _outlines(scores, axes, colours)
         return axes
@@ -123,7 +123,7 @@ def draw_similarities(
             return axis.say(axes, empty or f"No {what}", colours)
         axis.number_axis(axes, axes.xaxis)
         axis.label_axis(axes.xaxis, label, colours)
-        axes.set_xlim(scores.edges[0], scores.edges[-1])
+        axis.limit(axes.xaxis, scores.edges[0], scores.edges[-1])
         _rows(scores, axes, colours, title, what)
         return axes
 
@@ -157,8 +157,7 @@ def _line(theme: Theme, number: int) -> dict[str, Any]:
 def _outlines(scores: ScoreBins, ax: Axes, theme: Theme) -> None:
     for number, counts in enumerate(scores.counts):
         ax.stairs(counts, scores.edges, baseline=None, **_line(theme, number))
-    axis.count_axis(ax, "hits", theme)
-    ax.set_ylim(0, ax.get_ylim()[1])
+    axis.count_axis(ax, "hits", theme, scores.counts.max())
     _name_lines(ax, [int(counts[-1]) for counts in scores.counts], _named(scores), theme)
 
 
@@ -168,7 +167,7 @@ def _shares(binned: ScoreBins, ax: Axes, theme: Theme) -> None:
         positions = np.concatenate([[low], scores, [high]])
         shares = np.concatenate([np.arange(len(scores) + 1) / len(scores), [1.0]])
         ax.plot(positions, shares, drawstyle="steps-post", **_line(theme, number))
-    ax.set_ylim(0, 1.03)
+    axis.limit(ax.yaxis, 0, 1.03)
     axis.number_axis(ax, ax.yaxis, percent)
     axis.label_axis(ax.yaxis, "share of hits up to this score", theme)
     if len(binned.groups) > 1:
@@ -240,9 +239,11 @@ def plot_score_by_rank(
             axes.plot(curve.ranks, curve.scores, marker=marker, markersize=4, **_line(colours, number))
         axis.number_axis(axes, axes.yaxis)
         axis.whole_axis(axes, 0.5)
-        axes.set_xlim(0.6, max(int(curve.ranks[-1]) for curve in curves))
+        axis.limit(axes.xaxis, 0.6, max(int(curve.ranks[-1]) for curve in curves))
+        low, high = (float(end(end(curve.scores) for curve in curves)) for end in (min, max))
+        room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
+        axis.limit(axes.yaxis, low - room, high + room)
         if len(curves) > 1:
-            axes.set_ylim(*axes.get_ylim())
             _name_lines(
                 axes, [curve.scores[-1] for curve in curves], [curve.name for curve in curves], colours
             )
@@ -316,8 +317,8 @@ def plot_score_comparison(
         for drawn, marker, sign in ((both, "o", 0), (lost, "v", 3), (new, "<", 2)):
             dot, colour = MarkerStyle(marker, "full"), colours.series[sign]
             axes.scatter(x[drawn], y[drawn], s=28, marker=dot, color=colour, linewidths=0)
-        axes.set_xlim(margin - space, high + space)
-        axes.set_ylim(margin - space, high + space)
+        axis.limit(axes.xaxis, margin - space, high + space)
+        axis.limit(axes.yaxis, margin - space, high + space)
         axis.number_axis(axes, axes.xaxis)
         axis.number_axis(axes, axes.yaxis)
         axis.label_axis(axes.xaxis, f"score {first}", colours)

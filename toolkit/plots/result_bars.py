@@ -21,6 +21,7 @@ from toolkit.plots.axis import (
     heading,
     label_axis,
     legend,
+    limit,
     name_bars,
     name_rows,
     number_axis,
@@ -144,7 +145,7 @@ def _comparison(comparison: FailureComparison, ax: Axes, theme: Theme) -> Axes:
     ticks = [0.0, *(10.0**power for power in range(int(np.log10(most)) + 1))]
     ax.set_xticks(ticks, [short_number(tick) for tick in ticks])
     ax.minorticks_off()
-    ax.set_xlim(-0.15, most * 1.5)
+    limit(ax.xaxis, -0.15, most * 1.5)
     _, above = legend(ax, [before, now], ["at the rate of before", "after"], theme)
     heading(ax, title, theme, above=above)
     every = len(comparison.frame)
@@ -260,7 +261,7 @@ def draw_differences(
         looks = [("o", colours.series[0]) if shown else ("s", colours.muted) for shown in differs]
         positions = _intervals(axes, rows, "difference", looks)
         most = 1.1 * max(abs(rows["low"].min()), abs(rows["high"].max()), 1e-3)
-        axes.set_xlim(-most, most)
+        limit(axes.xaxis, -most, most)
         name_rows(axes, positions, rows["name"].tolist())
         number_axis(axes, axes.xaxis)
         label_axis(axes.xaxis, label, colours)
@@ -275,7 +276,7 @@ def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: 
             return say(axes, "No query has a neighbour", colours, title)
         positions = _intervals(axes, known, "share", [("o", colours.series[0])] * len(known), capsize=4)
         low = min(0.9, float(known["low"].min()))
-        axes.set_xlim(low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
+        limit(axes.xaxis, low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
         notes = [f"({number:,} queries)" for number in known["queries"]]
         prefix = name_rows(axes, positions, known["name"].tolist(), notes=notes)
         heading(axes, title, colours, prefix=prefix)
@@ -295,5 +296,5 @@ def _intervals(
             [middle], [position], xerr=[[middle - low], [high - middle]], fmt=shape, color=colour,
             ecolor=colour, capsize=capsize, linewidth=1.6,
         )  # fmt: skip
-    ax.set_ylim(positions[-1] - 0.6, 0.6)
+    limit(ax.yaxis, positions[-1] - 0.6, 0.6)
     return positions

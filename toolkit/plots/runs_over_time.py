@@ -95,7 +95,7 @@ def plot_run_timeline(
             for row in rows.to_dict("records")
         ]
         axis.name_bars(axes, [mask(str(name)) for name in rows["name"]], colours, notes)
-        axes.set_xlim(0, max(longest / size, 1e-3) * 1.02)
+        axis.limit(axes.xaxis, 0, max(longest / size, 1e-3) * 1.02)
         axis.number_axis(axes, axes.xaxis)
         outcomes = list(dict.fromkeys(rows["outcome"]))
         more = ([crosses], ["attempt that was repeated"]) if tried else ([], [])
@@ -169,7 +169,7 @@ def plot_success_rates(
                 at, values, color=colours.series[number], linewidth=1.6,
                 dashes=_DASHES[number % len(_DASHES)], marker=_MARKERS[number], markersize=4.5, clip_on=False,
             )  # fmt: skip
-        axes.set_ylim(0, 1.02)
+        axis.limit(axes.yaxis, 0, 1.02)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=max(1, min(5, int(axis.space_high(axes) / 0.3)))))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
         axis.label_axis(axes.yaxis, "runs that succeeded", colours)

@@ -14,7 +14,7 @@ from matplotlib.markers import MarkerStyle
 
 from toolkit.analysis.scores import norm_bins
 from toolkit.analysis.sources import AnyFrame
-from toolkit.plots.axis import aside, count_axis, heading, label_axis, legend, number_axis, say
+from toolkit.plots.axis import aside, count_axis, heading, label_axis, legend, limit, number_axis, say
 from toolkit.plots.style import (
     Theme,
     ThemeName,
@@ -82,8 +82,8 @@ def plot_vector_norms(
             heading(axes, f"Lengths of vectors: all {norms.total:,} of length {length:.4g}", colours)
         axes.bar(left, norms.counts, width=widths * 0.94, align="edge", **colours.bar(0))
         number_axis(axes, axes.xaxis)
-        axes.set_xlim(norms.edges[0], norms.edges[-1])
-        count_axis(axes, "vectors", colours)
+        limit(axes.xaxis, norms.edges[0], norms.edges[-1])
+        count_axis(axes, "vectors", colours, norms.counts.max())
         label_axis(axes.xaxis, f"length of the vector\n{notes}", colours)
         return axes
 
@@ -150,9 +150,9 @@ def draw_points(
         for axis in (axes.xaxis, axes.yaxis):
             number_axis(axes, axis)
             axis.set_tick_params(labelbottom=False, labelleft=False, length=0)
-        for way, places in (("x", x), ("y", y)):
+        for axis, places in ((axes.xaxis, x), (axes.yaxis, y)):
             space = 0.05 * float(np.ptp(places)) or 0.5
-            getattr(axes, f"set_{way}lim")(places.min() - space, places.max() + space)
+            limit(axis, places.min() - space, places.max() + space)
         label_axis(axes.xaxis, note, colours)
         return axes
 
