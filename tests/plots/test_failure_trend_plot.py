@@ -183,6 +183,14 @@ def test_markers_changes_and_the_usual_are_drawn():
     assert plot_failure_trend(frame(*rows), freq="3h", layout="facets", markers=markers, ax=axes(10)).lines
 
 
+@pytest.mark.parametrize(("often", "text"), [(6, "3"), (9, "4.5"), (336, "170"), (2_468, "1,200")])
+def test_how_many_times_as_high_a_rate_became_has_no_exponent(often, text):
+    """Two digits of it, as people write them."""
+    rows = [failed(60 * hour) for hour in range(48) for _ in range(often if hour >= 30 else 2)]
+    ax = plot_failure_trend(frame(*rows), freq="1h", ax=axes(10))
+    assert [text.get_text() for text in ax.texts][:1] == [f"\N{MULTIPLICATION SIGN}{text}"]
+
+
 def test_times_that_are_close_to_each_other_are_all_named():
     """Names side by side on one side of their lines, in their order; what is far away has its own."""
     rows = [failed(60 * hour) for hour in range(24 * 7)]

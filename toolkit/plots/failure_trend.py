@@ -190,7 +190,7 @@ def _named_times(
     lines = [(when.timestamp() / axis.DAY.total_seconds(), name, "-") for when, name in trend.markers]
     changes = trend.changes[["at", "before", "after"]].itertuples(index=False) if layout == "stacked" else ()
     for at, before, after in changes:
-        times = f"\N{MULTIPLICATION SIGN}{after / before:.2g}" if before else "from 0"
+        times = f"\N{MULTIPLICATION SIGN}{_two_digits(after / before)}" if before else "from 0"
         position = left[int(at)]
         beside = [number for number, line in enumerate(lines) if abs(line[0] - position) <= 1.5 * width]
         if beside:
@@ -215,6 +215,15 @@ def _named_times(
             ha="right" if right else "left", color=theme.ink, fontsize=8, parse_math=False,
             bbox={"facecolor": theme.paper, "edgecolor": "none", "pad": 1.0},
         )  # fmt: skip
+
+
+def _two_digits(number: float) -> str:
+    """The first two digits of a number, without an exponent.
+
+    >>> _two_digits(4.46), _two_digits(168.2), _two_digits(3456.7)
+    ('4.5', '170', '3,500')
+    """
+    return f"{float(f'{number:.2g}'):,.9g}"
 
 
 def _together(lines: list[tuple[float, str]], middle: float, inch: float) -> list[list[tuple[float, str]]]:
