@@ -180,7 +180,10 @@ def test_markers_changes_and_the_usual_are_drawn():
     assert texts == ["release 2 \N{MULTIPLICATION SIGN}4.5"]
     assert len(ax.lines) == 2
     assert "usual" in ax.get_ylabel()
+    assert ax.get_xlabel().endswith("\n1 marker outside this time left out")
     assert plot_failure_trend(frame(*rows), freq="3h", layout="facets", markers=markers, ax=axes(10)).lines
+    within = plot_failure_trend(frame(*rows), markers={"release 2": START}, ax=axes(10))
+    assert "marker" not in within.get_xlabel()
 
 
 @pytest.mark.parametrize(("often", "text"), [(6, "3"), (9, "4.5"), (336, "170"), (2_468, "1,200")])

@@ -136,8 +136,8 @@ def draw_trend(
     prefix, beside, above = draw(trend, ax, theme, left, width)
     axis.time_axis(ax, left[0], left[-1] + width, taken=beside)
     changed = layout == "stacked" and len(trend.changes) > 0 and axis.inches(ax) > _NARROW
-    axis.label_axis(ax.xaxis, _time_label(trend, changed=changed), theme)
-    _named_times(trend, ax, theme, left, width, layout)
+    outside = _named_times(trend, ax, theme, left, width, layout)
+    axis.label_axis(ax.xaxis, _time_label(trend, outside, changed=changed), theme)
     axis.heading(ax, title, theme, prefix=prefix, above=above)
     return ax
 
@@ -183,11 +183,12 @@ def _usual(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: flo
     return " (line: usual)"
 
 
-def _named_times(
-    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float, layout: str
-) -> None:
-    """Markers, and where the rate of all changed to another level, as named vertical lines."""
+def _named_times(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float, layout: str) -> int:
+    """Markers, and where the rate of all changed, as named vertical lines; how many are outside the axis."""
+    low, high = ax.get_xlim()
     lines = [(when.timestamp() / axis.DAY.total_seconds(), name, "-") for when, name in trend.markers]
+    lines = [line for line in lines if low <= line[0] <= high]
+    outside = len(trend.markers) - len(lines)
     changes = trend.changes[["at", "before", "after"]].itertuples(index=False) if layout == "stacked" else ()
     for at, before, after in changes:
         times = f"\N{MULTIPLICATION SIGN}{_two_digits(after / before)}" if before else "from 0"
@@ -198,8 +199,7 @@ def _named_times(
             lines[beside[-1]] = marker, f"{name} {times}", style
         else:
             lines.append((position, times, ":"))
-    low, high = ax.get_xlim()
-    lines = sorted(line for line in lines if low <= line[0] <= high)
+    lines.sort()
     for position, _, style in lines:
         ax.axvline(position, color=theme.ink, linewidth=1.0, linestyle=style)
     middle = (low + high) / 2
@@ -215,6 +215,7 @@ def _named_times(
             ha="right" if right else "left", color=theme.ink, fontsize=8, parse_math=False,
             bbox={"facecolor": theme.paper, "edgecolor": "none", "pad": 1.0},
         )  # fmt: skip
+    return outside
 
 
 def _two_digits(number: float) -> str:
@@ -320,7 +321,7 @@ def _sentence(trend: FailureTrend) -> str:
     return f"1 failure, within {span(trend.step)} from {time_text(start)}{undated}"
 
 
-def _time_label(trend: FailureTrend, *, changed: bool) -> str:
+def _time_label(trend: FailureTrend, outside: int, *, changed: bool) -> str:
     first, last = trend.starts[0], trend.starts[-1] + trend.step - timedelta(milliseconds=1)
     days = f"{last:%d %b %Y}"
     if first.date() != last.date():
@@ -333,6 +334,8 @@ def _time_label(trend: FailureTrend, *, changed: bool) -> str:
         notes.append("\N{MULTIPLICATION SIGN}: how many times as high the rate became there")
     if trend.undated:
         notes.append(f"{counted(trend.undated, 'failure')} without a usable time left out")
+    if outside:
+        notes.append(f"{counted(outside, 'marker')} outside this time left out")
     return "\n".join(notes)
 
 
