@@ -197,6 +197,24 @@ def test_long_names_stay_distinct(layout):
     assert len(set(rows)) == len(rows) > 3
 
 
+@pytest.mark.parametrize("size", [(9, 3.6), (5, 3), (3, 2)])
+def test_names_of_columns_have_the_width_that_long_names_of_rows_leave(size):
+    """Also where they take so much of it that the layout makes the Axes narrower than they were."""
+    states = [f"CALLBACK_{state}" for state in ("SUCCESS", "FAIL", "CANCELED", "INPROGRESS")]
+    frame = pd.DataFrame(
+        {"state": states * 12, "error": [f"{n:02} could not read the order" for n in range(12)] * 4}
+    )
+    figure = Figure(figsize=size, layout="constrained")
+    position = figure.add_gridspec(left=0.05, right=0.99)[0]
+    ax = tk.plot_failure_matrix(frame, rows="error", columns="state", ax=figure.add_subplot(position))
+    wide = ax.get_window_extent().width
+    figure.draw_without_rendering()
+    assert ax.get_window_extent().width < wide - 40
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
+    assert len(boxes) > 2
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+
+
 def test_half_of_immediate_failures_are_within_a_second():
     """Not within 0 seconds."""
     times = pd.date_range("2026-03-01", periods=9, freq="h", tz="UTC")

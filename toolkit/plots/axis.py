@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.patches import Patch
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
 from toolkit.analysis.over_time import readable_top
-from toolkit.analysis.wording import short_number
+from toolkit.analysis.wording import fitting_numbers, short_number
 from toolkit.plots.style import (
     COLUMN,
     FONT,
@@ -38,6 +38,7 @@ _TICK_STEPS: Final = (
 )
 _TICK_WIDTH: Final = 0.75  # inches of a tick label and the gap beside it
 _SHORTEST: Final = 8  # columns that a name has at least
+_NARROWEST: Final = 3  # columns that the name of a column of cells has at least
 _LINE: Final = 0.17  # inches, of a line of 9 points and the gap above it
 _WIDE: Final = 4.6  # inches from which a legend fits beside the Axes
 _LOW: Final = 1.9  # inches of height below which a heading is one short line
@@ -274,6 +275,30 @@ def name_rows(
     as_written(ax.get_yticklabels())
     ax.tick_params(axis="y", length=0)
     return prefix
+
+
+def name_columns(ax: Axes, names: Sequence[str], totals: Sequence[int]) -> None:
+    """Name the columns on the horizontal axis, each with its total below, in the width that they have."""
+    ax.set_xticks(range(len(names)))
+    ax.xaxis.set_major_formatter(_Columns(ax, names, totals))
+    as_written(ax.get_xticklabels())
+
+
+class _Columns(FixedFormatter):
+    """Names and totals in the width of a column, which is known when they are drawn."""
+
+    def __init__(self, ax: Axes, names: Sequence[str], totals: Sequence[int]) -> None:
+        super().__init__([])
+        self.ax, self.names, self.totals = ax, names, totals
+
+    def format_ticks(self, values: list[float]) -> list[str]:
+        """Texts of the ticks."""
+        low, high = self.ax.get_xlim()
+        space = int(inches(self.ax) / abs(high - low) / COLUMN)
+        names = drawable_names(self.names, longest=max(_NARROWEST, space - 1))
+        totals = fitting_numbers(self.totals, space)
+        self.seq = [f"{name}\n{total}" for name, total in zip(names, totals, strict=True)]
+        return super().format_ticks(values)
 
 
 def _broken(name: str, space: int, lines: int) -> str | None:

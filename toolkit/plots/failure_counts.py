@@ -26,10 +26,8 @@ from toolkit.plots.style import (
     HATCHES,
     Theme,
     ThemeName,
-    as_written,
     documented,
     drawable,
-    drawable_names,
     drawing,
 )
 from toolkit.times import DAY_MS, milliseconds, parse_duration
@@ -352,12 +350,7 @@ def draw_matrix(matrix: CountMatrix, ax: Axes, theme: Theme, *, columns: str, ti
     totals = [f"{total:,}" for total in matrix.counts.sum(axis=1).tolist()]
     prefix = axis.name_rows(ax, range(len(matrix.rows)), matrix.rows, notes=totals)
     axis.heading(ax, title, theme, prefix=prefix, above=above)
-    space = int(axis.inches(ax) / len(matrix.columns) / COLUMN)
-    names = drawable_names(matrix.columns, longest=max(5, space - 1))
-    totals = fitting_numbers(matrix.counts.sum(axis=0).tolist(), space)
-    texts = [f"{name}\n{total}" for name, total in zip(names, totals, strict=True)]
-    ax.set_xticks(range(len(texts)), texts)
-    as_written(ax.get_xticklabels())
+    axis.name_columns(ax, matrix.columns, matrix.counts.sum(axis=0).tolist())
     total = counted(matrix.total, "failure")
     axis.label_axis(ax.xaxis, f"{drawable(columns, longest=24)}, and failures; {total} in all", theme)
     return ax
