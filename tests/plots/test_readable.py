@@ -69,6 +69,24 @@ def test_a_common_prefix_is_shown_once(layout):
     assert [text.get_text() for text in ax.texts].count(f"names begin with {PREFIX}") == 1
 
 
+def test_a_common_prefix_of_columns_is_shown_once():
+    """As one of rows is; where rows and columns begin differently, both are said."""
+    names = [name for name in NAMES for _ in range(2)]
+    hosts = [f"https://{n % 2}.example/in" for n in range(len(names))]
+    frame = pd.DataFrame({"workflow_url": [PREFIX + name for name in names], "status": 500, "host": hosts})
+    frame["called"] = [f"https://a.example/{n % 2}" for n in range(len(names))]
+    for rows, said in (
+        ("status", PREFIX),
+        ("called", f"https://a.example/ and {PREFIX}"),
+        ("workflow_url", PREFIX),
+        ("host", f"https:// and {PREFIX}"),
+    ):
+        ax = tk.plot_failure_matrix(frame, rows=rows, columns="workflow_url", ax=axes(12))
+        shown = [label.get_text() for label in ax.get_xticklabels()]
+        assert sorted(shown) == sorted(f"{name}\n2" for name in NAMES)
+        assert [text.get_text() for text in ax.texts].count(f"names begin with {said}") == 1
+
+
 def test_a_burst_does_not_flatten_other_bars():
     """The axis is cut, says so, and the burst carries its count; without one nothing is cut."""
     ax = tk.plot_failure_trend(burst(), by="workflow_url", freq="1d", ax=axes())

@@ -277,11 +277,13 @@ def name_rows(
     return prefix
 
 
-def name_columns(ax: Axes, names: Sequence[str], totals: Sequence[int]) -> None:
-    """Name the columns on the horizontal axis, each with its total below, in the width that they have."""
+def name_columns(ax: Axes, names: Sequence[str], totals: Sequence[int]) -> str:
+    """Name columns, with totals below, without their common prefix, which is returned for the heading."""
+    names, prefix = without_prefix(names)
     ax.set_xticks(range(len(names)))
     ax.xaxis.set_major_formatter(_Columns(ax, names, totals))
     as_written(ax.get_xticklabels())
+    return prefix
 
 
 class _Columns(FixedFormatter):

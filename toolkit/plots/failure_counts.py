@@ -348,9 +348,10 @@ def draw_matrix(matrix: CountMatrix, ax: Axes, theme: Theme, *, columns: str, ti
         return axis.say(ax, "No failures", theme, title)
     above = draw_cells(ax, matrix.counts, theme)
     totals = [f"{total:,}" for total in matrix.counts.sum(axis=1).tolist()]
-    prefix = axis.name_rows(ax, range(len(matrix.rows)), matrix.rows, notes=totals)
-    axis.heading(ax, title, theme, prefix=prefix, above=above)
-    axis.name_columns(ax, matrix.columns, matrix.counts.sum(axis=0).tolist())
+    of_rows = axis.name_rows(ax, range(len(matrix.rows)), matrix.rows, notes=totals)
+    of_columns = axis.name_columns(ax, matrix.columns, matrix.counts.sum(axis=0).tolist())
+    prefixes = sorted({of_rows, of_columns} - {""}, key=len)  # the last is more than a scheme, if any is
+    axis.heading(ax, title, theme, prefix=" and ".join(prefixes), above=above)
     total = counted(matrix.total, "failure")
     axis.label_axis(ax.xaxis, f"{drawable(columns, longest=24)}, and failures; {total} in all", theme)
     return ax
