@@ -45,6 +45,17 @@ def test_several_queries_have_rows_of_their_own():
     assert len({bar.get_hatch() for bar in ax.patches}) == 2
 
 
+def test_outlines_are_named_by_a_legend():
+    """All end at 0, so that names at their ends would not say which is which; dashes can be seen."""
+    scores = [[0.1, 0.2, 0.9], [0.3, 0.4, 0.2], [0.4, 0.5, 0.5]]
+    ax = plot_score_distribution(frame(scores), kind="histogram", bins=5, ax=axes())
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["0 (3)", "1 (3)", "2 (3)"]
+    drawn = ax.get_legend().get_lines()
+    assert [line.get_color() for line in drawn] == [line.get_edgecolor() for line in ax.patches]
+    assert len({line.get_linestyle() for line in drawn}) > 1
+    assert not ax.texts
+
+
 @pytest.mark.parametrize(
     ("scores", "sentence"),
     [

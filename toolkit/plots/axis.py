@@ -132,13 +132,15 @@ def say(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axes:
     return ax
 
 
-def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme) -> tuple[float, float]:
+def legend(
+    ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme, *, long: float = 1.2
+) -> tuple[float, float]:
     """A legend beside the Axes where they are wide, above them where not; the inches used of each.
 
     Above low Axes it names as many as leave them half of their height. Handles are given: a label that
-    matplotlib finds by itself vanishes when it begins with "_".
+    matplotlib finds by itself vanishes when it begins with "_". They are drawn `long` times as long as high.
     """
-    taken = max(map(width, names)) * COLUMN + 0.45
+    taken = max(map(width, names)) * COLUMN + 0.3 + long / 8
     beside = inches(ax) > _WIDE and len(names) * _LINE < inches_high(ax)
     columns = 1 if beside else max(1, min(4, int(inches(ax) / taken)))
     rows = max(1, int(inches_high(ax) * _SHARE_OF_NAMES / _LINE))
@@ -149,7 +151,7 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme)
     drawn = ax.legend(
         handles, names, loc="upper left" if beside else "lower left", ncols=columns, frameon=False,
         bbox_to_anchor=(1.0, 1.0) if beside else (0.0, 1.0), prop={"family": FONT, "size": 9},
-        labelcolor=theme.ink, handlelength=1.2, handleheight=0.75, handletextpad=0.5, labelspacing=0.35,
+        labelcolor=theme.ink, handlelength=long, handleheight=0.75, handletextpad=0.5, labelspacing=0.35,
         columnspacing=1.2, borderpad=0.0, borderaxespad=0.5, markerscale=1.0, numpoints=1, scatterpoints=1,
         shadow=False, fancybox=False, mode=None, alignment="left",
     )  # fmt: skip

@@ -101,7 +101,7 @@ def plot_score_distribution(
             _bars(scores, 0, axes, colours)
             axis.count_axis(axes, "hits", colours, scores.counts.max())
         else:
-            _outlines(scores, axes, colours)
+            _outlines(scores, axes, colours, title)
         return axes
 
 
@@ -154,11 +154,13 @@ def _line(theme: Theme, number: int) -> dict[str, Any]:
     return {"color": theme.series[number], "linestyle": _DASHES[number], "linewidth": 1.6}
 
 
-def _outlines(scores: ScoreBins, ax: Axes, theme: Theme) -> None:
+def _outlines(scores: ScoreBins, ax: Axes, theme: Theme, title: str) -> None:
+    """Lines that a legend names: most of them end at 0."""
     for number, counts in enumerate(scores.counts):
         ax.stairs(counts, scores.edges, baseline=None, **_line(theme, number))
     axis.count_axis(ax, "hits", theme, scores.counts.max())
-    _name_lines(ax, [int(counts[-1]) for counts in scores.counts], _named(scores), theme)
+    _, above = axis.legend(ax, ax.patches, _named(scores), theme, long=2.4)
+    axis.heading(ax, title, theme, above=above)
 
 
 def _shares(binned: ScoreBins, ax: Axes, theme: Theme) -> None:
