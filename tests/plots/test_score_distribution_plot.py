@@ -103,6 +103,20 @@ def test_scores_by_rank_say_how_many_hits_are_left_out():
     assert "left out" not in plot_score_by_rank(hits[::3], ax=axes()).get_xlabel()
 
 
+@pytest.mark.parametrize("scores", [[0.6], [1.0, 0.8, 0.7]])
+def test_every_point_of_scores_by_rank_is_whole(scores):
+    """One line has room for the marks of its first and its last hit, and ticks at whole ranks."""
+    ax = plot_score_by_rank(frame([scores]), ax=axes())
+    ax.figure.draw_without_rendering()
+    ranks = np.arange(len(scores)) + 1
+    points = ax.transData.transform(np.column_stack([ranks, scores]))
+    area = ax.get_window_extent()
+    assert (points > [area.x0 + 3, area.y0 + 3]).all()
+    assert (points < [area.x1 - 3, area.y1 - 3]).all()
+    low, high = ax.get_xlim()
+    assert [tick for tick in ax.get_xticks() if low <= tick <= high] == ranks.tolist()
+
+
 EXTREMES = [
     (1.7e308, -1.7e308),
     (1.7e308, 1.0),

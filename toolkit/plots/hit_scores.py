@@ -241,7 +241,9 @@ def plot_score_by_rank(
             axes.plot(curve.ranks, curve.scores, marker=marker, markersize=4, **_line(colours, number))
         axis.number_axis(axes, axes.yaxis)
         axis.whole_axis(axes, 0.5)
-        axis.limit(axes.xaxis, 0.6, max(int(curve.ranks[-1]) for curve in curves))
+        last = max(int(curve.ranks[-1]) for curve in curves)
+        # names follow the ends of several lines at once; the last point of one line is not cut
+        axis.limit(axes.xaxis, 0.6, last if len(curves) > 1 else last + 0.4)
         low, high = (float(end(end(curve.scores) for curve in curves)) for end in (min, max))
         room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
         axis.limit(axes.yaxis, low - room, high + room)
