@@ -127,7 +127,8 @@ def plot_success_rates(
     freq : str or timedelta, optional
         Width of a bin, in whole minutes ("15min", "6h", "1d"). Default: chosen from the span.
     top : int
-        Number of workflows, 1 to 8: those with the most runs.
+        At most so many workflows, 1 to 8: those with the most runs. Fewer where the figure has no room; the
+        axis says how many are not shown.
     {axes}
         With a sentence instead of lines where no run has ended.
 
