@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import duckdb
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.analysis import failure_trend
+from toolkit.analysis import failure_calendar, failure_trend
 from toolkit.errors import InputError
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import FAILURES
@@ -247,9 +248,39 @@ def test_markers_are_times_with_names():
     trend = failure_trend(frame(failed(0)), markers=pairs)
     assert [name for _, name in trend.markers][:2] == ["a", "b"]
     assert "abcdefghij" not in str(trend.markers)
-    for wrong in ("x", 5, [("2026-03-02",)], [("soon", "a")], {"a": None}, [("2026-03-02", "")], [5]):
+    series = pd.Series({"b": pd.Timestamp("2026-03-03"), "a": pd.Timestamp("2026-03-02T10:00")})
+    assert failure_trend(frame(failed(0)), markers=series).markers == trend.markers[:2]
+    for wrong in (
+        "x",
+        5,
+        [("2026-03-02",)],
+        [("soon", "a")],
+        {"a": None},
+        [("2026-03-02", "")],
+        [5],
+        series.reset_index(drop=True),
+    ):
         with pytest.raises(InputError, match="markers"):
             failure_trend(frame(failed(0)), markers=wrong)
     nothing = failure_trend(frame(), markers={"a": "2026-03-02"})
     assert (len(nothing.frame), len(nothing.changes), len(nothing.baseline)) == (0, 0, 0)
     assert str(nothing.frame["count"].dtype) == "Int64"
+
+
+@pytest.mark.parametrize(
+    ("tz", "name"),
+    [
+        ("utc", "UTC"),
+        (UTC, "UTC"),
+        (pd.Timestamp("2026-03-02", tz="UTC").tz, "UTC"),
+        (ZoneInfo("Europe/Berlin"), "Europe/Berlin"),
+    ],
+)
+def test_time_zones_are_names_or_know_theirs(tz, name):
+    """As a column of times has one; a zone without a name, and what is none, is an error."""
+    calendar = failure_calendar(frame(failed(0)), tz=tz)
+    assert calendar.tz == name
+    assert calendar.counts[0, 1 if name == "Europe/Berlin" else 0] == 1
+    for wrong in (timezone(timedelta(hours=3)), "nowhere", "", "../UTC", 3):
+        with pytest.raises(InputError, match="reading tz"):
+            failure_calendar(frame(failed(0)), tz=wrong)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
@@ -184,8 +184,9 @@ def failure_trend(
     ----------
     failures, by, freq, top, now
         As in `count_over_time`.
-    markers : mapping or sequence of pairs, optional
-        Times with names, such as deployments: a mapping from name to time, or pairs of a time and a name.
+    markers : mapping, Series or iterable of pairs, optional
+        Times with names, such as deployments: a mapping from name to time, a Series of times with names as
+        its index, or pairs of a time and a name.
     runs : frame, optional
         The run log (`load_runs`), for the runs that started in each bin.
 
@@ -320,15 +321,16 @@ class FailureCalendar(Counted):
         )
 
 
-def count_by_hour(failures: AnyFrame, *, tz: str = "UTC") -> pd.DataFrame:
+def count_by_hour(failures: AnyFrame, *, tz: str | tzinfo = "UTC") -> pd.DataFrame:
     """Count failures by weekday and hour, on `failed_at` and, in rows without it, on `created_at`.
 
     Parameters
     ----------
     failures : frame
         With the columns `failed_at`, `created_at`.
-    tz : str
-        Name of a time zone, such as ``"Europe/Istanbul"``: office hours are local.
+    tz : str or tzinfo
+        A time zone, or its name, such as ``"Europe/Istanbul"``: office hours are local. One that has no name,
+        such as a fixed offset, cannot be used.
 
     Returns
     -------
@@ -352,7 +354,7 @@ def count_by_hour(failures: AnyFrame, *, tz: str = "UTC") -> pd.DataFrame:
     return failure_calendar(failures, tz=tz).to_frame()
 
 
-def failure_calendar(failures: AnyFrame, *, tz: str = "UTC") -> FailureCalendar:
+def failure_calendar(failures: AnyFrame, *, tz: str | tzinfo = "UTC") -> FailureCalendar:
     """Count failures by weekday and hour, as a matrix.
 
     Parameters
@@ -376,22 +378,28 @@ def failure_calendar(failures: AnyFrame, *, tz: str = "UTC") -> FailureCalendar:
     array([1, 1])
     """
     doing = "counting failures by weekday and hour"
-    try:
-        zone = ZoneInfo(text("tz", tz, empty=False))
-    except (ZoneInfoNotFoundError, UnicodeError, OSError):
-        raise wrong("tz", tz, "a name such as 'Europe/Istanbul'") from None
-    except ValueError as error:
-        raise error if isinstance(error, InputError) else wrong("tz", tz, "a name such as 'UTC'") from None
+    zone = _zone(tz)
     counted, rows, dated, minutes = _by_minute(select_timed(failures, [], doing=doing))
     local = pd.DatetimeIndex(pd.to_datetime(minutes, unit="ms", utc=True)).tz_convert(zone)
     counts = np.zeros((7, 24), dtype=np.int64)
     np.add.at(counts, (local.day_of_week, local.hour), rows[dated])
     return FailureCalendar(
         counts=counts,
-        tz=tz,
+        tz=zone.key,
         fell_back=int(rows[counted["fell_back_"].to_numpy()].sum()),
         undated=int(rows[~dated].sum()),
     )
+
+
+def _zone(tz: str | tzinfo) -> ZoneInfo:
+    """The time zone of a name, or of one that knows its name."""
+    name = text("tz", str(tz) if isinstance(tz, tzinfo) else tz, empty=False)
+    try:
+        return ZoneInfo("UTC" if name.upper() == "UTC" else name)
+    except (ZoneInfoNotFoundError, UnicodeError, OSError):
+        raise wrong("tz", tz, "a name such as 'Europe/Istanbul'") from None
+    except ValueError:
+        raise wrong("tz", tz, "a name such as 'UTC'") from None
 
 
 def usual_counts(counts: NDArray[np.int64], step: timedelta) -> NDArray[np.float64]:
@@ -415,11 +423,11 @@ def read_markers(markers: Markers | None, now: datetime | None = None) -> tuple[
     """Times and masked names, the earliest first."""
     if markers is None:
         return ()
-    expected = "names with their times, or pairs of a time and a name"
+    expected = "names with their times, a Series of times by name, or pairs of a time and a name"
     if isinstance(markers, str | bytes) or not isinstance(markers, Iterable):
         raise wrong("markers", markers, expected)
     pairs: list[Any] = list(markers)
-    if isinstance(markers, Mapping):
+    if isinstance(markers, Mapping | pd.Series):
         pairs = [(when, name) for name, when in markers.items()]
     if len(pairs) > _MARKERS:
         raise wrong("markers", markers, f"at most {_MARKERS} markers")

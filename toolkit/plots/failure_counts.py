@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
 import numpy as np
@@ -253,7 +253,7 @@ def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") ->
 
 @documented
 def plot_failure_calendar(
-    failures: AnyFrame, *, tz: str = "UTC", ax: Axes | None = None, theme: ThemeName = "light"
+    failures: AnyFrame, *, tz: str | tzinfo = "UTC", ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
     """Draw at which hours of which weekdays there were failures, as cells coloured by count.
 
@@ -263,8 +263,8 @@ def plot_failure_calendar(
     ----------
     failures : frame
         With the columns `failed_at`, `created_at`.
-    tz : str
-        Time zone of weekdays and hours, such as ``"Europe/Istanbul"``.
+    tz : str or tzinfo
+        Time zone of weekdays and hours, or its name, such as ``"Europe/Istanbul"``.
     {axes}
         With a sentence instead of cells where there is no failure with a time.
 

@@ -82,8 +82,9 @@ def plot_failure_trend(
         all other bars, the axis is truncated: it says so, and the burst carries its count.
     now : datetime, optional
         The axis ends at this time. Default: to the last failure.
-    markers : mapping or iterable of pairs, optional
-        Times with names, such as deployments: a mapping from name to time, or pairs of a time and a name.
+    markers : mapping, Series or iterable of pairs, optional
+        Times with names, such as deployments: a mapping from name to time, a Series of times with names as
+        its index, or pairs of a time and a name.
     runs : frame, optional
         The run log, from `load_runs`. Bars (not cells) are then failures per 100 runs that started.
     {axes}
