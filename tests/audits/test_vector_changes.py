@@ -90,6 +90,7 @@ def test_what_one_state_has_not_is_not_compared(column, named):
     told = f"Nothing changed in 100 vectors; {named} not compared, as the state"
     assert tk.compare_vectors(unloaded, frame).verdict == f"{told} before has none."
     assert tk.compare_vectors(frame, unloaded).verdict == f"{told} after has none."
+    assert tk.compare_vectors(frame.head(0), frame.head(0)).verdict == "Nothing changed in 0 vectors."
     if column != "vector":
         assert tk.compare_vectors(frame.drop(columns=column), frame).verdict == f"{told} before has none."
 

@@ -241,14 +241,15 @@ def _not_compared(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, str]:
     return result if has_vectors else {"vector": "neither"} | result
 
 
-def _differs_in(joined: pd.DataFrame, not_compared: dict[str, str]) -> list[str]:
+def _differs_in(joined: pd.DataFrame, not_compared: dict[str, str]) -> pd.Series[str]:
     both = joined["side"] == "both"
     differing = [
         np.where(both & (joined[column] != joined[f"{column}_after"]), part, "")
         for column, part in _PARTS.items()
         if part not in not_compared
     ]
-    return [", ".join(filter(None, parts)) for parts in zip(*differing, strict=True)]
+    listed = [", ".join(filter(None, parts)) for parts in zip(*differing, strict=True)]
+    return pd.Series(listed, index=joined.index, dtype="str")
 
 
 def _change(joined: pd.DataFrame) -> pd.Series[str]:
