@@ -147,8 +147,8 @@ def test_queries_without_a_namespace_are_of_the_only_one(services):
         assert audit.by[["namespace", "queries", "share"]].to_numpy().tolist() == [["small", 5, 1.0]]
     with pytest.raises(InputError, match=r"no column namespace; expected one.*2 namespaces.*'', 'small'"):
         tk.audit_recall(service, vectors, queries=matrix[:5])
-    named = pd.DataFrame({"namespace": "smal", "vector": matrix[:5].tolist()})
-    with pytest.raises(InputError, match=r"reading queries: got 'smal'.*Did you mean 'small'"):
+    named = pd.DataFrame({"namespace": "smalls", "vector": matrix[:5].tolist()})
+    with pytest.raises(InputError, match=r"reading queries: got 'smalls'.*Did you mean 'small'"):
         tk.audit_recall(service, vectors, queries=named)
     report = tk.index_report(service, small, queries=matrix[:5])
     assert "neighbours of 5 queries" in report.verdict
