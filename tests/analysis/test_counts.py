@@ -69,7 +69,7 @@ def test_callback_states_need_first():
         "-",
     ]
     assert counted["count"].tolist() == [1, 2, 1, 1]
-    assert "does not know" in counted["meaning"][2]
+    assert "unknown to this toolkit" in counted["meaning"][2]
 
 
 def test_overview_by_hand():

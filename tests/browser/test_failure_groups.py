@@ -143,7 +143,7 @@ def test_keys_stay_in_the_groups(notebook):
 def test_axe_finds_nothing(notebook):
     """In the panels, with groups chosen and a problem shown, wide and narrow; nothing is in the console."""
     notebook.panel(MOUSE).get_by_role("button", name="Undo").click()
-    notebook.until("'nothing to take back' in mouse.message")
+    notebook.until("'Nothing to undo' in mouse.message")
     assert notebook.wrong() == []
     notebook.page.set_viewport_size({"width": 620, "height": 1500})
     notebook.page.wait_for_timeout(500)
