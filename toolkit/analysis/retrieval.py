@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from math import exp, isnan, lgamma, log
+from math import exp, lgamma, log
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ import pandas as pd
 from toolkit.arguments import choice, plain, whole, wrong
 from toolkit.errors import InputError
 from toolkit.tables.frames import checked_frame
+from toolkit.tables.vector_dtype import missing
 
 _Floats = npt.NDArray[np.float64]
 
@@ -297,11 +298,8 @@ def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]
     if listed is None or len(listed) != values.size:
         raise wrong("labels", labels, f"one label for each of the {values.size} scores")
     listed = [plain(label) for label in listed]
-    missing = sum(
-        label is None or label is pd.NA or (isinstance(label, float) and isnan(label)) for label in listed
-    )
-    if missing:
-        got = f"{missing:,} of {values.size:,} scores without a label"
+    if absent := sum(map(missing, listed)):
+        got = f"{absent:,} of {values.size:,} scores without a label"
         next_step = "Leave out what is not judged: frame.dropna(subset=['match'])."
         raise InputError("reading labels", got=got, expected=_LABELS, next_step=next_step)
     if not all(isinstance(label, bool | int | float) and label in (0, 1) for label in listed):

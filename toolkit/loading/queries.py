@@ -163,8 +163,7 @@ def query(
     elif id is not None:
         if not (named := ids_in_namespaces("id", id, "" if several else namespace)):
             raise wrong("id", id, "at least one text")
-        options.pop("namespace", None)
-        wanted = [VectorQuery(id=item, namespace=name, **options) for name, item in named]
+        wanted = [VectorQuery(id=item, **options | {"namespace": name}) for name, item in named]
     else:
         wanted = [VectorQuery(vector=item, sparse=sparse, **options) for item in _several(vector)]
     return _hits(service, wanted, several)

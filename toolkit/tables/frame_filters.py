@@ -24,6 +24,7 @@ from toolkit.filters.metadata import And, Comparison, Contains, Membership, Meta
 from toolkit.redaction import Redactor
 from toolkit.tables.frames import checked_frame, label_lists, texts_of
 from toolkit.tables.text import json_value
+from toolkit.tables.vector_dtype import missing
 
 _COMPARED: Final = {">=": operator.ge, "<=": operator.le, "=": operator.eq}
 _DEEPEST: Final = 8
@@ -295,7 +296,7 @@ def metadata_values(column: pd.Series[Any]) -> Iterator[Any]:
                 continue
         except (TypeError, ValueError, RecursionError) as error:
             raise _unreadable_metadata("a value that is not JSON", row) from error
-        if not (given is None or given is pd.NA or (isinstance(given, float) and np.isnan(given))):
+        if not missing(given):
             raise _unreadable_metadata(shown(given), row)
         yield None
 
