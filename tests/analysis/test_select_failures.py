@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import duckdb
 import numpy as np
@@ -53,15 +53,27 @@ def test_the_condition_of_an_incident_selects_its_failures(sample, incidents):
     assert asked >= {"workflow_url", "response_status", "signature", "header", "response header"}
 
 
-def test_a_spike_selects_within_its_window(sample):
-    """`Explanation.select` has what was observed but for the stragglers before and after the window."""
-    spike = tk.explain_spike(sample, now=NOW)
-    for row in spike.frame.itertuples():
-        if "label" in row.condition:  # counted where no other label of the failure rose more
-            assert len(spike.select(sample, rank=row.rank)) >= 0.98 * row.observed
-            continue
-        assert 0.98 * row.observed <= len(spike.select(sample, rank=row.rank)) <= row.observed
-    assert len(tk.select_failures(sample, spike.frame["condition"][0])) > spike.frame["observed"][0]
+def test_a_spike_selects_as_many_as_were_observed(sample):
+    """Each condition, also of one label among several, of the rise that was found and of a given window."""
+    days = (NOW - timedelta(days=3), NOW)
+    for spike in (tk.explain_spike(sample, now=NOW), tk.explain_spike(sample, days)):
+        selected = [len(spike.select(sample, rank=rank)) for rank in spike.frame["rank"]]
+        assert selected == spike.frame["observed"].tolist()
+    labels = [condition for condition in spike.frame["condition"] if "label" in condition]
+    assert labels
+    assert len(tk.select_failures(sample, labels[0])) > 0
+
+
+def test_a_given_window_ends_before_its_end():
+    """A failure at its end is neither counted nor selected; one of two labels counts for both."""
+    times = pd.date_range("2026-03-01", periods=48, freq="h", tz="UTC")
+    lists = ['["usual"]'] * 24 + ['["usual","release"]', '["usual","release","new"]'] * 12
+    frame = pd.DataFrame({"failed_at": times, "created_at": times, "labels": lists, "workflow_url": "x"})
+    window = (datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 2, 12, tzinfo=UTC))
+    spike = tk.explain_spike(frame, window)
+    counts = {row.condition["label"]: (row.rank, row.observed) for row in spike.frame.itertuples()}
+    assert counts["release"][1] == 12
+    assert all(len(spike.select(frame, rank=rank)) == observed for rank, observed in counts.values())
 
 
 def test_a_change_of_any_columns_selects_its_rows():

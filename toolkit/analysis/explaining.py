@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from itertools import compress
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from toolkit.signatures.signed_rows import SIGNATURE
 
 _Floats = npt.NDArray[np.float64]
 _Table = tuple[pd.DataFrame, _Floats]
+_Meets = Callable[[dict[str, Any]], npt.NDArray[np.bool_]]
 
 _ATTRIBUTES: Final = 14
 _RANKED: Final = 10
@@ -56,7 +58,8 @@ class Explanation(Plotted):
     stands_out : bool
         False when no condition rose more than the others beyond chance; `frame` then holds chance's best.
     window : pair of datetime, optional
-        When it was (`explain_spike`).
+        When it was (`explain_spike`): as given, until when not included, or the first and last failure of a
+        rise that was found.
 
     Examples
     --------
@@ -70,6 +73,7 @@ class Explanation(Plotted):
     expected: float
     stands_out: bool
     window: tuple[datetime, datetime] | None = None
+    _given: bool = False  # the window, until when not included
 
     def select(self, failures: AnyFrame, *, rank: int = 1) -> pd.DataFrame:
         """Select the rows of a frame that meet a condition, within the window if there is one.
@@ -84,9 +88,9 @@ class Explanation(Plotted):
         Returns
         -------
         pandas.DataFrame
-            These rows with all columns, for `classify_failures`, `FailureBrowser` or `plan_redrive`. They can
-            be a few less than were `observed` around the window of a spike, and more where a failure has
-            several labels, of which the explanation counts one.
+            These rows with all columns, for `classify_failures`, `FailureBrowser` or `plan_redrive`. They are
+            as many as were `observed`, and more where a spike came in several episodes: those between them,
+            too, which would hide the rise if they were counted.
 
         Raises
         ------
@@ -104,6 +108,7 @@ class Explanation(Plotted):
         if rank not in ranks:
             raise wrong("rank", rank, f"one of the {len(ranks)} conditions")
         since, until = self.window or (None, None)
+        until = until - timedelta(milliseconds=1) if until and self._given else until
         return rows_meeting(failures, self.frame["condition"][ranks.index(rank)], since, until)
 
     def __repr__(self) -> str:
@@ -217,7 +222,7 @@ def explain_change(
     labels = pd.concat(listed).to_numpy(dtype=object)
     rows[LABEL] = rising_labels(labels, observed, expected / exposure)
     found = explain_rows(rows, observed, expected, float(exposure))
-    return _with_all_labels(found, rows, labels, observed, expected / exposure)
+    return recounted(found, observed, expected, float(exposure), partial(_meeting, rows, labels))
 
 
 def explain_rows(
@@ -241,6 +246,24 @@ def explain_rows(
     classes = change.classes(names, spread) if names and total else []
     frame, stands_out = _ranked(classes, total - expected)
     return Explanation(frame, total, expected, stands_out)
+
+
+def recounted(
+    found: Explanation, observed: _Floats, usual: _Floats, exposure: float, meets: _Meets
+) -> Explanation:
+    """An explanation with the counts of all rows that meet a condition, as `select` finds them.
+
+    It was found by one label of each row, and by rows around its window.
+    """
+    frame = found.frame.copy()
+    met = [meets(condition) for condition in frame["condition"]]
+    seen, before = (np.array([float(each[rows].sum()) for rows in met]) for each in (observed, usual))
+    total, expected = float(observed.sum()), float(usual.sum()) / exposure
+    frame["observed"], frame["expected"] = seen, before / exposure
+    frame["excess"] = frame["observed"] - frame["expected"]
+    frame["share"] = frame["excess"] / (total - expected) if total > expected else np.nan
+    frame["lift"] = np.where(before > 0, frame["observed"] / frame["expected"], np.inf)
+    return replace(found, frame=frame, observed=total, expected=expected)
 
 
 def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None, name: str) -> _Table:
@@ -280,28 +303,17 @@ def _labels(frame: AnyFrame) -> Iterator[pd.Series[Any]]:
             yield labels_of(table, Redactor())
 
 
-def _with_all_labels(
-    found: Explanation,
-    rows: pd.DataFrame,
-    labels: npt.NDArray[np.object_],
-    observed: _Floats,
-    expected: _Floats,
-) -> Explanation:
-    """The explanation, with the counts of all rows that have a label; it was found by one label of each."""
-    frame = found.frame.copy()
-    for at, condition in frame["condition"].items():
-        if LABEL not in condition:
-            continue
-        label = condition[LABEL]
-        met = np.array([label in own or (label == NONE and not own) for own in labels], dtype=bool)
-        for name in condition.keys() - {LABEL}:
-            met &= (rows[name] == condition[name]).to_numpy(dtype=bool)
-        seen, usual = float(observed[met].sum()), float(expected[met].sum())
-        change = found.observed - found.expected
-        frame.loc[at, ["observed", "expected", "excess"]] = seen, usual, seen - usual
-        frame.loc[at, "share"] = (seen - usual) / change if change > 0 else np.nan
-        frame.loc[at, "lift"] = seen / usual if usual else np.inf
-    return replace(found, frame=frame)
+def _meeting(
+    rows: pd.DataFrame, labels: npt.NDArray[np.object_], condition: dict[str, Any]
+) -> npt.NDArray[np.bool_]:
+    """Which rows meet a condition, by any of their labels."""
+    met = np.ones(len(rows), dtype=bool)
+    for name, value in condition.items():
+        if name == LABEL:
+            met &= np.array([value in own or (value == NONE and not own) for own in labels], dtype=bool)
+        else:
+            met &= (rows[name] == value).to_numpy(dtype=bool)
+    return met
 
 
 def _attributes(tables: list[_Table], attributes: Sequence[str] | None) -> list[str]:

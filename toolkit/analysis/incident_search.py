@@ -25,7 +25,7 @@ from toolkit.analysis.change_points import (
     unlike_any,
     wave_of,
 )
-from toolkit.analysis.explaining import Explanation, explain_rows
+from toolkit.analysis.explaining import Explanation, explain_rows, recounted
 from toolkit.analysis.failure_attributes import NAMED, SIGNATURE, WORKFLOW, FailureAttributes
 
 _Floats = npt.NDArray[np.float64]
@@ -200,7 +200,12 @@ class IncidentSearch:
         searched = [name for name in columns if name in first or name in (WORKFLOW, SIGNATURE)]
         frame = pd.DataFrame(columns, index=range(int(rows.sum())))
         spread = 2 * self._sizes(outside)[1] - 1  # of counts of bursts with geometric sizes
-        return explain_rows(frame, observed, usual, exposure, searched=searched, spread=spread)
+        found = explain_rows(frame, observed, usual, exposure, searched=searched, spread=spread)
+        return self._recounted(found, inside, outside, exposure)
+
+    def _recounted(self, found: Explanation, inside: _Bools, outside: _Bools, exposure: float) -> Explanation:
+        events = inside.astype(np.float64), outside.astype(np.float64)
+        return recounted(found, *events, exposure, self.failures.meets)
 
     def _next(self, counts: _Ints, varied: _Floats, rejected: list[Span]) -> Incident | None:
         """The incident of the clearest window; windows in which nothing stands out join those rejected."""
@@ -385,13 +390,12 @@ class IncidentSearch:
             for part in parts
             if part.size
         ]
+        spans = [(start, stop + 1) for start, stop in episodes]
+        within = self._within(spans)
         window = datetimes((episodes[0][0], episodes[-1][1]))
-        return replace(
-            incident,
-            rows=rows & self._within((start, stop + 1) for start, stop in episodes),
-            episodes=episodes,
-            explanation=replace(incident.explanation, window=window),
-        )
+        found = self._recounted(incident.explanation, within, self.left & ~within, self._exposure(spans))
+        found = replace(found, window=window)
+        return replace(incident, rows=rows & within, episodes=episodes, explanation=found)
 
     def _first_and_last(self, rows: _Bools, span: Span) -> Span:
         within = self.failures.when[rows & self._within([span])]

@@ -118,7 +118,9 @@ def explain_spike(
     -------
     Explanation
         `.frame` with the ranked conditions, `.window`, and `.stands_out`, which is false when failures did
-        not rise, or nothing rose more than the rest.
+        not rise, or nothing rose more than the rest. A failure counts for each of its labels. Of a rise that
+        was found, `observed` are the failures in its episodes, `expected` what other times without their own
+        rises have in as long a time.
 
     Raises
     ------
@@ -147,7 +149,8 @@ def explain_spike(
     shared = max(0, min(inside[1], beside[1]) - max(inside[0], beside[0]))
     exposure = max(beside[1] - beside[0] - shared, 1) / (inside[1] - inside[0])
     within, usual = ((read.when >= start) & (read.when < stop) for start, stop in (inside, beside))
-    return replace(search.explained(within, usual & ~within, exposure), window=datetimes(inside))
+    found = search.explained(within, usual & ~within, exposure)
+    return replace(found, window=datetimes(inside), _given=True)
 
 
 def _span(name: str, pair: object) -> Span:
