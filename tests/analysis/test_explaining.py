@@ -226,3 +226,56 @@ def test_fewer_failures_than_before_are_worded():
     before, after = _calm(3000), pd.concat([_calm(300, 1), _calm(1500, 2).assign(step="pay")])
     assert "step = pay rose from" in repr(explain_change(after, before))
     assert repr(explain_change(after, before.head(0))).endswith("nothing before to compare with")
+
+
+_LABELS = {"new": (0, 103), "fell": (615, 0), "rare": (88, 20), "calm": (311, 88)} | {
+    f"l{number}": pair
+    for number, pair in enumerate([(754, 202), (516, 172), (401, 116), (208, 186), (84, 75), (343, 17)])
+}
+
+
+def test_one_attribute_of_few_values_is_enough():
+    """A label that is new stands out, though others rose and fell, too; without it they do not."""
+    before, after = (
+        pd.DataFrame({"label": _LABELS.keys(), "n": [pair[side] for pair in _LABELS.values()]})
+        for side in (0, 1)
+    )
+    found = explain_change(after, before, attributes=["label"], weight="n", exposure=3.7)
+    assert found.stands_out
+    assert found.frame["condition"][0] == {"label": "new"}
+
+
+def test_other_columns_say_whether_events_come_in_bursts():
+    """A single attribute has too few values for it: what it holds by chance of bursts does not stand out."""
+    calm = loud = 0
+    for seed in range(40):
+        case = incident(30_000 + seed, quiet=True)
+        explained = explain_change(
+            case.after, case.before, attributes=["a0"], weight="n", exposure=case.exposure
+        )
+        assert all(condition.keys() == {"a0"} for condition in explained.frame["condition"])
+        calm += not explained.stands_out
+        case = incident(30_000 + seed)
+        named = list(case.root)
+        explained = explain_change(
+            case.after, case.before, attributes=named, weight="n", exposure=case.exposure
+        )
+        loud += explained.stands_out
+    assert calm >= 0.95 * 40
+    assert loud >= 0.75 * 40
+
+
+def test_a_condition_of_more_attributes_that_says_no_more_is_not_in_front():
+    """Also where few conditions on several attributes have events enough, and all could be listed."""
+    before = pd.DataFrame({"step": ["pay", "ship"] * 100, "tier": ["x"] * 199 + ["y"]})
+    after = pd.concat([before, pd.DataFrame({"step": ["refund"] * 90, "tier": ["x"] * 90})])
+    assert explain_change(after, before).frame["condition"][0] == {"step": "refund"}
+
+
+def test_what_occurs_is_cheaper_to_state_than_what_could():
+    """Of 900 pairs of values 60 occur: the pair that rose is named, not a value of it."""
+    number = np.arange(60)
+    names = {"step": number % 30, "host": (number + number // 30) % 30}
+    before = pd.DataFrame(names | {"n": 10})
+    after = before.assign(n=np.where(number == 7, 30, 10))
+    assert explain_change(after, before, weight="n").frame["condition"][0] == {"step": "7", "host": "7"}

@@ -26,6 +26,8 @@ _SAME: Final = 0.95  # overlap of the rows of two conditions from which on they 
 _AS_WELL: Final = 0.9  # of the gain of the best of them: conditions that explain the rise as well
 _COUNTED: Final = 20  # events of a cell from which on its ratio is taken for the dispersion
 _CELLS: Final = 8
+_MANY: Final = 60  # cells from which on the mean of the lower ones is taken, too
+_PRIOR: Final = 4  # cells of single events, as if they had been counted beside the others
 _LOWER: Final = 0.85  # of the cells, those that rose least
 _MEDIAN, _LOWER_MEAN = 0.4549, 0.52  # of the chi-squared distribution of one degree of freedom; of that part
 _LEAST: Final = 3.0  # events in excess
@@ -45,30 +47,39 @@ class RankedCondition:
 class ConditionSearch:
     """Leaves with the events of each, after and before, and attributes as codes of values."""
 
-    def __init__(self, leaves: pd.DataFrame, observed: _Floats, usual: _Floats, exposure: float) -> None:
+    def __init__(
+        self, leaves: pd.DataFrame, observed: _Floats, usual: _Floats, exposure: float, named: Sequence[str]
+    ) -> None:
         self._observed, self._usual, self._exposure = observed, usual, exposure
-        self._codes: dict[str, _Codes] = {}
+        self._measured: dict[str, _Codes] = {}  # for the dispersion, also those that no condition names
         self._values: dict[str, npt.NDArray[Any]] = {}
         for name in leaves.columns:
-            self._codes[name], self._values[name] = _largest(leaves[name], observed, usual / exposure)
+            self._measured[name], self._values[name] = _largest(leaves[name], observed, usual / exposure)
+        self._codes = {name: self._measured[name] for name in named}
+        self._costs: dict[tuple[str, ...], float] = {}
         self._sums = float(observed.sum()), float(usual.sum())
-        self._spread = self._bursts = 1.0
+        self._spread = 1.0
+        self._measures: list[tuple[float, float]] = []  # of all events and of those that did not rise
 
     def classes(self, searched: Sequence[str], spread: float | None) -> list[list[RankedCondition]]:
         """Conditions that describe the same rows together, the likeliest first, and in each the plainest."""
         codes = {name: self._codes[name] for name in searched}
         events = self._observed, self._usual
-        self._spread = self._bursts = _dispersion(codes, *events) if spread is None else spread
+        measures = [_dispersion(self._measured, *events) if spread is None else (spread, np.inf)]
+        self._spread = measures[0][0]
         found = self._best(codes)
         if not found:
             return []
         if spread is None:
             rest = ~_holds(codes, *found[0][1:])
             if self._spread > 1:  # what rose looks like bursts: measured again without it
-                calm = {name: code[rest] for name, code in codes.items()}
-                self._spread = min(self._spread, _dispersion(calm, *(part[rest] for part in events)))
+                calm = {name: code[rest] for name, code in self._measured.items()}
+                measures.append(_dispersion(calm, *(part[rest] for part in events)))
+                self._spread = min(measures)[0]
                 found = self._best(codes)
-            self._bursts = max(self._spread, _bursts(*(part[rest] for part in events)))
+            bursts = _bursts(*(part[rest] for part in events))
+            measures = [(max(known, bursts), freedom) for known, freedom in measures]
+        self._measures = measures
         classes: list[list[RankedCondition]] = []
         there = self._observed > 0
         held = np.array([_holds(codes, *condition[1:])[there] for condition in found], dtype=np.float64)
@@ -89,18 +100,38 @@ class ConditionSearch:
         for depth in range(1, min(_DEPTH, len(codes)) + 1):
             for names in combinations(codes, depth):
                 least = found[-1][0] if len(found) == _KEPT else -np.inf
-                found += self._risen(names, _cost(names, self._values, len(codes)), least)
+                found += self._risen(names, least)
                 found = sorted(found, key=lambda item: -item[0])[:_KEPT]
         return found
 
-    def _risen(self, names: tuple[str, ...], cost: float, least: float) -> Iterator[_Scored]:
-        """Scores of all conditions on these attributes that rose, and score more than the least."""
+    def _conditions(self, names: tuple[str, ...]) -> tuple[_Codes, _Floats, _Floats]:
+        """All conditions on these attributes with events enough to rise, as numbers, and their events."""
         codes = [self._codes[name] for name in names]
         known = np.logical_and.reduce([code >= 0 for code in codes])
         sizes = [len(self._values[name]) for name in names]
         groups, observed, usual = _counted(
             [code[known] for code in codes], sizes, self._observed[known], self._usual[known]
         )
+        enough = observed + usual >= _LEAST
+        cost = math.log(math.comb(len(self._codes), len(names))) + math.log(max(2, enough.sum()))
+        fewer = [self._cost(some) + math.log(2) for some in combinations(names, len(names) - 1) if some]
+        self._costs[names] = max([cost, *fewer])
+        return groups[enough], observed[enough], usual[enough]
+
+    def _cost(self, names: tuple[str, ...]) -> float:
+        """What it takes to state a condition, in natural units: which attributes, and which of all on these.
+
+        Always more than on fewer of them, also where only few of all have events enough.
+        """
+        if names not in self._costs:
+            self._conditions(names)
+        return self._costs[names]
+
+    def _risen(self, names: tuple[str, ...], least: float) -> Iterator[_Scored]:
+        """Scores of all conditions on these attributes that rose, and score more than the least."""
+        groups, observed, usual = self._conditions(names)
+        cost = self._cost(names)
+        sizes = [len(self._values[name]) for name in names]
         rose = observed - usual / self._exposure >= _LEAST
         groups, observed, usual = groups[rose], observed[rose], usual[rose]
         scores = self._gain(observed, usual) / self._spread - cost
@@ -152,10 +183,11 @@ class ConditionSearch:
         attributes = list(shared)
         for number in as_well.tolist():
             others = tuple(attributes[index] for index in chosen[number] if index < len(shared))
-            cost, gain = _cost(others, self._values, len(self._codes)), float(gains[number])
+            cost, gain = self._cost(others), float(gains[number])
             stated = {name: str(self._values[name][shared[name]]) for name in others}
             expected = float(usual[number]) / self._exposure
-            scores = gain / self._spread - cost, gain / self._bursts - cost
+            evidence = max(_evidence(gain / known, freedom) for known, freedom in self._measures)
+            scores = gain / self._spread - cost, evidence - cost
             found.append(RankedCondition(stated, float(observed[number]), expected, *scores))
         return sorted(found, key=lambda condition: -condition.score)
 
@@ -230,13 +262,6 @@ def _counted(
     return groups[there], one[there].astype(np.float64), two[there].astype(np.float64)
 
 
-def _cost(names: tuple[str, ...], values: dict[str, npt.NDArray[Any]], attributes: int) -> float:
-    """What it takes to state a condition, in natural units: which attributes, and which of their values."""
-    return float(
-        np.log(math.comb(attributes, len(names))) + sum(np.log(max(2, len(values[name]))) for name in names)
-    )
-
-
 def _split(one: _Floats, two: _Floats) -> _Floats:
     """Log-likelihood of how events are split in two, at its maximum."""
     both = np.maximum(one + two, 1e-300)
@@ -245,10 +270,16 @@ def _split(one: _Floats, two: _Floats) -> _Floats:
     )
 
 
-def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> float:
-    """Variance over mean of counts, 1 for single events and more where they come in bursts.
+def _evidence(gain: float, freedom: float) -> float:
+    """What a gain says, in units of a dispersion that is itself estimated: Student's log-likelihood."""
+    return gain if np.isinf(freedom) else (freedom + 1) / 2 * math.log1p(2 * gain / freedom)
 
-    The median over values of attributes and of pairs of them, so that what rose hardly counts.
+
+def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> tuple[float, float]:
+    """Variance over mean of counts, 1 for single events and more where they come in bursts; its freedom.
+
+    The median over values of attributes and of pairs of them, so that what rose hardly counts. The fewer
+    they are, the less is known: the freedom is that of Student's distribution.
     """
     ratios: list[_Floats] = []
     for depth in (1, 2):
@@ -261,11 +292,14 @@ def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> 
             if 0 < share < 1:
                 both = (one + two)[known]
                 ratios.append((one[known] - share * both) ** 2 / (both * share * (1 - share)))
-    if sum(map(len, ratios)) < _CELLS:
-        return _bursts(observed, usual)
-    ordered = np.sort(np.concatenate(ratios))
-    lower = ordered[: max(1, int(ordered.size * _LOWER))]
-    return float(max(1.0, np.median(ordered) / _MEDIAN, lower.mean() / _LOWER_MEAN))
+    ordered = np.sort(np.concatenate([np.empty(0), *ratios]))
+    if ordered.size <= 1:
+        return _bursts(observed, usual), np.inf
+    spread = max(1.0, float(np.median(ordered)) / _MEDIAN)
+    if ordered.size >= _MANY:
+        spread = max(spread, float(ordered[: int(ordered.size * _LOWER)].mean()) / _LOWER_MEAN)
+    freedom = ordered.size - 1
+    return (freedom * spread + _PRIOR) / (freedom + _PRIOR), float(freedom + _PRIOR)
 
 
 def _bursts(observed: _Floats, usual: _Floats) -> float:

@@ -35,7 +35,7 @@ _TYPES: Final = {
     "rank": "Int64", "condition": "object", "observed": "float64", "expected": "float64", "excess": "float64",
     "share": "float64", "lift": "float64", "confidence": "float64", "alternatives": "object",
 }  # fmt: skip
-_EVIDENCE: Final = 3.0  # natural units of log-likelihood beyond the cost of stating a condition
+_EVIDENCE: Final = 3.5  # natural units of log-likelihood beyond the cost of stating a condition
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,7 +183,8 @@ def explain_change(
         One row an event, or rows with counts; of any engine.
     attributes : sequence of str, optional
         Columns to look at. Default: all columns that both frames have, but `weight`, whose values repeat.
-        Of failures, ``label`` means any of their ``labels``.
+        Of failures, ``label`` means any of their ``labels``. Whether events come in bursts is measured by all
+        columns, as few values say little of it.
     weight : str, optional
         A column with the count of each row. Default: each row counts one.
     exposure : float
@@ -213,15 +214,16 @@ def explain_change(
         _read(frame, attributes, weight, name) for frame, name in ((after, "after"), (before, "before"))
     ]
     (late, seen), (early, usual) = tables
-    chosen = _attributes(tables, attributes)
+    named = _attributes(tables, attributes)
+    chosen = list(dict.fromkeys([*named, *_attributes(tables, None)]))
     rows = pd.concat([late[chosen].astype(object), early[chosen].astype(object)], ignore_index=True)
     observed, expected = np.append(seen, 0 * usual), np.append(0 * seen, usual)
     listed = [each for frame in (after, before) if LABEL in chosen for each in _labels(frame)]
     if len(listed) < len(tables):
-        return explain_rows(rows, observed, expected, float(exposure))
+        return explain_rows(rows, observed, expected, float(exposure), named=named)
     labels = pd.concat(listed).to_numpy(dtype=object)
     rows[LABEL] = rising_labels(labels, observed, expected / exposure)
-    found = explain_rows(rows, observed, expected, float(exposure))
+    found = explain_rows(rows, observed, expected, float(exposure), named=named)
     return recounted(found, observed, expected, float(exposure), partial(_meeting, rows, labels))
 
 
@@ -231,18 +233,20 @@ def explain_rows(
     usual: _Floats,
     exposure: float,
     *,
+    named: Sequence[str] | None = None,
     searched: Sequence[str] | None = None,
     spread: float | None = None,
 ) -> Explanation:
     """Explain a rise by columns of rows, each of which has events after and events before.
 
-    Conditions are `searched` on some columns; those that describe the same rows are of all. `spread` is the
-    variance over the mean of counts, where it is known.
+    Conditions are `searched` on some columns; those that describe the same rows are of all that may be
+    `named`. `spread` is the variance over the mean of counts, where it is known; else all columns say it.
     """
     leaves, observed, usual = _leaves(rows, observed, usual)
     total, expected = float(observed.sum()), float(usual.sum()) / exposure
-    change = ConditionSearch(leaves, observed, usual, exposure)
-    names = list(rows.columns) if searched is None else list(searched)
+    named = list(rows.columns) if named is None else list(named)
+    change = ConditionSearch(leaves, observed, usual, exposure, named)
+    names = named if searched is None else list(searched)
     classes = change.classes(names, spread) if names and total else []
     frame, stands_out = _ranked(classes, total - expected)
     return Explanation(frame, total, expected, stands_out)
@@ -275,8 +279,7 @@ def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None,
             raise wrong("attributes", one, f"columns of {name}", nearest(one, known, what="It has"))
     if weight is not None and (not isinstance(weight, str) or weight not in known):
         raise wrong("weight", weight, f"a column of {name}", nearest(weight, known, what="It has"))
-    names = {*(known if attributes is None else attributes), weight}
-    table = rows.choose([column for column in known if column in names]).table()
+    table = rows.choose(known).table()
     # whole numbers stay whole where some are missing: 500 before and 500.0 after would be two values
     read = {
         column: column_texts(table[column].to_pandas(integer_object_nulls=True))
