@@ -30,7 +30,7 @@ from tests.accuracy.healthy_shapes import SHAPES, healthy_matrix
 from tests.accuracy.held_out_bodies import FROZEN
 from tests.accuracy.histories import END, history, names_the_root
 from tests.accuracy.ill_indexes import DEFECTS, healthy_rows, ill_frame, to_frame
-from tests.accuracy.incidents import incident, matches
+from tests.accuracy.incidents import Incident, incident, matches
 from tests.accuracy.labelled_bodies import HELD_OUT, TUNED, labelled_bodies, macro_f1
 from tests.accuracy.log_lines import log_lines
 from tests.accuracy.measures import agreement
@@ -172,6 +172,24 @@ def explanations(seed: int) -> Iterator[str]:
         quiet += not explain_change(calm.after, calm.before, weight="n", exposure=calm.exposure).stands_out
     yield f"First condition right {first / 135:.3f}, among three {three / 135:.3f}, of 135 incidents;"
     yield f"nothing stands out in {quiet / 135:.3f} of 135 quiet windows."
+
+
+def few_columns(seed: int) -> Iterator[str]:
+    """The same incidents and windows, by the columns of the root alone, and by as many of any."""
+    for count in (1, 2):
+        quiet, loud = [], []
+        for run in range(135):
+            calm, case = incident(500_000 + seed * 1000 + run, quiet=True), incident(seed * 1000 + run)
+            columns = np.random.default_rng([seed, run]).choice(calm.before.columns.drop("n"), count, False)
+            quiet.append(not _by(calm, list(columns)).stands_out)
+            if case.root is not None and len(case.root) == count:
+                loud.append(_by(case, list(case.root)).stands_out)
+        yield f"By {count}: nothing stands out in {np.mean(quiet):.3f} of {len(quiet)} quiet windows,"
+        yield f"a condition does in {np.mean(loud):.3f} of {len(loud)} incidents."
+
+
+def _by(case: Incident, columns: list[str]) -> tk.Explanation:
+    return explain_change(case.after, case.before, attributes=columns, weight="n", exposure=case.exposure)
 
 
 def comparisons(seed: int) -> Iterator[str]:
@@ -443,6 +461,7 @@ PARTS = {
     "Signatures of system logs": systems,
     "Change points": changes,
     "Explained changes": explanations,
+    "Explained by few columns": few_columns,
     "Compared weeks": comparisons,
     "Classes": classes,
     "Incidents of histories": incidents,
