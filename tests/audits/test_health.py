@@ -62,6 +62,14 @@ def test_texts_under_one_vector_are_counted_by_vector():
     assert (finding["count"], list(finding["ids"])) == (6, expected)
 
 
+@pytest.mark.parametrize("defect", ["duplicate", "field of several types", "without text"])
+def test_a_finding_lists_every_row_that_it_counts(defect: str):
+    """The ids of a finding are for deleting or mending those rows: none of them is left out."""
+    frame, planted = ill_frame(800, seed=5, defects={defect: 60})
+    found = tk.audit_vectors(frame).frame.set_index("finding").loc[defect]
+    assert (found["count"], set(found["ids"])) == (len(found["ids"]), planted[defect])
+
+
 def test_a_copy_is_no_company_for_an_outlier():
     """Two equal vectors far from all others are two duplicates, and an outlier once."""
     matrix = healthy_matrix("nested topics", 500, 128, seed=1, outliers=2)
