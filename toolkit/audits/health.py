@@ -93,7 +93,7 @@ FINDINGS: Final = {
     ),
     "same vector, other text": (
         "error",
-        "Different texts have one vector: no query can tell them apart.",
+        "Different texts have one dense vector: no search by it can tell them apart.",
         "Embed them again; look for truncated texts or a default vector.",
     ),
     "same text, other vector": (
@@ -173,7 +173,7 @@ class VectorAudit:
     sample : int or None
         How many vectors were drawn to be compared with each other; None when all were.
     dense, sparse : int
-        Rows with a dense vector, and with a sparse one. Sparse vectors themselves are not looked at.
+        Rows with a dense vector, and with a sparse one. Of sparse vectors only equality is looked at.
 
     Examples
     --------
@@ -353,16 +353,18 @@ def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
     with_text = usable[usable["text"] != 0]
     texts = with_text.groupby("vector")["text"].transform("nunique")
     mixed = (texts > 1).reindex(usable.index, fill_value=False)
-    equal = usable[usable.duplicated("vector", keep=False) & ~mixed]
+    equal = usable[usable.duplicated(["vector", "sparse"], keep=False) & ~mixed]
     detail = f"{counted(equal['vector'].nunique(), 'vector')} in {len(equal):,} rows"
     yield from _of_rows("duplicate", equal["id"], detail)
     sizes = usable["vector"][mixed].value_counts()
     alike = usable[mixed].assign(size=lambda part: part["vector"].map(sizes))
     alike = alike.sort_values(["size", "vector"], ascending=[False, True], kind="stable")
     detail = f"{counted(len(sizes), 'vector')} in {len(alike):,} rows, one of them in {sizes.max():,}"
+    if len(alike.drop_duplicates(["vector", "sparse"])) > len(sizes):
+        detail += "; sparse vectors differ"
     yield from _of_rows("same vector, other text", alike["id"], detail)
-    vectors = with_text.groupby("text")["vector"].transform("nunique")
-    yield from _of_rows("same text, other vector", with_text["id"][vectors > 1])
+    pairs = with_text.drop_duplicates(["text", "vector", "sparse"])["text"].value_counts()
+    yield from _of_rows("same text, other vector", with_text["id"][with_text["text"].map(pairs) > 1])
 
 
 def _neighbours(
