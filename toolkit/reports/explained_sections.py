@@ -71,7 +71,7 @@ class Explained:
             (story.goes_on, f"{number}. {story.what}{_times(story)}", _iso(story.start), _iso(story.stop),
              _places(story), story.condition, "; or ".join(story.alternatives) or None,
              story.found_class, story.observed, round(story.expected), story.share,
-             round(story.confidence, 4))
+             _confidence(story.confidence))
             for number, story in enumerate(stories, 1)
         ]  # fmt: skip
         yield self._section(
@@ -142,7 +142,7 @@ class Explained:
         columns = ["group", _SIGNATURE, "change", "#before", "#expected", "#now", _CONFIDENCE]
         rows = [
             (row["title"], row["group"], row["change"], int(row["before"]), round(row["expected"], 1),
-             int(row["after"]), round(float(row["confidence"]), 4))
+             int(row["after"]), _confidence(row["confidence"]))
             for row in frame.head(_GROUPS).to_dict("records")
         ]  # fmt: skip
         parts = [table("Groups whose rate changed", columns, rows, left_out=max(len(frame) - _GROUPS, 0))]
@@ -395,6 +395,11 @@ def _action(story: Story) -> str:
         f"plan = tk.plan_redrive(chosen{options}){stated}\n"
         "tk.RedrivePanel(service, chosen, value=plan)"
     )
+
+
+def _confidence(value: float) -> float:
+    """A confidence, of four digits and never 1: nothing here is certain."""
+    return min(round(float(value), 4), 0.9999)
 
 
 def _iso(value: datetime | None) -> str | None:
