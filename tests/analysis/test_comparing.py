@@ -157,6 +157,14 @@ def test_the_run_log_shows_that_nothing_was_retried() -> None:
         assert found.frame["outcome"].tolist() == [outcome, "still there"]
 
 
+@pytest.mark.parametrize("run", [None, math.nan, pd.NA])
+def test_an_entry_without_a_run_was_not_retried(run: Any) -> None:
+    """The result of a redrive has all its entries, those that it left alone without a run."""
+    entries = failures(("a", "x", 0), ("b", "x", 1))
+    found = retry_outcomes(entries, entries, retried={"a": run, "b": "wfr_1"})
+    assert found.frame["outcome"].tolist() == ["still there", "retried, not ended"]
+
+
 def test_callbacks_say_how_retried_messages_ended() -> None:
     """Delivered is a success, exhausted another failure."""
     before, after = failures(("a", "x", 0), ("b", "x", 1)), failures(("n", "x", 5))

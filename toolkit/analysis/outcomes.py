@@ -23,6 +23,7 @@ from toolkit.analysis.selection import (
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import frame_table
 from toolkit.arguments import mapping
+from toolkit.tables.vector_dtype import missing
 from toolkit.times import parse_duration
 
 STILL_THERE: Final = "still there"
@@ -118,7 +119,7 @@ def retry_outcomes(
         From `load_callbacks`: how retried messages ended.
     retried : mapping, optional
         All retries, as `resume_failures` and `restart_failures` return them: from each DLQ id to the id of
-        the new run or message.
+        the new run or message. An entry without one was not retried.
     retention : str or timedelta, optional
         How long the queue keeps an entry: ``"3d"``, ``"7d"``, … by plan. Without it, nothing is known to have
         expired or been deleted.
@@ -170,7 +171,8 @@ def retry_outcomes(
     expires = nothing
     if retention is not None:
         expires = (when + parse_duration(retention, name="retention")).astype(nothing.dtype)
-    known = {} if retried is None else dict(mapping("retried", retried))
+    runs_of = {} if retried is None else mapping("retried", retried)
+    known = {entry: run for entry, run in runs_of.items() if not missing(run)}
     ended = _ended(runs, callbacks, doing)
     assumed = _without_retry(frame, seen, missed, expires, _starts(runs, doing), retried)
     present_or_not = STILL_THERE if later is not None or history else UNKNOWN
