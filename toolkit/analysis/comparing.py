@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from toolkit.analysis.change_points import dispersion
-from toolkit.analysis.group_rules import GroupRules
+from toolkit.analysis.group_rules import LABELS, GroupRules
 from toolkit.analysis.grouping import (
     FailureGroups,
     grouped_by_signature,
@@ -27,7 +27,7 @@ from toolkit.analysis.grouping import (
     with_learned,
 )
 from toolkit.analysis.outcomes import LEFT, retry_outcomes
-from toolkit.analysis.selection import receipt_of, select_timed, timestamps, typed_frame
+from toolkit.analysis.selection import opened, receipt_of, select_timed, timestamps, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, counted, frame_table
 from toolkit.arguments import positive, wrong
@@ -207,8 +207,12 @@ def _compared(counted: pd.DataFrame, groups: FailureGroups, notes: list[str]) ->
 
 def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
     """What is compared of a frame, of one schema whatever it is made of; rows without an id get one."""
-    columns = [*grouped_columns(rules), "workflow_run_id"]
-    table = select_timed(failures, columns, doing="comparing failures", name=name).table()
+    columns = [*grouped_columns(rules, [LABELS]), "workflow_run_id"]
+    rows = opened(failures, doing="comparing failures", name=name)
+    known = [column for column in columns if column != LABELS or column in rows.names]
+    table = select_timed(rows, known, doing="comparing failures", name=name).table()
+    if len(known) < len(columns):
+        table = table.append_column(LABELS, pa.nulls(table.num_rows, pa.string()))
     columns += ["failed_at", "created_at"]
     numbers = {"response_status": pa.float64()}
     types = {field.name: field.type for field in STORED_FAILURES} | numbers
@@ -251,7 +255,8 @@ def _at_times(
     source: ds.Dataset, start: datetime, end: datetime, rules: GroupRules
 ) -> tuple[list[pa.Table], pa.Table, list[str]]:
     """What was in the queue at each of two times, what had left it before the first, and what limits that."""
-    columns = [*grouped_columns(rules), "workflow_run_id", "failed_at", "created_at", *_OF_SNAPSHOT]
+    columns = [*grouped_columns(rules, source.schema.names), "workflow_run_id", "failed_at", "created_at"]
+    columns += _OF_SNAPSHOT
     missing = [name for name in columns if name not in source.schema.names]
     if missing:
         raise wrong("snapshot", source, f"a snapshot with {', '.join(missing)}", "sync_failures makes one.")
