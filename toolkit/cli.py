@@ -404,15 +404,16 @@ def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> int:
     def named(groups: Sequence[str]) -> str:
         return "; ".join(f"{change['titles'][group]} ({group})" for group in groups)
 
+    status = DONE
     if "new" in fail_on and facts["new"]:
         _complain(visible(f"new since {change['since']}: {named(facts['new'])}"))
-        return NEW
+        status = NEW
     if "worse" in fail_on and facts["worse"]:
-        expected = "" if change["expected"] is None else f" instead of {change['expected']:,.0f}"
+        expected = "" if change["expected"] is None else f", usually {change['expected']:,.0f} in such a time"
         grown = f"; grown: {named(change['grown_groups'])}" if change["grown_groups"] else ""
         _complain(visible(f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}"))
-        return WORSE
-    return DONE
+        status = status or WORSE
+    return status
 
 
 def _redrive_plan(given: argparse.Namespace) -> int:

@@ -320,9 +320,9 @@ class SignedFailures(NamedTuple):
 
 def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> SignedFailures:
     """Read failures, with columns that later rules may name; rules are not applied yet."""
-    rows = opened(failures, doing=_DOING)
-    wanted = list(dict.fromkeys(with_labels([*grouped_columns(rules), *columns], rows.names)))
-    table = select_timed(rows, wanted, doing=_DOING).table()
+    names = opened(failures, doing=_DOING).names
+    wanted = list(dict.fromkeys(with_labels([*grouped_columns(rules), *columns], names)))
+    table = select_timed(failures, wanted, doing=_DOING).table()
     reader, learned = BodyReader(Redactor()), known_of(rules)
     signed = sign_rows(table, learned, reader)
     ids = list(dict.fromkeys(document.id for document in signed.documents))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from toolkit.analysis.counts import SHORT_STATES
 from toolkit.analysis.failure_attributes import labels_of
@@ -87,9 +90,8 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
     0  entity  customer_id=7      3          3
     """
     least, top = whole("least", least), whole("top", top)
-    rows = opened(failures, doing=_DOING)
-    columns = with_labels([*_KINDS.values(), "body"], rows.names)
-    table = select_timed(rows, columns, doing=_DOING).table()
+    columns = with_labels([*_KINDS.values(), "body"], opened(failures, doing=_DOING).names)
+    table = select_timed(failures, columns, doing=_DOING).table()
     when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
     values = {kind: pd.Series(table[column].to_pylist(), dtype=object) for kind, column in _KINDS.items()}
     # as a whole, an address with a token or an id in its query would be one of its own each time
@@ -194,25 +196,37 @@ def failure_functions(
     """
     span, end = parse_duration(hanging, name="hanging"), pd.Timestamp(when_counted(now))
     names = ["workflow_url", "failure_callback", "failure_function_state"]
-    table = select_timed(failures, names, doing="counting failure functions").table()
-    frame = pd.DataFrame({name: pd.Series(table[name].to_pylist(), dtype=object) for name in names})
-    state = frame["failure_function_state"].fillna("")
-    late = timestamps(table, "when_") <= end - span
+    rows = select_timed(failures, names, doing="counting failure functions")
+    table = rows.then(partial(_with_lateness, end - span)).count(*names[::2], "is_set", "late")
+    frame = pd.DataFrame(
+        {name: pd.Series(table[name].to_pylist(), dtype=object) for name in table.column_names}
+    )
+    state, late = frame["failure_function_state"].fillna(""), frame["late"].astype(bool)
     kind = np.select(
         [
             *(state == name for name in _ENDED),
             (state == "CALLBACK_INPROGRESS") & late,
             state == "CALLBACK_INPROGRESS",
-            (state == "") & (frame["failure_callback"].fillna("") != ""),
+            (state == "") & frame["is_set"].astype(bool),
             state == "",
         ],
         [*_ENDED.values(), "hanging", "running", "no state", "never set"],
         "other",
     )
-    counted = pd.crosstab(frame["workflow_url"].fillna(""), pd.Series(kind, dtype=object))
+    counts = frame["count_"].astype("int64")
+    by = [frame["workflow_url"].fillna(""), pd.Series(kind, dtype=object)]
+    counted = pd.crosstab(by[0], by[1], values=counts, aggfunc="sum").fillna(0)
     counted = counted.reindex(columns=list(_FUNCTION), fill_value=0).rename_axis(columns=None)
     bad = -counted[["failed", "hanging", "never set"]].sum(axis=1)
     ordered = counted.assign(count=counted.sum(axis=1), bad=bad).rename_axis("workflow_url").reset_index()
     ordered = ordered.sort_values(["bad", "workflow_url"], ignore_index=True)
     types = {"workflow_url": "str", "count": "Int64", **dict.fromkeys(_FUNCTION, "Int64")}
     return ordered[list(types)].astype(types)
+
+
+def _with_lateness(limit: pd.Timestamp, table: pa.Table) -> pa.Table:
+    """The rows with `is_set`, whether there is a failure function, and `late`, whether it failed by then."""
+    is_set = pc.not_equal(pc.fill_null(table["failure_callback"], ""), "")
+    when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
+    late = pc.fill_null(pc.less_equal(when, pa.scalar(limit.to_pydatetime(), when.type)), False)
+    return table.append_column("is_set", is_set).append_column("late", late)
