@@ -226,3 +226,15 @@ def test_fewer_failures_than_before_are_worded():
     before, after = _calm(3000), pd.concat([_calm(300, 1), _calm(1500, 2).assign(step="pay")])
     assert "step = pay rose from" in repr(explain_change(after, before))
     assert repr(explain_change(after, before.head(0))).endswith("nothing before to compare with")
+
+
+def test_the_times_of_syncs_explain_nothing():
+    """When a snapshot was synced is no attribute of a failure."""
+    before = pd.DataFrame(
+        {"url": ["a", "b"] * 20, "first_seen_at": "1", "gone_after": None, "gone_before": None}
+    )
+    after = pd.DataFrame(
+        {"url": ["a", "b"] * 60, "first_seen_at": "2", "gone_after": "2", "gone_before": "3"}
+    )
+    found = explain_change(after, before).frame
+    assert not {name for condition in found["condition"] for name in condition} - {"url"}
