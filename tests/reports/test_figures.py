@@ -176,7 +176,7 @@ def test_the_named_error_the_count_and_the_ids_are_of_the_same_failures(options:
     (row,) = records(report, "why")
     assert row["explanation"].startswith("1. mostly TypeError: no currency")
     assert row["failures"] == 1_000
-    assert "the largest explanation is mostly TypeError: no currency, in u: 1,000 failures" in report.verdict
+    assert "The largest explanation is mostly TypeError: no currency, in u: 1,000 failures" in report.verdict
     text, code = section(report, "actions")["parts"]
     ids = re.findall(r"^    '([^']+)',", code["code"], re.MULTILINE)
     assert len(ids) == 50
