@@ -213,9 +213,8 @@ def failure_functions(
         [*_ENDED.values(), "hanging", "running", "no state", "never set"],
         "other",
     )
-    counts = frame["count_"].astype("int64")
-    by = [frame["workflow_url"].fillna(""), pd.Series(kind, dtype=object)]
-    counted = pd.crosstab(by[0], by[1], values=counts, aggfunc="sum").fillna(0)
+    sizes = pd.DataFrame({"url": frame["workflow_url"].fillna(""), "kind": kind, "n": frame["count_"]})
+    counted = sizes.pivot_table(index="url", columns="kind", values="n", aggfunc="sum", fill_value=0)
     counted = counted.reindex(columns=list(_FUNCTION), fill_value=0).rename_axis(columns=None)
     bad = -counted[["failed", "hanging", "never set"]].sum(axis=1)
     ordered = counted.assign(count=counted.sum(axis=1), bad=bad).rename_axis("workflow_url").reset_index()

@@ -363,7 +363,7 @@ def _stories(
                 if other != condition
             ],
             shared=shared,
-            workflows=list(row["workflows"]),
+            workflows=list(row["workflows"]) or rows["workflow_url"].dropna().unique().tolist(),
             start=row["from_at"],
             stop=row["until_at"],
             episodes=len(row["episodes"]),
