@@ -143,9 +143,11 @@ class Explained:
         frame = frame[frame["change"] != "steady"]
         counts = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
         columns = ["group", _SIGNATURE, "change", "#before", "#expected", "#now", _CONFIDENCE]
+        known = trend.usual is not None
         rows = [
-            (row["title"], row["group"], row["change"], int(row["before"]), round(row["expected"], 1),
-             int(row["after"]), _confidence(row["confidence"]))
+            (row["title"], row["group"], row["change"], int(row["before"]),
+             round(row["expected"], 1) if known else None, int(row["after"]),
+             _confidence(row["confidence"]) if known else None)
             for row in frame.head(_GROUPS).to_dict("records")
         ]  # fmt: skip
         parts = [table("Groups whose rate changed", columns, rows, left_out=max(len(frame) - _GROUPS, 0))]
