@@ -330,8 +330,9 @@ def test_no_secret_is_in_an_explanation():
         assert canary not in form
 
 
-def test_rows_chosen_of_one_load_are_compared_by_their_times():
-    """An earlier frame that is part of the same load ends at its last failure, not at the end of the load."""
+@pytest.mark.parametrize("later", [timedelta(0), timedelta(minutes=1)])
+def test_rows_chosen_of_a_load_are_compared_by_their_times(later):
+    """An earlier frame that is a part of a load, the same or another, ends at its last failure."""
     end = int(NOW.timestamp() * 1000)
     rows = [
         {"failed_at": end - hour * 3_600_000, "created_at": end - hour * 3_600_000, "workflow_url": "pay"}
@@ -339,5 +340,6 @@ def test_rows_chosen_of_one_load_are_compared_by_their_times():
     ]
     whole = failures(rows, ended_at=NOW.isoformat())
     earlier = whole[whole["failed_at"] < pd.Timestamp(NOW) - pd.Timedelta(hours=24)]
-    sentence = section(failure_report(whole, previous=earlier, now=NOW), "changed")["sentence"]
+    again = failures(rows, ended_at=(NOW + later).isoformat())
+    sentence = section(failure_report(again, previous=earlier, now=NOW), "changed")["sentence"]
     assert sentence.startswith("24 failures since 2026-03-09 11:00 UTC, usually 25 in such a time")

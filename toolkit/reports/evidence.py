@@ -270,7 +270,10 @@ def _trend(
         new = groups["group"][groups["first_at"] > pd.Timestamp(since)].tolist()
     else:
         receipt = receipt_of(previous)
-        if receipt == receipt_of(failures):  # rows chosen of one load: that load ended after all of them
+        kept = select_retained(previous, [], doing=_DOING).count()["count_"][0].as_py()
+        if (
+            receipt is not None and receipt.rows != kept
+        ):  # rows chosen of a load, which ended after all of them
             receipt = None
         last = None if receipt is None else pd.to_datetime(receipt.ended_at, utc=True, errors="coerce")
         if last is None or pd.isna(last):
