@@ -431,6 +431,22 @@ def test_a_report_ends_with_a_status_for_what_is_new_or_worse(command, served, t
     assert "nothing earlier to compare with" in few.stderr
 
 
+def test_a_filter_of_a_name_that_is_not_there_does_not_pass(command, tmp_path: Path) -> None:
+    """A typo would pass a check for ever: with `--fail-on` it is an error; no failures then is none."""
+    report = ("report", "--fail-on", "new", "--fail-on", "worse")
+    typo = command(*report, "--workflow-url", "https://shop.example.com/typo")
+    assert typo.returncode == 1
+    assert "no workflow_url 'https://shop.example.com/typo'. Did you mean" in typo.stderr
+    assert "So --fail-on has nothing to judge, and no report is written.\n" in typo.stderr
+    assert not list(tmp_path.iterdir())
+    nothing = command(*report, "--label", "shop", "--until", "2001-01-01")
+    assert nothing.returncode == 0, nothing.stderr
+    assert "nothing earlier to compare with" in nothing.stderr
+    shown = command("report", "--label", "no such label")
+    assert shown.returncode == 0
+    assert "no label 'no such label'" in shown.stderr
+
+
 @pytest.mark.slow
 def test_failures_are_redriven_by_a_plan(command, tmp_path: Path) -> None:
     """Planned, confirmed by the count and hash that the preview shows, run, and looked at."""
@@ -480,6 +496,24 @@ def test_vectors_are_exported(command, tmp_path: Path) -> None:
     assert set(pq.read_table(tmp_path / "some")["namespace"].to_pylist()) == {"runbooks", ""}
 
 
+def test_an_unknown_namespace_is_an_error(command, tmp_path: Path) -> None:
+    """No snapshot of nothing, which would belong to that name; neither is a query of it a result."""
+    for words in (("snapshot", "vectors", "kept"), ("query", "disk")):
+        ended = command(*words, "--namespace", "runbook")
+        assert (ended.returncode, ended.stdout) == (1, "")
+        says = "toolkit: The index has no namespace 'runbook'. Did you mean 'runbooks'? Known: "
+        assert ended.stderr.startswith(says)
+        assert ended.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+    assert command("snapshot", "vectors", "kept").returncode == 0
+
+
+def test_a_query_without_hits_says_so(command) -> None:
+    """On standard error, with 0: nothing that was asked for is unknown."""
+    ended = command("query", "disk", "--namespace", "runbooks", "--filter", "city = 'nowhere'")
+    assert ended == Ended(0, "", "toolkit: no hits\n")
+
+
 def test_queries_by_text(command) -> None:
     """Hits come ranked, as lines or as JSON, and obey namespace, filter and number."""
     words = (
@@ -519,6 +553,14 @@ def test_a_reader_that_leaves_early_is_no_error_to_show(served: dict[str, str]) 
     )
     assert json.loads(result.stdout)["rank"] == 1
     assert result.stderr == ""
+
+
+def test_files_are_written_though_the_reader_leaves_early(served: dict[str, str], tmp_path: Path) -> None:
+    """Nobody reads the output: a plan, and each of the reports, is there nevertheless."""
+    for words in ("redrive plan --since 2d", "report --limit 9 --output a.md --output b.json"):
+        shell = f"{sys.executable} -m toolkit {words} | true"
+        subprocess.run(["sh", "-c", shell], env=served, cwd=tmp_path, check=True, timeout=60)
+    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "a.md", "b.json"}
 
 
 def test_serve_says_where_it_is_and_ends_with_its_parent(tmp_path: Path) -> None:
@@ -564,6 +606,41 @@ def test_interrupted_ends_with_130() -> None:
         text = child.communicate(timeout=20)[1]
         connection.close()
     assert (child.returncode, text) == (130, "toolkit: interrupted\n")
+
+
+def test_an_interrupted_load_ends_with_130(server, monkeypatch, capsys) -> None:
+    """Ctrl-C between two pages: the usual status, and a sentence that speaks of no Python."""
+    page = {"messages": [{"dlqId": "a", "url": "https://example.com/", "createdAt": 1}], "cursor": "next"}
+    main_thread = threading.main_thread()
+
+    def give(request) -> bytes:
+        if dict(request.query).get("cursor") == "next":
+            time.sleep(0.5)
+            signal.pthread_kill(main_thread.ident, signal.SIGINT)
+            time.sleep(1)
+        return json.dumps(page).encode()
+
+    server.responding(give)
+    monkeypatch.setenv("TOOLKIT_QUEUE_URL", server.url)
+    monkeypatch.setenv("TOOLKIT_QUEUE_TOKEN", TOKEN)
+    assert main(["report"]) == 130
+    assert capsys.readouterr().err == "toolkit: interrupted; what was read (1 row) is not kept\n"
+
+
+@pytest.mark.parametrize("module", ["pandas", "argparse"])
+def test_an_interrupt_of_imports_is_quiet(module: str, tmp_path: Path) -> None:
+    """Ctrl-C in the first second, in the package and in its command line; an import elsewhere raises."""
+    (tmp_path / f"{module}.py").write_text("raise KeyboardInterrupt")
+    environment = clean() | {"PYTHONPATH": str(tmp_path)}
+    ended = run("verify", "kept", environment=environment)
+    assert (ended.returncode, ended.stderr) == (130, "")
+    code = "from toolkit.__main__ import main; raise SystemExit(main())"  # as the script of the command
+    words = {"pandas": ["-c", "import toolkit"], "argparse": ["-c", code]}[module]
+    script = subprocess.run(
+        [sys.executable, *words], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    quiet = module == "argparse"
+    assert (script.returncode == 130, script.stderr == "") == (quiet, quiet)
 
 
 def test_a_report_that_cannot_be_written_ends_with_1(command) -> None:

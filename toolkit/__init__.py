@@ -14,12 +14,18 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from pathlib import Path
 
-from toolkit import errors
-from toolkit.lazy_names import lazy_names
-from toolkit.receipt import Receipt, receipt  # now, as the module and the function share their name
-from toolkit.tables import vector_dtype as _registered  # pandas knows the type by its import
-from toolkit.version import __version__
+try:
+    from toolkit import errors
+    from toolkit.lazy_names import lazy_names
+    from toolkit.receipt import Receipt, receipt  # now, as the module and the function share their name
+    from toolkit.tables import vector_dtype as _registered  # pandas knows the type by its import
+    from toolkit.version import __version__
+except KeyboardInterrupt:
+    if "toolkit" in {Path(word).stem for word in sys.orig_argv[1:3]}:
+        raise SystemExit(130) from None  # the command, which shows no traceback
+    raise
 
 __all__, __getattr__, __dir__ = lazy_names(__name__, beneath="toolkit.analysis")
 

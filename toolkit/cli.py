@@ -5,7 +5,7 @@ command lines. Exit status:
 
 ====  ==========================================================================
 0     done
-1     an error, explained on standard error
+1     an error, or a name that is not there, explained on standard error
 2     the command line is not understood
 3     done, but the load is not complete, or a redrive has left or brought back some; standard error says why
 4     with ``--fail-on new``: a group of failures was never seen before
@@ -21,16 +21,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import toolkit as tk
-from toolkit.client.failures import Kind
+from toolkit.analysis.wording import counted
+from toolkit.cli_options import EXIT_HELP, add_command, add_filters, add_snapshot_options, filter_of
 from toolkit.errors import (
     IncompleteLoadError,
     IncompleteLoadWarning,
@@ -41,12 +43,10 @@ from toolkit.errors import (
     ToolkitError,
     UnexpectedResultWarning,
 )
-from toolkit.filters.failure import FIELDS
 from toolkit.filters.query import QueryMode
 from toolkit.redaction import visible
 from toolkit.redrive.plan import ACTIONS, LEAVE
 from toolkit.tables.text import json_value
-from toolkit.times import parse_duration
 from toolkit.version import __version__
 
 DONE: Final = 0
@@ -56,9 +56,6 @@ NEW: Final = 4
 WORSE: Final = 5
 INTERRUPTED: Final = 130
 
-_EXIT_HELP: Final = """\
-exit status: 0 done, 1 error, 2 command line not understood, 3 load or redrive not complete, 4 new and
-5 worse (with --fail-on, before 3), 130 interrupted"""
 _SERVICE_HELP: Final = """\
 The service is found through the environment: TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN,
 TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, or the public service's own QSTASH_TOKEN,
@@ -95,9 +92,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             given = _parser(words[:1]).parse_args(words)
             return int(given.run(given))
-        except ToolkitError as error:
+        except IncompleteLoadError as error:
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                _complain(f"interrupted; what was read ({_rows_of(error.partial)}) is not kept")
+                return INTERRUPTED
             _complain(str(error))
-            return NOT_COMPLETE if isinstance(error, IncompleteLoadError) else FAILED
+            return NOT_COMPLETE
+        except (ToolkitError, UnexpectedResultWarning) as error:
+            _complain(str(error))
+            return FAILED
         except KeyboardInterrupt:
             _complain("interrupted")
             return INTERRUPTED
@@ -112,18 +115,18 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="toolkit",
         description="Failed workflow runs and vector indexes: load, keep, report on, query.",
-        epilog=f"{_SERVICE_HELP}\n\n{_EXIT_HELP}",
+        epilog=f"{_SERVICE_HELP}\n\n{EXIT_HELP}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"toolkit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    add = _add_command(commands, "demo", _demo, "run the main job end to end", "--out out --runs 200")
+    add = add_command(commands, "demo", _demo, "run the main job end to end", "--out out --runs 200")
     add("--out", "where everything is written (out)", type=Path, default=Path("out"), metavar="DIR")
     add("--runs", "workflow runs to start (200)", type=int, default=200, metavar="N")
     add("--notebooks", "notebooks to execute (notebooks/, where that exists)", type=Path, metavar="DIR")
 
-    _add_command(commands, "serve", _serve, "run the embedded service", "--port 8080 --sample")
+    add_command(commands, "serve", _serve, "run the embedded service", "--port 8080 --sample")
     if "serve" in first:
         from toolkit.local.startup import add_arguments  # noqa: PLC0415 - only for this command
 
@@ -132,25 +135,25 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     snapshot = commands.add_parser("snapshot", help="keep failures or vectors as Parquet")
     kinds = snapshot.add_subparsers(required=True, metavar="WHAT")
     summary, example = "bring a snapshot of the DLQ up to date", "snapshots/failures --every 1h"
-    add = _add_command(kinds, "failures", _snapshot_failures, summary, example)
-    _add_snapshot_options(add)
+    add = add_command(kinds, "failures", _snapshot_failures, summary, example)
+    add_snapshot_options(add)
     what = "bring back what a damaged snapshot has lost: from its files, and from the queue"
     add("--repair", what, action="store_true")
-    _add_filters(kinds.choices["failures"])
+    add_filters(kinds.choices["failures"])
     example = "snapshots/vectors --namespace runbooks --every 1d"
-    add = _add_command(kinds, "vectors", _snapshot_vectors, "export a vector index", example)
-    _add_snapshot_options(add)
+    add = add_command(kinds, "vectors", _snapshot_vectors, "export a vector index", example)
+    add_snapshot_options(add)
     what = 'repeatable; "" is the default namespace (all namespaces)'
     add("--namespace", what, action="append", metavar="NAME")
 
     _add_report(commands)
     _add_redrive(commands)
 
-    add = _add_command(commands, "verify", _verify, "check every file of snapshots", "snapshots/failures")
+    add = add_command(commands, "verify", _verify, "check every file of snapshots", "snapshots/failures")
     add("path", "folder of a snapshot", nargs="+")
 
     example = "'connection refused' --namespace runbooks --top-k 5 --filter \"city = 'Izmir'\""
-    add = _add_command(commands, "query", _query, "search a vector index by text", example)
+    add = add_command(commands, "query", _query, "search a vector index by text", example)
     add("text", "what to look for")
     add("--top-k", "hits at most (10)", type=int, default=10, metavar="N")
     add("--namespace", "namespace to search (the default one)", default="", metavar="NAME")
@@ -160,57 +163,9 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, example: str
-) -> Callable[..., object]:
-    """Add a command, with an example of its arguments. Returns a function that adds an argument with help."""
-    command: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.epilog = f"example:\n  {command.prog} {example}\n\n{_EXIT_HELP}"
-    command.set_defaults(run=run)
-    return lambda argument, what, **options: command.add_argument(argument, help=what, **options)
-
-
-def _add_filters(command: argparse.ArgumentParser) -> None:
-    combined = "Different filters combine with AND, repeated ones with OR."
-    group = command.add_argument_group("which failures", combined)
-    for field in FIELDS.values():
-        if field.option:
-            several: dict[str, Any] = {"action": "append"} if field.many else {}
-            read = int if field.kind == "status" else str
-            group.add_argument(
-                field.option, dest=field.name, metavar=field.metavar, help=field.help, type=read, **several
-            )
-    kinds = "failed workflow runs, or failed plain messages (workflows)"
-    group.add_argument("--kind", choices=get_args(Kind), default="workflows", help=kinds)
-
-
-def _add_snapshot_options(add: Callable[..., object]) -> None:
-    add("path", "folder of the snapshot, made when missing; or s3://bucket/prefix")
-    what = "repeat until Ctrl-C or SIGTERM: every 30s, 15m, 1h or 1d. Without it, run once, as for cron"
-    add("--every", what, type=_seconds, metavar="DURATION")
-    what = "concurrent requests at most (16)"
-    add("--connections", what, type=int, default=argparse.SUPPRESS, metavar="N")
-    what = "requests a second, at most (as many as the service allows)"
-    add("--requests-per-second", what, type=float, default=argparse.SUPPRESS, metavar="N")
-    add("--passes", "2 reads everything twice and compares (1)", type=int, choices=(1, 2), default=1)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text).total_seconds()
-    except InputError as error:
-        raise argparse.ArgumentTypeError(f"got {error.got}; expected {error.expected}") from None
-
-
 def _add_report(commands: Any) -> None:
     example = "--since 7d --output failure-report.html --output failure-report.md"
-    add = _add_command(commands, "report", _report, "report on failures, or on a vector index", example)
+    add = add_command(commands, "report", _report, "report on failures, or on a vector index", example)
     what = "report on the vector index, or on a snapshot of one: health, recall, scores, changes"
     add("--vectors", what, action="store_true")
     what = ".html, .md, .json or .pdf; repeatable (failure-report.html, or index-report.html)"
@@ -223,7 +178,7 @@ def _add_report(commands: Any) -> None:
     what = "end with 4 when a group was never seen before, 5 when the rate is higher than before; repeatable"
     add("--fail-on", what, action="append", default=[], choices=("new", "worse"))
     add("--limit", "read at most N failures, for a first look", type=int, metavar="N")
-    _add_filters(commands.choices["report"])
+    add_filters(commands.choices["report"])
 
 
 def _add_redrive(commands: Any) -> None:
@@ -231,7 +186,7 @@ def _add_redrive(commands: Any) -> None:
     kinds = redrive.add_subparsers(required=True, metavar="WHAT")
     example = "--since 2d --workflow-url URL --output plan.json"
     summary = "plan what to do with failures; nothing is sent"
-    add = _add_command(kinds, "plan", _redrive_plan, summary, example)
+    add = add_command(kinds, "plan", _redrive_plan, summary, example)
     add("--output", "file of the plan (plan.json)", default="plan.json", metavar="FILE")
     add("--action", "for all (resume, or restart where --changed names it)", choices=(*ACTIONS, LEAVE))
     what = "workflow URL whose runs may be restarted though that repeats side effects; repeatable"
@@ -248,28 +203,38 @@ def _add_redrive(commands: Any) -> None:
     add("--deadline", "how long a wave is waited for (10m)", default="10m", metavar="DURATION")
     add("--rate", "deliveries a second, of all runs together", type=int, metavar="N")
     add("--parallelism", "concurrent deliveries, of all runs together", type=int, metavar="N")
-    _add_filters(kinds.choices["plan"])
+    add_filters(kinds.choices["plan"])
     summary, example = "run a plan, or continue it after an interrupt", "plan.json --confirm 120-1a2b3c4d"
-    add_run = _add_command(kinds, "run", _redrive_run, summary, example)
+    add_run = add_command(kinds, "run", _redrive_run, summary, example)
     add_run("plan", "file of the plan")
     add_run("--confirm", "what the plan's preview ends with", required=True, metavar="COUNT-HASH")
     example = "--ledger redrive.sqlite"
-    add_status = _add_command(kinds, "status", _redrive_status, "how far a redrive is", example)
+    add_status = add_command(kinds, "status", _redrive_status, "how far a redrive is", example)
     add_status("--plan", "the start of a plan's hash (the latest)", metavar="HASH")
     what = "file that remembers every step (redrive.sqlite)"
     for add in (add_run, add_status):
         add("--ledger", what, default="redrive.sqlite", metavar="FILE")
 
 
-def _filter_of(given: argparse.Namespace, *, now: datetime | None = None) -> tk.FailureFilter:
-    chosen = {field.name: getattr(given, field.name) for field in FIELDS.values() if field.option}
-    return tk.FailureFilter(now=now, **chosen)
-
-
 def _status_of(receipt: tk.Receipt) -> int:
     """Say what a load did; returns the exit status."""
     _complain(str(receipt))
     return DONE if receipt.complete else NOT_COMPLETE
+
+
+def _rows_of(partial: Any) -> str:
+    return counted(0 if partial is None else len(partial), "row")
+
+
+@contextmanager
+def _mistakes_end(*, begin: str = "", then: str = "") -> Iterator[None]:
+    """End the command where a warning that begins so says that a name is not there; `then` what follows."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", re.escape(begin), UnexpectedResultWarning)
+        try:
+            yield
+        except UnexpectedResultWarning as warning:
+            raise UnexpectedResultWarning(f"{warning}{then}") from None
 
 
 def _say(text: str) -> None:
@@ -315,8 +280,8 @@ def _serve(given: argparse.Namespace) -> int:
 
 
 def _snapshot_failures(given: argparse.Namespace) -> int:
-    chosen = _filter_of(given)
-    if given.every is not None and _filter_of(given, now=datetime.now(UTC) - timedelta(hours=1)) != chosen:
+    chosen = filter_of(given)
+    if given.every is not None and filter_of(given, now=datetime.now(UTC) - timedelta(hours=1)) != chosen:
         raise InputError(
             "syncing on a schedule",
             got="an age, which means different times at each run",
@@ -330,7 +295,8 @@ def _snapshot_failures(given: argparse.Namespace) -> int:
 
 def _snapshot_vectors(given: argparse.Namespace) -> int:
     namespace = "all" if given.namespace is None else given.namespace
-    return _write_snapshot(given, tk.export_vectors, namespace=namespace)
+    with _mistakes_end():
+        return _write_snapshot(given, tk.export_vectors, namespace=namespace)
 
 
 def _write_snapshot(given: argparse.Namespace, write: Callable[..., Any], **options: Any) -> int:
@@ -369,7 +335,7 @@ def _write_snapshot(given: argparse.Namespace, write: Callable[..., Any], **opti
 
 
 def _report(given: argparse.Namespace) -> int:
-    chosen = _filter_of(given)
+    chosen = filter_of(given)
     selects = given.limit is not None or not chosen.is_empty or given.kind != "workflows"
     if given.vectors:
         return _report_vectors(given, selects=selects)
@@ -383,7 +349,9 @@ def _report(given: argparse.Namespace) -> int:
             )
         failures, redactor = tk.read_snapshot(given.snapshot), None
     else:
-        with tk.connect() as service:
+        nothing = " So --fail-on has nothing to judge, and no report is written."
+        judging = _mistakes_end(then=nothing) if given.fail_on else nullcontext()
+        with tk.connect() as service, judging:
             failures = tk.load_failures(service, chosen, kind=given.kind, limit=given.limit)
             redactor = service.redactor
     previous = None if given.previous is None else tk.read_snapshot(given.previous)
@@ -420,8 +388,9 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> int:
 
 
 def _save(report: Any, paths: Sequence[str]) -> None:
-    for path in paths:
-        _say(f"wrote {report.save(path).resolve()}")
+    saved = [report.save(path).resolve() for path in paths]  # all, before a reader of the output may leave
+    for path in saved:
+        _say(f"wrote {path}")
     _say(visible(report.verdict))
 
 
@@ -435,27 +404,29 @@ def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> int:
     def named(groups: Sequence[str]) -> str:
         return "; ".join(f"{change['titles'][group]} ({group})" for group in groups)
 
+    status = DONE
     if "new" in fail_on and facts["new"]:
         _complain(visible(f"new since {change['since']}: {named(facts['new'])}"))
-        return NEW
+        status = NEW
     if "worse" in fail_on and facts["worse"]:
-        expected = "" if change["expected"] is None else f" instead of {change['expected']:,.0f}"
+        expected = "" if change["expected"] is None else f", usually {change['expected']:,.0f} in such a time"
         grown = f"; grown: {named(change['grown_groups'])}" if change["grown_groups"] else ""
         _complain(visible(f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}"))
-        return WORSE
-    return DONE
+        status = status or WORSE
+    return status
 
 
 def _redrive_plan(given: argparse.Namespace) -> int:
     if given.kind != "workflows":
         raise InputError("planning a redrive", got=f"--kind {given.kind}", expected="workflow runs")
     with tk.connect() as service:
-        failures = tk.load_failures(service, _filter_of(given))
+        failures = tk.load_failures(service, filter_of(given))
     options = ("idempotent", "changed", "include", "history", "canaries", "wave", "stop_above", "deadline")
     limits = {name: getattr(given, name) for name in (*options, "rate", "parallelism")}
     plan = tk.plan_redrive(failures, actions=given.action, **limits)
+    saved = plan.save(given.output).resolve()  # before anything is printed, as the reader may leave early
     _say(visible(repr(plan)))
-    _say(f"wrote {plan.save(given.output).resolve()}")
+    _say(f"wrote {saved}")
     return _status_of(tk.receipt(failures))
 
 
@@ -482,8 +453,10 @@ def _verify(given: argparse.Namespace) -> int:
 def _query(given: argparse.Namespace) -> int:
     named = ("top_k", "namespace", "filter", "query_mode")
     options = {name: getattr(given, name) for name in named}
-    with tk.connect() as service:
+    with tk.connect() as service, _mistakes_end(begin="The index has no namespace"):
         hits = tk.query_text(service, given.text, include_data=True, include_metadata=True, **options)
+    if hits.empty:
+        _complain("no hits")
     mask = service.redactor.text
     columns = (hits[name].tolist() for name in ("rank", "id", "score", "data", "metadata"))
     for rank, vector_id, score, text, metadata in zip(*columns, strict=True):

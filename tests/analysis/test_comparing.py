@@ -157,6 +157,14 @@ def test_the_run_log_shows_that_nothing_was_retried() -> None:
         assert found.frame["outcome"].tolist() == [outcome, "still there"]
 
 
+@pytest.mark.parametrize("run", [None, math.nan, pd.NA])
+def test_an_entry_without_a_run_was_not_retried(run: Any) -> None:
+    """The result of a redrive has all its entries, those that it left alone without a run."""
+    entries = failures(("a", "x", 0), ("b", "x", 1))
+    found = retry_outcomes(entries, entries, retried={"a": run, "b": "wfr_1"})
+    assert found.frame["outcome"].tolist() == ["still there", "retried, not ended"]
+
+
 def test_callbacks_say_how_retried_messages_ended() -> None:
     """Delivered is a success, exhausted another failure."""
     before, after = failures(("a", "x", 0), ("b", "x", 1)), failures(("n", "x", 5))
@@ -209,6 +217,34 @@ def test_a_snapshot_at_two_times(server: Any, tmp_path: Path) -> None:
     assert "the queue was not observed before" in repr(early)
     with pytest.raises(InputError, match="not earlier than before"):
         tk.compare_failures(third, second, snapshot=tmp_path / "kept")
+
+
+def test_frames_of_a_snapshot_say_the_same_as_the_snapshot_at_their_times(
+    server: Any, tmp_path: Path
+) -> None:
+    """Rows with `gone_before` have left the queue: they are stored, and not counted."""
+    frames, times = [], []
+    for names in (range(60), range(20, 80), range(70, 90)):
+        rows = [
+            {"dlqId": f"d{name}", "createdAt": 1_767_225_600_000 + name, "url": "https://u.example/",
+             "responseBody": "disk full" if name % 10 else "no route"}
+            for name in names
+        ]  # fmt: skip
+        server.json(json.dumps({"messages": rows}).encode())
+        tk.sync_failures(server.service(), tmp_path / "kept", progress=False)
+        frames.append(tk.read_snapshot(tmp_path / "kept"))
+        time.sleep(0.02)
+        times.append(datetime.now(UTC))
+    for first, second in ((0, 1), (1, 2), (0, 2)):
+        options: dict[str, Any] = {"retention": "7d", "now": times[second]}
+        found = tk.compare_failures(frames[first], frames[second], **options).frame
+        stored = tk.compare_failures(times[first], times[second], snapshot=tmp_path / "kept", retention="7d")
+        columns = [name for name in found if name not in ("expected", "confidence")]
+        pd.testing.assert_frame_equal(found[columns], stored.frame[columns])
+    disk = found.set_index("title").loc["disk full"]
+    assert (disk.before, disk.after, disk.left) == (54, 18, 54)
+    halves = [frames[2][frames[2]["dlq_id"].str.len() == length] for length in (2, 3)]
+    assert tk.compare_failures(*halves).frame["after"].sum() == 80  # spans: of one receipt
 
 
 def test_spans_of_one_history_have_not_left() -> None:

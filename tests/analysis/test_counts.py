@@ -112,6 +112,17 @@ def test_new_and_missing_ids():
     assert None not in new_and_gone(earlier, unknown).gone
 
 
+def test_entries_that_left_the_queue_of_a_snapshot_are_gone():
+    """Those with `gone_before` in the later frame left since, unless the earlier one has it, too."""
+    rows = frame(*({"workflow_url": "a"} for _ in range(4)))
+
+    def stored(*left):
+        return rows.assign(gone_before=pd.Series(START, index=rows.index).where(rows["dlq_id"].isin(left)))
+
+    found = new_and_gone(stored("d0", "d1", "d3"), stored("d0")[:3])
+    assert (found.new, found.gone) == (("d3",), ("d1",))
+
+
 def test_a_failure_in_the_second_of_its_creation_has_lifetime_zero():
     """`failed_at` has whole seconds and `created_at` milliseconds: a difference below zero is zero."""
     created = START + timedelta(milliseconds=678)

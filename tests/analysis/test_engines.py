@@ -165,6 +165,7 @@ pin {last}
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The rule that splits")
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ROWS, min_size=1, max_size=12))
 def test_groups_by_stored_signatures_are_those_of_the_rows(rows):

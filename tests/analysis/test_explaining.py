@@ -279,3 +279,15 @@ def test_what_occurs_is_cheaper_to_state_than_what_could():
     before = pd.DataFrame(names | {"n": 10})
     after = before.assign(n=np.where(number == 7, 30, 10))
     assert explain_change(after, before, weight="n").frame["condition"][0] == {"step": "7", "host": "7"}
+
+
+def test_the_times_of_syncs_explain_nothing():
+    """When a snapshot was synced is no attribute of a failure."""
+    before = pd.DataFrame(
+        {"url": ["a", "b"] * 20, "first_seen_at": "1", "gone_after": None, "gone_before": None}
+    )
+    after = pd.DataFrame(
+        {"url": ["a", "b"] * 60, "first_seen_at": "2", "gone_after": "2", "gone_before": "3"}
+    )
+    found = explain_change(after, before).frame
+    assert not {name for condition in found["condition"] for name in condition} - {"url"}

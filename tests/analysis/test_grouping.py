@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 import toolkit as tk
 from tests.accuracy.log_lines import log_lines
 from toolkit.analysis import error_signatures
-from toolkit.errors import InputError
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import FAILURES
 
@@ -221,6 +222,61 @@ def test_rules_name_merge_split_and_pin():
     assert "body contains" in body["rule"][0]
     status = tk.group_failures(rows, rules=tk.GroupRules(f"split {late} where response_status = 500")).frame
     assert status["group"][0] not in {order, disk, late, body["group"][0]}
+
+
+def test_a_split_by_the_body_of_the_response_has_two_names():
+    """`response_body` as in frames, and `body`: the same rule, and so the same group."""
+    rows = failures("timed out", "timed out", "disk full", body=["customer", None, None])
+    (late,) = error_signatures(["timed out"])
+    split = [
+        tk.group_failures(rows, rules=tk.GroupRules(f"split {late} where {name} contains out"))
+        for name in ("body", "response_body")
+    ]
+    for groups in split:
+        assert late not in groups.frame["group"].tolist()
+        assert 'response_body contains "out"' in groups.frame["rule"][0]
+    assert split[0].frame.equals(split[1].frame)
+
+
+def test_a_split_by_label_takes_any_of_the_labels(tmp_path):
+    """A failure of several labels is among those of each; of a pandas frame, and of a snapshot."""
+    labels = ['["shop","eu"]', '["eu"]', None, '["eu","shop"]', '["shop"]']
+    rows = failures(*["timed out"] * 5, labels=labels, label=[None, "eu", None, None, "shop"])
+    (late,) = error_signatures(["timed out"])
+    tk.write_snapshot(rows, tmp_path / "kept")
+    for name in ("label", "labels"):
+        rules = tk.GroupRules(f"split {late} where {name} = shop")
+        groups = tk.group_failures(rows, rules=rules)
+        assert groups.frame["count"].tolist() == [3, 2]
+        (shop,) = {*groups.frame["group"]} - {late}
+        assert groups.assign(rows)["signature"].tolist() == [shop, late, late, shop, shop]
+        assert tk.group_failures(tmp_path / "kept", rules=rules).frame.equals(groups.frame)
+        single = tk.group_failures(rows.drop(columns="labels"), rules=rules).frame
+        assert single.set_index("group")["count"].to_dict() == {late: 4, shop: 1}
+        both = tk.compare_failures(rows[:3], rows[3:].drop(columns="labels"), rules=rules).frame
+        assert both.set_index("group")[["before", "after"]].sum().tolist() == [3, 2]
+    none = tk.group_failures(rows, rules=tk.GroupRules(f'split {late} where label = ""')).frame
+    assert none["count"].tolist() == [4, 1]
+
+
+@pytest.mark.parametrize("where", ["response_body contains customer", "label = shop"])
+def test_a_split_that_changes_nothing_is_said(where):
+    """Of a group that is there; groups that do not occur, and what is split off and merged, are fine."""
+    rows = failures("timed out", "disk full", labels=['["eu"]', None])
+    late, full = error_signatures(["timed out", "disk full"])
+    with pytest.warns(UnexpectedResultWarning, match=f"splits {late} changes nothing") as caught:
+        tk.group_failures(rows, rules=tk.GroupRules(f"split {late} where {where}"))
+    assert [warning.filename for warning in caught] == [__file__]
+    rules = f"""
+        split s3-000000000000 where {where}
+        split {late} where response_body contains out
+        split {full} where response_body contains disk
+        """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        groups = tk.group_failures(rows, rules=tk.GroupRules(rules)).frame["group"].tolist()
+        tk.group_failures(rows, rules=tk.GroupRules(f"{rules}merge {groups[0]} into {groups[1]}"))
+    assert {late, full}.isdisjoint(groups)
 
 
 def test_a_rules_file_is_read_and_written_as_it_is(tmp_path):

@@ -52,6 +52,23 @@ def test_offenders_of_each_kind() -> None:
     assert len(repeat_offenders(frame, least=4)) == 0
 
 
+def test_addresses_without_queries_and_each_label() -> None:
+    """A token in a query makes no other destination; of several labels each counts, else the single one."""
+    rows = [{"url": f"https://a.example/x?token={n}#{n}", "labels": '["shop","eu"]'} for n in range(4)]
+    rows += [
+        {"url": "https://a.example/x", "label": "shop", "labels": '["shop"]'},
+        {"url": "https://b.example/"},
+    ]
+    found = repeat_offenders(failures(*rows))[["kind", "value", "count", "lift"]].values.tolist()
+    assert found == [
+        ["destination", "https://a.example/x", 5, 5 / 3],
+        ["label", "shop", 5, 5 / 4.5],
+        ["label", "eu", 4, 4 / 4.5],
+    ]
+    single = failures(*[{"label": "shop"}] * 3).drop(columns="labels")
+    assert repeat_offenders(single)["value"].tolist() == ["shop"]
+
+
 def test_hostile_bodies_and_secrets() -> None:
     """Deep, long, broken and secret bodies: no error, and no secret shown."""
     secret = "Bearer abcdefghijklmnopqrstuvwxyz0123456789"
@@ -95,6 +112,7 @@ def test_failure_functions_by_workflow() -> None:
          "succeeded": 0, "no state": 0, "never set": 1, "other": 0},
     ]  # fmt: skip
     assert failure_functions(failures(*rows), now=START + 24 * HOUR, hanging="2d")["hanging"].sum() == 0
+    assert found.columns.name is None
     nothing = failure_functions(failures())
     assert (len(nothing), str(nothing["never set"].dtype)) == (0, "Int64")
     with pytest.raises(InputError, match="hanging"):

@@ -62,6 +62,32 @@ def test_texts_under_one_vector_are_counted_by_vector():
     assert (finding["count"], list(finding["ids"])) == (6, expected)
 
 
+def test_sparse_vectors_tell_hybrid_rows_apart():
+    """Equal dense vectors are no duplicates where the sparse ones differ; a text may have two sparse ones."""
+    frame = to_frame(healthy_rows(100, seed=5))
+    rows = frame.to_dict("list")
+    for copy, original in ((40, 3), (41, 4), (42, 5)):
+        rows["vector"][copy] = rows["vector"][original]
+    rows["data"][41], rows["data"][42] = rows["data"][4], rows["data"][5]
+    weights = [1.0] * 100
+    weights[40] = weights[41] = 2.0
+    sparse = {"sparse_indices": [[1, 7]] * 100, "sparse_values": [[0.5, weight] for weight in weights]}
+    found = tk.audit_vectors(pd.DataFrame(rows | sparse)).frame.set_index("finding")
+    ids = frame["id"]
+    assert set(found.loc["duplicate", "ids"]) == {ids[5], ids[42]}
+    assert set(found.loc["same text, other vector", "ids"]) == {ids[4], ids[41]}
+    assert set(found.loc["same vector, other text", "ids"]) == {ids[3], ids[40]}
+    assert found.loc["same vector, other text", "detail"].endswith("; sparse vectors differ")
+
+
+@pytest.mark.parametrize("defect", ["duplicate", "field of several types", "without text"])
+def test_a_finding_lists_every_row_that_it_counts(defect: str):
+    """The ids of a finding are for deleting or mending those rows: none of them is left out."""
+    frame, planted = ill_frame(800, seed=5, defects={defect: 60})
+    found = tk.audit_vectors(frame).frame.set_index("finding").loc[defect]
+    assert (found["count"], set(found["ids"])) == (len(found["ids"]), planted[defect])
+
+
 def test_a_copy_is_no_company_for_an_outlier():
     """Two equal vectors far from all others are two duplicates, and an outlier once."""
     matrix = healthy_matrix("nested topics", 500, 128, seed=1, outliers=2)

@@ -94,7 +94,7 @@ def ours(notebook: Notebook) -> list[tuple[str, float]]:
     found = [("first paint", shown(notebook, 1, f"{grid} && {row} && {row}.innerText.includes('20')"))]
     listed = "document.querySelectorAll('.tk-groups label svg').length"
     found.append(("groups listed", timed(notebook, "0", listed)))
-    notebook.until("browser._rows._ends is not None")
+    notebook.until("browser._rows._searched is not None")
     head = f"{grid}.querySelector('[data-name=workflow_url]')"
     sorted_ = f"{grid}.querySelector('[aria-sort=ascending]')?.innerText.startsWith('Workflow')"
     found.append(

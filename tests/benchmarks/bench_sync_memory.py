@@ -74,7 +74,7 @@ def generated(rows: int, folder: str) -> None:
     from bench_any_size import failures  # noqa: PLC0415
 
     from toolkit.loading.identities import identities  # noqa: PLC0415
-    from toolkit.loading.load import Batch, Load, Plan, Work  # noqa: PLC0415
+    from toolkit.loading.load import Batch, Load, LoadState, Plan  # noqa: PLC0415
     from toolkit.loading.options import ProgressBar  # noqa: PLC0415
     from toolkit.snapshots.store import SnapshotStore  # noqa: PLC0415
     from toolkit.snapshots.syncing import sync_load  # noqa: PLC0415
@@ -84,7 +84,7 @@ def generated(rows: int, folder: str) -> None:
     body = FAILURES.get_field_index("response_body")
     bodies = failures(random, 0, 400, 400, signatures, FAILURES).column(body).combine_chunks()
 
-    def read(work: Work) -> Generator[pa.Table | Batch]:
+    def read(state: LoadState) -> Generator[pa.Table | Batch]:
         for start in range(0, rows, 20_000):
             count = min(20_000, rows - start)
             table = failures(random, start, count, rows, signatures, FAILURES)
@@ -92,7 +92,7 @@ def generated(rows: int, folder: str) -> None:
                 body, FAILURES.field(body), bodies.take(pa.array(np.arange(count) % 400))
             )
             row_ids = identities(table, ("dlq_id",))
-            yield work.batch(table, row_ids, work.rows.add(row_ids), digests=[one[::-1] for one in row_ids])
+            yield state.batch(table, row_ids, state.rows.add(row_ids), digests=[one[::-1] for one in row_ids])
 
     plan = Plan(what="failures", source="https://queue.example", scope={}, schema=FAILURES, key=("dlq_id",))
     load = Load(plan, read, lambda: ProgressBar(option=False, title="failures", unit="entries"))

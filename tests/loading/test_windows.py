@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolkit.client.pages import Page
 from toolkit.errors import CursorLoopError
 from toolkit.loading.consistency import Partition
-from toolkit.loading.load import Checkpoint, Work
+from toolkit.loading.load import Checkpoint, LoadState
 from toolkit.loading.windows import (
     FAR,
     FetchResult,
@@ -286,9 +286,9 @@ def test_timestamps_are_those_that_agree_with_the_window():
     assert timestamps(b'[{"responseHeader": {"Date": ["some day in spring, I think"]}}]', 0, 5) is None
 
 
-def resumed(service, work, *, passes, chance, stop_after):
-    """Read on from where the work is, and stop after so many pages; whether the end was reached."""
-    partition = Partition((None, None), work, passes=passes)
+def resumed(service, state, *, passes, chance, stop_after):
+    """Read on from the state's position, and stop after so many pages; whether the end was reached."""
+    partition = Partition((None, None), state, passes=passes)
     plan = WindowPlanner(partition.windows, connections=8, now=NOW)
     under_way, came = [], []
     while stop_after:
@@ -298,11 +298,11 @@ def resumed(service, work, *, passes, chance, stop_after):
             result, numbers = came.pop(0)
             stop_after -= 1
             values = [b"%016d" % number for number in numbers]
-            fresh = work.rows.add(values)
+            fresh = state.rows.add(values)
             assert partition.take(result, values, [str(number) for number in numbers], fresh)
             if result.outcome == "end":
                 assert partition.ended(result.window) is None
-            work.position = partition.position
+            state.position = partition.position
         elif under_way:
             window = under_way.pop(chance.randrange(len(under_way)))
             page, numbers = service.page(window)
@@ -329,26 +329,26 @@ def test_a_load_stopped_anywhere_is_resumed_to_the_same_end(found, order, apart,
     """What was being requested is lost at each stop; in the end every entry is known once, and no doubt."""
     service = Service(found, order=order, apart=apart, seed=seed)
     chance = random.Random(seed)
-    work = Work()
+    state = LoadState()
     for stop_after in [*stops, 10_000]:
-        ended = resumed(service, work, passes=passes, chance=chance, stop_after=stop_after)
+        ended = resumed(service, state, passes=passes, chance=chance, stop_after=stop_after)
         checkpoint = Checkpoint(
-            position=json.loads(json.dumps(work.position)),
-            identities=work.rows.first(len(work.rows)),
-            receipt=json.loads(json.dumps(work.counts())),
+            position=json.loads(json.dumps(state.position)),
+            identities=state.rows.first(len(state.rows)),
+            receipt=json.loads(json.dumps(state.counts())),
         )
-        work = Work()
-        work.resume(checkpoint)
+        state = LoadState()
+        state.resume(checkpoint)
     assert ended
-    assert len(work.rows) == len(found)
-    assert work.unsettled == []
-    assert work.position["open"] == []
-    assert merge_spans((first, last) for first, last in work.position["done"]) == [(None, None)]
+    assert len(state.rows) == len(found)
+    assert state.unsettled == []
+    assert state.position["open"] == []
+    assert merge_spans((first, last) for first, last in state.position["done"]) == [(None, None)]
 
 
 def test_rows_from_an_empty_window_show_that_dates_are_ignored():
     """The window in the year 2100 must be empty; any other may hold rows."""
-    partition = Partition((None, None), Work())
+    partition = Partition((None, None), LoadState())
     page = Page(rows=b"[]", cursor=None, size=1, tries=1)
     probe = FetchResult(Window(FAR, FAR, splits=False, probe=True), "end", page)
     assert partition.take(probe, [], [], None)

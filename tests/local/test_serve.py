@@ -150,7 +150,8 @@ def test_tokens_come_from_the_environment_and_are_in_no_argument(started: Any) -
         (["--index", "docs:dense"], {}, "docs:dense"),
         ([], {"TOOLKIT_SERVE_TOKEN": "short"}, "TOOLKIT_SERVE_TOKEN"),
         ([], {"TOOLKIT_SERVE_CURRENT_SIGNING_KEY": "x" * 40}, "signing keys"),
-        (["--token-file", "/dev/null/token"], {}, "token file"),
+        (["--token-file", "/dev/null/token"], {}, "token file '/dev/null/token'"),
+        (["--data-dir", "/dev/null/data"], {}, "data folder '/dev/null/data'"),
     ],
 )
 def test_startup_errors_are_one_line(

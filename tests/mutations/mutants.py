@@ -137,7 +137,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the fallback to a single cursor is silent",
         "loading/consistency.py",
-        '        self._work.notes.append(f"read with a single cursor, because {reason}")\n',
+        '        self._state.notes.append(f"read with a single cursor, because {reason}")\n',
         "",
         ("tests/loading/test_window_reader.py",),
     ),

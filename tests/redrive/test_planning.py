@@ -206,6 +206,7 @@ def test_frames_without_columns_and_without_rows() -> None:
         tk.plan_redrive(frame.drop(columns="workflow_run_id"))
     empty = tk.plan_redrive(frame.iloc[:0])
     assert (len(empty.frame), empty.confirmation[:2]) == (0, "0-")
+    assert repr(empty) == empty.verdict
     assert repr(empty).startswith("0 failures: nothing to do")
 
 

@@ -101,7 +101,7 @@ def test_every_code_runs_and_gives_the_numbers_shown(sample_service):
     assert [row[4] for row in recall.rows] == pytest.approx(frames["recall.by"]["share"].tolist(), abs=1e-6)
     scores = shown["scores"][0].rows[0]
     assert scores[2] == pytest.approx(frames["scores.frame"]["threshold"][0], abs=1e-6)
-    assert [row[1] for row in shown["health"][0].rows] == frames["health.frame"]["finding"].tolist()
+    assert [row[0] for row in shown["health"][0].rows] == frames["health.frame"]["finding"].tolist()
     assert [row[2] for row in shown["drift"][0].rows] == frames["changes.counts"]["rows"].tolist() == [3]
     loading = parts(report, ReportCode)[-1].code.replace("tk.connect()", "service")
     again = known | {"service": service}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,23 @@ def test_only_the_frames_of_the_error_count_in_native_reports() -> None:
         is not None
     )
     assert stack_trace("==7== nothing\n==8==    at 0x1: f\n") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "goroutine 1 [running]:\na" + ".a" * 40_000 + "!",
+        "--- End of stack trace ---\n   at a(" + ") in " * 18_000,
+        "Error: x\n    at f (/a.js:1:" + "1" * 90_000 + ")",
+        "x" + "\n" * 90_000 + "at System.",
+    ],
+    ids=["names of Go", "files of .NET", "columns of JavaScript", "empty lines"],
+)
+def test_hostile_traces_are_read_in_time(text: str) -> None:
+    """Patterns that try each way to read them would take minutes."""
+    start = time.process_time()
+    error_signatures([text])
+    assert time.process_time() - start < 1
 
 
 def test_an_exception_that_only_carries_another_does_not_count() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from toolkit.loading.load import Load, Plan, Work
+from toolkit.loading.load import Load, LoadState, Plan
 from toolkit.loading.options import ProgressBar
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import Changes, sync_load
@@ -57,11 +57,11 @@ def load_of(
 ) -> Load:
     """A load of these pages, which then ends, or fails with an error; its position counts the pages."""
 
-    def tables(work: Work) -> Iterator[pa.Table]:
-        for number in range(work.position.get("pages", 0), len(pages)):
-            work.pages += 1
-            work.requests += 1
-            work.position = {"pages": number + 1}
+    def tables(state: LoadState) -> Iterator[pa.Table]:
+        for number in range(state.position.get("pages", 0), len(pages)):
+            state.pages += 1
+            state.requests += 1
+            state.position = {"pages": number + 1}
             yield pa.Table.from_pylist(pages[number], schema=schema)
         if error is not None:
             raise error

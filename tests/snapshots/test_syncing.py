@@ -200,7 +200,7 @@ def test_a_snapshot_belongs_to_one_service_and_scope(
     load = made.load(made.entries("b"), **other)
     with pytest.raises(SnapshotBindingError, match="folder of its own"):
         sync_load(load, store)
-    assert load.work.pages == 0
+    assert load.state.pages == 0
     assert load.receipt.rows == 0
     assert _ids(read_snapshot(store.path)) == ["a"]
 
@@ -239,7 +239,7 @@ def test_a_load_with_duplicate_entries_is_refused(
 
     def unchecked(load: Load, table: pa.Table) -> Batch:
         found = identities(table, load.plan.key)
-        load.work.rows._order += b"".join(found)
+        load.state.rows._order += b"".join(found)
         return Batch(table=table, identities=found)
 
     monkeypatch.setattr("toolkit.loading.load.Load._unique", unchecked)

@@ -27,7 +27,7 @@ from random import Random
 import pyarrow as pa
 
 from toolkit.errors import SnapshotError
-from toolkit.loading.load import Load, Plan, Work
+from toolkit.loading.load import Load, LoadState, Plan
 from toolkit.loading.options import ProgressBar
 from toolkit.snapshots import read_snapshot, verify_snapshot
 from toolkit.snapshots.store import SnapshotStore
@@ -43,7 +43,7 @@ HELD, CAME_THROUGH, BROKEN = 0, 10, 20
 def load_of(rows: list[dict[str, object]]) -> Load:
     """A load of these rows."""
 
-    def tables(_: Work) -> Iterator[pa.Table]:
+    def tables(_: LoadState) -> Iterator[pa.Table]:
         yield pa.Table.from_pylist(rows, schema=FAILURES)
 
     plan = Plan(what="failures", source="http://127.0.0.1:1", scope={}, schema=FAILURES, key=("dlq_id",))

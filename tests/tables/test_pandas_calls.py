@@ -17,7 +17,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.analysis import count_by, count_labels, explain_change, failure_trend, find_incidents
-from toolkit.loading.load import Load, Plan, Work
+from toolkit.loading.load import Load, LoadState, Plan
 from toolkit.loading.options import ProgressBar
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
@@ -52,7 +52,7 @@ def _sync(path: Path, names: str) -> Any:
     """Sync the entries of these names, one letter each."""
     rows = [{**row, "dlq_id": name} for name, row in zip(names, _failures(), strict=False)]
 
-    def tables(_: Work) -> Iterator[Any]:
+    def tables(_: LoadState) -> Iterator[Any]:
         yield pa_table(rows)
 
     plan = Plan(what="failures", source="http://127.0.0.1:1", scope={}, schema=FAILURES, key=("dlq_id",))

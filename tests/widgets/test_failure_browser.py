@@ -180,6 +180,22 @@ def test_an_exception_is_shown_by_its_own_name(make):
     assert browser.page(0, 1)[0][4] == "SocketTimeoutException: Read timed out"
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://a.example/flows/pay", "flows/pay"),
+        ("https://a.example/pay", "a.example/pay"),
+        ("pay", "pay"),
+    ],
+)
+def test_a_single_workflow_is_shown_by_its_end(make, url, shown):
+    """Its beginning, which other workflows share, would fill the column."""
+    browser = FailureBrowser(
+        make([{"dlq_id": "a", "workflow_url": url}, {"dlq_id": "b", "workflow_url": url}])
+    )
+    assert [cells[2] for cells in browser.page(0, 2)] == [shown, shown]
+
+
 def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(browser):
     """The selection stays, with a count of hidden rows; only matches are shown."""
     browser.value = FailureView(search="mail", selected=["dlq_0", "dlq_1"])

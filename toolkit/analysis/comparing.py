@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from toolkit.analysis.change_points import dispersion
-from toolkit.analysis.group_rules import GroupRules
+from toolkit.analysis.group_rules import LABELS, GroupRules
 from toolkit.analysis.grouping import (
     FailureGroups,
     grouped_by_signature,
@@ -27,7 +27,7 @@ from toolkit.analysis.grouping import (
     with_learned,
 )
 from toolkit.analysis.outcomes import LEFT, retry_outcomes
-from toolkit.analysis.selection import receipt_of, select_timed, timestamps, typed_frame
+from toolkit.analysis.selection import opened, receipt_of, select, select_timed, timestamps, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, counted, frame_table
 from toolkit.arguments import positive, wrong
@@ -121,6 +121,11 @@ def compare_failures(
     two spans of time (of one frame, the later all after the earlier). A group has grown when more were added
     than left, by more than its bursts of retries and batches explain. Not proof of a cause.
 
+    Rows of a snapshot with `gone_before` have left the queue. Of two loads they are not counted, so that the
+    frames of two syncs say the same as the snapshot at their times. Of two spans of time every failure
+    counts, those that have left since, too. Frames are spans when `exposure` is not 1, when they have one
+    receipt, or, without receipts, when the later begins after the earlier ends and has no entry of it.
+
     Parameters
     ----------
     before, after : frame, or time with `snapshot`
@@ -167,8 +172,15 @@ def compare_failures(
         parts = [comparable(frame, name, given) for frame, name in ((before, "before"), (after, "after"))]
         earlier = None if history is None else comparable(history, "history", given)
         notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
-        later = None if _are_spans(before, after, parts) else after
-        outcomes = retry_outcomes(before, later, runs=runs, retried=retried, retention=retention, now=now)
+        spans = exposure != 1 or _are_spans(before, after, parts)
+        later = None if spans else after
+        outcomes = retry_outcomes(
+            before, later, runs=runs, retried=retried, retention=retention, now=now
+        ).frame
+        if not spans:
+            there = [_is_there(frame) for frame in (before, after)]
+            parts = [part.filter(mask) for part, mask in zip(parts, there, strict=True)]
+            outcomes = outcomes[there[0].to_numpy(zero_copy_only=False)]
     else:
         source = _opened(snapshot)
         start = parse_time(before, now=now, name="before")
@@ -177,8 +189,8 @@ def compare_failures(
             raise wrong("after", after, "a time that is not earlier than before")
         parts, earlier, notes = _at_times(source, start, end, given)
         given = with_learned(given, source)
-        outcomes = retry_outcomes(parts[0], runs=runs, retried=retried, retention=retention)
-    outcome = outcomes.frame["outcome"].to_numpy()
+        outcomes = retry_outcomes(parts[0], runs=runs, retried=retried, retention=retention).frame
+    outcome = outcomes["outcome"].to_numpy()
     earlier = parts[0].slice(0, 0) if earlier is None else earlier
     groups, ids = grouped_by_signature(pa.concat_tables([earlier, *parts]), given)
     frame = _counted(earlier, parts, np.array(ids, dtype=object), outcome, float(exposure))
@@ -207,8 +219,12 @@ def _compared(counted: pd.DataFrame, groups: FailureGroups, notes: list[str]) ->
 
 def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
     """What is compared of a frame, of one schema whatever it is made of; rows without an id get one."""
-    columns = [*grouped_columns(rules), "workflow_run_id"]
-    table = select_timed(failures, columns, doing="comparing failures", name=name).table()
+    columns = [*grouped_columns(rules, [LABELS]), "workflow_run_id"]
+    rows = opened(failures, doing="comparing failures", name=name)
+    known = [column for column in columns if column != LABELS or column in rows.names]
+    table = select_timed(rows, known, doing="comparing failures", name=name).table()
+    if len(known) < len(columns):
+        table = table.append_column(LABELS, pa.nulls(table.num_rows, pa.string()))
     columns += ["failed_at", "created_at"]
     numbers = {"response_status": pa.float64()}
     types = {field.name: field.type for field in STORED_FAILURES} | numbers
@@ -247,11 +263,23 @@ def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
     return bool(first > last) and earlier.isdisjoint(later)
 
 
+def _is_there(failures: Any) -> pa.ChunkedArray:
+    """Which rows had not left the queue when they were loaded."""
+    gone = GONE_BEFORE in opened(failures, doing="comparing failures").names
+    rows = select(failures, [GONE_BEFORE if gone else "dlq_id"], doing="comparing failures").table()
+    return (
+        pc.is_null(rows[GONE_BEFORE])
+        if gone
+        else pa.chunked_array([pa.array([True] * rows.num_rows, pa.bool_())])
+    )
+
+
 def _at_times(
     source: ds.Dataset, start: datetime, end: datetime, rules: GroupRules
 ) -> tuple[list[pa.Table], pa.Table, list[str]]:
     """What was in the queue at each of two times, what had left it before the first, and what limits that."""
-    columns = [*grouped_columns(rules), "workflow_run_id", "failed_at", "created_at", *_OF_SNAPSHOT]
+    columns = [*grouped_columns(rules, source.schema.names), "workflow_run_id", "failed_at", "created_at"]
+    columns += _OF_SNAPSHOT
     missing = [name for name in columns if name not in source.schema.names]
     if missing:
         raise wrong("snapshot", source, f"a snapshot with {', '.join(missing)}", "sync_failures makes one.")

@@ -22,12 +22,14 @@ from toolkit.analysis.wording import Plotted, result_table, share_text
 from toolkit.arguments import nearest, positive, texts, wrong
 from toolkit.redaction import Redactor, escape_html, visible
 from toolkit.signatures.signed_rows import SIGNATURE
+from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
 
 _Floats = npt.NDArray[np.float64]
 _Table = tuple[pd.DataFrame, _Floats]
 _Meets = Callable[[dict[str, Any]], npt.NDArray[np.bool_]]
 
 _ATTRIBUTES: Final = 14
+_OF_SYNCS: Final = {FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE}  # of the snapshot, not of what failed
 _RANKED: Final = 10
 _SHOWN: Final = 5  # of them, in a notebook
 _NAMED: Final = 2  # conditions that describe the same, in the table of a notebook
@@ -182,9 +184,9 @@ def explain_change(
     after, before : frame
         One row an event, or rows with counts; of any engine.
     attributes : sequence of str, optional
-        Columns to look at. Default: all columns that both frames have, but `weight`, whose values repeat.
-        Of failures, ``label`` means any of their ``labels``. Whether events come in bursts is measured by all
-        columns, as few values say little of it.
+        Columns to look at. Default: all columns that both frames have, but `weight`, whose values repeat,
+        and those in which a snapshot keeps when it was synced. Of failures, ``label`` means any of their
+        ``labels``. Whether events come in bursts is measured by all these columns, as few say little of it.
     weight : str, optional
         A column with the count of each row. Default: each row counts one.
     exposure : float
@@ -325,6 +327,7 @@ def _attributes(tables: list[_Table], attributes: Sequence[str] | None) -> list[
     common = [column for column in after.columns if column in before.columns]
     if attributes is not None:
         return [column for column in dict.fromkeys(attributes) if column in common]
+    common = [column for column in common if column not in _OF_SYNCS]
     rows = len(after) + len(before)
     values = [len({*after[column].cat.categories, *before[column].cat.categories}) for column in common]
     repeating = [1 < number <= max(20, rows // 4) for number in values]

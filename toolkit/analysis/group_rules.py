@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
+import pyarrow as pa
 
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import counted, value_text
 from toolkit.arguments import file_path, mapping, nearest, shown, text, wrong
 from toolkit.errors import InputError
 from toolkit.private_files import read_file, write_file
 from toolkit.redaction import Redactor
-from toolkit.signatures.signing import RULES_VERSION, Learned
+from toolkit.signatures.signing import RULES_VERSION, Learned, signature_id
+from toolkit.tables.frames import label_lists
 
 SPLIT_COLUMNS: Final = (
     "workflow_url",
@@ -28,11 +30,14 @@ SPLIT_COLUMNS: Final = (
     "method",
     "failure_function_state",
 )
+LABEL: Final = "label"
+LABELS: Final = "labels"
+_BODY: Final = "body", "response_body"  # two names of the response's body
 _ID: Final = re.compile(r"s\d{1,4}-[0-9a-f]{12}")
 _LEARNED: Final = "learned "
 _FORMS: Final = (
-    'name ID "TITLE", merge ID into ID, split ID where COLUMN = "VALUE", split ID where body contains "TEXT",'
-    " or pin ID"
+    'name ID "TITLE", merge ID into ID, split ID where COLUMN = "VALUE",'
+    ' split ID where response_body contains "TEXT", or pin ID'
 )
 
 
@@ -43,7 +48,13 @@ class Rule:
     action: Literal["name", "merge", "split", "pin"]
     group: str
     value: str = ""  # a title, the group merged into, what a split compares with
-    column: str = ""  # of a split; "body" for what a body contains
+    column: str = ""  # of a split; "body" for what the body of the response contains
+
+    @property
+    def condition(self) -> str:
+        """What those have that are split off."""
+        contains = f'response_body contains "{self.value}"'
+        return contains if self.column == "body" else f"{self.column} = {self.value}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,9 +62,10 @@ class GroupRules:
     """Rules for groups of failures, and what was learned from earlier failures.
 
     One rule a line, applied in the order of the lines: ``name ID "TITLE"``, ``merge ID into ID``,
-    ``split ID where COLUMN = "VALUE"``, ``split ID where body contains "TEXT"``, and ``pin ID``, which lists
-    a group before all others. What follows a ``#`` is a comment. Rules for groups that do not occur are kept.
-    A last line ``learned {…}``, which `save` writes, holds what was learned.
+    ``split ID where COLUMN = "VALUE"`` (of ``label``, any of a failure's labels),
+    ``split ID where response_body contains "TEXT"`` (or ``body``, which means the same here), and ``pin ID``,
+    which lists a group before all others. What follows a ``#`` is a comment. Rules for groups that do not
+    occur are kept. A last line ``learned {…}``, which `save` writes, holds what was learned.
 
     Parameters
     ----------
@@ -128,6 +140,31 @@ def known_of(rules: GroupRules) -> Learned:
     return rules._learned  # noqa: SLF001 - of this module
 
 
+def split_off(rule: Rule) -> str:
+    """The id of the group that a rule splits off."""
+    return signature_id("split", (rule.group, rule.column), (rule.value,))
+
+
+def idle_splits(rules: Sequence[Rule], there: Collection[str]) -> list[str]:
+    """Say which rules split nothing off a group that is there."""
+    splits = [rule for rule in rules if rule.action == "split" and rule.group in there]
+    moved = {rule.group for rule in rules if rule.action in ("merge", "split")}
+    return [
+        f"The rule that splits {rule.group} changes nothing: no failure of it has {rule.condition}."
+        for rule in splits
+        if split_off(rule) not in {*there, *moved}
+    ]
+
+
+def split_values(table: pa.Table, column: str) -> list[list[str]]:
+    """What a split compares of each row: its value, or each of its labels, as text; "" where it has none."""
+    values = [[] if value is None else [value_text(value)] for value in table[column].to_pylist()]
+    if column == LABEL and LABELS in table.column_names:
+        lists = label_lists(table[LABELS]).to_pylist()
+        values = [[*own, *(several or [])] for own, several in zip(values, lists, strict=True)]
+    return [own or [""] for own in values]
+
+
 def _json(value: str, line: int) -> Mapping[str, Any]:
     try:
         parsed: Any = msgspec.json.decode(value)
@@ -168,9 +205,10 @@ def _rule(line: str, number: int) -> Rule | None:
         case ["merge", group, "into", target] if group != target:
             _check_id(target, number)
             rule = Rule("merge", group, target)
-        case ["split", group, "where", "body", "contains", part] if part:
-            rule = Rule("split", group, part, "body")
+        case ["split", group, "where", column, "contains", part] if column in _BODY and part:
+            rule = Rule("split", group, part, "body")  # of which the id of what is split off is made
         case ["split", group, "where", column, "=", value]:
+            column = LABEL if column == LABELS else column
             if column not in SPLIT_COLUMNS:
                 raise _unreadable(number, column, "a column", nearest(column, SPLIT_COLUMNS))
             rule = Rule("split", group, value, column)

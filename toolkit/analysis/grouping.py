@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,7 +16,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.analysis.counts import LATEST_ROWS, latest_rows, stored_counts
-from toolkit.analysis.group_rules import GroupRules, Rule, json_text, known_of
+from toolkit.analysis.group_rules import (
+    LABEL,
+    LABELS,
+    GroupRules,
+    Rule,
+    idle_splits,
+    json_text,
+    known_of,
+    split_off,
+    split_values,
+)
 from toolkit.analysis.selection import (
     facts_of,
     opened,
@@ -27,11 +38,12 @@ from toolkit.analysis.selection import (
 )
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten, value_text
+from toolkit.errors import UnexpectedResultWarning
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import NO_FRAME, Document
 from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, are_signed, sign_rows
-from toolkit.signatures.signing import RULES_VERSION, Learned, Signature, signature_id
+from toolkit.signatures.signing import RULES_VERSION, Learned, Signature
 from toolkit.tables.frames import checked_frame
 
 _COLUMNS: Final = ("dlq_id", "workflow_url", "response_status", "response_body", "response_body_base64")
@@ -155,6 +167,11 @@ def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None 
     InputError
         When a column is missing, or the rules cannot be read.
 
+    Warns
+    -----
+    UnexpectedResultWarning
+        When a rule splits a group of which no failure has that value.
+
     Examples
     --------
     >>> bodies = ["no order 17", "no order 4711", "disk full"]
@@ -169,21 +186,25 @@ def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None 
     """
     given = read_rules(rules)
     stored = _stored(failures, given)
-    return grouped(failures, given)[0] if stored is None else stored
+    groups = grouped(failures, given)[0] if stored is None else stored
+    for message in idle_splits(given.rules, set(groups.frame["group"])):
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
+    return groups
 
 
 def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
     """Groups by the signatures that a snapshot stores; None where a row has none of today's rules."""
     failures = scanned(failures, doing=_DOING)
-    if SIGNATURE not in opened(failures, doing=_DOING).names:
+    names = opened(failures, doing=_DOING).names
+    if SIGNATURE not in names:
         return None
-    splits = _split_columns(rules)
+    splits = _split_columns(rules, names)
     parts = [rule.value for rule in rules.rules if rule.action == "split" and rule.column == "body"]
     counts = stored_counts(failures, splits, parts, doing=_DOING)
     if counts is None:
         return None
     rules = with_learned(rules, failures)
-    selected = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
+    selected = select_timed(failures, [*grouped_columns(rules, names), SIGNATURE], doing=_DOING)
     latest = latest_rows(selected, [SIGNATURE, *splits], parts, LATEST_ROWS)
     rows = _with_stored(read_rows(latest, rules), latest[SIGNATURE])
     contains = counts["contains_"].combine_chunks().dictionary_encode()
@@ -257,13 +278,20 @@ def read_rules(rules: str | Path | GroupRules | None) -> GroupRules:
     return rules if isinstance(rules, GroupRules) else GroupRules.read(rules)
 
 
-def grouped_columns(rules: GroupRules) -> list[str]:
-    """The columns that grouping reads, without times."""
-    return list(dict.fromkeys([*_COLUMNS, *_split_columns(rules)]))
+def grouped_columns(rules: GroupRules, names: Iterable[str] = ()) -> list[str]:
+    """The columns that grouping reads of a frame with these names, without times."""
+    return list(dict.fromkeys([*_COLUMNS, *_split_columns(rules, names)]))
 
 
-def _split_columns(rules: GroupRules) -> list[str]:
-    return [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
+def _split_columns(rules: GroupRules, names: Iterable[str]) -> list[str]:
+    columns = [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
+    return with_labels(columns, names)
+
+
+def with_labels(columns: Iterable[str], names: Iterable[str]) -> list[str]:
+    """These columns; with that of a single label, that of all labels, where a frame has it."""
+    columns = list(columns)
+    return [*columns, LABELS] if LABEL in columns and LABELS in names else columns
 
 
 def grouped_rows(rows: SignedFailures, rules: GroupRules) -> tuple[FailureGroups, NDArray[np.int64]]:
@@ -292,7 +320,8 @@ class SignedFailures(NamedTuple):
 
 def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> SignedFailures:
     """Read failures, with columns that later rules may name; rules are not applied yet."""
-    wanted = list(dict.fromkeys([*grouped_columns(rules), *columns]))
+    names = opened(failures, doing=_DOING).names
+    wanted = list(dict.fromkeys(with_labels([*grouped_columns(rules), *columns], names)))
     table = select_timed(failures, wanted, doing=_DOING).table()
     reader, learned = BodyReader(Redactor()), known_of(rules)
     signed = sign_rows(table, learned, reader)
@@ -307,7 +336,7 @@ def _ruled(rows: SignedFailures, rules: GroupRules) -> SignedFailures:
     """The rows in groups that are merged and split in the order of the rules."""
     groups, splits = rows.alone.copy(), dict[str, str]()
     numbers = {group: number for number, group in enumerate(rows.ids)}
-    columns: dict[str, list[str]] = {}
+    columns: dict[str, list[list[str]]] = {}
     for rule in rules.rules:
         if rule.group not in numbers or rule.action not in ("merge", "split"):
             continue
@@ -318,12 +347,10 @@ def _ruled(rows: SignedFailures, rules: GroupRules) -> SignedFailures:
                 members &= np.array(texts, dtype=bool)[rows.signed.bodies]
             else:
                 if rule.column not in columns:
-                    values = rows.table[rule.column].to_pylist()
-                    columns[rule.column] = ["" if value is None else value_text(value) for value in values]
-                members &= np.array([value == rule.value for value in columns[rule.column]], dtype=bool)
-            target = signature_id("split", (rule.group, rule.column), (rule.value,))
-            in_body = f'body contains "{rule.value}"'
-            splits[target] = in_body if rule.column == "body" else f"{rule.column} = {rule.value}"
+                    columns[rule.column] = split_values(rows.table, rule.column)
+                members &= np.array([rule.value in values for values in columns[rule.column]], dtype=bool)
+            target = split_off(rule)
+            splits[target] = rule.condition
         groups[members] = numbers.setdefault(target, len(numbers))
     return rows._replace(groups=groups, ids=[*numbers], splits=splits)
 

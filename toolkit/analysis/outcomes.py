@@ -23,6 +23,7 @@ from toolkit.analysis.selection import (
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import frame_table
 from toolkit.arguments import mapping
+from toolkit.tables.vector_dtype import missing
 from toolkit.times import parse_duration
 
 STILL_THERE: Final = "still there"
@@ -46,6 +47,7 @@ LEFT: Final = {
 """The columns of a comparison that say what became of the entries that left."""
 
 _STATES: Final = {"RUN_SUCCESS": SUCCEEDED, "RUN_FAILED": FAILED_AGAIN, "RUN_CANCELED": CANCELED}
+_LOOKS: Final = ("gone_after", "gone_before")
 _SEEN_LATE: Final = timedelta(days=1)
 """An entry that expired, and was seen so shortly before, is taken to have stayed until then."""
 
@@ -110,15 +112,15 @@ def retry_outcomes(
         With the columns `dlq_id`, `workflow_url`, `workflow_run_id`, `failed_at`, `created_at`; of a
         snapshot, `gone_after` and `gone_before` say when an entry left.
     later : frame, optional
-        A later load: entries that are missing in it have left. Default: what `gone_before` says; without
-        that column, nobody knows which entries left.
+        A later load: entries that are missing in it, or have `gone_before` there, have left. Default: what
+        `gone_before` of the failures says; without that column, nobody knows which entries left.
     runs : frame, optional
         The run log, from `load_runs`: how retries ended, and which workflows ran.
     callbacks : frame, optional
         From `load_callbacks`: how retried messages ended.
     retried : mapping, optional
         All retries, as `resume_failures` and `restart_failures` return them: from each DLQ id to the id of
-        the new run or message.
+        the new run or message. An entry without one was not retried.
     retention : str or timedelta, optional
         How long the queue keeps an entry: ``"3d"``, ``"7d"``, … by plan. Without it, nothing is known to have
         expired or been deleted.
@@ -149,28 +151,39 @@ def retry_outcomes(
     columns = ["dlq_id", "workflow_url", "workflow_run_id"]
     select(failures, columns, doing=doing)  # raises where it is not a frame
     names = opened(failures, doing=doing).names
-    history = [name for name in ("gone_after", "gone_before") if name in names]
+    history = [name for name in _LOOKS if name in names]
     table = select_timed(failures, [*columns, *history], doing=doing).table()
     frame = pd.DataFrame({name: table[name].to_pylist() for name in columns}, dtype=object)
     when = timestamps(table, "when_")
     nothing = pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
     seen, missed = (
-        (timestamps(table, name) if name in history else nothing).astype(nothing.dtype)
-        for name in ("gone_after", "gone_before")
+        (timestamps(table, name) if name in history else nothing).astype(nothing.dtype) for name in _LOOKS
     )
     if later is not None:
-        loaded = select_timed(later, ["dlq_id"], doing=doing, name="later").table()
+        stored = opened(later, doing=doing, name="later").names
+        looks = [name for name in _LOOKS if name in stored]
+        loaded = select_timed(later, ["dlq_id", *looks], doing=doing, name="later").table()
         end = _looked(later, timestamps(loaded, "when_")) if now is None else pd.Timestamp(when_counted(now))
         left = ~frame["dlq_id"].isin(loaded["dlq_id"].to_pylist()) & missed.isna()
         start = _looked(failures, when)
         seen = seen.mask(left, start)
         missed = missed.mask(left, max(start, end) if pd.notna(start) else end)
+        if looks == [*_LOOKS]:  # of a snapshot, which knows more of the queue than two looks at it do
+            times = pd.DataFrame({name: timestamps(loaded, name) for name in looks})
+            times = times.assign(id=loaded["dlq_id"].to_pylist()).dropna(subset=["id", "gone_before"])
+            times = times.drop_duplicates("id").set_index("id")
+            left = frame["dlq_id"].isin(times.index) & missed.isna()
+            own = times.reindex(frame["dlq_id"]).astype(nothing.dtype).set_index(frame.index)
+            seen, missed = (
+                was.mask(left, own[name]) for was, name in zip((seen, missed), looks, strict=True)
+            )
     elif now is not None:
         when_counted(now)  # raises where it is none
     expires = nothing
     if retention is not None:
         expires = (when + parse_duration(retention, name="retention")).astype(nothing.dtype)
-    known = {} if retried is None else dict(mapping("retried", retried))
+    runs_of = {} if retried is None else mapping("retried", retried)
+    known = {entry: run for entry, run in runs_of.items() if not missing(run)}
     ended = _ended(runs, callbacks, doing)
     assumed = _without_retry(frame, seen, missed, expires, _starts(runs, doing), retried)
     present_or_not = STILL_THERE if later is not None or history else UNKNOWN

@@ -211,7 +211,7 @@ class NewAndGone:
     """The difference of two frames of failures, by `dlq_id`."""
 
     new: tuple[str, ...]  # ids that only the later frame has, the latest failure first
-    gone: tuple[str, ...]  # ids that only the earlier frame has, sorted: resumed, deleted or expired since
+    gone: tuple[str, ...]  # ids of the queue of the earlier frame only, sorted: resumed, deleted or expired
     new_workflows: tuple[str, ...]  # workflow URLs that only the later frame has, sorted
 
 
@@ -219,7 +219,8 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     """Compare a frame of failures with an earlier one.
 
     Where a load was not complete, an id can look new or gone without being so. Rows without an id are
-    neither.
+    neither. Rows of a snapshot with `gone_before` have left the queue: they can be new, and are gone where
+    the earlier frame still has them.
 
     Parameters
     ----------
@@ -251,9 +252,15 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     workflows = set(later["workflow_url"].to_pylist()) - set(earlier["workflow_url"].to_pylist()) - {None}
     return NewAndGone(
         new=tuple(dlq_id for _, dlq_id in new),
-        gone=tuple(sorted(known - {None, *ids})),
+        gone=tuple(sorted(_queue(previous) - _queue(failures))),
         new_workflows=tuple(sorted(workflows)),
     )
+
+
+def _queue(failures: AnyFrame) -> set[str]:
+    """The ids of the entries that are in the queue."""
+    table = select_retained(failures, ["dlq_id"], doing="comparing failures").table()
+    return set(table["dlq_id"].to_pylist()) - {None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,9 +327,10 @@ def summary(frame: AnyFrame) -> FrameSummary:
     doing = "summing up a frame"
     frame = scanned(frame, doing=doing, name="frame")
     names = opened(frame, doing=doing, name="frame").names
-    receipt = receipt_of(frame)
+    receipt, gone = receipt_of(frame), 0
     if {"dlq_id", "failed_at", "workflow_run_id"} <= set(names):
-        what, rows, lines = "failures", *_failures(frame)
+        overview = failure_overview(frame)
+        what, rows, gone, lines = "failures", overview.count, overview.gone, _failures(overview)
     elif {"namespace", "vector_problem"} <= set(names):
         what, rows, lines = "vectors", *_vectors(frame)
     elif {"query", "rank", "score"} <= set(names):
@@ -336,12 +344,12 @@ def summary(frame: AnyFrame) -> FrameSummary:
         what = receipt.what if receipt else "rows"
         rows = select(frame, names[:1], doing=doing).count()["count_"][0].as_py()
         lines = [("rows", f"{rows:,} of {counted(len(names), 'column')}")]
-    lines.append(("complete", completeness(receipt, rows)))
+    lines.append(("complete", completeness(receipt, rows - gone)))
     return FrameSummary(
         what=what,
         rows=rows,
         lines=tuple((name, visible(text)) for name, text in lines),
-        complete=receipt.complete if receipt and receipt.rows == rows else None,
+        complete=receipt.complete if receipt and receipt.rows == rows - gone else None,
     )
 
 
@@ -356,8 +364,7 @@ def completeness(receipt: Receipt | None, rows: int) -> str:
     return f"{replace(receipt, frame_rows=rows).part} of the load, {whole}"
 
 
-def _failures(frame: AnyFrame) -> _Summed:
-    overview = failure_overview(frame)
+def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
     lines = [("rows", f"{counted(overview.count, 'failure')} in {counted(overview.workflows, 'workflow')}")]
     if overview.first_at and overview.last_at:
         first, last = time_text(overview.first_at), time_text(overview.last_at)
@@ -366,7 +373,7 @@ def _failures(frame: AnyFrame) -> _Summed:
         lines.append(("placed by", f"created_at in {overview.fell_back:,} rows without a failure time"))
     if overview.gone:
         lines.append(("gone", f"{overview.gone:,} have left the queue since they were stored"))
-    return overview.count, lines
+    return lines
 
 
 def _vectors(frame: AnyFrame) -> _Summed:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from toolkit.analysis.counts import SHORT_STATES
-from toolkit.analysis.selection import select_timed, timestamps, when_counted
+from toolkit.analysis.failure_attributes import labels_of
+from toolkit.analysis.grouping import with_labels
+from toolkit.analysis.selection import opened, select_timed, timestamps, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import whole
 from toolkit.redaction import Redactor
@@ -28,6 +33,8 @@ _KINDS: Final = {
 _ENTITY: Final = re.compile(
     r"(?i)(?:^|[_\-])(?:id|ids?|email|customer|tenant|user|account|order|org|shop|device|sku)$|[a-z]Id$"
 )
+_DOING: Final = "finding repeat offenders"
+_BEHIND_PATH: Final = re.compile(r"[?#]")  # of an address: its query and fragment
 _BODY: Final = 100_000  # characters of a body that is looked into
 _ENTITIES: Final = 20  # of one body
 _VALUE: Final = 200  # characters
@@ -43,15 +50,16 @@ _FUNCTION: Final = ("failed", "hanging", "running", "canceled", "succeeded", "no
 def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd.DataFrame:
     """Find what fails again and again: runs, destinations, callers, keys, labels, and entities.
 
-    Entities are values of fields such as ``customer_id`` in the bodies of requests (JSON objects). What
-    counts are the occasions on which something failed; a burst of retries is one. Not proof that it is at
-    fault: a busy destination fails more often than an idle one, see `lift`.
+    Destinations are addresses without query and fragment, labels each of a failure's `labels`. Entities are
+    values of fields such as ``customer_id`` in the bodies of requests (JSON objects). What counts are the
+    occasions on which something failed; a burst of retries is one. Not proof that it is at fault: a busy
+    destination fails more often than an idle one, see `lift`.
 
     Parameters
     ----------
     failures : frame
         With the columns `workflow_run_id`, `url`, `caller_ip`, `flow_control_key`, `label`, `body`,
-        `failed_at`, `created_at`.
+        `failed_at`, `created_at`; where it has `labels`, these count, too.
     least : int
         Failures of an offender, at least 1; it failed on two occasions or more.
     top : int
@@ -82,14 +90,19 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
     0  entity  customer_id=7      3          3
     """
     least, top = whole("least", least), whole("top", top)
-    table = select_timed(failures, [*_KINDS.values(), "body"], doing="finding repeat offenders").table()
+    columns = with_labels([*_KINDS.values(), "body"], opened(failures, doing=_DOING).names)
+    table = select_timed(failures, columns, doing=_DOING).table()
     when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
+    values = {kind: pd.Series(table[column].to_pylist(), dtype=object) for kind, column in _KINDS.items()}
+    # as a whole, an address with a token or an id in its query would be one of its own each time
+    values["destination"] = values["destination"].map(lambda url: url and _BEHIND_PATH.split(url, 1)[0])
+    values["label"] = labels_of(table, Redactor()).explode()
     parts = [
-        pd.DataFrame({"kind": kind, "field": "", "value": table[column].to_pylist(), "at": when})
-        for kind, column in _KINDS.items()
+        pd.DataFrame({"kind": kind, "field": "", "value": value, "at": when.loc[value.index]})
+        for kind, value in values.items()
     ]
-    rows, fields, values = _entities(table["body"].to_pylist())
-    entities = {"kind": "entity", "field": fields, "value": values, "at": when.iloc[rows].array}
+    positions, fields, named = _entities(table["body"].to_pylist())
+    entities = {"kind": "entity", "field": fields, "value": named, "at": when.iloc[positions].array}
     parts.append(pd.DataFrame(entities))
     every = pd.concat(parts, ignore_index=True).astype({"value": object}).dropna(subset="value")
     every = every[every["value"] != ""].sort_values("at", kind="stable", na_position="last")
@@ -183,25 +196,36 @@ def failure_functions(
     """
     span, end = parse_duration(hanging, name="hanging"), pd.Timestamp(when_counted(now))
     names = ["workflow_url", "failure_callback", "failure_function_state"]
-    table = select_timed(failures, names, doing="counting failure functions").table()
-    frame = pd.DataFrame({name: pd.Series(table[name].to_pylist(), dtype=object) for name in names})
-    state = frame["failure_function_state"].fillna("")
-    late = timestamps(table, "when_") <= end - span
+    rows = select_timed(failures, names, doing="counting failure functions")
+    table = rows.then(partial(_with_lateness, end - span)).count(*names[::2], "is_set", "late")
+    frame = pd.DataFrame(
+        {name: pd.Series(table[name].to_pylist(), dtype=object) for name in table.column_names}
+    )
+    state, late = frame["failure_function_state"].fillna(""), frame["late"].astype(bool)
     kind = np.select(
         [
             *(state == name for name in _ENDED),
             (state == "CALLBACK_INPROGRESS") & late,
             state == "CALLBACK_INPROGRESS",
-            (state == "") & (frame["failure_callback"].fillna("") != ""),
+            (state == "") & frame["is_set"].astype(bool),
             state == "",
         ],
         [*_ENDED.values(), "hanging", "running", "no state", "never set"],
         "other",
     )
-    counted = pd.crosstab(frame["workflow_url"].fillna(""), pd.Series(kind, dtype=object))
-    counted = counted.reindex(columns=list(_FUNCTION), fill_value=0)
+    sizes = pd.DataFrame({"url": frame["workflow_url"].fillna(""), "kind": kind, "n": frame["count_"]})
+    counted = sizes.pivot_table(index="url", columns="kind", values="n", aggfunc="sum", fill_value=0)
+    counted = counted.reindex(columns=list(_FUNCTION), fill_value=0).rename_axis(columns=None)
     bad = -counted[["failed", "hanging", "never set"]].sum(axis=1)
     ordered = counted.assign(count=counted.sum(axis=1), bad=bad).rename_axis("workflow_url").reset_index()
     ordered = ordered.sort_values(["bad", "workflow_url"], ignore_index=True)
     types = {"workflow_url": "str", "count": "Int64", **dict.fromkeys(_FUNCTION, "Int64")}
     return ordered[list(types)].astype(types)
+
+
+def _with_lateness(limit: pd.Timestamp, table: pa.Table) -> pa.Table:
+    """The rows with `is_set`, whether there is a failure function, and `late`, whether it failed by then."""
+    is_set = pc.not_equal(pc.fill_null(table["failure_callback"], ""), "")
+    when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
+    late = pc.fill_null(pc.less_equal(when, pa.scalar(limit.to_pydatetime(), when.type)), False)
+    return table.append_column("is_set", is_set).append_column("late", late)

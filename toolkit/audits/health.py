@@ -15,6 +15,7 @@ from toolkit.analysis.wording import counted, frame_table, percent
 from toolkit.arguments import whole
 from toolkit.audits.exact_comparison import NEAR, Neighbourhoods, neighbourhoods
 from toolkit.audits.vector_rows import (
+    IDS,
     FieldCounts,
     IndexRows,
     Positions,
@@ -29,7 +30,7 @@ from toolkit.plots.style import ThemeName
 from toolkit.redaction import Redactor, visible
 
 _SAMPLE: Final = 100_000
-_LISTED: Final = 20
+_LISTED: Final = 20  # dimensions named in a detail
 _UNIT: Final = 1e-3  # how far from 1 a length may be that counts as normalised
 _MOSTLY: Final = 0.9
 _HALF: Final = 0.5
@@ -92,7 +93,7 @@ FINDINGS: Final = {
     ),
     "same vector, other text": (
         "error",
-        "Different texts have one vector: no query can tell them apart.",
+        "Different texts have one dense vector: no search by it can tell them apart.",
         "Embed them again; look for truncated texts or a default vector.",
     ),
     "same text, other vector": (
@@ -159,7 +160,7 @@ class VectorAudit:
     ----------
     frame : pandas.DataFrame
         One row a finding, the worst first: `namespace`, `finding`, `severity` (``error``, ``warning`` or
-        ``info``), `count` (Int64, rows, or dimensions), `ids` (tuple of at most 20 ids), `detail`, `effect`
+        ``info``), `count` (Int64, rows, or dimensions), `ids` (tuple, at most 10,000 ids), `detail`, `effect`
         (what it does to search), `advice`.
     facts : pandas.DataFrame
         One row a namespace: `namespace`, `rows`, `usable` (rows with a finite vector that is not zero),
@@ -172,7 +173,7 @@ class VectorAudit:
     sample : int or None
         How many vectors were drawn to be compared with each other; None when all were.
     dense, sparse : int
-        Rows with a dense vector, and with a sparse one. Sparse vectors themselves are not looked at.
+        Rows with a dense vector, and with a sparse one. Of sparse vectors only equality is looked at.
 
     Examples
     --------
@@ -321,7 +322,7 @@ def _of_namespace(name: str, index: IndexRows, compared: _Compared) -> Iterator[
 
 def _of_rows(finding: str, ids: pd.Series[str], detail: str = "") -> Iterator[_Finding]:
     if len(ids):
-        yield finding, len(ids), ids.head(_LISTED).tolist(), detail
+        yield finding, len(ids), ids.head(IDS).tolist(), detail
 
 
 def _lengths(usable: pd.DataFrame) -> Iterator[_Finding]:
@@ -352,16 +353,18 @@ def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
     with_text = usable[usable["text"] != 0]
     texts = with_text.groupby("vector")["text"].transform("nunique")
     mixed = (texts > 1).reindex(usable.index, fill_value=False)
-    equal = usable[usable.duplicated("vector", keep=False) & ~mixed]
+    equal = usable[usable.duplicated(["vector", "sparse"], keep=False) & ~mixed]
     detail = f"{counted(equal['vector'].nunique(), 'vector')} in {len(equal):,} rows"
     yield from _of_rows("duplicate", equal["id"], detail)
     sizes = usable["vector"][mixed].value_counts()
     alike = usable[mixed].assign(size=lambda part: part["vector"].map(sizes))
     alike = alike.sort_values(["size", "vector"], ascending=[False, True], kind="stable")
     detail = f"{counted(len(sizes), 'vector')} in {len(alike):,} rows, one of them in {sizes.max():,}"
+    if len(alike.drop_duplicates(["vector", "sparse"])) > len(sizes):
+        detail += "; sparse vectors differ"
     yield from _of_rows("same vector, other text", alike["id"], detail)
-    vectors = with_text.groupby("text")["vector"].transform("nunique")
-    yield from _of_rows("same text, other vector", with_text["id"][vectors > 1])
+    pairs = with_text.drop_duplicates(["text", "vector", "sparse"])["text"].value_counts()
+    yield from _of_rows("same text, other vector", with_text["id"][with_text["text"].map(pairs) > 1])
 
 
 def _neighbours(
@@ -388,11 +391,11 @@ def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
             *rare, common = sorted(item.counts, key=lambda kind: (item.counts[kind], kind))
             ids = [key for kind in rare for key in item.ids[kind]]
             detail = f"{shown}: {', '.join(rare)} beside {common}"
-            yield "field of several types", total - item.counts[common], ids[:_LISTED], detail
+            yield "field of several types", total - item.counts[common], ids[:IDS], detail
         usual = [other for other, times in totals.items() if times >= _USUAL_TIMES * total]
         if alike := get_close_matches(name, usual, n=1, cutoff=0.8):
             ids = [key for kind in item.counts for key in item.ids[kind]]
-            yield "field rare and alike", total, ids[:_LISTED], f"{shown} beside {visible(alike[0])[:80]}"
+            yield "field rare and alike", total, ids[:IDS], f"{shown} beside {visible(alike[0])[:80]}"
 
 
 def _frame(findings: list[tuple[str, str, int, list[str], str]]) -> pd.DataFrame:

@@ -209,7 +209,8 @@ def _flat(column: pa.Array) -> tuple[Positions, npt.NDArray[Any]]:
         return lengths, kept.flatten().to_numpy(zero_copy_only=False)
 
 
-_LISTED: Final = 20  # ids that a finding lists at most
+IDS: Final = 10_000  # ids that a finding lists at most
+_KNOWN: Final = 20  # names that a message lists at most
 _KINDS: Final = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
 _MOST_FIELDS: Final = 2_000
 
@@ -368,7 +369,7 @@ def _count_fields(batch: VectorBatch, values: list[Any], fields: dict[str, dict[
             if item is not None and (name in known or len(known) < _MOST_FIELDS):
                 found, kind = known.setdefault(name, FieldCounts()), _KINDS[type(item)]
                 found.counts[kind] += 1
-                if len(found.ids[kind]) < _LISTED:
+                if len(found.ids[kind]) < IDS:
                     found.ids[kind].append(key)
 
 
@@ -406,7 +407,7 @@ def only_namespace(name: str, known: Sequence[str]) -> str:
             f"reading {name}",
             got="no column namespace",
             expected=f"one, as the vectors are of {len(known):,} namespaces",
-            next_step=f"Known: {', '.join(map(repr, known[:_LISTED]))}.",
+            next_step=f"Known: {', '.join(map(repr, known[:_KNOWN]))}.",
         )
     return known[0] if known else ""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from toolkit.errors import ResponseError
 from toolkit.loading.identities import Identities
-from toolkit.loading.load import Work
+from toolkit.loading.load import LoadState
 from toolkit.loading.paging import MOST_READINGS
 from toolkit.loading.windows import FetchResult, Span, Window, instant, merge_spans, uncovered
 
@@ -20,10 +20,10 @@ from toolkit.loading.windows import FetchResult, Span, Window, instant, merge_sp
 class Partition:
     """Which windows of the span `requested` have been read, which are left, and which are read again."""
 
-    def __init__(self, requested: Span, work: Work, *, passes: int = 1, splits: bool = True) -> None:
-        before = work.position
+    def __init__(self, requested: Span, state: LoadState, *, passes: int = 1, splits: bool = True) -> None:
+        before = state.position
         self._requested = requested
-        self._work = work
+        self._state = state
         self._passes = passes
         self._pass = int(before.get("pass", 1))
         self._alone = bool(before.get("alone")) or not splits
@@ -33,7 +33,7 @@ class Partition:
         self.awaited: dict[bytes, str] = {}
         """Identities and ids of rows that were read before a window was split, and not since."""
         self._resumes_whole = False
-        self._earlier = Identities(work.rows.first(len(work.rows)))
+        self._earlier = Identities(state.rows.first(len(state.rows)))
         self.windows = [*self._resumed(before.get("open", ())), *self._unread()]
 
     def _resumed(self, position: Sequence[Sequence[Any]]) -> list[Window]:
@@ -97,7 +97,7 @@ class Partition:
         self._note(window, result.cursor, result.number)
         if result.outcome == "split":
             self.awaited.update(window.rows)
-            self._work.readings += 1
+            self._state.readings += 1
             self._open.pop(window)
         return consistent
 
@@ -134,11 +134,11 @@ class Partition:
                 if window.repeated
                 else f"{window.new:,} more were found when it was read again"
             )
-            self._work.unsettled.append(f"{reason} ({_named(window.span)}, {window.reading} readings)")
+            self._state.unsettled.append(f"{reason} ({_named(window.span)}, {window.reading} readings)")
         self._open.pop(window, None)
         self._leaves.append(window.span)
         self._done = merge_spans([*self._done, window.span])
-        self._work.windows += 1
+        self._state.windows += 1
         return None
 
     def lost(self, window: Window, error: ResponseError) -> Window:
@@ -151,19 +151,19 @@ class Partition:
         following = self._window(window.span, again=True, compares=compares, reading=window.reading + 1)
         self._open.pop(window, None)
         self._note(following, None, 0)
-        self._work.reread += 1
-        self._work.readings += 1
+        self._state.reread += 1
+        self._state.readings += 1
         return following
 
     def fall_back(self, reason: str) -> Window:
         """Read the whole with a single cursor from now on, because the windows are not a partition."""
-        self._work.notes.append(f"read with a single cursor, because {reason}")
+        self._state.notes.append(f"read with a single cursor, because {reason}")
         self._alone = True
         self._done, self._leaves = [], []
         self._open.clear()
         self.awaited.clear()
-        self._work.windows = 0
-        self._work.readings += 1
+        self._state.windows = 0
+        self._state.readings += 1
         whole = self._window(self._requested, again=True, compares=False)
         self._note(whole, None, 0)
         return whole
@@ -174,9 +174,9 @@ class Partition:
             return []
         self._pass += 1
         leaves, self._done, self._leaves = self._leaves, [], []
-        self._work.reread += len(leaves)
-        self._work.readings += 1
-        self._work.windows = 0
+        self._state.reread += len(leaves)
+        self._state.readings += 1
+        self._state.windows = 0
         return [self._window(span, again=True, compares=True) for span in leaves]
 
     def _note(self, window: Window, cursor: str | None, pages: int) -> None:

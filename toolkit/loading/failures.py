@@ -15,7 +15,7 @@ from toolkit.client.failures import Kind, get_entry, list_page
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
-from toolkit.loading.load import Batch, Load, Plan, Work
+from toolkit.loading.load import Batch, Load, LoadState, Plan
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.rate_limiter import open_transport
 from toolkit.loading.window_reader import WindowReader
@@ -278,9 +278,11 @@ def open_failures(
     redactor = None if reveal else service.redactor
     keep = _comparing(wanted, service.redactor) if wanted.unsendable else None
 
-    def read(work: Work) -> Generator[Batch]:
+    def read(state: LoadState) -> Generator[Batch]:
         sender, limiter = open_transport(service, "queue", options, transport)
-        reader = WindowReader(work, wanted, sender, limiter, options, kind=kind, redactor=redactor, keep=keep)
+        reader = WindowReader(
+            state, wanted, sender, limiter, options, kind=kind, redactor=redactor, keep=keep
+        )
         return reader.batches()
 
     assumptions = _ASSUMPTIONS

@@ -101,7 +101,7 @@ class Checkpoint:
 
 
 @dataclass
-class Work:
+class LoadState:
     """What a load has done so far: the counts of its `Receipt`, and what its reader needs to know."""
 
     pages: int = 0
@@ -121,7 +121,7 @@ class Work:
     is_stored: IsStored | None = None  # a reader may leave entries undecoded that are stored
 
     def count(self, page: Page) -> None:
-        """Add a page's work."""
+        """Count a page."""
         self.pages += 1
         self.requests += page.tries
         self.bytes += page.size
@@ -161,9 +161,9 @@ class Load:
     """An iterable of `pyarrow.Table`: the rows of a collection, unique by id across the whole load."""
 
     plan: Plan
-    read: Callable[[Work], Generator[pa.Table | Batch]]
+    read: Callable[[LoadState], Generator[pa.Table | Batch]]
     progress: Callable[[], ProgressBar]
-    work: Work = field(default_factory=Work, init=False)
+    state: LoadState = field(default_factory=LoadState, init=False)
     # after a batch: its number, position, rows and counts
     _progress: tuple[int, dict[str, Any], int, dict[str, Any]] = field(
         default=(0, {}, 0, {}), init=False, repr=False
@@ -192,30 +192,30 @@ class Load:
         if self._started:
             raise InputError("reading a load", got="a load that was read before", expected="a new one")
         self._started = utc_now()
-        self.work.is_stored = is_stored
+        self.state.is_stored = is_stored
         if resume is not None:
-            self.work.resume(resume)
+            self.state.resume(resume)
             self._started = resume.receipt.get("started_at") or self._started
             self._resumed = int(resume.receipt.get("resumed", 0)) + 1
-            self._rows = len(self.work.rows)
-            self._progress = (0, self.work.position, self._rows, self.work.counts())
+            self._rows = len(self.state.rows)
+            self._progress = (0, self.state.position, self._rows, self.state.counts())
         limit, number = self.plan.limit, 0
         idleness = Idleness(self.plan.what)
-        with _interrupts_kept(), self.progress() as progress, closing(self.read(self.work)) as tables:
+        with _interrupts_kept(), self.progress() as progress, closing(self.read(self.state)) as tables:
             for item in tables:
                 batch = item if isinstance(item, Batch) else self._unique(item)
-                position = self.work.position
+                position = self.state.position
                 if limit is not None and self._rows + batch.table.num_rows >= limit:
                     batch = batch.first(limit - self._rows)
                     self._reached_limit = True
                 self._rows += batch.rows
-                known, self.work.left_out = self.work.left_out, []
+                known, self.state.left_out = self.state.left_out, []
                 if not batch.rows and batch.later is not None:
                     known += identities(batch.later, self.plan.key)
-                idleness.page(new=bool(batch.rows), known=known, reading=self.work.readings)
-                progress.add(batch.rows, retries=max(0, self.work.requests - self.work.pages))
+                idleness.page(new=bool(batch.rows), known=known, reading=self.state.readings)
+                progress.add(batch.rows, retries=max(0, self.state.requests - self.state.pages))
                 number += 1
-                current = (number, position, self._rows, self.work.counts())
+                current = (number, position, self._rows, self.state.counts())
                 # no call in between: an interrupt finds both done, or neither
                 self._progress = current
                 yield batch
@@ -232,19 +232,19 @@ class Load:
         """The progress of the load: valid whenever it waits for its consumer, has raised, or has ended."""
         _, position, rows, counts = self._progress
         receipt = counts | {"started_at": self._started or utc_now(), "resumed": self._resumed}
-        return Checkpoint(position=position, identities=self.work.rows.first(rows), receipt=receipt)
+        return Checkpoint(position=position, identities=self.state.rows.first(rows), receipt=receipt)
 
     @property
     def receipt(self) -> Receipt:
         """What the load did. Before its end, it says that it did not end."""
-        counts = self.work.counts()
+        counts = self.state.counts()
         reasons = []
         if not self._ended:
             reasons.append("the load did not end")
         if self._reached_limit:
             reasons.append(f"only the first {self.plan.limit:,} were requested")
-        if self.work.duplicates and not self.plan.rereads:
-            reasons.append(f"{self.work.duplicates:,} were read twice, so entries changed while being read")
+        if self.state.duplicates and not self.plan.rereads:
+            reasons.append(f"{self.state.duplicates:,} were read twice, so entries changed while being read")
         reasons += counts.pop("unsettled")
         return Receipt(
             what=self.plan.what,
@@ -253,13 +253,13 @@ class Load:
             started_at=self._started or utc_now(),
             ended_at=self._ended or utc_now(),
             rows=self._rows,
-            retries=self.work.requests - self.work.pages,
+            retries=self.state.requests - self.state.pages,
             resumed=self._resumed,
             limit=self.plan.limit,
             assumptions=self.plan.assumptions,
             complete=not reasons,
             reasons=tuple(reasons),
-            **counts | {"windows": max(1, self.work.windows), "notes": tuple(self.work.notes)},
+            **counts | {"windows": max(1, self.state.windows), "notes": tuple(self.state.notes)},
         )
 
     def frame(
@@ -296,7 +296,7 @@ class Load:
 
     def _unique(self, table: pa.Table) -> Batch:
         row_ids = identities(table, self.plan.key)
-        return self.work.batch(table, row_ids, self.work.rows.add(row_ids))
+        return self.state.batch(table, row_ids, self.state.rows.add(row_ids))
 
     def _latest(self, whole: pa.Table, later: list[Batch]) -> tuple[pa.Table, int, int]:
         """The rows with later versions in place; how many changed, and how many of these unexpectedly."""

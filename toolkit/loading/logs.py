@@ -13,7 +13,7 @@ from toolkit import arguments
 from toolkit.client.failures import PAGE_LIMIT, list_log_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
-from toolkit.loading.load import Load, Plan, Work
+from toolkit.loading.load import Load, LoadState, Plan
 from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.paging import walk
 from toolkit.settings.service import Service, endpoint_of
@@ -221,14 +221,14 @@ def _open(
     pairs = tuple((name, value) for name, values in wanted.items() for value in values)
     mask = service.redactor.text
 
-    def tables(work: Work) -> Generator[pa.Table]:
+    def tables(load_state: LoadState) -> Generator[pa.Table]:
         with Transport.to(service, "queue") as transport:
 
             def fetch(cursor: str | None) -> Page:
                 return list_log_page(transport, log.name, cursor=cursor, count=count, filters=pairs)
 
             for page in walk(fetch, what=log.what):
-                work.count(page)
+                load_state.count(page)
                 yield log.decode(page.rows, redactor=redactor)
 
     plan = Plan(

@@ -22,7 +22,7 @@ from toolkit.client.transport import Transport
 from toolkit.client.vectors import IndexInfo, VectorParts, list_page, namespace_title, read_info
 from toolkit.errors import ResponseError
 from toolkit.loading.identities import identities
-from toolkit.loading.load import Batch, Work
+from toolkit.loading.load import Batch, LoadState
 from toolkit.loading.memory import check_page, keep_freed_buffers
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import MOST_READINGS, is_refusal, walk
@@ -125,7 +125,7 @@ class RangeReader:
         self,
         sender: Transport,
         limiter: SharedRateLimiter | None,
-        work: Work,
+        state: LoadState,
         info: IndexInfo,
         options: LoadOptions,
         *,
@@ -135,7 +135,7 @@ class RangeReader:
     ) -> None:
         self._sender = sender
         self._limiter = limiter
-        self._work = work
+        self._state = state
         self._info = info
         self._parts = parts
         self._masker = ColumnMasker(redactor)
@@ -149,8 +149,8 @@ class RangeReader:
         keep_freed_buffers()
 
     def batches(self, ranges: Sequence[VectorRange]) -> Iterator[Batch]:
-        """All rows of these ranges, a page at a time, resumed where the work's position says."""
-        self._positions = {VectorRange(*entry[:2]): entry for entry in self._work.position.get("ranges", ())}
+        """All rows of these ranges, a page at a time, resumed at the position of the state."""
+        self._positions = {VectorRange(*entry[:2]): entry for entry in self._state.position.get("ranges", ())}
         readings = [
             _RangeReading.resumed(item, index, self._positions.get(item, ()))
             for index, item in enumerate(ranges)
@@ -190,7 +190,7 @@ class RangeReader:
                     if page.cursor is None:
                         following = self._following(reading)
                     self._positions[reading.range] = (following or reading).position
-                    self._work.position = {"ranges": list(self._positions.values())}
+                    self._state.position = {"ranges": list(self._positions.values())}
                     yield batch
             except ResponseError as error:
                 lost = is_refusal(error) and reading.cursor != FIRST
@@ -199,13 +199,13 @@ class RangeReader:
                 following = reading.again()
             if following is None:
                 break
-            self._work.reread += 1
-            self._work.readings += 1
+            self._state.reread += 1
+            self._state.readings += 1
             reading = following
         self._ahead.remove(ahead)
 
     def _batch(self, reading: _RangeReading, page: Page, size: PageSize) -> Batch:
-        self._work.count(page)
+        self._state.count(page)
         table = decode_vectors(
             page.rows,
             page.cut,
@@ -216,10 +216,10 @@ class RangeReader:
         )
         size.learn(rows=table.num_rows, size=page.size)
         row_ids = identities(table, KEY)
-        fresh = self._work.rows.add(row_ids)
+        fresh = self._state.rows.add(row_ids)
         reading.add(row_ids, fresh, page)
         table = self._masker.table(table)
-        return self._work.batch(table, row_ids, fresh, order=(reading.index,), reread=reading.number > 1)
+        return self._state.batch(table, row_ids, fresh, order=(reading.index,), reread=reading.number > 1)
 
     def _following(self, reading: _RangeReading) -> _RangeReading | None:
         """The next reading of the range; None when this one is the last."""
@@ -235,7 +235,7 @@ class RangeReader:
         if reading.number < (most if reason else self._options.passes):
             return reading.again()
         if reason:
-            self._work.unsettled.append(f"{reason} in {reading.range.title}")
+            self._state.unsettled.append(f"{reason} in {reading.range.title}")
         return None
 
     def _missing(self, reading: _RangeReading) -> int:

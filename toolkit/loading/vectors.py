@@ -24,7 +24,7 @@ from toolkit.client.vectors import (
     read_info,
 )
 from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.loading.load import Batch, Load, Plan, Work
+from toolkit.loading.load import Batch, Load, LoadState, Plan
 from toolkit.loading.memory import available_memory, check_memory, check_page
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.ranges import KEY, RangeReader, VectorRange
@@ -408,13 +408,13 @@ def open_vectors(
             "memory_limit=math.inf tries in any case.",
         )
 
-    def read(work: Work) -> Generator[Batch]:
+    def read(state: LoadState) -> Generator[Batch]:
         check_fits(info.dimension * _NUMBER_BYTES if parts.vectors else 0)
         sender, limiter = open_transport(service, "vector", options, transport)
         reader = RangeReader(
             sender,
             limiter,
-            work,
+            state,
             info,
             options,
             parts=parts,

@@ -23,7 +23,7 @@ from toolkit.errors import MalformedResponseError, NotFoundError, ResponseError
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.consistency import Partition
 from toolkit.loading.identities import EntryRecognizer, PartlyStored, identities_of
-from toolkit.loading.load import Batch, Work
+from toolkit.loading.load import Batch, LoadState
 from toolkit.loading.memory import keep_freed_buffers
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import is_refusal
@@ -55,7 +55,7 @@ class WindowReader:
 
     def __init__(
         self,
-        work: Work,
+        state: LoadState,
         wanted: FailureFilter,
         transport: Transport,
         limiter: SharedRateLimiter | None,
@@ -65,7 +65,7 @@ class WindowReader:
         redactor: Redactor | None,
         keep: Keep | None = None,
     ) -> None:
-        self._work = work
+        self._state = state
         self._wanted = wanted
         self._transport = transport
         self._limiter = limiter
@@ -77,7 +77,9 @@ class WindowReader:
         self._recognizer = EntryRecognizer(redactor) if redactor and keep is None else None
         ahead = options.limit is None
         since, until = (None if at is None else milliseconds(at) for at in (wanted.since, wanted.until))
-        self._partition = Partition((since, until), work, passes=options.passes if ahead else 1, splits=ahead)
+        self._partition = Partition(
+            (since, until), state, passes=options.passes if ahead else 1, splits=ahead
+        )
         now = int(time.time() * 1000)
         self._fetcher = WindowFetcher(
             WindowPlanner(self._partition.windows, connections=options.connections, now=now),
@@ -131,7 +133,7 @@ class WindowReader:
 
     def _exists(self, dlq_id: str) -> bool:
         """Whether there is an entry with this id; of a masked one, which cannot be requested, always."""
-        self._work.requests += 1
+        self._state.requests += 1
         if MASK.search(dlq_id):
             return True
         try:
@@ -143,16 +145,16 @@ class WindowReader:
     def _kept(self, entry: dict[str, Any]) -> bool:
         kept = self._keep is None or self._keep(entry)
         if not kept:
-            self._work.filtered_here += 1
-            self._work.left_out += identities_of([repr(entry.get("dlqId"))])
+            self._state.filtered_here += 1
+            self._state.left_out += identities_of([repr(entry.get("dlqId"))])
         return kept
 
     def _batch(
         self, result: FetchResult, page: Page, partly: PartlyStored | None, table: pa.Table
     ) -> tuple[Batch, bool]:
         """The batch of a page, and whether the page is consistent with the windows."""
-        window, rows = result.window, self._work.rows
-        self._work.count(page)
+        window, rows = result.window, self._state.rows
+        self._state.count(page)
         if partly and partly.stored and not rows.are_new(partly.identities):
             # some were on a page in between: compare with the later version
             partly, (table,) = None, self._decoder.tables([page.rows])
@@ -166,13 +168,13 @@ class WindowReader:
             self._fall_back(_NO_DATES if window.probe else _OVERLAP)
         elif result.outcome == "end" and (again := self._partition.ended(window)):
             self._fetcher.add([again])
-        self._work.position = self._partition.position
+        self._state.position = self._partition.position
         order = (float("-inf") if window.last is None else -window.last,)
         if partly is None:
-            return self._work.batch(table, row_ids, fresh, order=order, reread=reread), consistent
+            return self._state.batch(table, row_ids, fresh, order=order, reread=reread), consistent
         if partly.stored:
             row_ids, fresh = partly.fresh, None
-        batch = self._work.batch(
+        batch = self._state.batch(
             table, row_ids, fresh, order=order, digests=partly.digests, stored=partly.stored, reread=reread
         )
         return batch, consistent
@@ -181,8 +183,8 @@ class WindowReader:
         """What is stored of each page, where that is known, and a table of all else."""
         pages = [result.page.rows for result in results if result.page]
         partly: list[PartlyStored | None] = [None] * len(pages)
-        if self._work.is_stored is not None and self._recognizer is not None:
-            are_new, is_stored = self._work.rows.are_new, self._work.is_stored
+        if self._state.is_stored is not None and self._recognizer is not None:
+            are_new, is_stored = self._state.rows.are_new, self._state.is_stored
             partly = list(self._recognizer.recognise(pages, are_new=are_new, is_stored=is_stored))
         rows = [item.rows if item else page for page, item in zip(pages, partly, strict=True)]
         done = retries = 0
@@ -197,14 +199,14 @@ class WindowReader:
                     raise
                 result = results[done]
                 page = self._page(Window(*result.window.span, cursor=result.requested))
-                self._work.requests += page.tries
+                self._state.requests += page.tries
                 if page.cursor != result.cursor:
                     raise  # the malformed page's cursor cannot be trusted, nor what was read from there
                 partly[done], rows[done] = None, page.rows
 
     def _read_again(self, result: FetchResult) -> bool:
         """Handle a request that the service refused; whether the other windows are still of use."""
-        self._work.requests += 1
+        self._state.requests += 1
         if result.outcome == "lost" and result.error is not None:
             self._fetcher.add([self._partition.lost(result.window, result.error)])
             return True

@@ -189,7 +189,7 @@ def _lock(folder: Path, opened: ExitStack) -> None:
 
 def _unusable(folder: Path, got: str, expected: str, other: str = "") -> LocalServiceError:
     doing, next_step = (
-        f"opening the data folder {folder.name!r}",
+        f"opening the data folder {str(folder)!r}",
         f"Name another folder with --data-dir{other}.",
     )
     return LocalServiceError(doing, got=got, expected=expected, next_step=next_step)

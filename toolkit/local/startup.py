@@ -98,12 +98,12 @@ def read_token(file: Path) -> tuple[Secret, Path | None]:
             text = _stored(file)  # of the other process, where two created it concurrently
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
-            f"reading the token file {file.name!r}",
+            f"reading the token file {str(file)!r}",
             got=error.strerror if isinstance(error, OSError) else "bytes that are not text",
             expected="a file of one line, of this user alone, or none yet",
             next_step="Name another with --token-file.",
         ) from None
-    return Secret(_checked(text, f"the token file {file.name!r}", _SHORTEST_TOKEN)), file
+    return Secret(_checked(text, f"the token file {str(file)!r}", _SHORTEST_TOKEN)), file
 
 
 def _stored(file: Path) -> str:

@@ -157,6 +157,8 @@ class RedrivePlan:
 
     def __repr__(self) -> str:
         columns = ["title", "workflow_url", "action", "count", "reason"]
+        if self.frame.empty:
+            return self._headline()
         return f"{self._headline()}\n{self.groups[columns].head(_SHOWN).to_string(index=False)}"
 
     def _repr_html_(self) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from toolkit.analysis import (
     FailureComparison,
@@ -17,7 +19,6 @@ from toolkit.analysis import (
     RetryOutcomes,
     SimilarFailures,
     classify_failures,
-    compare_failures,
     failure_functions,
     group_failures,
     repeat_offenders,
@@ -32,7 +33,14 @@ from toolkit.analysis.explaining import describe
 from toolkit.analysis.grouping import grouped
 from toolkit.analysis.incidents import incidents_with_rows
 from toolkit.analysis.seen_before import similar_grouped
-from toolkit.analysis.selection import opened, receipt_of, select_timed, with_minute
+from toolkit.analysis.selection import (
+    opened,
+    receipt_of,
+    select_retained,
+    select_timed,
+    with_minute,
+    with_time,
+)
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
 from toolkit.signatures.signed_rows import SIGNATURE, are_signed
@@ -53,6 +61,7 @@ _BASIS: Final = frozenset(
 )
 _OFFENDING: Final = frozenset("url caller_ip flow_control_key label body workflow_run_id".split())  # noqa: SIM905 - words
 _FUNCTIONS: Final = frozenset(("workflow_url", "failure_callback", "failure_function_state"))
+_TIMES: Final = ("failed_at", "created_at")
 _SHARED: Final = frozenset("labels headers response_headers extra signature gone_after gone_before".split())  # noqa: SIM905 - words
 _READ: Final = _BASIS | _OFFENDING | _FUNCTIONS | _SHARED
 
@@ -62,7 +71,8 @@ class Story:
     """An explanation: which failures, what they share, when, and how sure that is."""
 
     kind: str  # rise, or steady
-    what: str  # what its failures share, in words
+    what: str  # the error that its failures share, else its condition, in words
+    whole: bool  # whether all of its failures have that error
     condition: str
     alternatives: list[str]
     shared: dict[str, str]
@@ -72,12 +82,18 @@ class Story:
     episodes: int
     goes_on: bool
     observed: int
-    expected: float
+    expected: int
     share: float
     confidence: float
-    ids: list[str]  # of its failures that are in the queue, the latest first
+    ids: list[str]  # of its failures with that error that are in the queue, the latest first
     ids_left_out: int
+    last_at: datetime | None  # when the latest of these failed
     found_class: str
+
+    @property
+    def name(self) -> str:
+        """What its failures share, and whether only most of them do."""
+        return self.what if self.whole else f"mostly {self.what}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,9 +102,9 @@ class Trend:
 
     since: datetime
     recent: int
-    usual: float | None  # failures in as long a time before
+    usual: float | None  # failures in as long a time, by the mean of all the time before
     confidence: float | None  # that the rate is another one
-    exposure: float  # how many times longer what is before is
+    exposure: float  # how many times longer the time before is; of samples, how many times more it would have
     new: list[str] | None  # ids of groups, the largest first
     compared: bool  # with an earlier frame
     grown: list[str] = field(default_factory=list)  # ids of groups whose rate is higher
@@ -123,6 +139,7 @@ class Evidence:
     total: int
     sample: pd.DataFrame
     groups: pd.DataFrame
+    waiting: pd.DataFrame  # groups of the failures that are still in the queue
     classes: pd.DataFrame
     trend: Trend
     stories: list[Story] = field(default_factory=list)
@@ -131,6 +148,8 @@ class Evidence:
     offenders: pd.DataFrame | None = None
     functions: pd.DataFrame | None = None
     outcomes: RetryOutcomes | None = None
+    earlier: int = 0  # entries of the earlier frame
+    earlier_sample: int = 0  # and how many of them are looked at one by one
 
     @property
     def begins(self) -> dict[str, str]:
@@ -157,7 +176,7 @@ def gather(
     known = None if previous is None else group_failures(previous)
     rules = None if known is None else known.rules
     sample = sample_failures(failures, most=MOST, columns=_READ)
-    signed = SIGNATURE in sample and are_signed(pa.table(sample[[SIGNATURE]])[SIGNATURE])
+    signed = _is_signed(sample)
     if total > len(sample):
         groups = group_failures(failures, rules=rules)
         sample = sample if signed else groups.assign(sample)
@@ -167,24 +186,31 @@ def gather(
         groups, ids = grouped(sample, rules)
         sample = sample.assign(signature=pd.Series(ids, index=sample.index, dtype="str"))
     trend = _trend(failures, previous, groups.frame, None if known is None else known.frame, now)
-    earlier = sample["failed_at"].fillna(sample["created_at"]) < pd.Timestamp(trend.since)
-    recent, before = sample[~earlier], sample[earlier]
+    recent, before = _split(sample, trend.since)
     classes = _classes(sample, groups.frame)
     kinds = dict(zip(classes["group"], classes["class"], strict=True))
     evidence: dict[str, Any] = {}
     if previous is not None:
-        before = sample_failures(previous, most=MOST, columns=_READ)
-        evidence["comparison"] = compare_failures(before, sample, retention=retention, now=now)
-        evidence["outcomes"] = retry_outcomes(before, sample, retention=retention, now=now)
+        before, entries = _earlier(previous, groups)
+        evidence |= {"earlier": entries, "earlier_sample": len(before)}
+        chosen = (len(before) / max(entries, 1)) / (len(sample) / total)
+        trend = replace(trend, exposure=float(f"{trend.exposure * (chosen or 1):.6g}"))
+        evidence["outcomes"] = retry_outcomes(before, failures, retention=retention, now=now)
+        past = _split(before, trend.since)[1]
+        evidence["comparison"] = compare_grouped(past, recent, groups, exposure=trend.exposure)
     elif trend.usual and len(recent) and len(before):
         evidence["comparison"] = compare_grouped(before, recent, groups, exposure=trend.exposure)
-    if "comparison" in evidence:
+    if "comparison" in evidence and trend.usual:
         frame = evidence["comparison"].frame
         sure = 1 - (1 - _CONFIDENT) / max(len(frame), 1)  # as so many are looked at
         grown = frame["group"][(frame["change"] == "growing") & (frame["confidence"] >= sure)]
         trend = replace(trend, grown=grown.tolist())
-    if GONE_BEFORE in names and sample[GONE_BEFORE].notna().any():
-        evidence["outcomes"] = retry_outcomes(sample, retention=retention)
+    waiting = groups.frame
+    if GONE_BEFORE in sample and sample[GONE_BEFORE].notna().any():
+        whole = total == len(sample)
+        waiting = _waiting(sample if whole else failures, groups, signed=whole or signed)
+        if previous is None:
+            evidence["outcomes"] = retry_outcomes(sample, retention=retention)
     if trend.new and len(before):
         rows = sample[sample[SIGNATURE].isin(trend.new[:_LIKENED])]
         if len(rows) and previous is None:
@@ -195,13 +221,42 @@ def gather(
         total=total,
         sample=sample,
         groups=groups.frame,
+        waiting=waiting,
         classes=classes,
         trend=trend,
         stories=_stories(sample, total, groups, kinds, now),
         offenders=repeat_offenders(sample) if names >= _OFFENDING else None,
-        functions=failure_functions(sample, now=now) if names >= _FUNCTIONS else None,
+        functions=failure_functions(failures, now=now) if names >= _FUNCTIONS else None,
         **evidence,
     )
+
+
+def _is_signed(failures: pd.DataFrame) -> bool:
+    return SIGNATURE in failures and are_signed(pa.table(failures[[SIGNATURE]])[SIGNATURE])
+
+
+def _earlier(previous: AnyFrame, groups: FailureGroups) -> tuple[pd.DataFrame, int]:
+    """The earlier failures, or a sample of them, each with its group; and how many there are."""
+    before = sample_failures(previous, most=MOST, columns=_READ)
+    entries = select_timed(previous, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py()
+    return before if _is_signed(before) else groups.assign(before), int(entries)
+
+
+def _waiting(failures: AnyFrame, groups: FailureGroups, *, signed: bool) -> pd.DataFrame:
+    """The groups of the failures that are still in the queue: count, first and last time."""
+    if not signed:
+        retained = select_retained(failures, [*_BASIS, *_TIMES], doing=_DOING)
+        failures = groups.assign(retained.table().to_pandas())
+    rows = select_retained(failures, [SIGNATURE, *_TIMES], doing=_DOING).then(with_time)
+    counts = rows.count(SIGNATURE, first_at=("when_", "min"), last_at=("when_", "max")).to_pandas()
+    counts = counts.rename(columns={SIGNATURE: "group", "count_": "count"})
+    return groups.frame[["group", "title"]].merge(counts, on="group")
+
+
+def _split(failures: pd.DataFrame, since: datetime) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The failures after a time, and all others."""
+    recent = failures["failed_at"].fillna(failures["created_at"]) > pd.Timestamp(since)
+    return failures[recent], failures[~recent]
 
 
 def _trend(
@@ -209,30 +264,33 @@ def _trend(
     now: datetime,
 ) -> Trend:  # fmt: skip
     """The rate since the earlier load, or of the last day, beside the rate before it."""
-    minutes = _minutes(failures)
     if previous is None:
-        since, before = now - DAY, minutes
+        since = now - DAY
         groups = groups[groups["count"] > 0]
-        new = groups["group"][groups["first_at"] >= pd.Timestamp(since)].tolist()
+        new = groups["group"][groups["first_at"] > pd.Timestamp(since)].tolist()
     else:
-        before = _minutes(previous)
         receipt = receipt_of(previous)
-        if receipt == receipt_of(failures):  # rows chosen of one load: that load ended after all of them
+        kept = select_retained(previous, [], doing=_DOING).count()["count_"][0].as_py()
+        if (
+            receipt is not None and receipt.rows != kept
+        ):  # rows chosen of a load, which ended after all of them
             receipt = None
         last = None if receipt is None else pd.to_datetime(receipt.ended_at, utc=True, errors="coerce")
-        latest = pd.Timestamp(60 * (int(before.index.max()) + 1), unit="s", tz="UTC") if len(before) else None
-        when = last if last is not None and pd.notna(last) else latest
-        since = (now - DAY) if when is None else min(when.to_pydatetime(), now)
+        if last is None or pd.isna(last):
+            counts = select_timed(previous, [], doing=_DOING).count(last=("when_", "max"))
+            last = pd.to_datetime(counts["last"][0].as_py(), utc=True)
+        since = (now - DAY) if last is None or pd.isna(last) else min(last.to_pydatetime(), now)
         new = groups["group"][~groups["group"].isin(set() if known is None else known["group"])].tolist()
-    edge, end = since.timestamp() / 60, now.timestamp() / 60
-    recent = minutes[(minutes.index >= edge) & (minutes.index <= end)]
-    before = before[before.index < edge]
+    recent = _minutes(failures, since, now)["count_"]
+    earlier = _minutes(failures if previous is None else previous, None, since)
+    before, length = earlier["count_"], (now - since).total_seconds()
     usual = confidence = None
     exposure = 1.0
-    if len(before) and edge - before.index.min() >= (end - edge) / 2 and end > edge:
-        exposure = (edge - float(before.index.min())) / (end - edge)
+    observed = (since - earlier["first"].min()).total_seconds() if len(before) else 0.0
+    if len(before) and observed >= length / 2 > 0:
+        exposure = observed / length
         usual = float(before.sum()) / exposure
-        confidence = _confidence(recent, before, edge, exposure)
+        confidence = _confidence(recent, before, since.timestamp() / 60, exposure)
     started = previous is not None or bool(len(before))
     return Trend(
         since=since, recent=int(recent.sum()), usual=usual, confidence=confidence,
@@ -240,10 +298,20 @@ def _trend(
     )  # fmt: skip
 
 
-def _minutes(failures: AnyFrame) -> pd.Series:
-    """Failures by minute since 1970."""
-    counts = select_timed(failures, [], doing=_DOING).then(with_minute).count("minute_").to_pandas()
-    return pd.Series(counts.dropna().set_index("minute_")["count_"].sort_index())
+def _minutes(failures: AnyFrame, after: datetime | None, until: datetime) -> pd.DataFrame:
+    """Failures after a time and until another, by minute since 1970, and when the first of each was."""
+    rows = select_timed(failures, [], doing=_DOING).then(partial(_within, after, until)).then(with_minute)
+    counts = rows.count("minute_", first=("when_", "min")).to_pandas()
+    first = pd.to_datetime(counts["first"], utc=True)
+    return pd.DataFrame(counts.assign(first=first).set_index("minute_").sort_index())
+
+
+def _within(after: datetime | None, until: datetime, table: pa.Table) -> pa.Table:
+    when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
+    within = pc.less_equal(when, pa.scalar(until, when.type))
+    if after is not None:
+        within = pc.and_(within, pc.greater(when, pa.scalar(after, when.type)))
+    return table.filter(within)
 
 
 def _confidence(recent: pd.Series, before: pd.Series, edge: float, exposure: float) -> float:
@@ -280,12 +348,17 @@ def _stories(
         shared = dict(row["shared"]) | condition
         group = shared.get(SIGNATURE)
         rows = sample.iloc[positions]
+        title = str(titles.get(group, ""))
+        named = rows[SIGNATURE] == group if title else pd.Series(data=True, index=rows.index)
+        whole, rows = bool(named.all()), rows[named]
         if GONE_BEFORE in rows:
             rows = rows[rows[GONE_BEFORE].isna()]
         ids = [str(dlq_id) for dlq_id in rows["dlq_id"]]
+        last = rows["failed_at"].fillna(rows["created_at"]).max()
         stories.append(Story(
             kind=row["kind"],
-            what=str(titles.get(group, "")) or describe(condition),
+            what=title or describe(condition),
+            whole=whole,
             condition=_in_words(condition, titles),
             alternatives=[
                 _in_words(other, titles)
@@ -293,20 +366,26 @@ def _stories(
                 if other != condition
             ],
             shared=shared,
-            workflows=list(row["workflows"]),
+            workflows=list(row["workflows"]) or rows["workflow_url"].dropna().unique().tolist(),
             start=row["from_at"],
             stop=row["until_at"],
             episodes=len(row["episodes"]),
             goes_on=bool(row["goes_on"]),
-            observed=round(row["observed"] * scale),
-            expected=float(row["expected"]) * scale,
+            observed=_estimate(row["observed"], scale),
+            expected=_estimate(row["expected"], scale),
             share=float(row["share"]),
             confidence=float(row["confidence"]),
             ids=ids[::-1][:_IDS],
-            ids_left_out=max(round(len(ids) * scale) - _IDS, 0),
+            ids_left_out=max(_estimate(len(ids), scale) - _IDS, 0),
+            last_at=None if pd.isna(last) else last.to_pydatetime(),
             found_class=kinds.get(str(group), "unknown"),
         ))  # fmt: skip
     return stories
+
+
+def _estimate(count: float, scale: float) -> int:
+    """A count as it is, or where it is of a sample, of all failures: to three digits, as it is not exact."""
+    return round(count) if scale == 1 else round(float(f"{count * scale:.3g}"))
 
 
 def _in_words(condition: dict[str, str], titles: pd.Series) -> str:

@@ -37,6 +37,7 @@ _FIRST_STEP: Final = {
 }
 _OTHERWISE: Final = "Look at one of them first: what it says names no class of failure."
 _RESTARTED: Final = frozenset(("bug", "contract drift"))
+_SAMPLING: Final = "from toolkit.analysis import sample_failures\n\n"
 _BLANKS: Final = (
     "What caused it", "How it was noticed", "What ended it", "What went well", "What went badly",
     "What is to be done, by whom, until when",
@@ -68,10 +69,10 @@ class Explained:
             _CONFIDENCE,
         ]  # fmt: skip
         rows = [
-            (story.goes_on, f"{number}. {story.what}{_times(story)}", _iso(story.start), _iso(story.stop),
+            (story.goes_on, f"{number}. {story.name}{_times(story)}", _iso(story.start), _iso(story.stop),
              _places(story), story.condition, "; or ".join(story.alternatives) or None,
-             story.found_class, story.observed, round(story.expected), story.share,
-             round(story.confidence, 4))
+             story.found_class, story.observed, story.expected, story.share,
+             _confidence(story.confidence))
             for number, story in enumerate(stories, 1)
         ]  # fmt: skip
         yield self._section(
@@ -81,6 +82,7 @@ class Explained:
             table("Explanations, the largest first, numbered as in the figure", columns, rows),
             code="from datetime import datetime\n\nfrom toolkit.analysis import find_incidents\n\n"
             f"find_incidents(failures, now={self._now()})",
+            sampled="Estimated from a sample of {}.",
         )  # fmt: skip
 
     def impact(self) -> Iterator[Section]:
@@ -106,7 +108,7 @@ class Explained:
 
     def deadline(self) -> Iterator[Section]:
         """Until when each group can be retried."""
-        groups = self.evidence.groups.dropna(subset=["first_at", "last_at"])
+        groups = self.evidence.waiting.dropna(subset=["first_at", "last_at"])
         rows = []
         for row in groups.to_dict("records"):
             first, last = (row[name].to_pydatetime() + self.retention for name in ("first_at", "last_at"))
@@ -125,33 +127,37 @@ class Explained:
             table("Groups, those that expire first at the top", columns, rows[:_GROUPS],
                   left_out=max(len(rows) - _GROUPS, 0), more="more groups"),
             code="from datetime import datetime\n\n"
-            f"tk.expiring(failures, {self.kept!r}, {self._now()})",
+            f"tk.expiring(failures, {self.kept!r}, {self._now()})", whole=True,
         )  # fmt: skip
 
     def changed(self) -> Iterator[Section]:
-        """Groups that are new, grew, shrank or are gone."""
+        """Groups that are new, or whose rate grew or shrank."""
         comparison, trend = self.evidence.comparison, self.evidence.trend
         if comparison is None:
             return
         frame = comparison.frame
-        if not trend.compared:  # most groups are not there on every day
-            frame = frame[frame["change"] != "gone"]
+        frame = frame[frame["change"] != "gone"]  # most groups are not there on every day
+        if trend.usual is None:  # no rate to compare with
+            frame = frame[frame["change"] == "new"]
         sizes = frame["change"].value_counts()
         frame = frame[frame["change"] != "steady"]
         counts = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
         columns = ["group", _SIGNATURE, "change", "#before", "#expected", "#now", _CONFIDENCE]
+        known = trend.usual is not None
         rows = [
-            (row["title"], row["group"], row["change"], int(row["before"]), round(row["expected"], 1),
-             int(row["after"]), round(float(row["confidence"]), 4))
+            (row["title"], row["group"], row["change"], int(row["before"]),
+             round(row["expected"], 1) if known else None, int(row["after"]),
+             _confidence(row["confidence"]) if known else None)
             for row in frame.head(_GROUPS).to_dict("records")
         ]  # fmt: skip
         parts = [table("Groups whose rate changed", columns, rows, left_out=max(len(frame) - _GROUPS, 0))]
         lately = f"{counted(trend.recent, 'failure')} since {time_text(trend.since)}"
         if trend.direction is not None:
-            lately += f", {trend.usual or 0:,.0f} in as long a time before: {trend.words}"
+            lately += f", usually {trend.usual or 0:,.0f} in such a time: {trend.words}"
         yield self._section(
-            "changed", "What changed", f"{lately}. Groups: {counts}.", *(parts if rows else []),
-            code=self._comparison_code(),
+            "changed", "What changed", f"{lately}.{f' Groups: {counts}.' * bool(counts)}",
+            *(parts if rows else []),
+            code=self._comparison_code(), sampled="Groups are counted in a sample of {}.",
         )  # fmt: skip
 
     def groups(self) -> Iterator[Section]:
@@ -198,13 +204,18 @@ class Explained:
             for row in sizes.to_dict("records")
         ]
         columns = ["class", ReportColumn("evidence", beneath=True), "#groups", "#failures", _SHARE]
+        sentence, chosen, code = "What kind of failure each group is, by its latest response.", "failures", ""
+        if self.evidence.sampled:
+            number = counted(len(self.evidence.sample), "failure")
+            sentence = f"{sentence[:-1]} in a sample of {number}; groups that it lacks are left out."
+            chosen, code = f"sample_failures(failures, most={MOST})", _SAMPLING
         yield self._section(
-            "classes", "Classes", "What kind of failure each group is, by its latest response.",
+            "classes", "Classes", sentence,
             table("Classes, and what decided for the largest group of each", columns, rows),
-            code="groups = tk.group_failures(failures)\n"
-            'dated = groups.assign(failures).sort_values("failed_at")\n'
+            code=f"{code}groups = tk.group_failures(failures)\n"
+            f'dated = groups.assign({chosen}).sort_values("failed_at")\n'
             'latest = dated.drop_duplicates("signature", keep="last")\n'
-            'tk.classify_failures(latest).frame.assign(group=latest["signature"])',
+            'tk.classify_failures(latest).frame.assign(group=latest["signature"])', whole=True,
         )  # fmt: skip
 
     def functions(self) -> Iterator[Section]:
@@ -225,7 +236,7 @@ class Explained:
             table("Failures whose failure function failed, hangs, or was never set", columns, rows,
                   left_out=max(len(bad) - _WORST, 0), more="more workflows"),
             code="from datetime import datetime\n\nfrom toolkit.analysis import failure_functions\n\n"
-            f"failure_functions(failures, now={self._now()})",
+            f"failure_functions(failures, now={self._now()})", whole=True,
         )  # fmt: skip
 
     def outcomes(self) -> Iterator[Section]:
@@ -235,11 +246,15 @@ class Explained:
             return
         counts = outcomes.counts.to_dict("records")
         rows = [(row["outcome"], int(row["count"]), float(row["share"])) for row in counts]
-        which = "previous, failures" if self.evidence.trend.compared else "failures"
+        compared, sentence, code = self.evidence.trend.compared, "", ""
+        if compared and self.evidence.earlier > self.evidence.earlier_sample:
+            sentence = f"Counted in a sample of {self.evidence.earlier_sample:,} of them."
+            code = f"{_SAMPLING}previous = sample_failures(previous, most={MOST})\n"
+        which = "previous, failures" if compared else "failures"
         yield self._section(
-            "outcomes", "What became of earlier entries", "",
+            "outcomes", "What became of earlier entries", sentence,
             table("Entries by what became of them", ["outcome", "#entries", _SHARE], rows),
-            code=f"tk.retry_outcomes({which}, retention={self.kept!r})",
+            code=f"{code}tk.retry_outcomes({which}, retention={self.kept!r})", whole=compared,
         )  # fmt: skip
 
     def seen(self) -> Iterator[Section]:
@@ -273,15 +288,17 @@ class Explained:
     def actions(self) -> Iterator[Section]:
         """What to do next, with the exact ids."""
         parts: list[Part] = []
+        about = "about " * self.evidence.sampled
         for number, story in enumerate(self.evidence.stories[:_ACTIONS], 1):
-            if not story.ids or story.stop + self.retention <= self.now:
+            last = (story.last_at or story.stop) + self.retention
+            if not story.ids or last <= self.now:
                 continue
             step = _FIRST_STEP.get(story.found_class, _OTHERWISE)
-            more = f" These are the latest {len(story.ids)}; {story.ids_left_out:,} more are alike." * bool(
-                story.ids_left_out
-            )
-            until = f" The last expires at {time_text(story.stop + self.retention)}."
-            parts += ReportText(f"{number}. {_short(story)}: {step}{until}{more}"), ReportCode(_action(story))
+            left_out = f"{about}{story.ids_left_out:,} more are alike"
+            more = f" These are the latest {len(story.ids)}; {left_out}." * bool(story.ids_left_out)
+            until = f" The last expires at {time_text(last)}."
+            named = f"{number}. {story.what}, in {_places(story)}"
+            parts += ReportText(f"{named}: {step}{until}{more}"), ReportCode(_action(story))
         if parts:
             sentence = "Each of these plans a redrive and shows it: nothing is sent before it is confirmed."
             yield Section("actions", "Suggested actions", sentence, tuple(parts))
@@ -295,7 +312,7 @@ class Explained:
         end = "ongoing" if first.goes_on else time_text(first.stop)
         rows = [
             ("What happened", _short(first)),
-            ("Impact", f"{counted(first.observed, 'failure')} ({percent(first.share)}) in {_places(first)}"),
+            ("Impact", f"{_number(self.evidence, first)} ({percent(first.share)}) in {_places(first)}"),
             ("From, until", f"{time_text(first.start)}, {end}"),
             *((blank, None) for blank in _BLANKS),
         ]
@@ -310,13 +327,14 @@ class Explained:
         return [section for make in makers for section in make()]
 
     def _section(
-        self, name: str, title: str, sentence: str, *parts: Part, code: str, whole: bool = False
-    ) -> Section:
+        self, name: str, title: str, sentence: str, *parts: Part, code: str, whole: bool = False,
+        sampled: str = "Counted in a sample of {}.",
+    ) -> Section:  # fmt: skip
         """A section with the code that computes it again, of the sample where that is what was looked at."""
         if self.evidence.sampled and not whole:
-            sentence = f"{sentence} Of a sample of {counted(len(self.evidence.sample), 'failure')}.".strip()
-            sampling = "from toolkit.analysis import sample_failures\n\nfailures = sample_failures(failures"
-            code = f"{sampling}, most={MOST})\n{code}"
+            number = counted(len(self.evidence.sample), "failure")
+            sentence = f"{sentence} {sampled.format(number)}".strip()
+            code = f"{_SAMPLING}failures = sample_failures(failures, most={MOST})\n{code}"
         return Section(name, title, sentence, (*parts, ReportCode(code)))
 
     def _now(self) -> str:
@@ -326,16 +344,24 @@ class Explained:
         """Code that makes the recent failures and those before."""
         if self.evidence.trend.compared:
             return "recent, before = failures, previous\n"
-        since = _iso(self.evidence.trend.since)
         return (
-            f'is_recent = failures["failed_at"].fillna(failures["created_at"]) >= {since!r}\n'
+            f"{self._recent('failures', 'is_recent')}"
             "recent, before = failures[is_recent], failures[~is_recent]\n"
         )
 
+    def _recent(self, frame: str, name: str) -> str:
+        since = self.evidence.trend.since.isoformat()
+        return f'{name} = {frame}["failed_at"].fillna({frame}["created_at"]) > {since!r}\n'
+
     def _comparison_code(self) -> str:
+        split = self._split()
         if self.evidence.trend.compared:
-            return f"tk.compare_failures(previous, failures, retention={self.kept!r})"
-        return f"{self._split()}tk.compare_failures(before, recent, exposure={self.evidence.trend.exposure})"
+            sampled = self.evidence.earlier > self.evidence.earlier_sample
+            more = "" if self.evidence.sampled else _SAMPLING
+            split = f"{more}previous = sample_failures(previous, most={MOST})\n" * sampled
+            split += self._recent("failures", "is_recent") + self._recent("previous", "is_later")
+            split += "recent, before = failures[is_recent], previous[~is_later]\n"
+        return f"{split}tk.compare_failures(before, recent, exposure={self.evidence.trend.exposure})"
 
 
 def explained_in_words(evidence: Evidence | None) -> str:
@@ -347,13 +373,13 @@ def explained_in_words(evidence: Evidence | None) -> str:
         first = evidence.stories[0]
         until = "and ongoing" if first.goes_on else f"until {time_text(first.stop)}"
         sentences.append(
-            f"the largest explanation is {_short(first)}: {counted(first.observed, 'failure')} "
+            f"the largest explanation is {_short(first)}: {_number(evidence, first)} "
             f"({percent(first.share)}) since {time_text(first.start)}, {until}"
         )
     if trend.worse or trend.direction == "better":
         when = "it is" if trend.compared else "the last 24 hours are"
         sentences.append(f"{when} {trend.words}")
-    elif sentences and trend.direction:
+    elif (sentences or trend.compared) and trend.direction:
         sentences.append(f"{trend.words}{'' if trend.compared else ' in the last 24 hours'}")
     if trend.new and (sentences or trend.compared):
         titles = evidence.groups.set_index("group")["title"]
@@ -364,7 +390,12 @@ def explained_in_words(evidence: Evidence | None) -> str:
 
 
 def _short(story: Story) -> str:
-    return f"{story.what}, in {_places(story)}"
+    return f"{story.name}, in {_places(story)}"
+
+
+def _number(evidence: Evidence, story: Story) -> str:
+    """How many failures an explanation has; of a sample, about how many."""
+    return "about " * evidence.sampled + counted(story.observed, "failure")
 
 
 def _places(story: Story) -> str:
@@ -395,6 +426,11 @@ def _action(story: Story) -> str:
         f"plan = tk.plan_redrive(chosen{options}){stated}\n"
         "tk.RedrivePanel(service, chosen, value=plan)"
     )
+
+
+def _confidence(value: float) -> float:
+    """A confidence, of four digits and never 1: nothing here is certain."""
+    return min(round(float(value), 4), 0.9999)
 
 
 def _iso(value: datetime | None) -> str | None:

@@ -188,7 +188,8 @@ def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cle
     if count != receipt.rows:
         sentence += f" This report is on {count:,}{' of them' * (count < receipt.rows)}."
     if overview.gone:
-        sentence += f" It includes {overview.gone:,} from earlier loads that are no longer in the queue."
+        more = f"{overview.gone:,} from earlier loads that {'is' if overview.gone == 1 else 'are'}"
+        sentence += f" The report includes {more} no longer in the queue."
     return {
         "state": "complete" if receipt.complete else "incomplete",
         "sentence": clean.value(sentence),

@@ -49,6 +49,7 @@ _MAP_POINTS: Final = 800  # of the map: each is drawn four times, in two widths 
 _FIGURE: Final = 2.6  # inches of height of a figure with one row
 _ROW: Final = 0.4
 _NAMESPACE: Final = ReportColumn("namespace", missing="(default)")
+_IDS: Final = ReportColumn("ids", "id", beneath=True)
 
 _Mask: TypeAlias = Callable[[Any], Any]
 _Step: TypeAlias = tuple[str, str, str | None, int | None, str]
@@ -319,7 +320,7 @@ def _first(steps: list[_Step], health: VectorAudit) -> Section:
     if not steps:
         sentence = "Nothing: no defect was found." if health.dense else "Load dense vectors, to judge them."
         return Section("first", "What to do first", sentence)
-    columns = ["what to do", "why", _NAMESPACE, "#count", "ids"]
+    columns = ["what to do", ReportColumn("why", beneath=True), _NAMESPACE, "#count", _IDS]
     listed = table("Steps, the most urgent first", columns, steps, missing="")
     return Section("first", "What to do first", parts=(listed,))
 
@@ -343,10 +344,14 @@ def _index(info: IndexInfo | None, health: VectorAudit) -> Section:
 
 def _health(health: VectorAudit, code: str, mask: _Mask) -> Iterator[Part]:
     """What the audit of health found."""
-    columns = [_NAMESPACE, "finding", "severity", "#count", "ids", "detail", "effect on search", "advice"]
+    columns = [
+        "finding", ReportColumn("detail", beneath=True), _IDS, _NAMESPACE, "severity", "#count",
+        "effect on search", "advice",
+    ]  # fmt: skip
+    names = ["finding", "detail", "ids", "namespace", "severity", "count", "effect", "advice"]
     shown = health.frame.assign(ids=[", ".join(ids[:_LISTED]) for ids in health.frame["ids"]])
     if len(shown):
-        yield _table("Findings, the worst first", columns, shown)
+        yield _table("Findings, the worst first", columns, shown[names])
     if len(health.similarities):
         title = "Cosines of random pairs and of nearest neighbours"
         yield from _figure(title, health, "similarities", "pair", code, mask)
@@ -397,8 +402,8 @@ def _recall(recall: RecallAudit, code: str, mask: _Mask) -> Iterator[Part]:
 def _scores(scores: Calibration, code: str, mask: _Mask) -> Iterator[Part]:
     """Which scores mean a match."""
     columns = [
-        _NAMESPACE, "similarity", "#threshold", "why", "#random median", "#random high", "#random share",
-        "#duplicate share", "#labels",
+        _NAMESPACE, "similarity", "#threshold", ReportColumn("why", beneath=True), "#random median",
+        "#random high", "#random share", "#duplicate share", "#labels",
     ]  # fmt: skip
     if len(scores.frame):
         yield _table("Scores of random pairs, and thresholds", columns, scores.frame)

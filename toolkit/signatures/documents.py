@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
@@ -53,8 +52,7 @@ _TAG: Final = re.compile(r"<[^<>]{0,300}>")
 _DROPPED: Final = re.compile(r"<(script|style|svg|head)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True, gc=False):
     """A text, reduced to what identifies its failure."""
 
     kind: Kind

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -15,11 +14,10 @@ from toolkit.arguments import wrong
 from toolkit.signatures.documents import NO_FRAME, Document, read_document
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.templates import KnownTemplates, learn, without_kinds
+from toolkit.signatures.trace_frames import cached
 
 RULES_VERSION: Final = 3
 """Part of every id. It changes whenever a change of the rules gives some failure another id."""
-
-_DIGIT: Final = re.compile("[0-9]")
 
 
 def error_signatures(texts: Iterable[str | None]) -> list[str]:
@@ -56,8 +54,11 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
         if not isinstance(text, str) and not (pd.api.types.is_scalar(text) and pd.isna(text)):
             raise wrong("texts", text, "texts, or None where there is none")
     texts_or_none = [text if isinstance(text, str) else None for text in listed]
-    ids = {text: signature.id for text, signature in sign(texts_or_none).items()}
-    return [ids[text] for text in texts_or_none]
+    signatures = sign(texts_or_none)
+    # most texts are of few kinds, whose ids are made once
+    kinds = {text: (one.document.kind, one.facts, one.templates) for text, one in signatures.items()}
+    ids = {kind: signature_id(*kind) for kind in set(kinds.values())}
+    return [ids[kinds[text]] for text in texts_or_none]
 
 
 class Learned(msgspec.Struct, frozen=True):
@@ -118,35 +119,37 @@ def sign(
 ) -> dict[str | None, Signature]:
     """The signature of each distinct text; `read` makes the document of each, by default `document_of`."""
     learned, read = learned or Learned(), read or document_of
-    documents = {text: read(text) for text in set(texts)}
+    documents = {text: read(text) for text in dict.fromkeys(texts)}
     messages = {message for document in documents.values() for message in document.messages}
     templates = learn(messages)
     if learned.templates:
         known = KnownTemplates(learned.templates, learned.exceptions)
         templates |= {message: found for message in messages if (found := known.find(message)) is not None}
-    frames = _frames_by_error(documents.values(), templates) | dict(learned.frames)
-    signatures = {}
-    for text, document in documents.items():
-        said = tuple(templates[message] for message in document.messages)
-        signatures[text] = Signature(document, _with_frame(document.facts, said, frames), said)
-    return signatures
+    said = {text: tuple(templates[one] for one in document.messages) for text, document in documents.items()}
+    traces = {
+        (document.facts, said[text]) for text, document in documents.items() if document.kind == "trace"
+    }
+    frames = _frames_by_error(traces) | dict(learned.frames)
+    return {
+        text: Signature(document, _with_frame(document.facts, said[text], frames), said[text])
+        for text, document in documents.items()
+    }
 
 
 def document_of(text: str | None, clean: Callable[[str], str] = str) -> Document:
     """A text with placeholders; `clean` masks what is read once JSON and HTML are decoded."""
     document = read_document(text)
-    facts = tuple(
-        with_placeholders(fact) if _has_digit(fact) and not fact.isdigit() else fact
-        for fact in map(clean, document.facts)
-    )
     return Document(
-        document.kind, facts, tuple(with_placeholders(clean(message)) for message in document.messages)
+        document.kind,
+        tuple(map(_fact, map(clean, document.facts))),
+        tuple(map(with_placeholders, map(clean, document.messages))),
     )
 
 
-def _has_digit(text: str) -> bool:
-    """Whether a text has a digit; most have none, and ASCII are searched fast."""
-    return _DIGIT.search(text) is not None if text.isascii() else any(map(str.isdigit, text))
+@cached
+def _fact(fact: str) -> str:
+    """A fact with placeholders, unless it is a number."""
+    return with_placeholders(fact) if any(map(str.isdigit, fact)) and not fact.isdigit() else fact
 
 
 def _error(facts: tuple[str, ...], messages: tuple[str, ...]) -> tuple[str, ...]:
@@ -154,13 +157,14 @@ def _error(facts: tuple[str, ...], messages: tuple[str, ...]) -> tuple[str, ...]
     return (*facts[:-1], "", *messages)
 
 
-def _frames_by_error(documents: Iterable[Document], templates: dict[str, str]) -> dict[tuple[str, ...], str]:
-    """The frame of each error that occurs with one frame only."""
+def _frames_by_error(
+    traces: Iterable[tuple[tuple[str, ...], tuple[str, ...]]],
+) -> dict[tuple[str, ...], str]:
+    """The frame of each error that occurs with one frame only, from the facts and messages of traces."""
     frames: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for document in documents:
-        if document.kind == "trace" and document.facts[-1] != NO_FRAME:
-            error = _error(document.facts, tuple(templates[message] for message in document.messages))
-            frames[error].add(document.facts[-1])
+    for facts, messages in traces:
+        if facts[-1] != NO_FRAME:
+            frames[_error(facts, messages)].add(facts[-1])
     return {error: found.pop() for error, found in frames.items() if len(found) == 1}
 
 

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, wraps
-from typing import Final, NamedTuple, TypeVar
+from itertools import chain, filterfalse
+from typing import Final, TypeVar
+
+import msgspec
 
 _T = TypeVar("_T")
 
 MOST_FRAMES: Final = 40  # frames that are kept
 _CHAIN: Final = 8  # exceptions of a chain that are kept, the outermost first
-
-
-@dataclass(frozen=True)
-class StackTrace:
-    """What a stack trace says, without what differs from one occurrence to the next."""
-
-    language: str
-    errors: tuple[tuple[str, str], ...]  # type and message of each of the chain, the root cause last
-    frame: str  # the first application frame of the root cause, as a qualified function; "" without one
-    frames: tuple[str, ...] = field(default=(), repr=False)
-    """The frames of the root cause, libraries' among them, the one nearest to the error first; at most 40."""
-
+_IN_FILES: Final = frozenset({"python", "javascript", "ruby"})
+"""Languages whose functions are told apart by their files; those of others are in classes or modules."""
 
 _LIBRARY: Final = re.compile(
     r"site-packages[/\\]|dist-packages[/\\]|[/\\]lib[/\\]python\d|<frozen |<string>|importlib[/\\._]"
@@ -65,10 +57,10 @@ _GENERATED: Final = re.compile(
     r"|#<Class:0x[0-9a-f]+>"
 )
 _DOTS: Final = re.compile(r"\.{2,}|(?:::){2,}|\$+(?=\.|$)|[.:$#]+$|^[.:$#]+")
-MINIFIED: Final = re.compile(r"^(?:\w{1,2}|[a-z]\.\w{1,2}|\w{1,2}\.\w{1,2}|Object\.\w{1,2})$")
-LONG_LINE: Final = 300  # a column beyond is a line that no person wrote
-HASHED: Final = re.compile(r"[.\-_](?=[0-9a-z]*\d)[0-9a-z]{6,}$|\.(?:min|bundle|chunk|prod)$", re.IGNORECASE)
-EXTENSION: Final = re.compile(r"\.(?:py|[mc]?[jt]sx?|rb|php|go|rs|cs|java|kt|min)$")
+_MINIFIED: Final = re.compile(r"^(?:\w{1,2}|[a-z]\.\w{1,2}|\w{1,2}\.\w{1,2}|Object\.\w{1,2})$")
+_LONG_LINE: Final = 300  # a column beyond is a line that no person wrote
+_HASHED: Final = re.compile(r"[.\-_](?=[0-9a-z]*\d)[0-9a-z]{6,}$|\.(?:min|bundle|chunk|prod)$", re.IGNORECASE)
+_EXTENSION: Final = re.compile(r"\.(?:py|[mc]?[jt]sx?|rb|php|go|rs|cs|java|kt|min)$")
 _SHORT: Final = 300  # characters of a name; longer ones would fill memory
 
 
@@ -94,18 +86,12 @@ def plain_name(name: str) -> str:
 @cached
 def file_stem(path: str) -> str:
     """The file's name alone: no folders, no extension, no content hash of a bundler."""
-    name = re.split(r"[/\\]", path.split("?", 1)[0])[-1]
+    name = path.partition("?")[0].replace("\\", "/").rpartition("/")[2]
     while True:
-        shorter = HASHED.sub("", EXTENSION.sub("", name))
+        shorter = _HASHED.sub("", _EXTENSION.sub("", name))
         if shorter == name:
             return "" if name.startswith("<") else name
         name = shorter
-
-
-@cached
-def is_hashed(path: str) -> bool:
-    """Whether a bundler wrote the file."""
-    return bool(HASHED.search(EXTENSION.sub("", path)))
 
 
 @cached
@@ -118,41 +104,82 @@ def _is_library_name(function: str) -> bool:
     return bool(_LIBRARY_NAMES.search(function))
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """A function on a stack, and the file it is in where that is said."""
 
     function: str
     path: str = ""
-    minified: bool = False  # another name in the next build
+    column: int | None = None  # of JavaScript
 
     @property
-    def library(self) -> bool:
-        """Whether it is not the application's."""
-        return _is_library_file(self.path) or _is_library_name(self.function)
+    def minified(self) -> bool:
+        """Whether it has another name in the next build."""
+        if self.column is None or not _MINIFIED.match(plain_name(self.function)):
+            return False
+        return self.column >= _LONG_LINE or _HASHED.search(_EXTENSION.sub("", self.path)) is not None
 
 
-def _first_application(frames: list[Frame], *, recursive: bool, with_file: bool) -> str:
+class StackTrace(msgspec.Struct, frozen=True):
+    """What a stack trace says, without what differs from one occurrence to the next."""
+
+    language: str
+    errors: tuple[tuple[str, str], ...]  # type and message of each of the chain, the root cause last
+    frame: str  # the first application frame of the root cause, as a qualified function; "" without one
+    stack: tuple[Frame, ...]  # of the root cause, the frame nearest to the error first; at most 40
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """The names of the frames, libraries' among them."""
+        if self.language == "native":
+            return tuple(dict.fromkeys(frame.function for frame in self.stack))
+        names = (_named(frame, self.language) for frame in self.stack)
+        return tuple(dict.fromkeys(filter(None, names)))
+
+
+def _is_library(frame: Frame) -> bool:
+    return _is_library_file(frame.path) or _is_library_name(frame.function)
+
+
+def _is_runtime(frame: Frame) -> bool:
+    return _RUNTIME_NAMES.search(frame.function) is not None
+
+
+def _own(frames: Iterable[Frame]) -> Iterator[Frame]:
+    """Those of the application; of a trace through libraries alone, those outside the runtime, else all."""
+    for is_foreign in (_is_library, _is_runtime):
+        own = filterfalse(is_foreign, frames)
+        if first := next(own, None):
+            return chain([first], own)
+    return iter(frames)
+
+
+def _first_application(frames: list[Frame], language: str) -> str:
     """The qualified function nearest to the error that is not a library's."""
-    occurrences = Counter(frames)
-    own = [frame for frame in occurrences if not frame.library]
-    own = own or [frame for frame in occurrences if not _RUNTIME_NAMES.search(frame.function)]
-    own = own or list(occurrences)
-    if not own:
+    own = _own(dict.fromkeys(frames))
+    first = next(own, None)
+    if not first or first.minified:
         return ""
-    names = (_named(frame, with_file=with_file) for frame in own)
-    if recursive:  # which of the functions overflowed is chance
-        counts = Counter[str]()
-        for frame, name in zip(own, names, strict=True):
-            counts[name] += occurrences[frame]
-        most = max(counts.values())
-        return min(name for name, count in counts.items() if 2 * count >= most)
-    return "" if own[0].minified else next(filter(None, names), "")
+    return next(filter(None, (_named(frame, language) for frame in chain([first], own))), "")
 
 
-def _named(frame: Frame, *, with_file: bool) -> str:
+def _recursive_application(frames: list[Frame], language: str) -> str:
+    """The function of a stack overflow."""
+    occurrences, counts = Counter(frames), Counter[str]()
+    for frame in _own(occurrences):
+        counts[_named(frame, language)] += occurrences[frame]
+    return frequent(counts)
+
+
+def frequent(counts: Counter[str]) -> str:
+    """Of the functions of a recursion always the same one: which of them overflowed is chance."""
+    most = max(counts.values(), default=0)
+    return min((name for name, count in counts.items() if 2 * count >= most), default="")
+
+
+def _named(frame: Frame, language: str) -> str:
     if frame.minified:
         return ""
-    function, stem = plain_name(frame.function), file_stem(frame.path) if with_file else ""
+    function, stem = plain_name(frame.function), file_stem(frame.path) if language in _IN_FILES else ""
     return f"{stem}.{function}" if stem and function else stem or function
 
 
@@ -168,27 +195,27 @@ _WRAPPERS: Final = re.compile(
 _GENERAL: Final = re.compile(r"(?:^|\.)(?:Runtime)?(?:Exception|Error)$|(?:^|\.)Throwable$")
 
 
-def _without_wrappers(chain: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+def _without_wrappers(errors: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """Without exceptions that only carry another one, as executors and reflection do on some ways."""
 
     def wraps_another(number: int) -> bool:
-        (kind, message), inner = chain[number], tuple(kind for kind, _ in chain[number + 1 :])
+        (kind, message), inner = errors[number], tuple(kind for kind, _ in errors[number + 1 :])
         return bool(_WRAPPERS.search(kind) or (_GENERAL.search(kind) and message.startswith(inner)))
 
-    last = len(chain) - 1
-    return tuple(one for number, one in enumerate(chain) if number == last or not wraps_another(number))
+    last = len(errors) - 1
+    return tuple(one for number, one in enumerate(errors) if number == last or not wraps_another(number))
 
 
-def trace_of(
-    language: str, errors: Iterable[tuple[str, str]], frames: list[Frame], *, with_file: bool = True
-) -> StackTrace:
+def trace_of(language: str, errors: Iterable[tuple[str, str]], frames: list[Frame]) -> StackTrace:
     """The trace of a chain of errors, the root cause last, and the frames of that."""
-    chain = _without_wrappers(tuple(dict.fromkeys(errors)))
-    chain = chain[: _CHAIN - 1] + chain[-1:] if len(chain) > _CHAIN else chain
-    recursive = any(_RECURSIVE.search(f"{kind} {message}") for kind, message in chain)
-    if recursive:  # how a runtime words it depends on where the stack ended
-        chain = tuple((kind, "") for kind, _ in chain)
-    nearest = dict.fromkeys(frames[:MOST_FRAMES])
-    named = dict.fromkeys(_named(frame, with_file=with_file) for frame in nearest)
-    first = _first_application(frames, recursive=recursive, with_file=with_file)
-    return StackTrace(language, chain, first, tuple(name for name in named if name))
+    told = tuple(dict.fromkeys(errors))
+    told = _without_wrappers(told) if len(told) > 1 else told
+    told = told[: _CHAIN - 1] + told[-1:] if len(told) > _CHAIN else told
+    said = "\n".join(f"{kind} {message}" for kind, message in told)
+    # the parts of the words are found much faster than these by the pattern
+    if ("tack" in said or "ecursion" in said) and _RECURSIVE.search(said):
+        told = tuple((kind, "") for kind, _ in told)  # how it is worded depends on where the stack ended
+        frame = _recursive_application(frames, language)
+    else:
+        frame = _first_application(frames, language)
+    return StackTrace(language, told, frame, tuple(frames[:MOST_FRAMES]))

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from itertools import filterfalse
 from typing import Final
 
 from toolkit.signatures.trace_frames import (
-    LONG_LINE,
-    MINIFIED,
     MOST_FRAMES,
     Frame,
     StackTrace,
     cached,
     file_stem,
-    is_hashed,
+    frequent,
     plain_name,
     trace_of,
 )
@@ -32,13 +30,13 @@ MAX_LINES: Final = 4_000  # a deeper trace is recursion: its ends are read
 def stack_trace(text: str) -> StackTrace | None:
     r"""Parse the first stack trace in a text; None where there is none.
 
-    >>> stack_trace("Traceback (most recent call last):\n"
+    >>> found = stack_trace("Traceback (most recent call last):\n"
     ...     '  File "/app/orders.py", line 12, in total\n    return 1 / 0\nZeroDivisionError: no division')
-    StackTrace(language='python', errors=(('ZeroDivisionError', 'no division'),), frame='orders.total')
+    >>> found.errors, found.frame
+    ((('ZeroDivisionError', 'no division'),), 'orders.total')
     """
-    for words, sign, parse in _LANGUAGES:
-        # a text without its words is of another language, which is found much faster than by the pattern
-        if any(word in text for word in words) and sign.search(text):
+    for word, sign, parse in _SIGNS:
+        if word in text and sign.search(text):
             lines = text.splitlines()
             if len(lines) > MAX_LINES:
                 lines = lines[: MAX_LINES // 2] + lines[-MAX_LINES // 2 :]
@@ -69,7 +67,7 @@ def _python(lines: list[str]) -> StackTrace | None:
     frames: list[Frame] = []
     reading = grouped = False
     plain = [_PY_BAR.sub("", line) if line.lstrip().startswith(("|", "+")) else line for line in lines]
-    for number, line in enumerate(plain):
+    for number, line in enumerate(plain, 1):
         if "Traceback (most recent call last)" in line:
             frames, reading = [], True
             grouped = grouped or "Exception Group" in line
@@ -78,7 +76,7 @@ def _python(lines: list[str]) -> StackTrace | None:
         elif reading and frames and (repeated := _PY_REPEATED.match(line)):
             frames += frames[-1:] * min(int(repeated[1]), MAX_LINES)
         elif reading and line and not line[0].isspace():
-            if error := _typed(_message_lines(line, plain[number + 1 :])):
+            if error := _typed(_message_lines(line, plain[number : number + 2])):
                 chain.append((error, frames[::-1]))
             reading = False
     if not grouped:  # the root cause is printed first; of a group, its members are printed after it
@@ -86,10 +84,10 @@ def _python(lines: list[str]) -> StackTrace | None:
     return trace_of("python", [error for error, _ in chain], chain[-1][1]) if chain else None
 
 
-def _message_lines(first: str, rest: list[str]) -> str:
-    """The line of an error, with the lines of its message that follow, two at most."""
+def _message_lines(first: str, following: list[str]) -> str:
+    """The line of an error, with those of the lines that follow that are of its message."""
     more = []
-    for line in rest[:2]:
+    for line in following:
         if not line.strip() or line.startswith((" ", "\t", "Traceback", "During", "The above", "|", "+")):
             break
         more.append(line)
@@ -143,9 +141,8 @@ def _js_frame(line: str) -> Frame | None:
     found = _JS_USUAL.match(line) or _JS_FRAME.match(line) or ("@" in line and _JS_GECKO.match(line))
     if not found:
         return None
-    path, function = found[2] or "", found[1] or ""
-    packed = int(found[3] or 0) >= LONG_LINE or is_hashed(path)
-    return Frame(function, path, minified=bool(packed and MINIFIED.match(plain_name(function))))
+    # no more digits than Python makes a number from
+    return Frame(found[1] or "", found[2] or "", int((found[3] or "0")[:99]))
 
 
 def _js_error(line: str) -> tuple[str, str] | None:
@@ -182,7 +179,7 @@ def _java(lines: list[str]) -> StackTrace | None:
             break
     if head:
         _java_error(head, errors, frames)
-    return trace_of("java", errors, frames, with_file=False)
+    return trace_of("java", errors, frames)
 
 
 @cached
@@ -198,7 +195,7 @@ def _java_error(head: str, errors: list[tuple[str, str]], frames: list[Frame]) -
         frames.clear()
 
 
-_NET_FRAME: Final = re.compile(r"^\s+at ([^()]+?)\(.*?\)(?: in (.*?):line \d+)?\s*$")
+_NET_FRAME: Final = re.compile(r"^\s+at ([^()]+)\((?:.*\)|(?>.*?\) in ).*:line \d+)\s*$")
 _NET_HEAD: Final = re.compile(
     r"^(?:Unhandled exception\.? ?"
     r"|\s*---> (?:\(Inner Exception #\d+\) )?)?((?:[A-Z]\w*\.)*[A-Z]\w*(?:Exception"
@@ -209,22 +206,21 @@ _NET_HEAD: Final = re.compile(
 def _dotnet(lines: list[str]) -> StackTrace | None:
     errors: list[tuple[str, str]] = []
     root: list[Frame] = []
-    done = False
     for line in lines:
-        for part in line.split(" ---> ") if not line.lstrip().startswith("--->") else [line]:
-            found = _NET_HEAD.match(part.strip() if part != line else part)
-            if found and not done:
-                errors.append((found[1], (found[2] or "").strip()))
-        frame = _NET_FRAME.match(line)
-        if frame and not done:
+        if "Exception" in line or "Error" in line:
+            for part in line.split(" ---> ") if not line.lstrip().startswith("--->") else [line]:
+                found = _NET_HEAD.match(part.strip() if part != line else part)
+                if found:
+                    errors.append((found[1], (found[2] or "").strip()))
+        if frame := _NET_FRAME.match(line):
             root.append(Frame(frame[1]))
         elif "--- End of inner exception" in line:
-            done = True  # the innermost is printed first
-    return trace_of("dotnet", errors, root, with_file=False)
+            break  # the innermost is printed first
+    return trace_of("dotnet", errors, root)
 
 
 _GO_PANIC: Final = re.compile(r"^(?:panic|fatal error): (.*?)(?: \[recovered\].*)?$")
-_GO_FRAME: Final = re.compile(r"^((?:[\w.\-]+/)*[\w\-]+(?:\.[\w.()*\[\]\-{}]+)+)\(.*\)$")
+_GO_FRAME: Final = re.compile(r"^((?:[\w.\-]+/)*[\w\-]+\.[\w.()*\[\]\-{}]+)\(.*\)$")
 
 
 def _go(lines: list[str]) -> StackTrace | None:
@@ -232,7 +228,7 @@ def _go(lines: list[str]) -> StackTrace | None:
     frames: list[Frame] = []
     routines = 0
     for number, line in enumerate(lines):
-        if found := _GO_PANIC.match(line.strip()):
+        if ": " in line and (found := _GO_PANIC.match(line.strip())):
             message = found[1]
             kind = "panic" if line.lstrip().startswith("panic") else "fatal error"
             if message.startswith("runtime error: "):
@@ -244,10 +240,10 @@ def _go(lines: list[str]) -> StackTrace | None:
                 break
         elif line.startswith(("panic(", "runtime.gopanic", "runtime.panic", "runtime.sigpanic")):
             frames = []
-        elif found := _GO_FRAME.match(line.removeprefix("created by ")):
+        elif line.endswith(")") and (found := _GO_FRAME.match(line.removeprefix("created by "))):
             path = lines[number + 1].strip() if number + 1 < len(lines) else ""
             frames.append(Frame(found[1].rsplit("/", 1)[-1], path))
-    return trace_of("go", errors or [("panic", "")] if frames else errors, frames, with_file=False)
+    return trace_of("go", errors or [("panic", "")] if frames else errors, frames)
 
 
 _RUBY_FRAME: Final = re.compile(
@@ -258,6 +254,7 @@ _RUBY_HEAD: Final = re.compile(
     r"^((?:[A-Z]\w*::)*[A-Z]\w*(?:Error|Exception|NotFound|Invalid|Timeout|Failed)?) ?(?:\((.*)\)"
     r"|: ?(.*))?:?$"
 )
+_RUBY_CLASS: Final = re.compile(r"^.*[#.](?=\w)")  # Ruby 3.4 adds it
 
 
 def _ruby(lines: list[str]) -> StackTrace | None:
@@ -272,8 +269,7 @@ def _ruby(lines: list[str]) -> StackTrace | None:
                 frames = []
             elif not frames and not errors and (head := _RUBY_HEAD.match(above)):
                 errors.append((head[1], (head[2] or head[3] or "").strip()))
-            function = re.sub(r"^.*[#.](?=\w)", "", plain_name(found[2]))  # Ruby 3.4 adds the class
-            frames.append(Frame(function, found[1]))
+            frames.append(Frame(_RUBY_CLASS.sub("", plain_name(found[2])), found[1]))
         elif line.strip():
             above = line.strip()
     return trace_of("ruby", errors, frames)
@@ -293,16 +289,16 @@ def _php(lines: list[str]) -> StackTrace | None:
         if " in " in line and ("Error" in line or "Exception" in line) and (head := _PHP_HEAD.search(line)):
             errors.append((head[1], head[2]))
         elif (found := _PHP_FRAME.match(line)) and len(errors) < 2:  # noqa: PLR2004 - the first is the root cause
-            function = re.sub(r"\(.*$", "", found[3]).replace("->", ".").replace("::", ".")
+            function = found[3].partition("(")[0].replace("->", ".").replace("::", ".")
             frames.append(Frame(function, found[1] or found[2] or ""))
     # PHP prints the root cause first
-    return trace_of("php", errors[::-1], [frame for frame in frames if frame.function], with_file=False)
+    return trace_of("php", errors[::-1], [frame for frame in frames if frame.function])
 
 
 _RUST_PANIC: Final = re.compile(
     r"^thread '[^']*' (?:\(\d+\) )?panicked at (?:'(.*)', )?(.*?)(?::\d+)?(?::\d+)?:?$"
 )
-_RUST_FRAME: Final = re.compile(r"^\s*\d+: +(?:0x[0-9a-f]+ - )?(\S.*?)(?:::h[0-9a-f]{16})?$")
+_RUST_FRAME: Final = re.compile(r"^\s*+\d+: +(?:0x[0-9a-f]+ - )?(\S.*?)(?:::h[0-9a-f]{16})?$")
 
 
 def _rust(lines: list[str]) -> StackTrace | None:
@@ -310,7 +306,7 @@ def _rust(lines: list[str]) -> StackTrace | None:
     frames: list[Frame] = []
     source = ""
     for number, line in enumerate(lines):
-        if found := _RUST_PANIC.match(line.strip()):
+        if "panicked at " in line and (found := _RUST_PANIC.match(line.strip())):
             message = (
                 found[1] if found[1] is not None else (lines[number + 1] if number + 1 < len(lines) else "")
             )
@@ -320,8 +316,8 @@ def _rust(lines: list[str]) -> StackTrace | None:
             path = lines[number + 1].strip().removeprefix("at ") if number + 1 < len(lines) else ""
             frames.append(Frame(found[1], path))
     frames = frames or ([Frame("", source)] if source else [])
-    trace = trace_of("rust", errors, frames, with_file=False)
-    return trace if trace.frame or not source else StackTrace("rust", trace.errors, file_stem(source))
+    trace = trace_of("rust", errors, frames)
+    return trace if trace.frame or not source else StackTrace("rust", trace.errors, file_stem(source), ())
 
 
 _SANITIZER: Final = re.compile(
@@ -359,18 +355,18 @@ _RUNTIME_PATH: Final = re.compile(
 def _native(lines: list[str]) -> StackTrace | None:
     """The first error in a report of a sanitizer, valgrind or libFuzzer about a native program."""
     kind = ""
-    frames: list[tuple[str, bool]] = []  # functions, the one nearest to the error first; of the runtime?
+    frames: list[Frame] = []  # the one nearest to the error first
     for line in lines:
         found = _NATIVE_FRAME.match(line)
         by_valgrind = None if found else _VALGRIND_FRAME.match(line)
         if by_valgrind and kind:
-            frames.append(_native_function(by_valgrind[1], by_valgrind[2] or ""))
+            frames.append(Frame(_native_function(by_valgrind[1]), by_valgrind[2] or ""))
         elif found and kind:
             if frames and found[1] == "0":
                 break  # another stack: where the memory was allocated
             path = _NATIVE_PATH.search(found[2])
             function = found[2][: path.start()] if path else found[2]
-            frames.append(_native_function(function, path[1] if path else ""))
+            frames.append(Frame(_native_function(function), path[1] if path else ""))
         elif frames:
             if not line.strip() or not line.startswith(("    ", "==")) or _VALGRIND.match(line):
                 break
@@ -378,12 +374,12 @@ def _native(lines: list[str]) -> StackTrace | None:
             kind = named
     if not kind or not frames:
         return None
-    own = [name for name, runtime in frames if not runtime] or [name for name, _ in frames]
-    names = tuple(dict.fromkeys(name for name, _ in frames[:MOST_FRAMES]))
-    if kind == "stack-overflow":  # which of the functions overflowed is chance
-        counts = Counter(own)
-        own = sorted(name for name, count in counts.items() if 2 * count >= max(counts.values()))
-    return StackTrace("native", ((kind, ""),), own[0], names)
+    own = filterfalse(_of_native_runtime, frames)
+    if kind == "stack-overflow":
+        function = frequent(Counter(frame.function for frame in list(own) or frames))
+    else:
+        function = next(own, frames[0]).function
+    return StackTrace("native", ((kind, ""),), function, tuple(frames[:MOST_FRAMES]))
 
 
 def _native_error(line: str) -> str | None:
@@ -405,68 +401,56 @@ def _native_error(line: str) -> str | None:
     return None
 
 
-def _native_function(function: str, path: str) -> tuple[str, bool]:
-    """A function's name without arguments and clones, and whether it is of the runtime."""
+@cached
+def _native_function(function: str) -> str:
+    """A function's name without arguments and clones."""
     name = function.strip()
     depth, plain = 0, []
     for sign in name if not name.startswith("operator") else "":
         depth += (sign in "(<") - (sign in ")>")
         if depth == 0 and sign not in ")>":
             plain.append(sign)
-    name = _CLONES.sub("", "".join(plain).strip() or name).removesuffix(" const").split(" ")[-1]
-    runtime = _NATIVE_RUNTIME.match(name) or _RUNTIME_PATH.search(path) or name.startswith(("0x", "("))
-    return name, bool(runtime)
+    return _CLONES.sub("", "".join(plain).strip() or name).removesuffix(" const").split(" ")[-1]
 
 
-_Parser = Callable[[list[str]], StackTrace | None]
-_LANGUAGES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], _Parser], ...]] = (
-    (
-        ("Sanitizer", "libFuzzer", ": runtime error: ", "at 0x"),
-        re.compile(
-            r"\b(?:Address|Leak|Memory|Thread|UndefinedBehavior|HWAddress)Sanitizer\b"
-            r"|==\d+== ?ERROR: libFuzzer|^\S+:\d+:\d+: runtime error: |^==\d+== +at 0x[0-9A-Fa-f]+: ",
-            re.MULTILINE,
+def _of_native_runtime(frame: Frame) -> bool:
+    name = frame.function
+    return bool(
+        _NATIVE_RUNTIME.match(name) or _RUNTIME_PATH.search(frame.path) or name.startswith(("0x", "("))
+    )
+
+
+# empty lines may precede it; they are not read here, which would take the square of their number
+_AT: Final = r"^[^\S\n]*\sat "
+# a text without the words is of another language, which is found much faster than by the pattern
+_SIGNS: Final = [
+    (word, re.compile(pattern, re.MULTILINE), parse)
+    for words, pattern, parse in (
+        (["Sanitizer"], r"\b(?:Address|Leak|Memory|Thread|UndefinedBehavior|HWAddress)Sanitizer\b", _native),
+        (["libFuzzer"], r"==\d+== ?ERROR: libFuzzer", _native),
+        ([": runtime error: "], r"^\S+:\d+:\d+: runtime error: ", _native),
+        (["at 0x"], r"^==\d+== +at 0x[0-9A-Fa-f]+: ", _native),
+        (["Traceback (most recent call last)"], r"Traceback \(most recent call last\)", _python),
+        (["panic: ", "fatal error: ", "goroutine "], r"^(?:panic: |fatal error: )|^goroutine \d+ \[", _go),
+        (["panicked at "], r"^thread '[^']*' (?:\(\d+\) )?panicked at ", _rust),
+        (["#0 "], r"^#0 .*(?:\(\d+\)|\{main\}|\[internal function\])", _php),
+        ([":in `", ":in '"], r":\d+:in [`']", _ruby),
+        ([":line "], _AT + r"[\w.<>`+\[\],$ ]+\((?>.*?\) in ).*:line \d+", _dotnet),
+        (["--- End of "], r"^[^\S\n]*--- End of ", _dotnet),
+        (["at System.", "at Microsoft."], _AT + r"(?:System|Microsoft)\.", _dotnet),
+        (
+            [".java", ".kt", ".scala", ".groovy", ".clj"],
+            _AT + r"[\w.$/<>@\-]+\([\w$\-]+\.(?:java|kt|scala|groovy|clj)",
+            _java,
         ),
-        _native,
-    ),
-    (
-        ("Traceback (most recent call last)",),
-        re.compile(r"Traceback \(most recent call last\)"),
-        _python,
-    ),
-    (
-        ("panic: ", "fatal error: ", "goroutine "),
-        re.compile(r"^(?:panic: |fatal error: )|^goroutine \d+ \[", re.MULTILINE),
-        _go,
-    ),
-    (("panicked at ",), re.compile(r"^thread '[^']*' (?:\(\d+\) )?panicked at ", re.MULTILINE), _rust),
-    (("#0 ",), re.compile(r"^#0 .*(?:\(\d+\)|\{main\}|\[internal function\])", re.MULTILINE), _php),
-    ((":in `", ":in '"), re.compile(r":\d+:in [`']"), _ruby),
-    (
-        (":line ", "--- End of ", "at System.", "at Microsoft."),
-        re.compile(
-            r"^\s+at [\w.<>`+\[\],$ ]+\(.*\) in .*:line \d+|^\s*--- End of |^\s+at (?:System|Microsoft)\.",
-            re.MULTILINE,
+        (
+            ["(Native Method", "(Unknown Source", "(<generated>"],
+            _AT + r"[\w.$/<>@\-]+\((?:Native Method|Unknown Source|<generated>)",
+            _java,
         ),
-        _dotnet,
-    ),
-    (
-        (".java", ".kt", ".scala", ".groovy", ".clj", "(Native Method", "(Unknown Source", "(<generated>"),
-        re.compile(
-            r"^\s+at [\w.$/<>@\-]+\((?:[\w$\-]+\.(?:java|kt|scala|groovy|clj)(?::\d+)?|Native Method"
-            r"|Unknown Source|<generated>)",
-            re.MULTILINE,
-        ),
-        _java,
-    ),
-    (
-        ("at ", "@http", "@file:", "@webpack:"),
-        re.compile(
-            r"^\s+at .*:\d+:\d+\)?$|^\s+at .*\((?:<anonymous>|native)\)$|^[^@\s]*@(?:https?|file"
-            r"|webpack):\S+:\d+",
-            re.MULTILINE,
-        ),
-        _javascript,
-    ),
-    (("at ",), re.compile(r"^\s+at (?:[A-Z]\w*\.)+[\w<>`]+\(", re.MULTILINE), _dotnet),
-)
+        (["at "], _AT + r".*(?::\d+:\d+\)?|\((?:<anonymous>|native)\))$", _javascript),
+        (["@http", "@file:", "@webpack:"], r"^[^@\s]*@(?:https?|file|webpack):\S+:\d+", _javascript),
+        (["at "], _AT + r"(?:[A-Z]\w*\.)+[\w<>`]+\(", _dotnet),
+    )
+    for word in words
+]

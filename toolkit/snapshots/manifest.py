@@ -295,7 +295,7 @@ def read_checkpoint(store: SnapshotStore) -> tuple[StoredCheckpoint | None, str]
 
 
 class _Counts(msgspec.Struct, frozen=True):
-    """What the counts of a load have to be (`toolkit.loading.work.Work.counts`)."""
+    """What the counts of a load have to be (`toolkit.loading.load.LoadState.counts`)."""
 
     started_at: str
     resumed: _Count = 0

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
@@ -68,7 +68,8 @@ def read_snapshot(
     pandas.DataFrame
         The columns and types that were written; a frame of failures has `error` again. A snapshot made by
         `sync_failures` also has `first_seen_at`, `gone_after` and `gone_before` (null for entries still
-        there). ``attrs["receipt"]`` is the latest load's, with the rows of this frame.
+        there). ``attrs["receipt"]`` is the latest load's: its `rows` are those that it read, which of a
+        snapshot made by `sync_failures` are the entries that were still there.
 
     Raises
     ------
@@ -116,7 +117,7 @@ def read_snapshot(
             table = current_columns(table, manifest.kind)
         if manifest.kind == "frame" and SIGNATURE not in manifest.scope.get("columns", [SIGNATURE]):
             table = table.drop_columns([name for name in table.column_names if name == SIGNATURE])
-        return to_frame(table, _receipt(manifest, table.num_rows))
+        return to_frame(table, _receipt(manifest))
 
     return _consistent(store, read)
 
@@ -379,13 +380,10 @@ def _schema_of_file(store: SnapshotStore, listed: ListedFile, first: pa.Schema |
 
 def _facts(manifest: Manifest) -> bytes:
     """What a dataset says of its snapshot: the latest receipt, and what its signatures taught."""
-    receipt = _receipt(manifest, manifest.rows)
+    receipt = _receipt(manifest)
     facts = {"receipt": receipt.to_dict() if receipt else None, "learned": manifest.learned}
     return msgspec.json.encode(facts)
 
 
-def _receipt(manifest: Manifest, rows: int | None = None) -> Receipt | None:
-    if not manifest.receipts:
-        return None
-    receipt = Receipt.from_dict(manifest.receipts[-1])
-    return receipt if rows is None else replace(receipt, rows=rows)
+def _receipt(manifest: Manifest) -> Receipt | None:
+    return Receipt.from_dict(manifest.receipts[-1]) if manifest.receipts else None

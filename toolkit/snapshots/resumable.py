@@ -166,7 +166,7 @@ class ResumableLoad:
                         self._save(sink)
                 raise
         receipt = self._load.receipt
-        self._load.work.rows = Identities()  # the commit needs the memory, and nothing asks for them again
+        self._load.state.rows = Identities()  # the commit needs the memory, and nothing asks for them again
         return replace(receipt, notes=(*receipt.notes, self._note)) if self._note else receipt
 
     @property

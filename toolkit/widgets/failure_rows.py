@@ -167,8 +167,10 @@ class FailureRows:
         self._searched: tuple[bytes, list[int]] | None = None
         self._lock = threading.Lock()
         self._indices: dict[str, int] | None = None
-        addresses = _texts(frame.get("workflow_url", pd.Series(dtype="str"))).drop_null()
-        _, self._shared = without_prefix(addresses.unique().to_pylist())
+        addresses = _texts(frame.get("workflow_url", pd.Series(dtype="str"))).drop_null().unique().to_pylist()
+        _, self._shared = without_prefix(addresses)
+        if len(addresses) == 1 and "://" in addresses[0]:  # its end tells it from others, not its host
+            self._shared = addresses[0].rsplit("/", 2)[0] + "/"
         self.without_time = "failed_at" in frame.columns and bool(frame["failed_at"].isna().any())
         preparing = threading.Timer(_DELAY, self._prepare_early)
         preparing.daemon = True

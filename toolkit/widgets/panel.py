@@ -114,7 +114,7 @@ class Job:
             self.progress.done, self.progress.total = done, total
 
         def step() -> None:
-            self.progress.retries = load.work.requests - load.work.pages
+            self.progress.retries = load.state.requests - load.state.pages
             self.step()
 
         load = opened(LoadOptions(limit=limit, progress=count))

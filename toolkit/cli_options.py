@@ -1,0 +1,74 @@
+"""Options that several commands of ``toolkit`` have, and what all of them say in their help."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, get_args
+
+import toolkit as tk
+from toolkit.client.failures import Kind
+from toolkit.errors import InputError
+from toolkit.filters.failure import FIELDS
+from toolkit.times import parse_duration
+
+EXIT_HELP: Final = """\
+exit status: 0 done, 1 error, 2 command line not understood, 3 load or redrive not complete, 4 new and
+5 worse (with --fail-on, before 3), 130 interrupted"""
+
+
+def add_command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, example: str
+) -> Callable[..., object]:
+    """Add a command, with an example of its arguments. Returns a function that adds an argument with help."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.epilog = f"example:\n  {command.prog} {example}\n\n{EXIT_HELP}"
+    command.set_defaults(run=run)
+    return lambda argument, what, **options: command.add_argument(argument, help=what, **options)
+
+
+def add_filters(command: argparse.ArgumentParser) -> None:
+    """Add the options of a `FailureFilter`, and the kind of failures."""
+    combined = "Different filters combine with AND, repeated ones with OR."
+    group = command.add_argument_group("which failures", combined)
+    for field in FIELDS.values():
+        if field.option:
+            several: dict[str, Any] = {"action": "append"} if field.many else {}
+            read = int if field.kind == "status" else str
+            group.add_argument(
+                field.option, dest=field.name, metavar=field.metavar, help=field.help, type=read, **several
+            )
+    kinds = "failed workflow runs, or failed plain messages (workflows)"
+    group.add_argument("--kind", choices=get_args(Kind), default="workflows", help=kinds)
+
+
+def add_snapshot_options(add: Callable[..., object]) -> None:
+    """Add where a snapshot is, how often it is written, and how it is read."""
+    add("path", "folder of the snapshot, made when missing; or s3://bucket/prefix")
+    what = "repeat until Ctrl-C or SIGTERM: every 30s, 15m, 1h or 1d. Without it, run once, as for cron"
+    add("--every", what, type=_seconds, metavar="DURATION")
+    what = "concurrent requests at most (16)"
+    add("--connections", what, type=int, default=argparse.SUPPRESS, metavar="N")
+    what = "requests a second, at most (as many as the service allows)"
+    add("--requests-per-second", what, type=float, default=argparse.SUPPRESS, metavar="N")
+    add("--passes", "2 reads everything twice and compares (1)", type=int, choices=(1, 2), default=1)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text).total_seconds()
+    except InputError as error:
+        raise argparse.ArgumentTypeError(f"got {error.got}; expected {error.expected}") from None
+
+
+def filter_of(given: argparse.Namespace, *, now: datetime | None = None) -> tk.FailureFilter:
+    """The filter that the options of `add_filters` mean."""
+    chosen = {field.name: getattr(given, field.name) for field in FIELDS.values() if field.option}
+    return tk.FailureFilter(now=now, **chosen)
