@@ -99,6 +99,14 @@ def test_a_burst_does_not_flatten_other_bars():
     assert not [text for text in plain.texts if "\N{BLACK UP-POINTING TRIANGLE}" in text.get_text()]
 
 
+def test_a_line_that_is_not_seen_is_not_named():
+    """Two failures days apart: usual is none at all, and the axis promises no line."""
+    when = pd.to_datetime(["2026-03-01 10:00", "2026-03-04 12:30"], utc=True)
+    ax = tk.plot_failure_trend(pd.DataFrame({"failed_at": when, "created_at": when}), ax=axes())
+    assert texts(ax) == "failures"
+    assert not ax.lines
+
+
 def test_facets_have_scales_of_their_own():
     """In each row the tallest bar, or all but the burst, has the full height; the scale is shown."""
     ax = tk.plot_failure_trend(burst(), by="workflow_url", freq="1d", layout="facets", ax=axes())

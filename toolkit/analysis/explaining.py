@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import compress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from toolkit.analysis.conditions import ConditionSearch, RankedCondition, likelihood, plainest
 from toolkit.analysis.failure_attributes import LABEL, column_texts, labels_of, rising_labels, rows_meeting
@@ -25,10 +26,11 @@ from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
 
 _Floats = npt.NDArray[np.float64]
-_Table = tuple[pd.DataFrame, _Floats]
+_Table = tuple[pa.Table, _Floats]
 _Meets = Callable[[dict[str, Any]], npt.NDArray[np.bool_]]
 
 _ATTRIBUTES: Final = 14
+_FEW: Final = 20  # values of which none has to repeat
 _OF_SYNCS: Final = {FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE}  # of the snapshot, not of what failed
 _RANKED: Final = 10
 _SHOWN: Final = 5  # of them, in a notebook
@@ -212,16 +214,19 @@ def explain_change(
     """
     exposure = positive("exposure", exposure)
     attributes = None if attributes is None else texts("attributes", attributes)
-    tables = [
+    (late, seen), (early, usual) = (
         _read(frame, attributes, weight, name) for frame, name in ((after, "after"), (before, "before"))
-    ]
-    (late, seen), (early, usual) = tables
-    named = _attributes(tables, attributes)
-    chosen = list(dict.fromkeys([*named, *_attributes(tables, None)]))
+    )
+    most = max(_FEW, (seen.size + usual.size) // 4)
+    late, early = (_texts(table, attributes or (), weight, most) for table in (late, early))
+    repeating = _repeating(late, early, most)
+    named = repeating if attributes is None else [name for name in dict.fromkeys(attributes) if name in late]
+    chosen = list(dict.fromkeys([*named, *repeating]))
     rows = pd.concat([late[chosen].astype(object), early[chosen].astype(object)], ignore_index=True)
     observed, expected = np.append(seen, 0 * usual), np.append(0 * seen, usual)
-    listed = [each for frame in (after, before) if LABEL in chosen for each in _labels(frame)]
-    if len(listed) < len(tables):
+    both = (after, before)
+    listed = [each for frame in both if LABEL in chosen for each in _labels(frame)]
+    if len(listed) < len(both):
         return explain_rows(rows, observed, expected, float(exposure), named=named)
     labels = pd.concat(listed).to_numpy(dtype=object)
     rows[LABEL] = rising_labels(labels, observed, expected / exposure)
@@ -282,12 +287,6 @@ def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None,
     if weight is not None and (not isinstance(weight, str) or weight not in known):
         raise wrong("weight", weight, f"a column of {name}", nearest(weight, known, what="It has"))
     table = rows.choose(known).table()
-    # whole numbers stay whole where some are missing: 500 before and 500.0 after would be two values
-    read = {
-        column: column_texts(table[column].to_pandas(integer_object_nulls=True))
-        for column in table.column_names
-        if column != weight
-    }
     numbers = np.ones(table.num_rows)
     if weight is not None:
         try:
@@ -296,7 +295,26 @@ def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None,
             raise wrong("weight", weight, "a column of numbers") from None
         if not np.isfinite(numbers).all() or (numbers < 0).any():
             raise wrong("weight", weight, "a column of counts, none of them negative or missing")
-    return pd.DataFrame(read, index=range(table.num_rows)), numbers
+    return table, numbers
+
+
+def _texts(table: pa.Table, asked: Sequence[str], weight: str | None, most: int) -> pd.DataFrame:
+    """The columns asked for, and those of so few values that some repeat, as texts."""
+    # whole numbers stay whole where some are missing: 500 before and 500.0 after would be two values
+    read = {
+        column: column_texts(table[column].to_pandas(integer_object_nulls=True))
+        for column in table.column_names
+        if column != weight and (column in asked or _distinct(table[column]) <= most)
+    }
+    return pd.DataFrame(read, index=range(table.num_rows))
+
+
+def _distinct(column: pa.ChunkedArray) -> int:
+    """How many values a column has; of lists and maps, which Arrow does not count, none."""
+    try:
+        return cast("int", pc.count_distinct(column).as_py())
+    except pa.ArrowNotImplementedError:
+        return 0
 
 
 def _labels(frame: AnyFrame) -> Iterator[pd.Series[Any]]:
@@ -321,17 +339,11 @@ def _meeting(
     return met
 
 
-def _attributes(tables: list[_Table], attributes: Sequence[str] | None) -> list[str]:
+def _repeating(after: pd.DataFrame, before: pd.DataFrame, most: int) -> list[str]:
     """Columns that both have, and of which some value repeats."""
-    (after, _), (before, _) = tables
-    common = [column for column in after.columns if column in before.columns]
-    if attributes is not None:
-        return [column for column in dict.fromkeys(attributes) if column in common]
-    common = [column for column in common if column not in _OF_SYNCS]
-    rows = len(after) + len(before)
+    common = [column for column in after.columns if column in before.columns and column not in _OF_SYNCS]
     values = [len({*after[column].cat.categories, *before[column].cat.categories}) for column in common]
-    repeating = [1 < number <= max(20, rows // 4) for number in values]
-    return list(compress(common, repeating))[:_ATTRIBUTES]
+    return list(compress(common, (1 < number <= most for number in values)))[:_ATTRIBUTES]
 
 
 def _leaves(rows: pd.DataFrame, observed: _Floats, usual: _Floats) -> tuple[pd.DataFrame, _Floats, _Floats]:

@@ -236,8 +236,11 @@ def _member(text: object, field: str, redactor: Redactor) -> _Value:
 
 def column_texts(column: pd.Series) -> pd.Categorical:
     """Any values as categories of texts, missing ones as ``(none)``."""
-    values = column.astype(object).where(column.notna(), NONE)
-    return pd.Categorical(values.map(lambda value: value if isinstance(value, str) else str(value)))
+    try:
+        codes, values = pd.factorize(column)
+    except TypeError:  # lists and maps have no hash
+        codes, values = pd.factorize(column.map(str, na_action="ignore"))
+    return pd.Categorical(np.array([*map(str, values), NONE], dtype=object)[codes])  # -1: missing
 
 
 def _category(column: pa.ChunkedArray, redactor: Redactor) -> pd.Categorical:

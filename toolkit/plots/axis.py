@@ -25,6 +25,7 @@ from toolkit.plots.style import (
     as_written,
     drawable,
     drawable_names,
+    makes_room,
     width,
     without_prefix,
     wrapped,
@@ -67,7 +68,8 @@ def inches_high(ax: Axes) -> float:
 def space_high(ax: Axes) -> float:
     """Height for ticks and rows: of low Axes, the height left after placing texts."""
     high, figure = inches_high(ax), ax.get_figure(root=True)
-    shrinks = high < _HIGH and figure is not None and figure.get_layout_engine() is not None
+    laid_out = makes_room(ax) or (figure is not None and figure.get_layout_engine() is not None)
+    shrinks = high < _HIGH and laid_out
     return high - _TEXTS if shrinks else high
 
 

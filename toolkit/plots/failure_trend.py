@@ -177,7 +177,7 @@ def _unit(trend: FailureTrend) -> str:
 
 def _usual(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> str:
     """Draw what is usual at each hour as a line over the bars; what the axis says of it."""
-    if trend.runs is not None or not np.isfinite(trend.baseline).any():
+    if trend.runs is not None or not (trend.baseline > 0).any():  # a line at 0 is not seen
         return ""
     edges, usual = np.append(left, left[-1] + width), np.append(trend.baseline, trend.baseline[-1])
     ax.plot(edges, usual, drawstyle="steps-post", color=theme.ink, linewidth=0.9)

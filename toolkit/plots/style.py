@@ -16,11 +16,14 @@ from functools import cache
 from inspect import cleandoc
 from itertools import accumulate
 from os.path import commonprefix
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, cast
+from weakref import WeakKeyDictionary
 
+import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ft2font import LoadFlags
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -38,11 +41,17 @@ FONT: Final = "DejaVu Sans"  # comes with matplotlib, so that texts measure the 
 HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
 """In addition to colour: one a series, in order."""
 
+_USUAL: Final = (0.125, 0.11, 0.775, 0.77)  # where matplotlib puts single Axes, if nobody says where
+_SMALLEST: Final = (3.0, 2.0)  # inches of a figure in which Axes with their texts have room
+_ROOMY: Final[WeakKeyDictionary[Axes, tuple[float, ...]]] = WeakKeyDictionary()
+"""Where Axes are since a plot made room for its texts."""
+
 _FAR: Final = 1.0  # between the sums of red, green and blue of two backgrounds, one light and one dark
 _AXES: Final = """\
 ax : matplotlib.axes.Axes, optional
     Where to draw. Default: a new figure of pyplot's. A light figure becomes dark with a dark theme, and a
-    dark one light with a light theme, as texts stand beside the Axes.
+    dark one light with a light theme, as texts stand beside the Axes. Single Axes of a figure without a
+    layout become smaller, so that these texts fit; several need ``plt.subplots(layout="constrained")``.
 theme : {"light", "dark"}
 
 Returns
@@ -127,10 +136,11 @@ def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
             ax.figure.set_facecolor(theme.paper)
         yield ax, theme
         _reset(ax)
+        if makes_room(ax):
+            _make_room(ax)
         return
-    layout = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, hspace=0.02, wspace=0.02)
     figure = plt.figure(
-        figsize=(9, 3.6), layout=layout, facecolor=theme.paper, edgecolor=theme.paper, frameon=True
+        figsize=(9, 3.6), layout=_layout(), facecolor=theme.paper, edgecolor=theme.paper, frameon=True
     )
     try:
         # the space by which texts are measured until there is a layout
@@ -141,6 +151,33 @@ def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
     except BaseException:
         plt.close(figure)
         raise
+
+
+def _layout() -> ConstrainedLayoutEngine:
+    return ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, hspace=0.02, wspace=0.02)
+
+
+def _make_room(ax: Axes) -> None:
+    """Lay out once, and keep it as the margins of the figure, by which twins of the Axes are placed, too."""
+    figure = cast("Figure", ax.figure)
+    _layout().execute(figure)
+    found = ax.get_position(original=True)
+    figure.subplots_adjust(found.x0, found.y0, found.x1, found.y1)
+    _ROOMY[ax] = found.bounds
+
+
+def makes_room(ax: Axes) -> bool:
+    """Whether a plot makes room for its texts: these are all Axes of a figure whose layout nobody has set."""
+    figure, place = ax.figure, ax.get_subplotspec()
+    if not isinstance(figure, Figure) or figure.axes != [ax] or place is None:
+        return False
+    position = ax.get_position(original=True).bounds
+    return (
+        figure.get_layout_engine() is None
+        and place.get_gridspec().get_geometry() == (1, 1)
+        and any(np.allclose(position, known) for known in (_USUAL, _ROOMY.get(ax, _USUAL)))
+        and bool((figure.get_size_inches() >= _SMALLEST).all())
+    )
 
 
 def prepare(ax: Axes, theme: Theme) -> Axes:
