@@ -51,7 +51,7 @@ _AXES: Final = """\
 ax : matplotlib.axes.Axes, optional
     Where to draw. Default: a new figure of pyplot's. A light figure becomes dark with a dark theme, and a
     dark one light with a light theme, as texts stand beside the Axes. Single Axes of a figure without a
-    layout become smaller, so that these texts fit; several need ``plt.subplots(layout="constrained")``.
+    layout become smaller, so that these texts fit; several need the layout "constrained".
 theme : {"light", "dark"}
 
 Returns
