@@ -393,9 +393,12 @@ def unlike_any(total: _Floats, share: _Floats, least: float) -> _Bins | None:
     sums = cumulated(total)
     starts = np.arange(total.size - length + 1)
     apart = starts[(starts + length <= span[0]) | (starts >= span[1])]
-    most = (sums[apart + length] - sums[apart]).max(initial=0.0)
     inside = sums[span[1]] - sums[span[0]]
-    enough = score >= least and apart.size and inside >= _UNLIKE * most
+    if apart.size:
+        most = (sums[apart + length] - sums[apart]).max()
+    else:  # more than half of the history: as many as would be in this length
+        most = (sums[-1] - inside) * length / max(total.size - length, 1)
+    enough = score >= least and span[0] > 0 and inside >= _UNLIKE * most
     return span if enough else None
 
 

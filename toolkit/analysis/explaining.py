@@ -35,7 +35,7 @@ _OF_SYNCS: Final = {FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE}  # of the snapshot, 
 _RANKED: Final = 10
 _SHOWN: Final = 5  # of them, in a notebook
 _NAMED: Final = 2  # conditions that describe the same, in the table of a notebook
-_TYPES: Final = {
+RANKED: Final = {
     "rank": "Int64", "condition": "object", "observed": "float64", "expected": "float64", "excess": "float64",
     "share": "float64", "lift": "float64", "confidence": "float64", "alternatives": "object",
 }  # fmt: skip
@@ -124,6 +124,8 @@ class Explanation(Plotted):
         if not self.stands_out:
             return f"{change}: nothing stands out"
         first = self.frame.iloc[0]
+        if not first["condition"]:
+            return f"{change}: all failures rose, none much more than the others"
         others = ", as others fell" if first["share"] > 1 else ""
         held = f"holds {share_text(first['share'])} of the change{others}"
         if pd.isna(first["share"]):  # there are no more than before
@@ -158,7 +160,8 @@ def describe(condition: dict[str, Any]) -> str:
     'region = eu and group = s3-703ae1747355'
     """
     names = {SIGNATURE: "group"}
-    return " and ".join(f"{names.get(name, name)} = {value}" for name, value in condition.items())
+    stated = " and ".join(f"{names.get(name, name)} = {value}" for name, value in condition.items())
+    return stated or "all failures"
 
 
 def _some(conditions: Sequence[dict[str, Any]]) -> str:
@@ -384,4 +387,4 @@ def _ranked(classes: list[list[RankedCondition]], change: float) -> tuple[pd.Dat
         }
         for number, (first, *others) in enumerate(ranked)
     ]
-    return typed_rows(rows, _TYPES), stands_out
+    return typed_rows(rows, RANKED), stands_out

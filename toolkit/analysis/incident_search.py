@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,8 +26,9 @@ from toolkit.analysis.change_points import (
     unlike_any,
     wave_of,
 )
-from toolkit.analysis.explaining import Explanation, explain_rows, recounted
+from toolkit.analysis.explaining import RANKED, Explanation, explain_rows, recounted
 from toolkit.analysis.failure_attributes import NAMED, SIGNATURE, WORKFLOW, FailureAttributes
+from toolkit.analysis.selection import typed_rows
 
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
@@ -39,12 +41,17 @@ _STEPS: Final = [
     minutes * _MINUTE for minutes in (1, 2, 5, 10, 20, 30, 60, 180, 360, 1440, 7 * 1440, 28 * 1440)
 ]
 
+_DAY: Final = 1440 * _MINUTE
+_FEW: Final = 500  # failures for each that may be apart from all others
+_HISTORY: Final = 30  # failures, and a day: from then on a history has ends
+_APART, _PART = 3, 10  # times the longest time without failures, part of all time: far from all others
 _BINS: Final = 1_100  # that windows are searched in
 _FINE_BINS: Final = 4_400  # that their ends are found in
 _VALUES: Final = 20  # of an attribute, the most frequent first
 _INCIDENTS: Final = 12
 _ROUNDS: Final = 24  # as ends of incidents are found by themselves
 _CLEAR: Final = 2.0  # times the least surprise: a condition that need not stand out of the others
+_MOST, _MORE = 0.5, 1.5  # of what rose, and times the usual part: what a rise of all failures is named after
 _LIKELY: Final = 0.6  # of the least surprise: a window that is looked at
 _REJECTED: Final = 12  # windows in which nothing stands out, before the search ends
 _RARE: Final = 100  # of as many bursts the largest is left out
@@ -54,10 +61,12 @@ _CHOSEN: Final = 1.0  # natural units: the condition was chosen for its rise, an
 _RETRIED: Final = 20 * 60 * 1_000_000_000  # ns between failures of one burst, at most
 _QUICK: Final = 0.1  # of the mean time between alike failures: one burst
 _USUAL: Final = 10  # episodes: a rise that comes as often is how these failures come
+_OF_RESPONSES: Final = (SIGNATURE, "response")  # attributes
 _SAME_WINDOW: Final = 0.5  # of two windows together
 _SAME_FAILURES: Final = 0.9
 _EDGE: Final = 0.25  # of the length of an incident
 _MINOR: Final = 0.2  # of the largest episode's failures
+_LONGER: Final = 20  # times the rest of the history: a rise of all failures that goes on
 _IDLE: Final = 5  # mean gaps between failures after which an incident is over
 _SHARP: Final = 6  # times as many failures after a beginning as before it, in as long a time
 _EXPLAINING: Final = 7  # attributes, the strongest first
@@ -158,13 +167,17 @@ class IncidentSearch:
 
     def __init__(self, failures: FailureAttributes, now: datetime | None) -> None:
         self.failures = failures
-        self.start = int(failures.when[0]) if len(failures) else 0
-        last = int(failures.when[-1]) if len(failures) else 0
-        self.end = max(last + 1, 0 if now is None else round(now.timestamp() * 1e9))
+        until = None if now is None else round(now.timestamp() * 1e9)
+        counted, self.end = _history(failures.when, until)
+        when = failures.when[counted]
+        self.start = int(when[0]) if when.size else 0
+        self._now = until or self.end
         self._bins = TimeBins.covering(self.start, self.end, _BINS)
         self._fine = TimeBins.covering(self.start, self.end, _FINE_BINS)
         self._alike = _alike(failures)
-        self.left = np.ones(len(failures), dtype=bool)  # failures that no incident explains
+        self.left = np.zeros(len(failures), dtype=bool)  # failures that no incident explains
+        self.left[counted] = True
+        self._counted = self.left.copy()
         self._burst = self._bursts()
         self._spread = 1.0
 
@@ -172,7 +185,7 @@ class IncidentSearch:
         """All rises, the largest excess first."""
         found: list[Incident] = []
         rejected: list[Span] = []
-        if len(self.failures) < FEWEST or self.start + self._bins.step >= self.end:
+        if self.left.sum() < FEWEST or self.start + self._bins.step >= self.end:
             return []
         series, rows = self._series()
         counts = self._counts(series, rows)
@@ -267,9 +280,11 @@ class IncidentSearch:
     def _incident(self, window: Span, least: float, *, sure: bool) -> Incident | None:
         """What rose in a window, and at which times; None where nothing stands out.
 
-        Where all failures rose for sure, the likeliest condition is taken, however unlikely.
+        Where all failures rose for sure, they are all named, or the condition that most of them meet.
         """
         explanation = self._explained_at([window])
+        if sure and not explanation.stands_out and not _holds_most(explanation):
+            explanation = self._of_all(window)
         if explanation.frame.empty:
             return None
         first = explanation.frame.iloc[0]
@@ -278,6 +293,10 @@ class IncidentSearch:
         if not self._beyond_bursts(window, first, least):
             return None
         explanation = replace(explanation, stands_out=True)
+        if not condition:
+            start, stop = window
+            stop = self.end if (self.end - stop) * _LONGER < stop - start else stop
+            return self._over([(start, stop)], explanation)
         spans = self._episodes(condition)
         if len(spans) >= _USUAL:
             return None
@@ -286,7 +305,26 @@ class IncidentSearch:
             explanation = wider
         else:  # at other times something else rose
             spans = [span for span in spans if _overlaps(span, [window])][:1] or [window]
-        return self._over(spans, explanation)
+        incident = self._over(spans, explanation)
+        return None if self._only_says_it_otherwise(incident, spans) else incident
+
+    def _only_says_it_otherwise(self, incident: Incident, spans: list[Span]) -> bool:
+        """Whether other responses of the same workflow are as many less: a text has changed, and no rate."""
+        workflow = self.failures.shared(incident.rows, _SAME_FAILURES).get(WORKFLOW)
+        if workflow is None or not any(name.startswith(_OF_RESPONSES) for name in incident.condition):
+            return False
+        own = self._counted & self.failures.meets({WORKFLOW: workflow})
+        within = self._within(spans)
+        expected = float((own & ~within).sum()) / self._exposure(spans)
+        rose = float((own & within).sum()) - expected + 2 * math.sqrt(expected)
+        return rose < incident.excess / 2
+
+    def _of_all(self, window: Span) -> Explanation:
+        """A rise of which no condition holds most: the condition that all failures meet."""
+        frame = typed_rows([{"rank": 1, "condition": {}, "confidence": 1.0, "alternatives": []}], RANKED)
+        within = self._within([window])
+        found = Explanation(frame, 0.0, 0.0, stands_out=True)
+        return self._recounted(found, self.left & within, self.left & ~within, self._exposure([window]))
 
     def _continues(self, earlier: Incident, later: Incident) -> bool:
         """Whether an incident is an end of an earlier one, which was less dense there."""
@@ -312,7 +350,7 @@ class IncidentSearch:
         idle = max(2 * self._fine.step, _IDLE * length // max(int(rows.sum()), 1))
         outside = self.left & ~within & self.failures.meets(first["condition"])
         expected = float(outside.sum()) / self._exposure(spans)
-        return Incident(explanation, rows, episodes, expected, goes_on=until + idle >= self.end)
+        return Incident(explanation, rows, episodes, expected, goes_on=until + idle >= self._now)
 
     def _beyond_bursts(self, window: Span, first: pd.Series, least: float) -> bool:
         """Whether a condition rose beyond chance, in failures or in bursts of them."""
@@ -395,7 +433,9 @@ class IncidentSearch:
         window = datetimes((episodes[0][0], episodes[-1][1]))
         found = self._recounted(incident.explanation, within, self.left & ~within, self._exposure(spans))
         found = replace(found, window=window)
-        return replace(incident, rows=rows & within, episodes=episodes, explanation=found)
+        # with those that an earlier incident explains, too, as a selection of this one returns them
+        rows = within & self.failures.meets(incident.condition)
+        return replace(incident, rows=rows, episodes=episodes, explanation=found)
 
     def _first_and_last(self, rows: _Bools, span: Span) -> Span:
         within = self.failures.when[rows & self._within([span])]
@@ -433,12 +473,38 @@ def _surprise(observed: int, usual: float, exposure: float, mean: float) -> floa
     return max(0.0, -float(np.logaddexp.reduce(np.append(bursts + enough, more))))
 
 
+def _history(when: _Ints, now: int | None) -> tuple[slice, int]:
+    """Which failures, oldest first, are a history, and when it ends: by default right after the last.
+
+    Those after `now` are left out, and a few that are far from all others, as of a clock that was wrong. A
+    long time without failures before `now` is none of the history: nobody knows that it was looked at.
+    """
+    stop = len(when) if now is None else int(np.searchsorted(when, now, "right"))
+    first, few, gaps = 0, max(1, stop // _FEW), np.diff(when[:stop])
+    inner = gaps[few : len(gaps) - few]
+    far = now or 0
+    if inner.size >= _HISTORY and inner.sum() >= _DAY:
+        far = int(max(_APART * inner.max(), inner.sum() // _PART))
+        early, late = (np.flatnonzero(each > far) for each in (gaps[:few], gaps[-few:]))
+        first = int(early[-1]) + 1 if early.size else 0
+        stop -= few - int(late[0]) if late.size else 0
+    last = int(when[stop - 1]) if stop else 0
+    return slice(first, stop), last + 1 if now is None else max(last + 1, min(now, last + far))
+
+
 def _alike(failures: FailureAttributes) -> _Ints:
     """A number for each failure, the same for those whose columns are equal."""
     codes = pd.DataFrame({name: column.codes for name, column in failures.columns.items() if name in NAMED})
     if codes.columns.empty:
         return np.zeros(len(failures), np.int64)
     return codes.groupby(list(codes.columns)).ngroup().to_numpy().astype(np.int64)
+
+
+def _holds_most(explanation: Explanation) -> bool:
+    """Whether most of what rose meets the first condition, and more than usual."""
+    first = explanation.frame.head(1)
+    usual = first["expected"] / max(explanation.expected, 1e-9)
+    return bool((first["share"] >= np.maximum(_MOST, _MORE * usual)).any())
 
 
 def _forerunners(when: _Ints) -> int:

@@ -44,7 +44,9 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
     flow-control key, caller, status, signature, headers and JSON fields of few values) and of its pairs with
     the workflow. What rose beyond the daily wave, bursts and the rest of the failures is an incident; its
     failures are left out of the search for the next. Not proof of a cause: whatever goes together with the
-    failures is found, too.
+    failures is found, too. A few failures months from all others, as of a clock that was wrong, are none of
+    the history, nor is a long time without failures before `now`. A response that a workflow words anew,
+    without more failures than before, is no rise.
 
     Parameters
     ----------
@@ -56,11 +58,13 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
     pandas.DataFrame
         One row an incident, the largest excess first: `rank` (Int64), `kind` (str: ``rise``; after those
         ``steady``, a workflow that fails in one way all the time at regular intervals), `condition` (dict of
-        attribute to value), `workflows` (list of str: the most frequent of its failures, five at most),
+        attribute to value; empty where all failures rose and none much more than the others), `workflows`
+        (list of str: the most frequent of its failures, five at most),
         `shared` (dict: what nine of ten of its failures have in common), `from_at`, `until_at`
         (datetime64[ms, UTC], its first and last failure), `goes_on` (bool: until the end of the history),
         `episodes` (list of pairs of such times),
-        `observed`, `expected`, `excess` (float64, failures), `share` (float64, of all failures), `lift`
+        `observed`, `expected`, `excess` (float64, failures; one that meets two conditions counts in both),
+        `share` (float64, of all failures), `lift`
         (float64, observed over expected), `confidence` (float64, 0 to 1: that the condition is this one and
         no other), `alternatives` (list of dict: conditions that describe the same failures and
         explain them as well, in front those that need all their attributes).
@@ -112,14 +116,14 @@ def explain_spike(
     baseline : pair of datetime, optional
         What the window is compared with. Default: all other times.
     now : datetime, optional
-        When the history ends. Default: at the last failure.
+        When the history ends; later failures are left out. Default: at the last failure.
 
     Returns
     -------
     Explanation
-        `.frame` with the ranked conditions, `.window`, and `.stands_out`, which is false when failures did
-        not rise, or nothing rose more than the rest. A failure counts for each of its labels. Of a rise that
-        was found, `observed` are the failures in its episodes, `expected` what other times without their own
+        `.frame` with the ranked conditions, `.window`, and `.stands_out`, which is false when nothing rose.
+        Where all failures rose and none much more than the others, the condition is empty. A failure counts
+        for each of its labels. Of a rise that was found, `observed` are the failures in its episodes, `expected` what other times without their own
         rises have in as long a time.
 
     Raises
