@@ -51,7 +51,6 @@ _VALUES: Final = 20  # of an attribute, the most frequent first
 _INCIDENTS: Final = 12
 _ROUNDS: Final = 24  # as ends of incidents are found by themselves
 _CLEAR: Final = 2.0  # times the least surprise: a condition that need not stand out of the others
-_MOST, _MORE = 0.5, 1.5  # of what rose, and times the usual part: what a rise of all failures is named after
 _LIKELY: Final = 0.6  # of the least surprise: a window that is looked at
 _REJECTED: Final = 12  # windows in which nothing stands out, before the search ends
 _RARE: Final = 100  # of as many bursts the largest is left out
@@ -501,10 +500,10 @@ def _alike(failures: FailureAttributes) -> _Ints:
 
 
 def _holds_most(explanation: Explanation) -> bool:
-    """Whether most of what rose meets the first condition, and more than usual."""
+    """Whether of what rose the first condition misses at most half as much as of the usual failures."""
     first = explanation.frame.head(1)
     usual = first["expected"] / max(explanation.expected, 1e-9)
-    return bool((first["share"] >= np.maximum(_MOST, _MORE * usual)).any())
+    return bool((first["share"] >= (1 + usual) / 2).any())
 
 
 def _forerunners(when: _Ints) -> int:

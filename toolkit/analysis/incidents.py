@@ -123,8 +123,8 @@ def explain_spike(
     Explanation
         `.frame` with the ranked conditions, `.window`, and `.stands_out`, which is false when nothing rose.
         Where all failures rose and none much more than the others, the condition is empty. A failure counts
-        for each of its labels. Of a rise that was found, `observed` are the failures in its episodes, `expected` what other times without their own
-        rises have in as long a time.
+        for each of its labels. Of a rise that was found, `observed` are the failures in its episodes,
+        `expected` what other times without their own rises have in as long a time.
 
     Raises
     ------
