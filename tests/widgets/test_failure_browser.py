@@ -196,6 +196,18 @@ def test_a_single_workflow_is_shown_by_its_end(make, url, shown):
     assert [cells[2] for cells in browser.page(0, 2)] == [shown, shown]
 
 
+def test_plain_messages_are_told_apart_by_their_address(make):
+    """No row has a workflow: the column shows what was called, is sorted by it, and a search names it."""
+    base = "https://shop.example/hooks/"
+    rows = [{"dlq_id": name, "url": f"{base}{name}"} for name in ("pay", "mail", "ship")]
+    browser = FailureBrowser(make(rows), value=FailureView(sort_by="url", ascending=True))
+    assert {"name": "url", "label": "Address", "sortable": True} in browser.table.columns
+    assert "Workflow" not in [column["label"] for column in browser.table.columns]
+    assert [cells[2] for cells in browser.page(0, 3)] == ["mail", "pay", "ship"]
+    browser.value = FailureView(search="shipp")
+    assert "Did you mean &#39;ship&#39;?" in browser._counted.value
+
+
 def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(browser):
     """The selection stays, with a count of hidden rows; only matches are shown."""
     browser.value = FailureView(search="mail", selected=["dlq_0", "dlq_1"])
