@@ -173,6 +173,15 @@ def test_a_failure_without_a_time_is_sorted_by_that_of_its_message(make):
     ]  # fmt: skip
 
 
+def test_a_failure_in_whole_seconds_is_not_later_than_it_was():
+    """Its message was created in the same second, of which milliseconds are known."""
+    row = {
+        "created_at": pd.Timestamp("2026-01-02 15:08:55.663", tz="UTC"),
+        "failed_at": pd.Timestamp("2026-01-02 15:08:55", tz="UTC"),
+    }
+    assert "15:08:55 UTC · 0 s later" in detail_markup(row, REDACT)
+
+
 def test_an_exception_is_shown_by_its_own_name(make):
     """The packages before it would fill the column."""
     body = "java.net.SocketTimeoutException: Read timed out\n\tat a.b(C.java:1)"
