@@ -251,7 +251,7 @@ def test_ids_and_code_of_the_selection_are_copied(browser, failures):
     assert "may not write to the clipboard" in browser.message
     browser.clear_selection()
     grid(browser, kind="copy")  # Ctrl+C in the table: without a selection, that of the row that is shown
-    assert sent[-1]["text"] == "dlq_0"
+    assert sent[-1] == {"kind": "copy", "text": "dlq_0", "status": "1 id copied: the failure shown."}
     assert browser.value.selected == ("dlq_0",)
 
 

@@ -436,16 +436,18 @@ class FailureBrowser(Panel):
 
     def _copy(self, what: str) -> None:
         """Send the page ids or code of the selection for the clipboard; without one, the shown rows."""
+        which = ""
         if not self.value.selected and self._active is not None:
             self._change(selected=self._rows.ids([self._active]))
+            which = ": the failure shown"
         selected = self.value.selected
         if not selected:
             self.say("There is nothing to copy.", "problem")
             return
         number = counted(len(selected), "id")
-        text, status, self._code.value = "\n".join(selected), f"{number} copied.", ""
+        text, status, self._code.value = "\n".join(selected), f"{number} copied{which}.", ""
         if what == "code":
-            text, status = self.selection_code(), f"Code with {number} copied."
+            text, status = self.selection_code(), f"Code with {number} copied{which}."
             self._show_code()
         self.table.send({"kind": "copy", "text": text, "status": status})
 
