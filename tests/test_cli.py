@@ -279,8 +279,8 @@ def test_a_schedule_runs_until_it_is_stopped(server, tmp_path: Path, number: sig
         first, second = child.stdout.readline(), child.stdout.readline()
         child.send_signal(number)
         rest = child.communicate(timeout=20)
-    assert "kept: 1 added, 0 changed, 0 gone; complete: 1 failures" in first
-    assert "kept: 0 added, 0 changed, 0 gone; complete: 1 failures" in second
+    assert "kept: 1 added, 0 changed, 0 gone; complete: 1 failure" in first
+    assert "kept: 0 added, 0 changed, 0 gone; complete: 1 failure" in second
     assert child.returncode == 0
     assert rest[1].startswith("toolkit: stopped; ")
     assert len(tk.read_snapshot(tmp_path / "kept")) == 1

@@ -173,6 +173,11 @@ def test_an_unknown_name_is_an_attribute_error():
     assert str(caught.value).endswith("Did you mean 'load_failure'?")
     with pytest.raises(AttributeError, match=r"It is toolkit\.analysis\.find_incidents$"):
         tk.find_incidents  # noqa: B018 - as above
+    for name in ("InputError", "ToolkitError", "IncompleteLoadError", "UnexpectedResultWarning"):
+        with pytest.raises(AttributeError, match=rf"It is toolkit\.errors\.{name}$"):
+            getattr(tk, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'ClassVar'$"):  # errors only import it
+        tk.ClassVar  # noqa: B018 - as above
 
 
 def test_importing_pulls_in_neither_plots_nor_widgets():

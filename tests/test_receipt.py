@@ -61,6 +61,7 @@ def test_the_verdict_says_complete_or_why_not():
     short = made(complete=False, reasons=("only the first 5 were requested", "3 changed"))
     assert short.verdict == "not complete: 1,200 failures; only the first 5 were requested; 3 changed"
     assert made(complete=False).verdict.endswith("the load did not end")
+    assert made(rows=1).verdict == "complete: 1 failure"
 
 
 def test_a_receipt_is_not_complete_unless_it_says_so():

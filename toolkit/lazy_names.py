@@ -12,12 +12,12 @@ from typing import Any
 
 
 def lazy_names(
-    package: str, beneath: str = ""
+    package: str, beneath: tuple[str, ...] = ()
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """``__all__``, ``__getattr__`` and ``__dir__`` of a package, from the imports of its ``__init__.pyi``.
 
     A name that a module of the package also has must be imported by the package: importing that module
-    would replace it. A name that only the package `beneath` has is an error that says so.
+    would replace it. A name that only one of the modules `beneath` has is an error that says so.
     """
     module = sys.modules[package]
     listed = Path(str(module.__file__)).with_suffix(".pyi").read_text("utf-8")
@@ -32,8 +32,10 @@ def lazy_names(
         if name not in homes:
             close = get_close_matches(name, homes, n=1)
             hint = f". Did you mean {close[0]!r}?" if close else ""
-            if beneath and not name.startswith("_") and name in import_module(beneath).__all__:
-                hint = f". It is {beneath}.{name}"
+            for other in beneath if not name.startswith("_") else ():
+                origin = getattr(getattr(import_module(other), name, None), "__module__", None)
+                if str(origin).startswith(other):  # else it is only imported there
+                    hint = f". It is {other}.{name}"
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         home, attribute = homes[name]
         value = getattr(import_module(home), attribute)

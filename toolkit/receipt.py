@@ -143,10 +143,11 @@ class Receipt:
     def verdict(self) -> str:
         """One sentence: complete, or not and why; and what part of it the frame has, if not all."""
         part = "" if self.frame_rows is None else f"; this frame has {self.part} loaded"
+        read = f"{self.rows:,} {self.what.removesuffix('s') if self.rows == 1 else self.what}"
         if self.complete:
-            return f"complete: {self.rows:,} {self.what}{part}"
+            return f"complete: {read}{part}"
         reasons = "; ".join(self.reasons) or "the load did not end"
-        return f"not complete: {self.rows:,} {self.what}; {reasons}{part}"
+        return f"not complete: {read}; {reasons}{part}"
 
     @property
     def part(self) -> str:

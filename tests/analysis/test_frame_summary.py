@@ -46,6 +46,11 @@ def test_failures_and_their_completeness():
     )
 
 
+def test_plain_messages_are_in_no_workflow():
+    """Only a number of workflows that there are is named."""
+    assert dict(tk.summary(failures().assign(workflow_url=None)).lines)["rows"] == "2 failures"
+
+
 def test_vectors_hits_and_other_frames():
     """Each table has its own lines; others are counted."""
     rows = [

@@ -63,6 +63,22 @@ def test_50000_points_are_painted(notebook):
     assert inked > 5_000
 
 
+def test_values_differ_by_shape_too(notebook):
+    """The key shows each value in its own shape; points have them once they are large enough."""
+    panel = notebook.panel(LARGE)
+    paths = "(all) => all.map((swatch) => getComputedStyle(swatch).clipPath)"
+    shapes = panel.locator(".tk-map-key i").evaluate_all(paths)
+    assert len(shapes) == 9
+    assert len(set(shapes[:8])) == 8
+    canvas = panel.locator("canvas")
+    expect(canvas).to_have_attribute("data-shapes", "false")
+    for _ in range(5):
+        panel.get_by_role("button", name="Zoom in").click()
+    expect(canvas).to_have_attribute("data-shapes", "true")
+    panel.get_by_role("button", name="Show all").click()
+    expect(notebook.panel(LINKED).locator("canvas")).to_have_attribute("data-shapes", "true")
+
+
 def drag(notebook, canvas, corners):
     """Move the pressed pointer along corners, given as shares of the canvas."""
     canvas.scroll_into_view_if_needed()

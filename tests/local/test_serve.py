@@ -166,6 +166,24 @@ def test_startup_errors_are_one_line(
     assert errors.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("--port", "abc", "'abc' is not a whole number; expected 0 to 65535"),
+        ("--port", "70000", "70000 is out of range; expected 0 to 65535"),
+        ("--time-factor", "fast", "'fast' is not a number; expected 1e-06 to 1000000000"),
+        ("--max-message", "1k", "'1k' is not a whole number; expected 1 to 67108864 bytes"),
+        ("--request-timeout", "nan", "nan is out of range; expected 0.01 to 86400 seconds"),
+    ],
+)
+def test_an_option_that_is_no_number_says_which_are(started: Any, option: str, text: str, said: str) -> None:
+    """Exit status 2, and the last line names the option, what was typed and what fits."""
+    child = started(option, text)
+    _, errors = child.communicate(timeout=15)
+    assert child.returncode == 2
+    assert errors.endswith(f"argument {option}: {said}\n")
+
+
 def test_one_service_a_folder(tmp_path: Path) -> None:
     """A second one on the same data is refused, with the reason; after the first has ended it starts."""
     with LocalService(tmp_path) as first:

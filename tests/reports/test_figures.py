@@ -197,7 +197,7 @@ def test_a_receipt_of_a_snapshot_says_what_its_load_read(server: Any, tmp_path: 
     frame = tk.read_snapshot(tmp_path / "kept")
     receipt = tk.receipt(frame)
     assert (len(frame), receipt.rows, receipt.frame_rows, receipt.complete) == (3, 1, 3, True)
-    assert receipt.verdict == "complete: 1 failures; this frame has 3 rows, not the 1 loaded"
+    assert receipt.verdict == "complete: 1 failure; this frame has 3 rows, not the 1 loaded"
     assert tk.summary(frame).complete is True
     for source in (frame, tmp_path / "kept"):
         assert failure_report(source, now=NOW).to_dict()["completeness"]["sentence"] == (

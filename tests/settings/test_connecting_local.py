@@ -47,7 +47,7 @@ def gone(url: str) -> bool:
 
 
 def test_a_service_responds_and_ends_with_its_block(sample_service):
-    """Inside the block it responds; after it, nothing listens there, and closing twice is fine."""
+    """Inside the block it responds; after it, nothing listens there, and a request says so at once."""
     with tk.connect("local") as service:
         url = service.need("queue").url
         assert responds(url)
@@ -55,6 +55,11 @@ def test_a_service_responds_and_ends_with_its_block(sample_service):
         assert len(service.need("queue").signing_keys) == 2
     assert gone(url)
     service.close()
+    started = time.monotonic()
+    for ask in (tk.load_failures, tk.load_vectors, tk.index_info):
+        with pytest.raises(LocalServiceError, match=r"was closed; .* tk\.connect\('local'\) starts another"):
+            ask(service)
+    assert time.monotonic() - started < 1  # nothing is sent, so nothing is retried
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from dataclasses import replace
 from itertools import count
 
@@ -31,6 +32,8 @@ def pages(server, count, size=2, before=lambda number: None):
 
 def test_progress_in_words():
     """Count, rate, time that is left and retries, each where it is known."""
+    assert JobProgress(seconds=0.1).words() == "Loading …"
+    assert JobProgress(seconds=7.2).words() == "Loading for 7 s …"
     assert JobProgress(done=10, seconds=0.1).words() == "10"
     assert JobProgress(done=10, total=10, seconds=2).words() == "10 of 10 · 5 a second"
     assert JobProgress(done=3000, total=9000, seconds=60, retries=1).words() == (
@@ -73,6 +76,30 @@ def test_a_load_that_is_not_stopped_is_whole(server):
     frame = Job(told.append, clock=count().__next__).read(reading(server.service()))
     assert (len(frame), tk.receipt(frame).complete) == (6, True)
     assert told[-1].done == 6
+
+
+def test_a_load_that_waits_for_its_first_rows_says_how_long(server):
+    """It is seen that the service is waited for, and no late report replaces the result."""
+    said = []
+
+    def seen(_):
+        deadline = time.monotonic() + 20
+        while "Loading for 1 s …" not in said and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    pages(server, 1, before=seen)
+
+    async def main():
+        panel = tk.FailureFilterWidget(server.service())
+        panel._status.observe(lambda _: said.append(panel.message), "value")
+        panel.actions.press("Load")
+        for _ in iter(lambda: panel._job, None):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1.1)
+        return panel.message
+
+    assert asyncio.run(main()).startswith("2 failures loaded.")
+    assert "Loading for 1 s …" in said
 
 
 def test_stopping_before_anything_was_read(server):

@@ -173,6 +173,15 @@ def test_a_failure_without_a_time_is_sorted_by_that_of_its_message(make):
     ]  # fmt: skip
 
 
+def test_a_failure_in_whole_seconds_is_not_later_than_it_was():
+    """Its message was created in the same second, of which milliseconds are known."""
+    row = {
+        "created_at": pd.Timestamp("2026-01-02 15:08:55.663", tz="UTC"),
+        "failed_at": pd.Timestamp("2026-01-02 15:08:55", tz="UTC"),
+    }
+    assert "15:08:55 UTC · 0 s later" in detail_markup(row, REDACT)
+
+
 def test_an_exception_is_shown_by_its_own_name(make):
     """The packages before it would fill the column."""
     body = "java.net.SocketTimeoutException: Read timed out\n\tat a.b(C.java:1)"
@@ -194,6 +203,18 @@ def test_a_single_workflow_is_shown_by_its_end(make, url, shown):
         make([{"dlq_id": "a", "workflow_url": url}, {"dlq_id": "b", "workflow_url": url}])
     )
     assert [cells[2] for cells in browser.page(0, 2)] == [shown, shown]
+
+
+def test_plain_messages_are_told_apart_by_their_address(make):
+    """No row has a workflow: the column shows what was called, is sorted by it, and a search names it."""
+    base = "https://shop.example/hooks/"
+    rows = [{"dlq_id": name, "url": f"{base}{name}"} for name in ("pay", "mail", "ship")]
+    browser = FailureBrowser(make(rows), value=FailureView(sort_by="url", ascending=True))
+    assert {"name": "url", "label": "Address", "sortable": True} in browser.table.columns
+    assert "Workflow" not in [column["label"] for column in browser.table.columns]
+    assert [cells[2] for cells in browser.page(0, 3)] == ["mail", "pay", "ship"]
+    browser.value = FailureView(search="shipp")
+    assert "Did you mean &#39;ship&#39;?" in browser._counted.value
 
 
 def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(browser):
@@ -230,7 +251,7 @@ def test_ids_and_code_of_the_selection_are_copied(browser, failures):
     assert "may not write to the clipboard" in browser.message
     browser.clear_selection()
     grid(browser, kind="copy")  # Ctrl+C in the table: without a selection, that of the row that is shown
-    assert sent[-1]["text"] == "dlq_0"
+    assert sent[-1] == {"kind": "copy", "text": "dlq_0", "status": "1 id copied: the failure shown."}
     assert browser.value.selected == ("dlq_0",)
 
 

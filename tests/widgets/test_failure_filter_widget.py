@@ -274,3 +274,13 @@ def test_the_state_that_is_sent_to_the_page_has_no_token(server):
         state += json.dumps(found.get_state(), default=str)
         left += list(getattr(found, "children", ()))
     assert "token-of-the-test" not in state + json.dumps(panel._repr_mimebundle_())
+
+
+@pytest.mark.parametrize(
+    ("kind", "chosen", "display"),
+    [("messages", (), "none"), ("messages", ("https://a.example",), ""), ("workflows", (), "")],
+)
+def test_workflows_cannot_be_chosen_of_plain_messages(failures, kind, chosen, display):
+    """No plain message has one, so the list would be empty; a value that was set stays in view."""
+    panel = widget(failures, kind=kind, value=FailureFilter(workflow_url=chosen))
+    assert panel.choices["workflow_url"].layout.display == display

@@ -429,6 +429,19 @@ def test_secrets_in_metadata_are_not_offered(vectors):
     assert "&lt;img src=x&gt; (5)" in panel.editor._found.value
 
 
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        (['{"city": "Oslo", "a b": 1}'], "1 field that a filter can name, in the metadata of 1 vector"),
+        (['{"city": "Oslo", "n": 1}'] * 2, "2 fields that a filter can name, in the metadata of 2 vectors"),
+    ],
+)
+def test_the_fields_are_counted_that_a_filter_can_name(metadata, said):
+    """A name with a space is none of the filter language."""
+    frame = pd.DataFrame({"id": list("ab")[: len(metadata)], "metadata": metadata})
+    assert said in MetadataFilterWidget(frame).editor._found.value
+
+
 def test_a_key_keeps_the_filter_when_the_cell_runs_again(vectors, request):
     """The second widget of a key continues where the first was, unless the cell passes another value."""
     key = request.node.name

@@ -111,7 +111,7 @@ def test_quick_choices_arrive_before_ask(server):
 
 
 def test_enter_asks_by_what_was_typed(server):
-    """Enter in Text is Ask, with the other fields' values sent with it; not with a mistake in it."""
+    """Enter in a field is Ask, with the other fields' values sent with it; not with a mistake in it."""
     panel = SimilarityQueryWidget(server.service())
     server.always(hits("a"))
     top_k = [panel.options.top_k.key, [{"event": "changed", "seq": 1, "text": "7", "head": ""}]]
@@ -125,6 +125,15 @@ def test_enter_asks_by_what_was_typed(server):
     enter(panel.source.vector, "[1,")
     assert panel.message == "No query was sent: first correct the fields marked above."
     assert len(server.requests) == 1
+    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="a cat"))
+    until_free(panel, lambda: page.enter(panel.options.top_k, "3"))
+    assert last_request(server)["topK"] == 3
+    until_free(panel, lambda: page.enter(panel.options.namespace, "pets"))
+    assert server.requests[-1].path.endswith("/pets")
+    sent = len(server.requests)
+    page.enter(panel.options.top_k, "ten")
+    assert panel.message == "No query was sent: first correct the fields marked above."
+    assert len(server.requests) == sent
 
 
 def test_errors_are_raised_and_shown_in_the_panel(server):

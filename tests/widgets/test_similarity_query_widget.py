@@ -23,7 +23,7 @@ from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
 from toolkit.redaction import Redactor, visible
 from toolkit.widgets.similarity_controls import query_source, vectors_typed, written
-from toolkit.widgets.similarity_results import hit_rows
+from toolkit.widgets.similarity_results import HitResults, hit_rows
 
 REDACT = Redactor(key=b"test")
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -363,6 +363,24 @@ def test_metadata_is_shown_where_a_hit_has_no_data():
          "metadata": ['{"n": 1}', '{"n": 2}', None]}
     )  # fmt: skip
     assert [row.more for row in hit_rows(frame, REDACT)[0]] == ["text", '{"n": 2}', ""]
+
+
+def test_a_vector_is_described_alike_in_two_results_side_by_side():
+    """Each result alone would be described by another field: the one that differs most among its hits."""
+
+    def result(*rows):
+        metadata = [json.dumps({"topic": topic, "note": note}) for topic, note in rows]
+        ids = [topic + note for topic, note in rows]
+        ranks = range(1, len(rows) + 1)
+        return pd.DataFrame({"id": ids, "rank": ranks, "score": 0.5, "metadata": metadata, "query": 0})
+
+    pinned, now = result(("a", "x"), ("b", "x")), result(("a", "x"), ("a", "y"), ("a", "z"))
+    assert hit_rows(pinned, REDACT)[0][0].more == "topic: a"
+    assert hit_rows(now, REDACT)[0][0].more == "note: x"
+    results = HitResults(lambda *_: None, lambda _: None, redactor=REDACT, prefix="p")
+    results.pin(pinned)
+    results.show(now)
+    assert [table.hits[0].more for table in (results.pinned_table, results.table)] == ["note: x"] * 2
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,24 @@ def test_colours_are_categories_numbers_clusters_or_scores(panel, frame):
         tk.VectorMap(frame, color="no such")
 
 
+def test_no_value_and_an_empty_one_have_names(frame):
+    """They are no entry without a name, and no value has no colour of its own."""
+    frame = frame.head(6).assign(kind=["", "", "", None, None, "a"])
+    canvas = tk.VectorMap(frame, color="kind").canvas
+    assert canvas.legend == ["(empty) (3)", "(none) (2)", "a (1)"]
+    assert canvas.none == 1
+    assert list(canvas.colours) == [0, 0, 0, 255, 255, 2]
+    assert tk.VectorMap(frame.dropna(subset="kind"), color="kind").canvas.none == -1
+
+
+def test_a_map_of_nothing_says_so(frame):
+    """A sentence, as of the plot, where the canvas would be empty."""
+    panel = tk.VectorMap(frame.head(0))
+    assert "No usable vectors: 0 vectors." in panel._trust.value
+    assert panel.canvas not in panel.children
+    assert panel.selected.empty
+
+
 def test_what_is_said_of_a_point_is_masked_text(frame):
     """Its id and text, without secrets; markup stays text."""
     hostile = frame.head(20).assign(

@@ -365,7 +365,9 @@ def completeness(receipt: Receipt | None, rows: int) -> str:
 
 
 def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
-    lines = [("rows", f"{counted(overview.count, 'failure')} in {counted(overview.workflows, 'workflow')}")]
+    # plain messages belong to none
+    where = f" in {counted(overview.workflows, 'workflow')}" if overview.workflows else ""
+    lines = [("rows", counted(overview.count, "failure") + where)]
     if overview.first_at and overview.last_at:
         first, last = time_text(overview.first_at), time_text(overview.last_at)
         lines.append(("time", first if first == last else f"{first.removesuffix(' UTC')} to {last}"))

@@ -87,7 +87,7 @@ def load_runs(
     pandas.DataFrame
         One row a run, unique by ``workflow_run_id``: ``workflow_run_id``, ``workflow_url``, ``state``
         (RUN_STARTED, RUN_SUCCESS, RUN_FAILED, RUN_CANCELED, others as received), ``dlq_id`` (str),
-        ``created_at``, ``completed_at`` (datetime64[ms, UTC], null while it runs), ``labels`` (list of str),
+        ``created_at``, ``completed_at`` (datetime64[ms, UTC], null while it runs), ``labels`` (JSON),
         ``extra`` (JSON text of everything else). The receipt is in ``attrs``.
 
     Raises

@@ -68,12 +68,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _number(kind: type[T], low: float, high: float, unit: str = "") -> Callable[[str], T]:
     """A reader of numbers from one to the other; neither NaN nor infinity is between them."""
+    expected = f"expected {low:.15g} to {high:.15g}{unit}"
 
     def read(text: str) -> T:
-        value = kind(text)
+        try:
+            value = kind(text)
+        except ValueError:
+            whole = "whole " * (kind is int)
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {whole}number; {expected}") from None
         if not low <= value <= high:
-            expected = f"{low:.15g} to {high:.15g}{unit}"
-            raise argparse.ArgumentTypeError(f"{text} is out of range; expected {expected}")
+            raise argparse.ArgumentTypeError(f"{text} is out of range; {expected}")
         return value
 
     return read

@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 from toolkit.arguments import instance
 from toolkit.children import start_service
-from toolkit.errors import SettingsError
+from toolkit.errors import LocalServiceError, SettingsError
 from toolkit.redaction import Redactor, Secret
 
 Region = Literal["us-east-1", "eu-central-1"]
@@ -153,6 +153,7 @@ class Service:
     vector: Endpoint | None
     redactor: Redactor = field(compare=False)
     _close: _Close | None = field(default=None, compare=False, repr=False)
+    _closed: bool = field(default=False, init=False, compare=False, repr=False)
 
     def need(self, endpoint: EndpointName) -> Endpoint:
         """The endpoint, or a `SettingsError` that says what to set."""
@@ -167,8 +168,9 @@ class Service:
         return chosen
 
     def close(self) -> None:
-        """End the embedded service that `connect("local")` started."""
+        """End the embedded service that `connect("local")` started; requests are errors from then on."""
         if self._close is not None:
+            object.__setattr__(self, "_closed", True)
             self._close()
 
     def __enter__(self) -> Self:
@@ -187,9 +189,17 @@ class Service:
 
 
 def endpoint_of(service: object, endpoint: EndpointName) -> Endpoint:
-    """The endpoint of the argument `service`; raises `InputError` when that is no `Service`."""
+    """The endpoint of the argument `service`, for requests; an error when that is no `Service`, or closed."""
     hint = "connect() returns a Service: load_failures(connect(), since='7d')."
-    return instance("service", service, Service, "a Service", hint).need(endpoint)
+    checked = instance("service", service, Service, "a Service", hint)
+    if checked._closed:  # noqa: SLF001 - of this module
+        raise LocalServiceError(
+            f"using the {_TITLES[endpoint]}",
+            got="an embedded service that was closed",
+            expected="one that runs",
+            next_step="tk.connect('local') starts another.",
+        )
+    return checked.need(endpoint)
 
 
 _TITLES: Final = {"queue": "workflow queue", "vector": "vector index"}

@@ -25,7 +25,7 @@ from toolkit.times import milliseconds
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Dropdown, TextField, is_count, note
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import Brush, GroupList
-from toolkit.widgets.failure_rows import COLUMNS, SORTABLE, FailureRows, FailureTable, FailureView, Indices
+from toolkit.widgets.failure_rows import SORTABLE, FailureRows, FailureTable, FailureView, Indices
 from toolkit.widgets.panel import Job, Panel, code_markup, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
 
@@ -124,7 +124,8 @@ class FailureBrowser(Panel):
         }
         self.actions = Actions(calls, self._receive_fields, main=False)
         columns = [
-            {"name": name, "label": label, "sortable": name in SORTABLE} for name, label in COLUMNS.items()
+            {"name": name, "label": label, "sortable": name in SORTABLE}
+            for name, label in self._rows.columns.items()
         ]
         self.table = FailureTable(self._receive, columns=columns)
         both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class("tk-browser")
@@ -435,16 +436,18 @@ class FailureBrowser(Panel):
 
     def _copy(self, what: str) -> None:
         """Send the page ids or code of the selection for the clipboard; without one, the shown rows."""
+        which = ""
         if not self.value.selected and self._active is not None:
             self._change(selected=self._rows.ids([self._active]))
+            which = ": the failure shown"
         selected = self.value.selected
         if not selected:
             self.say("There is nothing to copy.", "problem")
             return
         number = counted(len(selected), "id")
-        text, status, self._code.value = "\n".join(selected), f"{number} copied.", ""
+        text, status, self._code.value = "\n".join(selected), f"{number} copied{which}.", ""
         if what == "code":
-            text, status = self.selection_code(), f"Code with {number} copied."
+            text, status = self.selection_code(), f"Code with {number} copied{which}."
             self._show_code()
         self.table.send({"kind": "copy", "text": text, "status": status})
 

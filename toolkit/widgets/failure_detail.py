@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pandas as pd
@@ -125,7 +125,8 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor) -> str:
     pairs, before = [], None
     for name, label in _TIMES.items():
         if (when := _timestamp(row.get(name))) is not None:
-            after = "" if before is None else f" · {span(when - before)} later"
+            # a time in whole seconds can be before one in milliseconds that it follows
+            after = "" if before is None else f" · {span(max(when - before, timedelta(0)))} later"
             pairs.append((label, f"{when:%Y-%m-%d %H:%M:%S} UTC{after}"))
             before = when
     retried = next((redactor.text(text) for name in _RETRIED if (text := _header(row, name))), None)

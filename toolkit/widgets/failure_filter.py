@@ -193,6 +193,8 @@ class FailureFilterWidget(SourcePanel):
         self.brush.selection = [] if ends == [None, None] else ends
         self._offer()
         self._show_counts()
+        workflows = self.choices["workflow_url"]  # plain messages belong to none
+        workflows.layout.display = "none" if self._kind == "messages" and not workflows.value else ""
         for choice in self.choices.values():
             masked = self._service is not None and any(map(MASK.search, choice.value))
             choice.problem = _MASKED if masked else None

@@ -43,9 +43,9 @@ COLUMNS: Final = {
     "label": "Labels",
     "max_retries": "Retries",
 }
-"""Columns of the table, and their headings."""
+"""Columns of the table, and their headings; of plain messages, `url` is in the place of `workflow_url`."""
 
-SORTABLE: Final = (*(name for name in COLUMNS if name != "error"), "created_at")
+SORTABLE: Final = (*(name for name in COLUMNS if name != "error"), "url", "created_at")
 """Columns that failures can be sorted by."""
 
 _TEXTS: Final = (Kind.ID, Kind.REFERENCE, Kind.TEXT, Kind.URL, Kind.BODY, Kind.JSON, Kind.NUMBER)
@@ -68,8 +68,8 @@ class FailureView:
     search : str
         Searched in ids, addresses, labels and bodies, ignoring case. Empty: everything.
     sort_by : str
-        A column that is shown: ``"failed_at"``, ``"created_at"``, ``"workflow_url"``, ``"response_status"``,
-        ``"failure_function_state"``, ``"label"`` or ``"max_retries"``.
+        A column that is shown: ``"failed_at"``, ``"created_at"``, ``"workflow_url"``, ``"url"``,
+        ``"response_status"``, ``"failure_function_state"``, ``"label"`` or ``"max_retries"``.
     ascending : bool
         Missing values come last in both directions.
     selected : iterable of str
@@ -167,7 +167,14 @@ class FailureRows:
         self._searched: tuple[bytes, list[int]] | None = None
         self._lock = threading.Lock()
         self._indices: dict[str, int] | None = None
-        addresses = _texts(frame.get("workflow_url", pd.Series(dtype="str"))).drop_null().unique().to_pylist()
+        self._address = "workflow_url"
+        if not (addresses := _addresses(frame, "workflow_url")) and (urls := _addresses(frame, "url")):
+            self._address, addresses = "url", urls  # plain messages belong to no workflow
+        self.columns = {
+            self._address if name == "workflow_url" else name: label for name, label in COLUMNS.items()
+        }
+        if self._address == "url":
+            self.columns["url"] = "Address"
         _, self._shared = without_prefix(addresses)
         if len(addresses) == 1 and "://" in addresses[0]:  # its end tells it from others, not its host
             self._shared = addresses[0].rsplit("/", 2)[0] + "/"
@@ -196,9 +203,9 @@ class FailureRows:
 
     def cells(self, indices: Sequence[int]) -> list[list[str]]:
         """The cells of these rows, masked."""
-        needed = {*COLUMNS, "created_at", "labels", "response_body"}
+        needed = {*self.columns, "created_at", "labels", "response_body"}
         rows = self.frame[[name for name in self.frame.columns if name in needed]].iloc[list(indices)]
-        shown = [self._column(rows, name) for name in COLUMNS]
+        shown = [self._column(rows, name) for name in self.columns]
         return [list(row) for row in zip(*shown, strict=True)]
 
     def ids(self, indices: Sequence[int]) -> list[str]:
@@ -234,7 +241,7 @@ class FailureRows:
         text = self._redactor.text(str(value))
         if name == "failure_function_state":
             text = SHORT_STATES.get(text, text)
-        if name == "workflow_url":
+        if name == self._address:
             text = text.removeprefix(self._shared)
         if name == "error":  # without the package, else the exception's own name would be truncated
             text = _MODULES.sub("", text)
@@ -272,7 +279,7 @@ class FailureRows:
             word = quoted or bare
             if not word or self._with_text(word).any():
                 continue
-            names = ("response_status",) if word.isdigit() else ("workflow_url", "label")
+            names = ("response_status",) if word.isdigit() else (self._address, "label")
             values = [value for name in names for value, _ in count_values(self.frame, name)]
             known = [self._redactor.url(value).removeprefix(self._shared) for value in values]
             shown = self._redactor.text(word)[:80]
@@ -312,6 +319,11 @@ class FailureRows:
             if self._searched is None:
                 self._searched = _joined(self.frame)
             return self._searched
+
+
+def _addresses(frame: pd.DataFrame, name: str) -> list[str]:
+    addresses: list[str] = _texts(frame.get(name, pd.Series(dtype="str"))).drop_null().unique().to_pylist()
+    return addresses
 
 
 def _joined(frame: pd.DataFrame) -> tuple[bytes, list[int]]:

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import ipywidgets as widgets
 import pandas as pd
 
+from toolkit.analysis.wording import counted
 from toolkit.errors import FilterSyntaxError, InputError
 from toolkit.filters.conditions import Condition, parse_path
 from toolkit.filters.metadata import And, MetadataFilter, Or, parse
@@ -356,7 +357,8 @@ def _marked(text: str, position: int) -> str:
 
 def _described(fields: Sequence[MetadataField], vectors: int) -> str:
     """The fields with their kinds and frequent values, as a table that is folded at first."""
-    head = f"{len(fields):,} fields in the metadata of {vectors:,} vectors"
+    head = f"{counted(len(fields), 'field')} that a filter can name, in the metadata of "
+    head += counted(vectors, "vector")
     if not fields:
         return note(head)
     names, rows = ("Field", "Kind", "Vectors", "Frequent values"), []

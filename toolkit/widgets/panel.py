@@ -71,6 +71,8 @@ class JobProgress:
     def words(self) -> str:
         """The progress as people read it: items done, speed, time left, retries."""
         parts = [f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")]
+        if not self.done and self.total is None:
+            parts = ["Loading …" if self.seconds < 1 else f"Loading for {self.seconds:.0f} s …"]
         rate = self.done / self.seconds if self.seconds >= _SETTLED else 0.0
         if rate:
             parts.append(f"{short_number(round(rate))} a second")
@@ -119,6 +121,11 @@ class Job:
 
         load = opened(LoadOptions(limit=limit, progress=count))
         return load.frame(after_batch=step)
+
+    def tick(self, running: Future[Any]) -> None:
+        """Report every second how long the call is running that has read nothing yet."""
+        while not (wait([running], 1).done or self.progress.done or self.stopping.is_set()):
+            self.report(replace(self.progress, seconds=self.clock() - self._started))
 
     def wait(self, call: Callable[[], T]) -> T:
         """The result of a call that cannot be interrupted; when the job is stopped, it is dropped."""
@@ -292,7 +299,11 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
             self.say("A request is already running; press Cancel to stop it.", "problem")
             return
         after, requested = on_loop(), self._request()
-        job = self._job = Job(lambda progress: after(lambda: self._progressed(progress)))
+
+        def report(progress: JobProgress) -> None:  # not over what a call said that has ended
+            after(lambda: self._progressed(progress) if self._job is job else None)
+
+        job = self._job = Job(report)
         self.say("Loading …")
 
         def ended(future: Future[T]) -> None:
@@ -302,9 +313,9 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
             except BaseException as error:  # noqa: BLE001 - shown in the panel
                 self._failed(error)
 
-        in_thread(lambda: call(job, requested)).add_done_callback(
-            lambda future: after(partial(ended, future))
-        )
+        running = in_thread(lambda: call(job, requested))
+        in_thread(lambda: job.tick(running))
+        running.add_done_callback(lambda future: after(partial(ended, future)))
 
     def _progressed(self, progress: JobProgress) -> None:
         self.say(progress.words())

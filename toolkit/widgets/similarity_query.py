@@ -55,7 +55,8 @@ class SimilarityQueryWidget(Panel):
     Parameters
     ----------
     service : Service
-        Queried when a button is pressed, a hit is chosen, or Enter is pressed in a source field.
+        Queried when a button is pressed, a hit is chosen, or Enter is pressed in a line other than the
+        filter.
     value : VectorQuery, optional
         Initial query. Default: none.
     frame : pandas.DataFrame, optional
@@ -113,6 +114,7 @@ class SimilarityQueryWidget(Panel):
         super().__init__("Similar vectors", value=value, key=key, redactor=service.redactor)
         self.source = QuerySource(self._read, self._entered, frame=frame, redactor=self._redactor)
         self.options = QueryOptions(self._read, redactor=self._redactor)
+        self.options.top_k.entered = self.options.namespace.entered = self._option_entered
         self._fields_known = frame is not None and "metadata" in frame.columns
         if frame is not None and self._fields_known:
             self.options.filter.learn(frame)
@@ -225,6 +227,11 @@ class SimilarityQueryWidget(Panel):
         """Run the query, as Enter in its source field does, unless that field holds a mistake."""
         self._receive_fields(fields)
         self._start_unless(mistaken=self.source.mistaken)
+
+    def _option_entered(self, fields: object) -> None:
+        """Run the query, as Enter in topK or the namespace does, unless that number is none."""
+        self._receive_fields(fields)
+        self._start_unless(mistaken=self.options.top_k.problem is not None)
 
     def _start_unless(self, *, mistaken: bool) -> None:
         if mistaken:

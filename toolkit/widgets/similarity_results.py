@@ -50,9 +50,15 @@ class HitRow:
 
 
 def hit_rows(
-    frame: pd.DataFrame, redactor: Redactor, moved: Mapping[str, str] | None = None
+    frame: pd.DataFrame,
+    redactor: Redactor,
+    moved: Mapping[str, str] | None = None,
+    beside: pd.DataFrame | None = None,
 ) -> tuple[list[HitRow], str]:
-    """The first hits of a result as rows, with the rank changes `moved`, and a caption."""
+    """The first hits of a result as rows, with the rank changes `moved`, and a caption.
+
+    The same vector is described alike in a result that is shown `beside`.
+    """
     some = frame.head(_SHOWN)
     scores = frame["score"].to_numpy(dtype=np.float64, na_value=np.nan)
     usable = scores[np.isfinite(scores)]
@@ -61,8 +67,9 @@ def hit_rows(
     if low == 0.0 and (high == 0.0 or _FUSED < high <= 1.0):
         high = 1.0
     rows = []
+    texts = _descriptions(some, redactor, beside if beside is None else beside.head(_SHOWN))
     for rank, identity, score, text in zip(
-        some["rank"], some["id"].astype(str), scores.tolist(), _descriptions(some, redactor), strict=False
+        some["rank"], some["id"].astype(str), scores.tolist(), texts, strict=False
     ):
         share = (score - low) / (high - low) if np.isfinite(score) else 0.0
         rows.append(
@@ -79,13 +86,14 @@ def hit_rows(
     return rows, f"{total}; bars from {low:.3g} to {high:.3g}" if rows else "No hits"
 
 
-def _descriptions(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
-    """What describes each hit: its data, else its most descriptive metadata field."""
+def _descriptions(hits: pd.DataFrame, redactor: Redactor, beside: pd.DataFrame | None) -> list[str]:
+    """What describes each hit: its data, else the most descriptive metadata field of both results."""
     data = hits["data"].tolist() if "data" in hits else [None] * len(hits)
-    whole = hits["metadata"].tolist() if "metadata" in hits else [None] * len(hits)
+    whole = _metadata(hits)
     fields = [_texts(value) for value in whole]
+    others = [] if beside is None else [_texts(value) for value in _metadata(beside)]
     held: dict[str, list[str]] = {}
-    for texts in fields:
+    for texts in [*fields, *others]:
         for name, text in texts.items():
             held.setdefault(name, []).append(text)
 
@@ -104,6 +112,10 @@ def _descriptions(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
         else:
             described.append(metadata if isinstance(metadata, str) else "")
     return described
+
+
+def _metadata(hits: pd.DataFrame) -> list[Any]:
+    return hits["metadata"].tolist() if "metadata" in hits else [None] * len(hits)
 
 
 def _texts(metadata: Any) -> dict[str, str]:
@@ -194,10 +206,16 @@ class HitTable(PageWidget):
         self.hits: list[HitRow] = []
         super().__init__(self._asked)
 
-    def show(self, frame: pd.DataFrame, title: str = "", moved: Mapping[str, str] | None = None) -> None:
-        """Show the hits of a result, with rank changes."""
+    def show(
+        self,
+        frame: pd.DataFrame,
+        title: str = "",
+        moved: Mapping[str, str] | None = None,
+        beside: pd.DataFrame | None = None,
+    ) -> None:
+        """Show the hits of a result, with rank changes where another result is `beside`."""
         self._frame = frame
-        self.hits, caption = hit_rows(frame, self._redactor, moved)
+        self.hits, caption = hit_rows(frame, self._redactor, moved, beside)
         with self.hold_sync():
             self.rows, self.caption = [asdict(hit) for hit in self.hits], f"{title}{caption}"
             self.moves = any(hit.moved for hit in self.hits)
@@ -252,8 +270,8 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
     def _show_both(self, pinned: pd.DataFrame, frame: pd.DataFrame) -> None:
         words, summary = rank_changes(score_moves(pinned, frame))
         gone = {name: word for name, word in words.items() if "gone" in word}
-        self.pinned_table.show(pinned, "Pinned: ", gone)
-        self.table.show(frame, "Now: ", words)
+        self.pinned_table.show(pinned, "Pinned: ", gone, frame)
+        self.table.show(frame, "Now: ", words, pinned)
         changed = difference(scope(pinned), scope(frame), self._redactor.text)
         self.summary.value = note(summary, "count") + note(f"Changed: {changed}")
         both = {"pinned": pinned, "now": frame}

@@ -17,7 +17,7 @@ from toolkit.analysis.wording import counted
 from toolkit.arguments import instance, nearest, wrong
 from toolkit.audits.projection import MapSource, VectorProjection, project_vectors
 from toolkit.errors import ToolkitError
-from toolkit.plots.vector_points import as_categories, as_numbers
+from toolkit.plots.vector_points import MISSING, as_categories, as_numbers
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.frame_filters import match_metadata
 from toolkit.widgets.controls import Actions, Dropdown, PageWidget, module, note, synced
@@ -45,7 +45,8 @@ class PointCanvas(PageWidget):
     """Points drawn in the page (``js/map.js``).
 
     `points` are two float32 a point, `colours` a byte a point: the number of a category, or with `scaled`
-    0 to 254 on the scale; 255 has no value. `selected` is a byte a point, `hits` are positions.
+    0 to 254 on the scale; 255 has no value. `none` is the place of that in the legend. `selected` is a byte a
+    point, `hits` are positions.
     """
 
     _esm = module("map")
@@ -55,6 +56,7 @@ class PointCanvas(PageWidget):
     hits = synced(traitlets.List(traitlets.Int()))
     scaled = synced(traitlets.Bool())
     legend = synced(traitlets.List(traitlets.Unicode()))
+    none = synced(traitlets.Int(-1))
     described = synced(traitlets.Unicode())
 
 
@@ -145,12 +147,14 @@ class VectorMap(Panel):
         self.colour.value = _PLAIN if color is None else color
         self.filter = MetadataEditor(self._filtered, redactor=self._redactor)
         self.actions = Actions({"Clear selection": self.clear}, self._receive_fields, main=False)
-        self._count, self._trust = widgets.HTML(), widgets.HTML(note(self.projection.verdict))
+        about = self.projection.verdict if len(frame) else f"No usable vectors: {self.projection.basis}."
+        self._count, self._trust = widgets.HTML(), widgets.HTML(note(about))
         filters = [self.filter] if "metadata" in frame.columns else []
         if filters:
             self.filter.learn(frame)
         self._recolour()
-        self._compose(self._trust, self.colour, self.canvas, *filters, self._count, self._code, self.actions)
+        controls = [self.colour, self.canvas, *filters, self._count, self._code, self.actions]
+        self._compose(self._trust, *(controls if len(frame) else []))
         if query is not None:
             query.on_result(self.mark)
 
@@ -332,6 +336,7 @@ class VectorMap(Panel):
         self._values = values
         codes: npt.NDArray[Any] = np.full(len(self._keys), 0 if values is None else _NONE)
         legend: list[str] = []
+        none = -1
         if numbers is not None and not np.isnan(numbers).all():
             low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
             share = (numbers - low) / ((high - low) or 1.0)
@@ -341,10 +346,14 @@ class VectorMap(Panel):
             texts, codes = as_categories(values, self._redactor)
             counts = np.bincount(codes, minlength=len(texts))
             pairs = zip(texts, counts, strict=True)
-            legend = [f"{visible(text)[:_NAME]} ({count:,})" for text, count in pairs]
+            legend = [f"{visible(text).strip()[:_NAME] or '(empty)'} ({count:,})" for text, count in pairs]
+            if MISSING in texts:
+                none = texts.index(MISSING)
+                codes = np.where(codes == none, _NONE, codes)
         with self.canvas.hold_sync():
             self.canvas.colours = codes.astype(np.uint8).tobytes()
-            self.canvas.legend, self.canvas.scaled = legend, numbers is not None and bool(legend)
+            self.canvas.legend, self.canvas.none = legend, none
+            self.canvas.scaled = numbers is not None and bool(legend)
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         return self.selected, f"{counted(len(self.value), 'vector')} selected. {self.projection.verdict}"

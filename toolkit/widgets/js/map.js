@@ -4,6 +4,17 @@ const NEAR = 9; // pixels from the pointer to a point that it means
 const MOST = 400; // corners of a lasso
 const SHADES = 7; // colours of the scale in the style
 const NONE = 255; // a point without a value
+const CLEAR = 5; // pixels of a point from which on its shape is seen; smaller ones are squares, which are drawn faster
+
+// Corners of the shapes of values in a square of side 1, in the order of `plot_vector_map`.
+const CIRCLE = [...Array(12).keys()].map((n) => [(1 + Math.cos((n * Math.PI) / 6)) / 2, (1 + Math.sin((n * Math.PI) / 6)) / 2]);
+const SHAPES = [
+  CIRCLE, [[0, 0], [1, 0], [1, 1], [0, 1]], [[0.5, 0], [1, 1], [0, 1]], [[0.5, 0], [1, 0.5], [0.5, 1], [0, 0.5]],
+  [[0, 0], [1, 0], [0.5, 1]], [[1, 0], [1, 1], [0, 0.5]], [[0, 0], [1, 0.5], [0, 1]],
+  [[0.5, 0], [1, 0.38], [0.81, 1], [0.19, 1], [0, 0.38]], CIRCLE,
+];
+const CROSS = [[0.35, 0], [0.65, 0], [0.65, 0.35], [1, 0.35], [1, 0.65], [0.65, 0.65], [0.65, 1], [0.35, 1], [0.35, 0.65], [0, 0.65],
+  [0, 0.35], [0.35, 0.35]];
 
 const floats = (view) => new Float32Array(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
 const bytes = (view) => new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
@@ -20,7 +31,7 @@ export default {
     });
     const tip = element("div", { class: "tk-map-tip", hidden: "", "aria-hidden": "true" });
     const said = element("div", { class: "tk-note tk-map-said", role: "status" });
-    const key = element("ul", { class: "tk-map-key", "aria-label": "Colours" });
+    const key = element("ul", { class: "tk-map-key", "aria-label": "Colours and shapes" });
     field.append(canvas, tip);
     root.append(bar, field, said, key);
     el.append(root);
@@ -88,6 +99,11 @@ export default {
       return palette.series[Math.min(8, number)];
     };
 
+    const corners = (number) => {
+      if (model.get("scaled")) return CIRCLE;
+      return number === NONE ? CROSS : SHAPES[Math.min(8, number)];
+    };
+
     const ring = (i, radius, width, style) => {
       const [x, y] = place(i);
       pen.beginPath();
@@ -109,17 +125,25 @@ export default {
       const count = points.length / 2;
       const chosen = bytes(model.get("selected"));
       const some = chosen.includes(1);
-      const side = (count > 20000 ? 2 : count > 3000 ? 3 : 5) * Math.min(2, Math.max(1, Math.sqrt(view.scale / whole_scale)));
+      const [least, most] = count > 20000 ? [2, 6] : count > 3000 ? [3, 6] : [6, 12];
+      const side = Math.min(most, least * Math.max(1, Math.sqrt(view.scale / whole_scale)));
       for (const dim of some ? [true, false] : [false]) {
         pen.globalAlpha = dim ? 0.22 : count > 20000 ? 0.75 : 0.9;
         for (const [number, group] of order) {
           pen.fillStyle = colour(number);
+          const shape = corners(number);
           for (const i of group) {
             if (some && Boolean(chosen[i]) === dim) continue;
             const x = (points[2 * i] - view.x) * view.scale + width / 2;
             const y = (view.y - points[2 * i + 1]) * view.scale + height / 2;
             if (x > -side && y > -side && x < width + side && y < height + side) {
-              pen.fillRect(x - side / 2, y - side / 2, side, side);
+              if (side < CLEAR) {
+                pen.fillRect(x - side / 2, y - side / 2, side, side);
+                continue;
+              }
+              pen.beginPath();
+              for (const [across, down] of shape) pen.lineTo(x + (across - 0.5) * side, y + (down - 0.5) * side);
+              pen.fill();
             }
           }
         }
@@ -152,6 +176,7 @@ export default {
       }
       if (canvas.dataset.painted === undefined && count) canvas.dataset.painted = (performance.now() - begun).toFixed(0);
       canvas.dataset.points = count;
+      canvas.dataset.shapes = side >= CLEAR;
       canvas.dataset.view = `${view.x.toPrecision(6)} ${view.y.toPrecision(6)} ${view.scale.toPrecision(6)}`;
     };
     let frame = 0;
@@ -161,11 +186,15 @@ export default {
     };
 
     const name = () => {
-      key.replaceChildren(...model.get("legend").map((text, number) => {
+      key.replaceChildren(...model.get("legend").map((text, place) => {
+        const number = place === model.get("none") ? NONE : place;
         const item = element("li");
         const swatch = element("i", { "aria-hidden": "true" });
         if (model.get("scaled")) swatch.className = "tk-map-scale";
-        else swatch.style.background = `var(--tk-s${Math.min(8, number)})`;
+        else {
+          swatch.style.background = number === NONE ? "var(--tk-line)" : `var(--tk-s${Math.min(8, number)})`;
+          swatch.style.clipPath = `polygon(${corners(number).map(([x, y]) => `${100 * x}% ${100 * y}%`)})`;
+        }
         item.append(swatch, element("span", {}, text));
         return item;
       }));
