@@ -14,7 +14,7 @@ import pandas as pd
 from toolkit.analysis.explaining import Explanation
 from toolkit.analysis.failure_attributes import SIGNATURE, WORKFLOW, FailureAttributes
 from toolkit.analysis.incident_search import Incident, IncidentSearch, Span, datetimes
-from toolkit.analysis.selection import typed_rows, when_counted
+from toolkit.analysis.selection import NONE, typed_rows, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import wrong
 from toolkit.times import parse_time
@@ -30,9 +30,9 @@ _TIMED: Final = 0.5  # of the times between failures are within a quarter of the
 _WithRows = tuple[dict[str, Any], npt.NDArray[np.int64]]
 _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
-    "rank": "Int64", "kind": "str", "condition": "object", "workflows": "object", "shared": "object",
-    "from_at": _TIME, "until_at": _TIME, "goes_on": "bool", "episodes": "object", "observed": "float64",
-    "expected": "float64", "excess": "float64", "share": "float64", "lift": "float64",
+    "rank": "Int64", "kind": "str", "condition": "object", "workflows": "object", "workflow_count": "Int64",
+    "shared": "object", "from_at": _TIME, "until_at": _TIME, "goes_on": "bool", "episodes": "object",
+    "observed": "float64", "expected": "float64", "excess": "float64", "share": "float64", "lift": "float64",
     "confidence": "float64", "alternatives": "object",
 }  # fmt: skip
 
@@ -56,7 +56,8 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
     pandas.DataFrame
         One row an incident, the largest excess first: `rank` (Int64), `kind` (str: ``rise``; after those
         ``steady``, a workflow that fails in one way all the time at regular intervals), `condition` (dict of
-        attribute to value), `workflows` (list of str: the most frequent of its failures, five at most),
+        attribute to value), `workflows` (list of str: the most frequent of its failures, five at most; empty
+        where the frame has one workflow or none), `workflow_count` (Int64: how many there are; missing then),
         `shared` (dict: what nine of ten of its failures have in common), `from_at`, `until_at`
         (datetime64[ms, UTC], its first and last failure), `goes_on` (bool: until the end of the history),
         `episodes` (list of pairs of such times),
@@ -204,8 +205,7 @@ def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np
         if rows.sum() >= _STEADY_ALIKE * size and always and timed.mean() >= _TIMED:
             about = _about(failures, rows, [(int(when[0]), int(when[-1]))], usual)
             steady = {"kind": "steady", "condition": condition, "goes_on": True, "confidence": 1.0}
-            steady |= {"alternatives": [], "workflows": [condition[WORKFLOW]]}
-            records.append((about | steady, rows))
+            records.append((about | steady | {"alternatives": []}, rows))
     return records
 
 
@@ -215,8 +215,10 @@ def _about(
     """When some failures were, how many, and what they share."""
     observed = float(rows.sum())
     times = [datetimes(episode) for episode in episodes]
+    workflows = [name for name in failures.most_frequent(WORKFLOW, rows, len(failures)) if name != NONE]
     return {
-        "workflows": failures.most_frequent(WORKFLOW, rows, _WORKFLOWS),
+        "workflows": workflows[:_WORKFLOWS],
+        "workflow_count": len(workflows) if WORKFLOW in failures.columns else None,
         "shared": failures.shared(rows, _SHARED),
         "from_at": times[0][0],
         "until_at": times[-1][1],

@@ -72,11 +72,13 @@ class Story:
 
     kind: str  # rise, or steady
     what: str  # the error that its failures share, else its condition, in words
+    stated: frozenset[str]  # the attributes that this names
     whole: bool  # whether all of its failures have that error
     condition: str
     alternatives: list[str]
     shared: dict[str, str]
-    workflows: list[str]
+    workflows: list[str]  # the most frequent first, five at most
+    workflow_count: int
     start: datetime
     stop: datetime
     episodes: int
@@ -87,6 +89,7 @@ class Story:
     confidence: float
     ids: list[str]  # of its failures with that error that are in the queue, the latest first
     ids_left_out: int
+    changed: list[str]  # the workflows of these ids
     last_at: datetime | None  # when the latest of these failed
     found_class: str
 
@@ -346,8 +349,11 @@ def _stories(
     for row, positions in incidents_with_rows(sample, now=now):
         condition = dict(row["condition"])
         shared = dict(row["shared"]) | condition
-        group = shared.get(SIGNATURE)
         rows = sample.iloc[positions]
+        groups_of = rows[SIGNATURE].unique()
+        group = shared.get(SIGNATURE, groups_of[0] if len(groups_of) == 1 else None)
+        stated = {name: value for name, value in condition.items() if name != "workflow_url"}
+        workflows = list(row["workflows"]) or rows["workflow_url"].dropna().unique().tolist()
         title = str(titles.get(group, ""))
         named = rows[SIGNATURE] == group if title else pd.Series(data=True, index=rows.index)
         whole, rows = bool(named.all()), rows[named]
@@ -357,7 +363,8 @@ def _stories(
         last = rows["failed_at"].fillna(rows["created_at"]).max()
         stories.append(Story(
             kind=row["kind"],
-            what=title or describe(condition),
+            what=title or _in_words(stated, titles) or "several errors",
+            stated=frozenset(() if title else stated),
             whole=whole,
             condition=_in_words(condition, titles),
             alternatives=[
@@ -366,7 +373,8 @@ def _stories(
                 if other != condition
             ],
             shared=shared,
-            workflows=list(row["workflows"]) or rows["workflow_url"].dropna().unique().tolist(),
+            workflows=workflows,
+            workflow_count=row["workflow_count"] or len(workflows),
             start=row["from_at"],
             stop=row["until_at"],
             episodes=len(row["episodes"]),
@@ -377,6 +385,7 @@ def _stories(
             confidence=float(row["confidence"]),
             ids=ids[::-1][:_IDS],
             ids_left_out=max(_estimate(len(ids), scale) - _IDS, 0),
+            changed=sorted(rows["workflow_url"].tail(_IDS).dropna().unique()),
             last_at=None if pd.isna(last) else last.to_pydatetime(),
             found_class=kinds.get(str(group), "unknown"),
         ))  # fmt: skip

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Final
 
 import pandas as pd
 
 from toolkit.analysis.comparing import CHANGES
+from toolkit.analysis.selection import NONE
 from toolkit.analysis.wording import counted, percent, time_text
 from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.findings import Counts
@@ -20,7 +21,7 @@ _CONFIDENCE: Final = ReportColumn("confidence", "percent")
 _SIGNATURE: Final = ReportColumn("signature", "id", beneath=True)
 _GROUPS: Final = 10
 _OFFENDERS: Final = 2  # of a kind
-_WORKFLOWS: Final = 3
+_WORKFLOWS: Final = 5  # of an explanation: of more, the first is named
 _WORST: Final = 15
 _ACTIONS: Final = 6
 _FUNCTIONS: Final = ("failed", "hanging", "never set")
@@ -70,7 +71,7 @@ class Explained:
         ]  # fmt: skip
         rows = [
             (story.goes_on, f"{number}. {story.name}{_times(story)}", _iso(story.start), _iso(story.stop),
-             _places(story), story.condition, "; or ".join(story.alternatives) or None,
+             _places(self.evidence, story), story.condition, "; or ".join(story.alternatives) or None,
              story.found_class, story.observed, story.expected, story.share,
              _confidence(story.confidence))
             for number, story in enumerate(stories, 1)
@@ -297,7 +298,7 @@ class Explained:
             left_out = f"{about}{story.ids_left_out:,} more are alike"
             more = f" These are the latest {len(story.ids)}; {left_out}." * bool(story.ids_left_out)
             until = f" The last expires at {time_text(last)}."
-            named = f"{number}. {story.what}, in {_places(story)}"
+            named = f"{number}. {_named(self.evidence, story, story.what)}"
             parts += ReportText(f"{named}: {step}{until}{more}"), ReportCode(_action(story))
         if parts:
             sentence = "Each of these plans a redrive and shows it: nothing is sent before it is confirmed."
@@ -309,10 +310,11 @@ class Explained:
         if not stories:
             return
         first = stories[0]
+        where = _places(self.evidence, first)
         end = "ongoing" if first.goes_on else time_text(first.stop)
         rows = [
-            ("What happened", _short(first)),
-            ("Impact", f"{_number(self.evidence, first)} ({percent(first.share)}) in {_places(first)}"),
+            ("What happened", _named(self.evidence, first, first.name)),
+            ("Impact", f"{_number(self.evidence, first)} ({percent(first.share)}) in {where}"),
             ("From, until", f"{time_text(first.start)}, {end}"),
             *((blank, None) for blank in _BLANKS),
         ]
@@ -373,7 +375,7 @@ def explained_in_words(evidence: Evidence | None) -> str:
         first = evidence.stories[0]
         until = "and ongoing" if first.goes_on else f"until {time_text(first.stop)}"
         sentences.append(
-            f"the largest explanation is {_short(first)}: {_number(evidence, first)} "
+            f"the largest explanation is {_named(evidence, first, first.name)}: {_number(evidence, first)} "
             f"({percent(first.share)}) since {time_text(first.start)}, {until}"
         )
     if trend.worse or trend.direction == "better":
@@ -389,8 +391,9 @@ def explained_in_words(evidence: Evidence | None) -> str:
     return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
-def _short(story: Story) -> str:
-    return f"{story.name}, in {_places(story)}"
+def _named(evidence: Evidence, story: Story, name: str) -> str:
+    """An explanation with its workflows, and what its failures share, each said once."""
+    return f"{name}, in {_places(evidence, story, story.stated)}"
 
 
 def _number(evidence: Evidence, story: Story) -> str:
@@ -398,14 +401,20 @@ def _number(evidence: Evidence, story: Story) -> str:
     return "about " * evidence.sampled + counted(story.observed, "failure")
 
 
-def _places(story: Story) -> str:
-    """The workflows of an explanation."""
+def _places(evidence: Evidence, story: Story, stated: Collection[str] = ()) -> str:
+    """The workflows of an explanation, and what else its failures share, without what is stated already."""
     own = story.shared.get("workflow_url")
-    names = [own] if own else story.workflows
-    more = f" and {counted(len(names) - _WORKFLOWS, 'other')}" if len(names) > _WORKFLOWS else ""
-    also = [name for name in ("flow_control_key", "caller_ip", "label") if name in story.shared]
-    shared = [f"{name.replace('_', ' ')} {story.shared[name]}" for name in also]
-    return ", ".join(names[:_WORKFLOWS]) + more + (f" ({', '.join(shared)})" if shared else "")
+    known = [name for name in ([own] if own else story.workflows) if name != NONE]
+    names = ", ".join(known) or "no known workflow"
+    if own and story.workflow_count > 1:
+        names += " mostly"
+    elif story.workflow_count > _WORKFLOWS:
+        least = "at least " * evidence.sampled
+        names = f"{least}{story.workflow_count:,} workflows, the most in {story.workflows[0]}"
+    shown = {*story.shared} - {*stated}
+    also = [name for name in ("flow_control_key", "caller_ip", "label") if name in shown]
+    shared = ", ".join(f"{name.replace('_', ' ')} {story.shared[name]}" for name in also)
+    return f"{names} ({shared})" if shared else names
 
 
 def _times(story: Story) -> str:
@@ -417,7 +426,7 @@ def _times(story: Story) -> str:
 def _action(story: Story) -> str:
     """Code that plans a redrive of the failures of an explanation, and shows the plan; nothing is sent."""
     ids = "".join(f"\n    {dlq_id!r}," for dlq_id in story.ids)
-    options = f", changed={story.workflows!r}" if story.found_class in _RESTARTED else ""
+    options = f", changed={story.changed!r}" if story.found_class in _RESTARTED else ""
     options += f", include={[story.found_class]!r}" if story.found_class == "contract drift" else ""
     stated = "  # idempotent=[…]: whose steps may run twice" if "changed" in options else ""
     return (

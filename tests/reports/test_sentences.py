@@ -1,0 +1,96 @@
+"""What the sentences of a report say is true of histories whose rises are known."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.reports.conftest import failures
+from toolkit.analysis import find_incidents
+from toolkit.reports import failure_report
+
+START = datetime(2026, 9, 1, tzinfo=UTC)
+NOW = START + timedelta(days=14)
+FLOWS = [f"https://shop.example/flows/{number}" for number in range(40)]
+USUAL = ["TypeError: a", "disk full", "deadlock detected", "timeout"]
+CALM = (0, 336, 2000, FLOWS, USUAL)
+
+
+def told(*parts, seed=1):
+    """A frame of parts: from and until in hours, how many, of which workflows, and what they say."""
+    random = np.random.default_rng(seed)
+    rows = [
+        {"failed_at": when, "created_at": when, "workflow_url": str(random.choice(flows)),
+         "workflow_run_id": f"wfr_{position}_{number}", "response_status": 500,
+         "response_body": str(random.choice(texts)), "labels": random.choice(['["free"]', '["pro"]'])}
+        for position, (first, last, count, flows, texts) in enumerate(parts)
+        for number, hour in enumerate(np.sort(random.uniform(first, last, count)))
+        for when in [START + timedelta(seconds=round(hour * 3600))]
+    ]  # fmt: skip
+    rows.sort(key=lambda row: row["failed_at"])
+    return failures(rows)
+
+
+def reported(frame, **options):
+    """A report on it, at the end of the history."""
+    return failure_report(frame, now=NOW, retention="30d", **options)
+
+
+@pytest.fixture(scope="module")
+def many():
+    """A rise in all workflows."""
+    return told(CALM, (226, 228, 300, FLOWS, ["Too Many Requests"]))
+
+
+def test_a_rise_in_many_workflows_counts_them(many):
+    """All, and the one with the most by name; up to five are named."""
+    rose = many[many["response_body"] == "Too Many Requests"]["workflow_url"].value_counts()
+    (incident,) = find_incidents(many).itertuples()
+    assert incident.workflow_count == len(rose) > 30
+    assert len(incident.workflows) == 5
+    report = reported(many)
+    first = re.search(rf"Requests, in {len(rose)} workflows, the most in (\S+): 300 failures", report.verdict)
+    assert rose[first[1]] == rose.max()
+    four = reported(told(CALM, (226, 228, 300, FLOWS[:4], ["Too Many Requests"])))
+    assert set(re.findall(r"\S+/flows/\d+", four.verdict)) == {*FLOWS[:4]}
+
+
+def test_workflows_of_a_sample_are_at_least_so_many(many, monkeypatch):
+    """A sample may lack some."""
+    monkeypatch.setattr("toolkit.reports.evidence.MOST", 1_500)
+    assert re.search(r"in at least \d\d workflows, the most in ", reported(many).verdict)
+
+
+def test_what_an_explanation_shares_is_said_once():
+    """Neither a label that names it nor its workflow is repeated behind it."""
+    frame = told(CALM, (226, 228, 300, FLOWS, USUAL))
+    within = frame["failed_at"].between(START + timedelta(hours=226), START + timedelta(hours=228))
+    labelled = reported(frame.assign(labels=frame["labels"].mask(within, '["team"]')))
+    assert "explanation is label = team, in 40 workflows" in labelled.verdict
+    assert labelled.verdict.count("team") == 1
+    one = reported(told(CALM, (226, 228, 300, FLOWS[:1], USUAL)))
+    assert f"explanation is several errors, in {FLOWS[0]}: " in one.verdict
+
+
+def test_an_action_names_the_changed_workflows_of_its_entries():
+    """All of them, however many, so that each is restarted and no warning is due."""
+    frame = told(CALM, (226, 228, 300, FLOWS, ["TypeError: x is not a function"]))
+    section = next(one for one in reported(frame).to_dict()["sections"] if one["name"] == "actions")
+    code = next(part["code"] for part in section["parts"] if "code" in part)
+    ids = re.findall(r"^    '(\S+)',", code, re.MULTILINE)
+    changed = set(frame.set_index("dlq_id").loc[ids, "workflow_url"])
+    assert len(changed) > 5
+    assert set(re.findall(r"https://[^']+", re.search(r"changed=\[(.*?)\]", code)[1])) == changed
+
+
+def test_a_failure_without_a_workflow_is_in_none():
+    """No name is made up for it."""
+    lost = told(CALM, (226, 228, 300, FLOWS[:1], ["Too Many Requests"]))
+    lost["workflow_url"] = lost["workflow_url"].mask(lost["response_body"] == "Too Many Requests")
+    assert "Too Many Requests, in no known workflow: 300 failures" in reported(lost).verdict
+    assert find_incidents(lost)["workflow_count"].tolist() == [0]
+    assert pd.isna(find_incidents(lost.assign(workflow_url="x"))["workflow_count"][0])
