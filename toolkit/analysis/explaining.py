@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import compress
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from toolkit.analysis.conditions import ConditionSearch, RankedCondition, likelihood, plainest
 from toolkit.analysis.failure_attributes import LABEL, column_texts, labels_of, rising_labels, rows_meeting
-from toolkit.analysis.selection import NONE, opened, typed_rows
+from toolkit.analysis.selection import NONE, opened, select_timed, timestamps, typed_rows
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, result_table, share_text
 from toolkit.arguments import nearest, positive, texts, wrong
@@ -64,6 +64,9 @@ class Explanation(Plotted):
     window : pair of datetime, optional
         When it was (`explain_spike`): as given, until when not included, or the first and last failure of a
         rise that was found.
+    episodes : list of pairs of datetime
+        The first and last failure of each part of a rise that was found. All counts are of these times, not
+        of those between them. Empty for a window that was given, and for `explain_change`.
 
     Examples
     --------
@@ -77,10 +80,11 @@ class Explanation(Plotted):
     expected: float
     stands_out: bool
     window: tuple[datetime, datetime] | None = None
+    episodes: list[tuple[datetime, datetime]] = field(default_factory=list)
     _given: bool = False  # the window, until when not included
 
     def select(self, failures: AnyFrame, *, rank: int = 1) -> pd.DataFrame:
-        """Select the rows of a frame that meet a condition, within the window if there is one.
+        """Select the rows of a frame that meet a condition, within the episodes or the window if there are.
 
         Parameters
         ----------
@@ -92,9 +96,8 @@ class Explanation(Plotted):
         Returns
         -------
         pandas.DataFrame
-            These rows with all columns, for `classify_failures`, `FailureBrowser` or `plan_redrive`. They are
-            as many as were `observed`, and more where a spike came in several episodes: those between them,
-            too, which would hide the rise if they were counted.
+            These rows with all columns, for `classify_failures`, `FailureBrowser` or `plan_redrive`: of what
+            was explained, as many as were `observed`.
 
         Raises
         ------
@@ -113,12 +116,21 @@ class Explanation(Plotted):
             raise wrong("rank", rank, f"one of the {len(ranks)} conditions")
         since, until = self.window or (None, None)
         until = until - timedelta(milliseconds=1) if until and self._given else until
-        return rows_meeting(failures, self.frame["condition"][ranks.index(rank)], since, until)
+        rows = rows_meeting(failures, self.frame["condition"][ranks.index(rank)], since, until)
+        if len(self.episodes) <= 1:
+            return rows
+        table = select_timed(rows, [], doing="selecting failures").table()
+        when = timestamps(table, "when_").dt.floor("ms").array
+        return rows[np.logical_or.reduce([(when >= first) & (when <= last) for first, last in self.episodes])]
 
     def __repr__(self) -> str:
         change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
         if self.window is not None:
-            change = f"{self.window[0]:%Y-%m-%d %H:%M} to {self.window[1]:%Y-%m-%d %H:%M} UTC: {change}"
+            since, until = (f"{time:%Y-%m-%d %H:%M}" for time in self.window)
+            times = f"{since} to {until} UTC"
+            if len(self.episodes) > 1:
+                times = f"in {len(self.episodes)} episodes between {since} and {until} UTC"
+            change = f"{times}: {change}"
         if self.observed and not self.expected:
             return f"{change}: nothing before to compare with"
         if not self.stands_out:
