@@ -19,7 +19,7 @@ from toolkit.analysis.conditions import ConditionSearch, RankedCondition, likeli
 from toolkit.analysis.failure_attributes import LABEL, column_texts, labels_of, rising_labels, rows_meeting
 from toolkit.analysis.selection import NONE, opened, select_timed, timestamps, typed_rows
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import Plotted, result_table, share_text
+from toolkit.analysis.wording import Plotted, percent, result_table, share_text
 from toolkit.arguments import nearest, positive, texts, wrong
 from toolkit.redaction import Redactor, escape_html, visible
 from toolkit.signatures.signed_rows import SIGNATURE
@@ -39,6 +39,8 @@ _TYPES: Final = {
     "rank": "Int64", "condition": "object", "observed": "float64", "expected": "float64", "excess": "float64",
     "share": "float64", "lift": "float64", "confidence": "float64", "alternatives": "object",
 }  # fmt: skip
+_WHOLE: Final = 1.1  # of the change: more, as others rose less, is not worded as a share
+_FELL: Final = 3.0  # standard deviations of the difference of two counts
 _EVIDENCE: Final = 3.5  # natural units of log-likelihood beyond the cost of stating a condition
 
 
@@ -136,11 +138,14 @@ class Explanation(Plotted):
         if not self.stands_out:
             return f"{change}: nothing stands out"
         first = self.frame.iloc[0]
-        others = ", as others fell" if first["share"] > 1 else ""
-        held = f"holds {share_text(first['share'])} of the change{others}"
-        if pd.isna(first["share"]):  # there are no more than before
-            held = f"rose from {first['expected']:,.0f} to {first['observed']:,.0f}, as others fell"
-        return f"{change}: {describe(first['condition'])} {held}"
+        said = f"{change}: {describe(first['condition'])}"
+        if first["share"] <= _WHOLE:
+            return f"{said} holds {percent(min(first['share'], 1.0))} of the change"
+        # a share says little, and there is none where there are no more than before
+        others = self.observed - first["observed"], self.expected - first["expected"]
+        fell = others[1] - others[0] > _FELL * max(sum(others), 0.0) ** 0.5
+        rose = f"rose from {first['expected']:,.0f} to {first['observed']:,.0f}"
+        return f"{said} {rose}{', as others fell' * bool(fell)}"
 
     def _repr_html_(self) -> str:
         clean = Redactor().text
