@@ -87,6 +87,15 @@ def test_an_action_names_the_changed_workflows_of_its_entries():
     assert set(re.findall(r"https://[^']+", re.search(r"changed=\[(.*?)\]", code)[1])) == changed
 
 
+def test_the_share_of_an_incident_is_of_all_failures(many):
+    """Also of those without a time, as the percentage of the report is."""
+    undated = many.head(700).assign(dlq_id=[f"u{number}" for number in range(700)])
+    undated[["failed_at", "created_at"]] = pd.NaT
+    frame = pd.concat([many, undated], ignore_index=True)
+    assert find_incidents(frame)["share"].tolist() == [300 / 3_000]
+    assert "300 failures (10 %) since" in reported(frame).verdict
+
+
 def test_a_failure_without_a_workflow_is_in_none():
     """No name is made up for it."""
     lost = told(CALM, (226, 228, 300, FLOWS[:1], ["Too Many Requests"]))

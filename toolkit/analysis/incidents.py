@@ -14,11 +14,12 @@ import pandas as pd
 from toolkit.analysis.explaining import Explanation
 from toolkit.analysis.failure_attributes import SIGNATURE, WORKFLOW, FailureAttributes
 from toolkit.analysis.incident_search import Incident, IncidentSearch, Span, datetimes
-from toolkit.analysis.selection import NONE, typed_rows, when_counted
+from toolkit.analysis.selection import NONE, scanned, select, typed_rows, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import wrong
 from toolkit.times import parse_time
 
+_FINDING: Final = "finding incidents"
 _WORKFLOWS: Final = 5
 _SHARED: Final = 0.9  # of the failures of an incident
 _SLICES: Final = 24  # of the history: a steady failure is in all but one of them
@@ -60,11 +61,11 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
         where the frame has one workflow or none), `workflow_count` (Int64: how many there are; missing then),
         `shared` (dict: what nine of ten of its failures have in common), `from_at`, `until_at`
         (datetime64[ms, UTC], its first and last failure), `goes_on` (bool: until the end of the history),
-        `episodes` (list of pairs of such times),
-        `observed`, `expected`, `excess` (float64, failures), `share` (float64, of all failures), `lift`
-        (float64, observed over expected), `confidence` (float64, 0 to 1: that the condition is this one and
-        no other), `alternatives` (list of dict: conditions that describe the same failures and
-        explain them as well, in front those that need all their attributes).
+        `episodes` (list of pairs of such times), `observed`, `expected`, `excess` (float64, failures),
+        `share` (float64, of all failures, also those without a usable time), `lift` (float64, observed over
+        expected), `confidence` (float64, 0 to 1: that the condition is this one and no other),
+        `alternatives` (list of dict: conditions that describe the same failures and explain them as well,
+        in front those that need all their attributes).
 
     Raises
     ------
@@ -86,11 +87,13 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
 
 def incidents_with_rows(failures: AnyFrame, *, now: datetime | None = None) -> list[_WithRows]:
     """The incidents as `find_incidents` has them, each with the positions of its failures in the frame."""
-    read = FailureAttributes(failures, doing="finding incidents")
+    failures = scanned(failures, doing=_FINDING)
+    read = FailureAttributes(failures, doing=_FINDING)
+    total = int(select(failures, ["failed_at"], doing=_FINDING).count()["count_"][0].as_py())
     search = IncidentSearch(read, None if now is None else when_counted(now))
     rises = [(_rise(incident, read), incident.rows) for incident in search.incidents()]
     return [
-        ({"rank": rank, **record}, read.positions[rows])
+        ({"rank": rank, **record, "share": record["observed"] / total}, read.positions[rows])
         for rank, (record, rows) in enumerate([*rises, *_steady(search)], start=1)
     ]
 
@@ -226,6 +229,5 @@ def _about(
         "observed": observed,
         "expected": expected,
         "excess": observed - expected,
-        "share": observed / max(len(failures), 1),
         "lift": observed / expected if expected else np.inf,
     }
