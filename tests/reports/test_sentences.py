@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+import dask.dataframe
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,9 @@ import pytest
 from tests.reports.conftest import failures
 from toolkit.analysis import find_incidents
 from toolkit.reports import failure_report
+from toolkit.reports.sections import ReportCode
+from toolkit.tables.frames import to_table
+from toolkit.tables.schemas import FAILURES
 
 START = datetime(2026, 9, 1, tzinfo=UTC)
 NOW = START + timedelta(days=14)
@@ -32,7 +37,9 @@ def told(*parts, seed=1):
         for when in [START + timedelta(seconds=round(hour * 3600))]
     ]  # fmt: skip
     rows.sort(key=lambda row: row["failed_at"])
-    return failures(rows)
+    frame = failures(rows)
+    frame.attrs.clear()
+    return frame
 
 
 def reported(frame, **options):
@@ -94,6 +101,46 @@ def test_the_share_of_an_incident_is_of_all_failures(many):
     frame = pd.concat([many, undated], ignore_index=True)
     assert find_incidents(frame)["share"].tolist() == [300 / 3_000]
     assert "300 failures (10 %) since" in reported(frame).verdict
+
+
+@pytest.mark.parametrize("engine", ["pandas", "arrow", "duckdb", "dask"])
+def test_an_id_is_counted_once(engine):
+    """Loads that share entries, concatenated, have the report of all entries, the later row of each."""
+    calm = told(CALM)
+    shared = calm[calm["failed_at"] > NOW - timedelta(days=2)]
+    older = shared.assign(workflow_url="https://shop.example/earlier")
+    frame = pd.concat([calm[~calm.index.isin(shared.index)], older, shared])
+    other = {
+        "pandas": lambda: frame,
+        "arrow": lambda: to_table(frame.reset_index(drop=True), FAILURES),
+        "duckdb": lambda: duckdb.from_arrow(to_table(frame.reset_index(drop=True), FAILURES)),
+        "dask": lambda: dask.dataframe.from_pandas(frame.reset_index(drop=True), npartitions=3, sort=False),
+    }[engine]()
+    with dask.config.set(scheduler="synchronous"):
+        report, once = reported(other), reported(calm)
+    assert report.verdict == once.verdict
+    assert report.numbers == once.numbers
+    notices = [notice.text for notice in report.notices]
+    assert f"Left out: {len(shared)} rows with the id of a later one." in notices
+    assert not any("Left out" in notice.text for notice in once.notices)
+    (scope,) = [one for one in report.sections if one.name == "scope"]
+    code = next(part for part in scope.parts if isinstance(part, ReportCode))
+    space = {"failures": frame}
+    exec(code.code, space)  # noqa: S102 - users are meant to run it
+    assert set(space["failures"].index) == set(calm.index)
+    assert "https://shop.example/earlier" not in set(space["failures"]["workflow_url"])
+
+
+def test_rows_without_an_id_are_all_counted():
+    """A missing id repeats nothing, and neither frame is changed."""
+    frame = told(CALM)
+    frame["dlq_id"] = frame["dlq_id"].mask(frame.index < 500)
+    copy = frame.copy()
+    report = reported(frame, previous=pd.concat([frame, frame]))
+    assert report.verdict.startswith("2,000 failures")
+    assert not any("Left out" in notice.text for notice in report.notices)
+    assert report.numbers[0]["change"] == -500  # rows without an id are not known to be the same
+    pd.testing.assert_frame_equal(frame, copy)
 
 
 def test_a_failure_without_a_workflow_is_in_none():
