@@ -100,7 +100,7 @@ def test_the_share_of_an_incident_is_of_all_failures(many):
     undated[["failed_at", "created_at"]] = pd.NaT
     frame = pd.concat([many, undated], ignore_index=True)
     assert find_incidents(frame)["share"].tolist() == [300 / 3_000]
-    assert "300 failures (10 %) since" in reported(frame).verdict
+    assert "300 failures (10 %) from" in reported(frame).verdict
 
 
 @pytest.mark.parametrize("engine", ["pandas", "arrow", "duckdb", "dask"])
@@ -141,6 +141,30 @@ def test_rows_without_an_id_are_all_counted():
     assert not any("Left out" in notice.text for notice in report.notices)
     assert report.numbers[0]["change"] == -500  # rows without an id are not known to be the same
     pd.testing.assert_frame_equal(frame, copy)
+
+
+def test_a_rise_in_several_episodes_is_no_long_one():
+    """The verdict, the explanation and the postmortem say how many there were, and between which times."""
+    report = reported(told(CALM, *[(hour, hour + 1, 60, FLOWS[:1], ["row rejected"]) for hour in (50, 218)]))
+    times = "in 2 episodes between 2026-09-03 02:0. UTC and 2026-09-10 02:5. UTC"
+    assert re.search(rf"row rejected, in {FLOWS[0]}: 120 failures \(6 %\) {times}; ", report.verdict)
+    page = report.to_markdown()
+    assert "| 1\\. row rejected (2 episodes) |" in page
+    assert re.search(rf"\| When \| {times} \|", page)
+
+
+def test_each_form_says_only_what_it_has(many):
+    """Markdown names the figures that it has not, and times left are those that the verdict sums."""
+    report = reported(many)
+    page = report.to_markdown()
+    assert "Failures over time: 2,300 failures in bars of 6 h (drawn in the HTML form)." in page
+    assert "(drawn in" not in report.to_html()
+    assert "The code names the latest 50; 250 more are alike." in page
+    due = failure_report(many, now=NOW, retention="14d")
+    rows = r"^\| (?:within 6 hours|in 6 to 24 hours) \| (\d+) \|"
+    counts = [int(count) for count in re.findall(rows, due.to_markdown(), re.MULTILINE)]
+    assert len(counts) == 2
+    assert f"; {sum(counts)} expire within 24 hours." in due.verdict
 
 
 def test_a_failure_without_a_workflow_is_in_none():

@@ -78,8 +78,8 @@ class Explained:
         ]  # fmt: skip
         yield self._section(
             "why", "Likely explanations",
-            f"{counted(len(stories), 'explanation')} for {share} of all failures: what rose, or fails by a "
-            "timer all the time, and what its failures have in common. Not proof of a cause.",
+            f"{counted(len(stories), 'explanation')} for {share} of all failures: what rose, or fails at "
+            "regular intervals all the time, and what its failures have in common. Not proof of a cause.",
             table("Explanations, the largest first, numbered as in the figure", columns, rows),
             code="from datetime import datetime\n\nfrom toolkit.analysis import find_incidents\n\n"
             f"find_incidents(failures, now={self._now()})",
@@ -296,12 +296,12 @@ class Explained:
                 continue
             step = _FIRST_STEP.get(story.found_class, _OTHERWISE)
             left_out = f"{about}{story.ids_left_out:,} more are alike"
-            more = f" These are the latest {len(story.ids)}; {left_out}." * bool(story.ids_left_out)
+            more = f" The code names the latest {len(story.ids)}; {left_out}." * bool(story.ids_left_out)
             until = f" The last expires at {time_text(last)}."
             named = f"{number}. {_named(self.evidence, story, story.what)}"
             parts += ReportText(f"{named}: {step}{until}{more}"), ReportCode(_action(story))
         if parts:
-            sentence = "Each of these plans a redrive and shows it: nothing is sent before it is confirmed."
+            sentence = "The code of each plans a redrive and shows it; nothing is sent until it is confirmed."
             yield Section("actions", "Suggested actions", sentence, tuple(parts))
 
     def postmortem(self) -> Iterator[Section]:
@@ -311,11 +311,10 @@ class Explained:
             return
         first = stories[0]
         where = _places(self.evidence, first)
-        end = "ongoing" if first.goes_on else time_text(first.stop)
         rows = [
             ("What happened", _named(self.evidence, first, first.name)),
             ("Impact", f"{_number(self.evidence, first)} ({percent(first.share)}) in {where}"),
-            ("From, until", f"{time_text(first.start)}, {end}"),
+            ("When", _when(first)),
             *((blank, None) for blank in _BLANKS),
         ]
         columns = ["question", ReportColumn("notes", missing="")]
@@ -373,16 +372,15 @@ def explained_in_words(evidence: Evidence | None) -> str:
     trend, sentences = evidence.trend, []
     if evidence.stories:
         first = evidence.stories[0]
-        until = "and ongoing" if first.goes_on else f"until {time_text(first.stop)}"
         sentences.append(
             f"the largest explanation is {_named(evidence, first, first.name)}: {_number(evidence, first)} "
-            f"({percent(first.share)}) since {time_text(first.start)}, {until}"
+            f"({percent(first.share)}) {_when(first)}"
         )
     if trend.worse or trend.direction == "better":
         when = "it is" if trend.compared else "the last 24 hours are"
         sentences.append(f"{when} {trend.words}")
     elif (sentences or trend.compared) and trend.direction:
-        sentences.append(f"{trend.words}{'' if trend.compared else ' in the last 24 hours'}")
+        sentences.append(trend.words if trend.compared else "the last 24 hours show no clear change")
     if trend.new and (sentences or trend.compared):
         titles = evidence.groups.set_index("group")["title"]
         more = f" and {len(trend.new) - 1:,} more" * (len(trend.new) > 1)
@@ -417,10 +415,19 @@ def _places(evidence: Evidence, story: Story, stated: Collection[str] = ()) -> s
     return f"{names} ({shared})" if shared else names
 
 
+def _when(story: Story) -> str:
+    """From when to when an explanation was."""
+    start, stop = time_text(story.start), time_text(story.stop)
+    number = f"in {story.episodes} episodes " * (story.episodes > 1)
+    if story.goes_on:
+        return f"{number}since {start}, and ongoing"
+    return f"{number}{'between' if number else 'from'} {start} {'and' if number else 'until'} {stop}"
+
+
 def _times(story: Story) -> str:
     if story.kind == "steady":
         return " (all the time)"
-    return f" ({story.episodes} times)" if story.episodes > 1 else ""
+    return f" ({story.episodes} episodes)" if story.episodes > 1 else ""
 
 
 def _action(story: Story) -> str:

@@ -265,9 +265,8 @@ def _expiry(counts: Counts) -> Iterator[Section]:
                 [(clean(bins.now + bar * bins.step), count) for bar, count in bars if count], folded=True,
             ),
         ]  # fmt: skip
-    rows = ((row["when"], row["count"]) for row in counts.expiring if row["count"])
     caption = f"Failures by time left, kept {kept} from their failure"
-    parts.append(table(caption, ["when", "#failures"], rows, half=True))
+    parts.append(table(caption, ["when", "#failures"], counts.left, half=True))
     if counts.next_expiring:
         columns = [ReportColumn("failure", "id"), _WORKFLOW, ReportColumn("left", "hours")]
         names = ("dlq_id", "workflow_url", "hours_left")

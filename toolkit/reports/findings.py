@@ -47,6 +47,7 @@ ONCE: Final = (
     "# the code of this report is for a frame with each id once\n"
     'failures = failures[~failures["dlq_id"].duplicated(keep="last") | failures["dlq_id"].isna()]'
 )
+_LEFT: Final = {"within 24 hours": "in 6 to 24 hours", "within 3 days": "in 1 to 3 days"}
 _LONGEST: Final = 500  # characters of a text that is shown
 _GROUPS: Final = 5  # workflows in the trend
 
@@ -146,6 +147,11 @@ class Counts:
     def expiring(self) -> list[dict[str, Any]]:
         """How many expire when."""
         return self.clean.rows(count_expiring(self.failures, self.retention, self.now))
+
+    @property
+    def left(self) -> list[tuple[str, int]]:
+        """The same in words that say that each failure is counted once."""
+        return [(_LEFT.get(row["when"], row["when"]), row["count"]) for row in self.expiring if row["count"]]
 
     @cached_property
     def next_expiring(self) -> list[dict[str, Any]]:
