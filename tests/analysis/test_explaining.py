@@ -154,12 +154,20 @@ def test_the_id_of_a_group_is_not_masked_as_a_signature():
     assert explanation.frame.loc[0, "condition"] == {"signature": "s3-703ae1747355"}
 
 
-def test_more_than_the_whole_change_says_why():
-    """Where others fell, one condition can hold more than the change of all."""
-    before = pd.DataFrame({"step": ["pay"] * 50 + ["ship"] * 60})
-    after = pd.DataFrame({"step": ["pay"] * 160 + ["ship"] * 30})
-    said = repr(explain_change(after, before))
-    assert "step = pay holds 138 % of the change, as others fell" in said
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ((50, 60), (160, 30), "rose from 50 to 160, as others fell"),  # 138 %
+        ((50, 60), (160, 44), "rose from 50 to 160"),  # others fell by less than what chance makes of 60
+        ((0, 1), (300, 0), "holds 100 % of the change"),
+        ((50, 60), (160, 55), "holds 100 % of the change"),  # 105 %
+        ((50, 60), (160, 61), "holds 99 % of the change"),
+    ],
+)
+def test_more_than_the_whole_change_says_why(before, after, said):
+    """Where others fell, one condition holds more than the change; that they fell is beyond chance."""
+    before, after = (pd.DataFrame({"step": ["pay", "ship"], "n": counts}) for counts in (before, after))
+    assert repr(explain_change(after, before, weight="n")).endswith(f": step = pay {said}")
 
 
 def test_a_notebook_shows_the_first_conditions():

@@ -64,6 +64,34 @@ def test_a_spike_selects_as_many_as_were_observed(sample):
     assert len(tk.select_failures(sample, labels[0])) > 0
 
 
+def test_of_several_episodes_only_their_failures_are_selected():
+    """As many as were observed, in the order of the frame, of any engine; the sentence counts them."""
+    usual = pd.date_range("2026-03-01", periods=1_000, freq="20min", tz="UTC")
+    begins = ("2026-03-03", "2026-03-10")
+    bursts = [pd.date_range(start, periods=60, freq="min", tz="UTC") for start in begins]
+    times = usual.append(bursts)
+    flows = ["pay", "mail", "ship", "bill"] * 250 + ["pay"] * 120
+    texts = ["late", "down", "busy"] * 333 + ["late"] + ["row rejected"] * 120
+    frame = pd.DataFrame({
+        "failed_at": times, "created_at": times, "workflow_url": flows, "signature": texts,
+        "dlq_id": np.arange(times.size).astype(str),
+    }).sample(frac=1, random_state=1)  # fmt: skip
+    spike = tk.explain_spike(frame)
+    assert spike.window == (spike.episodes[0][0], spike.episodes[-1][1])
+    within = np.logical_or.reduce([frame["failed_at"].between(*episode) for episode in spike.episodes])
+    assert within.sum() == spike.observed < frame["failed_at"].between(*spike.window).sum()
+    said = "in 2 episodes between 2026-03-03 00:00 and 2026-03-10 00:59 UTC: "
+    assert repr(spike).startswith(f"{said}{within.sum()} observed, ")
+    assert said in spike._repr_html_()
+    for source in (frame, pa.Table.from_pandas(frame), duckdb.from_arrow(pa.Table.from_pandas(frame))):
+        selected = [len(spike.select(source, rank=rank)) for rank in spike.frame["rank"]]
+        assert selected == spike.frame["observed"].tolist()
+    chosen = spike.select(frame)
+    assert chosen.index.tolist() == frame.index[frame.index.isin(chosen.index)].tolist()
+    given = tk.explain_spike(frame, (bursts[0][0], bursts[0][-1]))
+    assert given.episodes == []
+
+
 def test_a_given_window_ends_before_its_end():
     """A failure at its end is neither counted nor selected; one of two labels counts for both."""
     times = pd.date_range("2026-03-01", periods=48, freq="h", tz="UTC")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import compress
@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from toolkit.analysis.conditions import ConditionSearch, RankedCondition, likelihood, plainest
 from toolkit.analysis.failure_attributes import LABEL, column_texts, labels_of, rising_labels, rows_meeting
-from toolkit.analysis.selection import NONE, opened, typed_rows
+from toolkit.analysis.selection import NONE, opened, select_timed, timestamps, typed_rows
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import Plotted, result_table, share_text
+from toolkit.analysis.wording import Plotted, percent, result_table, share_text
 from toolkit.arguments import nearest, positive, texts, wrong
 from toolkit.redaction import Redactor, escape_html, visible
 from toolkit.signatures.signed_rows import SIGNATURE
@@ -39,6 +39,8 @@ RANKED: Final = {
     "rank": "Int64", "condition": "object", "observed": "float64", "expected": "float64", "excess": "float64",
     "share": "float64", "lift": "float64", "confidence": "float64", "alternatives": "object",
 }  # fmt: skip
+_WHOLE: Final = 1.1  # of the change: more, as others rose less, is not worded as a share
+_FELL: Final = 3.0  # standard deviations of the difference of two counts
 _EVIDENCE: Final = 3.5  # natural units of log-likelihood beyond the cost of stating a condition
 
 
@@ -64,6 +66,9 @@ class Explanation(Plotted):
     window : pair of datetime, optional
         When it was (`explain_spike`): as given, until when not included, or the first and last failure of a
         rise that was found.
+    episodes : list of pairs of datetime
+        The first and last failure of each part of a rise that was found. All counts are of these times, not
+        of those between them. Empty for a window that was given, and for `explain_change`.
 
     Examples
     --------
@@ -77,10 +82,11 @@ class Explanation(Plotted):
     expected: float
     stands_out: bool
     window: tuple[datetime, datetime] | None = None
+    episodes: list[tuple[datetime, datetime]] = field(default_factory=list)
     _given: bool = False  # the window, until when not included
 
     def select(self, failures: AnyFrame, *, rank: int = 1) -> pd.DataFrame:
-        """Select the rows of a frame that meet a condition, within the window if there is one.
+        """Select the rows of a frame that meet a condition, within the episodes or the window if there are.
 
         Parameters
         ----------
@@ -92,9 +98,8 @@ class Explanation(Plotted):
         Returns
         -------
         pandas.DataFrame
-            These rows with all columns, for `classify_failures`, `FailureBrowser` or `plan_redrive`. They are
-            as many as were `observed`, and more where a spike came in several episodes: those between them,
-            too, which would hide the rise if they were counted.
+            These rows with all columns, for `classify_failures`, `FailureBrowser` or `plan_redrive`: of what
+            was explained, as many as were `observed`.
 
         Raises
         ------
@@ -113,12 +118,21 @@ class Explanation(Plotted):
             raise wrong("rank", rank, f"one of the {len(ranks)} conditions")
         since, until = self.window or (None, None)
         until = until - timedelta(milliseconds=1) if until and self._given else until
-        return rows_meeting(failures, self.frame["condition"][ranks.index(rank)], since, until)
+        rows = rows_meeting(failures, self.frame["condition"][ranks.index(rank)], since, until)
+        if len(self.episodes) <= 1:
+            return rows
+        table = select_timed(rows, [], doing="selecting failures").table()
+        when = timestamps(table, "when_").dt.floor("ms").array
+        return rows[np.logical_or.reduce([(when >= first) & (when <= last) for first, last in self.episodes])]
 
     def __repr__(self) -> str:
         change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
         if self.window is not None:
-            change = f"{self.window[0]:%Y-%m-%d %H:%M} to {self.window[1]:%Y-%m-%d %H:%M} UTC: {change}"
+            since, until = (f"{time:%Y-%m-%d %H:%M}" for time in self.window)
+            times = f"{since} to {until} UTC"
+            if len(self.episodes) > 1:
+                times = f"in {len(self.episodes)} episodes between {since} and {until} UTC"
+            change = f"{times}: {change}"
         if self.observed and not self.expected:
             return f"{change}: nothing before to compare with"
         if not self.stands_out:
@@ -126,11 +140,14 @@ class Explanation(Plotted):
         first = self.frame.iloc[0]
         if not first["condition"]:
             return f"{change}: all failures rose, none much more than the others"
-        others = ", as others fell" if first["share"] > 1 else ""
-        held = f"holds {share_text(first['share'])} of the change{others}"
-        if pd.isna(first["share"]):  # there are no more than before
-            held = f"rose from {first['expected']:,.0f} to {first['observed']:,.0f}, as others fell"
-        return f"{change}: {describe(first['condition'])} {held}"
+        said = f"{change}: {describe(first['condition'])}"
+        if first["share"] <= _WHOLE:
+            return f"{said} holds {percent(min(first['share'], 1.0))} of the change"
+        # a share says little, and there is none where there are no more than before
+        others = self.observed - first["observed"], self.expected - first["expected"]
+        fell = others[1] - others[0] > _FELL * max(sum(others), 0.0) ** 0.5
+        rose = f"rose from {first['expected']:,.0f} to {first['observed']:,.0f}"
+        return f"{said} {rose}{', as others fell' * bool(fell)}"
 
     def _repr_html_(self) -> str:
         clean = Redactor().text

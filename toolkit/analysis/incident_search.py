@@ -429,9 +429,9 @@ class IncidentSearch:
         ]
         spans = [(start, stop + 1) for start, stop in episodes]
         within = self._within(spans)
-        window = datetimes((episodes[0][0], episodes[-1][1]))
+        times = list(map(datetimes, episodes))
         found = self._recounted(incident.explanation, within, self.left & ~within, self._exposure(spans))
-        found = replace(found, window=window)
+        found = replace(found, window=(times[0][0], times[-1][1]), episodes=times)
         # with those that an earlier incident explains, too, as a selection of this one returns them
         rows = within & self.failures.meets(incident.condition)
         return replace(incident, rows=rows, episodes=episodes, explanation=found)

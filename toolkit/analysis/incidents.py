@@ -14,11 +14,12 @@ import pandas as pd
 from toolkit.analysis.explaining import Explanation
 from toolkit.analysis.failure_attributes import SIGNATURE, WORKFLOW, FailureAttributes
 from toolkit.analysis.incident_search import Incident, IncidentSearch, Span, datetimes
-from toolkit.analysis.selection import typed_rows, when_counted
+from toolkit.analysis.selection import NONE, scanned, select, typed_rows, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import wrong
 from toolkit.times import parse_time
 
+_FINDING: Final = "finding incidents"
 _WORKFLOWS: Final = 5
 _SHARED: Final = 0.9  # of the failures of an incident
 _SLICES: Final = 24  # of the history: a steady failure is in all but one of them
@@ -30,9 +31,9 @@ _TIMED: Final = 0.5  # of the times between failures are within a quarter of the
 _WithRows = tuple[dict[str, Any], npt.NDArray[np.int64]]
 _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
-    "rank": "Int64", "kind": "str", "condition": "object", "workflows": "object", "shared": "object",
-    "from_at": _TIME, "until_at": _TIME, "goes_on": "bool", "episodes": "object", "observed": "float64",
-    "expected": "float64", "excess": "float64", "share": "float64", "lift": "float64",
+    "rank": "Int64", "kind": "str", "condition": "object", "workflows": "object", "workflow_count": "Int64",
+    "shared": "object", "from_at": _TIME, "until_at": _TIME, "goes_on": "bool", "episodes": "object",
+    "observed": "float64", "expected": "float64", "excess": "float64", "share": "float64", "lift": "float64",
     "confidence": "float64", "alternatives": "object",
 }  # fmt: skip
 
@@ -59,15 +60,15 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
         One row an incident, the largest excess first: `rank` (Int64), `kind` (str: ``rise``; after those
         ``steady``, a workflow that fails in one way all the time at regular intervals), `condition` (dict of
         attribute to value; empty where all failures rose and none much more than the others), `workflows`
-        (list of str: the most frequent of its failures, five at most),
-        `shared` (dict: what nine of ten of its failures have in common), `from_at`, `until_at`
-        (datetime64[ms, UTC], its first and last failure), `goes_on` (bool: until the end of the history),
-        `episodes` (list of pairs of such times),
-        `observed`, `expected`, `excess` (float64, failures; one that meets two conditions counts in both),
-        `share` (float64, of all failures), `lift`
-        (float64, observed over expected), `confidence` (float64, 0 to 1: that the condition is this one and
-        no other), `alternatives` (list of dict: conditions that describe the same failures and
-        explain them as well, in front those that need all their attributes).
+        (list of str: the most frequent of its failures, five at most; empty where the frame has one or none),
+        `workflow_count` (Int64: how many there are; missing then), `shared` (dict: what nine of ten of its
+        failures have in common), `from_at`, `until_at` (datetime64[ms, UTC], its first and last failure),
+        `goes_on` (bool: until the end of the history), `episodes` (list of pairs of such times), `observed`,
+        `expected`, `excess` (float64, failures; one that meets two conditions counts in both), `share`
+        (float64, of all failures, also those without a usable time), `lift` (float64, observed over
+        expected), `confidence` (float64, 0 to 1: that the condition is this one and no other),
+        `alternatives` (list of dict: conditions that describe the same failures and explain them as well,
+        in front those that need all their attributes).
 
     Raises
     ------
@@ -89,11 +90,13 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
 
 def incidents_with_rows(failures: AnyFrame, *, now: datetime | None = None) -> list[_WithRows]:
     """The incidents as `find_incidents` has them, each with the positions of its failures in the frame."""
-    read = FailureAttributes(failures, doing="finding incidents")
+    failures = scanned(failures, doing=_FINDING)
+    read = FailureAttributes(failures, doing=_FINDING)
+    total = int(select(failures, ["failed_at"], doing=_FINDING).count()["count_"][0].as_py())
     search = IncidentSearch(read, None if now is None else when_counted(now))
     rises = [(_rise(incident, read), incident.rows) for incident in search.incidents()]
     return [
-        ({"rank": rank, **record}, read.positions[rows])
+        ({"rank": rank, **record, "share": record["observed"] / total}, read.positions[rows])
         for rank, (record, rows) in enumerate([*rises, *_steady(search)], start=1)
     ]
 
@@ -208,8 +211,7 @@ def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np
         if rows.sum() >= _STEADY_ALIKE * size and always and timed.mean() >= _TIMED:
             about = _about(failures, rows, [(int(when[0]), int(when[-1]))], usual)
             steady = {"kind": "steady", "condition": condition, "goes_on": True, "confidence": 1.0}
-            steady |= {"alternatives": [], "workflows": [condition[WORKFLOW]]}
-            records.append((about | steady, rows))
+            records.append((about | steady | {"alternatives": []}, rows))
     return records
 
 
@@ -219,8 +221,10 @@ def _about(
     """When some failures were, how many, and what they share."""
     observed = float(rows.sum())
     times = [datetimes(episode) for episode in episodes]
+    workflows = [name for name in failures.most_frequent(WORKFLOW, rows, len(failures)) if name != NONE]
     return {
-        "workflows": failures.most_frequent(WORKFLOW, rows, _WORKFLOWS),
+        "workflows": workflows[:_WORKFLOWS],
+        "workflow_count": len(workflows) if WORKFLOW in failures.columns else None,
         "shared": failures.shared(rows, _SHARED),
         "from_at": times[0][0],
         "until_at": times[-1][1],
@@ -228,6 +232,5 @@ def _about(
         "observed": observed,
         "expected": expected,
         "excess": observed - expected,
-        "share": observed / max(len(failures), 1),
         "lift": observed / expected if expected else np.inf,
     }

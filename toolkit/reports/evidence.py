@@ -54,6 +54,7 @@ _DOING: Final = "making a report"
 _CONFIDENT: Final = 0.997  # three standard deviations
 _CLASSED: Final = 300  # groups whose class is shown, the largest
 _MARKED: Final = 6  # rises in the figure
+_UNNAMED: Final = ("several errors", "a rise of all failures")  # by whether there is no condition
 _IDS: Final = 50  # of an explanation
 _LIKENED: Final = 20  # new groups that are compared with earlier ones
 _BASIS: Final = frozenset(
@@ -72,11 +73,14 @@ class Story:
 
     kind: str  # rise, or steady
     what: str  # the error that its failures share, else its condition, in words
+    stated: frozenset[str]  # the attributes that this names
     whole: bool  # whether all of its failures have that error
+    of_all: bool  # whether all failures rose, none much more than the others
     condition: str
     alternatives: list[str]
     shared: dict[str, str]
-    workflows: list[str]
+    workflows: list[str]  # the most frequent first, five at most
+    workflow_count: int
     start: datetime
     stop: datetime
     episodes: int
@@ -87,6 +91,7 @@ class Story:
     confidence: float
     ids: list[str]  # of its failures with that error that are in the queue, the latest first
     ids_left_out: int
+    changed: list[str]  # the workflows of these ids
     last_at: datetime | None  # when the latest of these failed
     found_class: str
 
@@ -186,7 +191,7 @@ def gather(
         groups, ids = grouped(sample, rules)
         sample = sample.assign(signature=pd.Series(ids, index=sample.index, dtype="str"))
     trend = _trend(failures, previous, groups.frame, None if known is None else known.frame, now)
-    recent, before = _split(sample, trend.since)
+    recent, before = _split(sample, trend.since, now)
     classes = _classes(sample, groups.frame)
     kinds = dict(zip(classes["group"], classes["class"], strict=True))
     evidence: dict[str, Any] = {}
@@ -196,7 +201,7 @@ def gather(
         chosen = (len(before) / max(entries, 1)) / (len(sample) / total)
         trend = replace(trend, exposure=float(f"{trend.exposure * (chosen or 1):.6g}"))
         evidence["outcomes"] = retry_outcomes(before, failures, retention=retention, now=now)
-        past = _split(before, trend.since)[1]
+        past = _split(before, trend.since, now)[1]
         evidence["comparison"] = compare_grouped(past, recent, groups, exposure=trend.exposure)
     elif trend.usual and len(recent) and len(before):
         evidence["comparison"] = compare_grouped(before, recent, groups, exposure=trend.exposure)
@@ -253,10 +258,11 @@ def _waiting(failures: AnyFrame, groups: FailureGroups, *, signed: bool) -> pd.D
     return groups.frame[["group", "title"]].merge(counts, on="group")
 
 
-def _split(failures: pd.DataFrame, since: datetime) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The failures after a time, and all others."""
-    recent = failures["failed_at"].fillna(failures["created_at"]) > pd.Timestamp(since)
-    return failures[recent], failures[~recent]
+def _split(failures: pd.DataFrame, since: datetime, now: datetime) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The failures after a time until now, and those before, or without a time."""
+    when = failures["failed_at"].fillna(failures["created_at"])
+    recent, later = when > pd.Timestamp(since), when > pd.Timestamp(now)
+    return failures[recent & ~later], failures[~recent]
 
 
 def _trend(
@@ -267,7 +273,7 @@ def _trend(
     if previous is None:
         since = now - DAY
         groups = groups[groups["count"] > 0]
-        new = groups["group"][groups["first_at"] > pd.Timestamp(since)].tolist()
+        new = groups["group"][groups["first_at"].between(since, now, inclusive="right")].tolist()
     else:
         receipt = receipt_of(previous)
         kept = select_retained(previous, [], doing=_DOING).count()["count_"][0].as_py()
@@ -346,8 +352,11 @@ def _stories(
     for row, positions in incidents_with_rows(sample, now=now):
         condition = dict(row["condition"])
         shared = dict(row["shared"]) | condition
-        group = shared.get(SIGNATURE)
         rows = sample.iloc[positions]
+        groups_of = rows[SIGNATURE].unique()
+        group = shared.get(SIGNATURE, groups_of[0] if len(groups_of) == 1 else None)
+        stated = {name: value for name, value in condition.items() if name != "workflow_url"}
+        workflows = list(row["workflows"]) or rows["workflow_url"].dropna().unique().tolist()
         title = str(titles.get(group, ""))
         named = rows[SIGNATURE] == group if title else pd.Series(data=True, index=rows.index)
         whole, rows = bool(named.all()), rows[named]
@@ -357,8 +366,10 @@ def _stories(
         last = rows["failed_at"].fillna(rows["created_at"]).max()
         stories.append(Story(
             kind=row["kind"],
-            what=title or describe(condition),
+            what=title or (_in_words(stated, titles) if stated else _UNNAMED[not condition]),
+            stated=frozenset(() if title else stated),
             whole=whole,
+            of_all=not condition,
             condition=_in_words(condition, titles),
             alternatives=[
                 _in_words(other, titles)
@@ -366,7 +377,8 @@ def _stories(
                 if other != condition
             ],
             shared=shared,
-            workflows=list(row["workflows"]) or rows["workflow_url"].dropna().unique().tolist(),
+            workflows=workflows,
+            workflow_count=row["workflow_count"] or len(workflows),
             start=row["from_at"],
             stop=row["until_at"],
             episodes=len(row["episodes"]),
@@ -377,6 +389,7 @@ def _stories(
             confidence=float(row["confidence"]),
             ids=ids[::-1][:_IDS],
             ids_left_out=max(_estimate(len(ids), scale) - _IDS, 0),
+            changed=sorted(rows["workflow_url"].tail(_IDS).dropna().unique()),
             last_at=None if pd.isna(last) else last.to_pydatetime(),
             found_class=kinds.get(str(group), "unknown"),
         ))  # fmt: skip

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import Final
 
 import pandas as pd
 
 from toolkit.analysis.comparing import CHANGES
+from toolkit.analysis.selection import NONE
 from toolkit.analysis.wording import counted, percent, time_text
 from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.findings import Counts
@@ -20,7 +21,7 @@ _CONFIDENCE: Final = ReportColumn("confidence", "percent")
 _SIGNATURE: Final = ReportColumn("signature", "id", beneath=True)
 _GROUPS: Final = 10
 _OFFENDERS: Final = 2  # of a kind
-_WORKFLOWS: Final = 3
+_WORKFLOWS: Final = 5  # of an explanation: of more, the first is named
 _WORST: Final = 15
 _ACTIONS: Final = 6
 _FUNCTIONS: Final = ("failed", "hanging", "never set")
@@ -36,6 +37,7 @@ _FIRST_STEP: Final = {
     "transient": "Resume the runs.",
 }
 _OTHERWISE: Final = "Look at one of them first: what it says names no class of failure."
+_OF_ALL: Final = "Look for what all workflows need: a network, a database, a shared service, a deploy."
 _RESTARTED: Final = frozenset(("bug", "contract drift"))
 _SAMPLING: Final = "from toolkit.analysis import sample_failures\n\n"
 _BLANKS: Final = (
@@ -70,15 +72,15 @@ class Explained:
         ]  # fmt: skip
         rows = [
             (story.goes_on, f"{number}. {story.name}{_times(story)}", _iso(story.start), _iso(story.stop),
-             _places(story), story.condition, "; or ".join(story.alternatives) or None,
+             _places(self.evidence, story), story.condition, "; or ".join(story.alternatives) or None,
              story.found_class, story.observed, story.expected, story.share,
              _confidence(story.confidence))
             for number, story in enumerate(stories, 1)
         ]  # fmt: skip
         yield self._section(
             "why", "Likely explanations",
-            f"{counted(len(stories), 'explanation')} for {share} of all failures: what rose, or fails by a "
-            "timer all the time, and what its failures have in common. Not proof of a cause.",
+            f"{counted(len(stories), 'explanation')} for {share} of all failures: what rose, or fails at "
+            "regular intervals all the time, and what its failures have in common. Not proof of a cause.",
             table("Explanations, the largest first, numbered as in the figure", columns, rows),
             code="from datetime import datetime\n\nfrom toolkit.analysis import find_incidents\n\n"
             f"find_incidents(failures, now={self._now()})",
@@ -293,14 +295,14 @@ class Explained:
             last = (story.last_at or story.stop) + self.retention
             if not story.ids or last <= self.now:
                 continue
-            step = _FIRST_STEP.get(story.found_class, _OTHERWISE)
+            step = _FIRST_STEP.get(story.found_class, _OF_ALL if story.of_all else _OTHERWISE)
             left_out = f"{about}{story.ids_left_out:,} more are alike"
-            more = f" These are the latest {len(story.ids)}; {left_out}." * bool(story.ids_left_out)
+            more = f" The code names the latest {len(story.ids)}; {left_out}." * bool(story.ids_left_out)
             until = f" The last expires at {time_text(last)}."
-            named = f"{number}. {story.what}, in {_places(story)}"
+            named = f"{number}. {_named(self.evidence, story, story.what)}"
             parts += ReportText(f"{named}: {step}{until}{more}"), ReportCode(_action(story))
         if parts:
-            sentence = "Each of these plans a redrive and shows it: nothing is sent before it is confirmed."
+            sentence = "The code of each plans a redrive and shows it; nothing is sent until it is confirmed."
             yield Section("actions", "Suggested actions", sentence, tuple(parts))
 
     def postmortem(self) -> Iterator[Section]:
@@ -309,11 +311,11 @@ class Explained:
         if not stories:
             return
         first = stories[0]
-        end = "ongoing" if first.goes_on else time_text(first.stop)
+        where = _places(self.evidence, first)
         rows = [
-            ("What happened", _short(first)),
-            ("Impact", f"{_number(self.evidence, first)} ({percent(first.share)}) in {_places(first)}"),
-            ("From, until", f"{time_text(first.start)}, {end}"),
+            ("What happened", _named(self.evidence, first, first.name)),
+            ("Impact", f"{_number(self.evidence, first)} ({percent(first.share)}) in {where}"),
+            ("When", _when(first)),
             *((blank, None) for blank in _BLANKS),
         ]
         columns = ["question", ReportColumn("notes", missing="")]
@@ -371,16 +373,15 @@ def explained_in_words(evidence: Evidence | None) -> str:
     trend, sentences = evidence.trend, []
     if evidence.stories:
         first = evidence.stories[0]
-        until = "and ongoing" if first.goes_on else f"until {time_text(first.stop)}"
         sentences.append(
-            f"the largest explanation is {_short(first)}: {_number(evidence, first)} "
-            f"({percent(first.share)}) since {time_text(first.start)}, {until}"
+            f"the largest explanation is {_named(evidence, first, first.name)}: {_number(evidence, first)} "
+            f"({percent(first.share)}) {_when(first)}"
         )
     if trend.worse or trend.direction == "better":
         when = "it is" if trend.compared else "the last 24 hours are"
         sentences.append(f"{when} {trend.words}")
     elif (sentences or trend.compared) and trend.direction:
-        sentences.append(f"{trend.words}{'' if trend.compared else ' in the last 24 hours'}")
+        sentences.append(trend.words if trend.compared else "the last 24 hours show no clear change")
     if trend.new and (sentences or trend.compared):
         titles = evidence.groups.set_index("group")["title"]
         more = f" and {len(trend.new) - 1:,} more" * (len(trend.new) > 1)
@@ -389,8 +390,9 @@ def explained_in_words(evidence: Evidence | None) -> str:
     return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
-def _short(story: Story) -> str:
-    return f"{story.name}, in {_places(story)}"
+def _named(evidence: Evidence, story: Story, name: str) -> str:
+    """An explanation with its workflows, and what its failures share, each said once."""
+    return f"{name}, in {_places(evidence, story, story.stated)}"
 
 
 def _number(evidence: Evidence, story: Story) -> str:
@@ -398,26 +400,41 @@ def _number(evidence: Evidence, story: Story) -> str:
     return "about " * evidence.sampled + counted(story.observed, "failure")
 
 
-def _places(story: Story) -> str:
-    """The workflows of an explanation."""
+def _places(evidence: Evidence, story: Story, stated: Collection[str] = ()) -> str:
+    """The workflows of an explanation, and what else its failures share, without what is stated already."""
     own = story.shared.get("workflow_url")
-    names = [own] if own else story.workflows
-    more = f" and {counted(len(names) - _WORKFLOWS, 'other')}" if len(names) > _WORKFLOWS else ""
-    also = [name for name in ("flow_control_key", "caller_ip", "label") if name in story.shared]
-    shared = [f"{name.replace('_', ' ')} {story.shared[name]}" for name in also]
-    return ", ".join(names[:_WORKFLOWS]) + more + (f" ({', '.join(shared)})" if shared else "")
+    known = [name for name in ([own] if own else story.workflows) if name != NONE]
+    names = ", ".join(known) or "no known workflow"
+    if own and story.workflow_count > 1:
+        names += " mostly"
+    elif story.workflow_count > _WORKFLOWS:
+        least = "at least " * evidence.sampled
+        names = f"{least}{story.workflow_count:,} workflows, the most in {story.workflows[0]}"
+    shown = {*story.shared} - {*stated}
+    also = [name for name in ("flow_control_key", "caller_ip", "label") if name in shown]
+    shared = ", ".join(f"{name.replace('_', ' ')} {story.shared[name]}" for name in also)
+    return f"{names} ({shared})" if shared else names
+
+
+def _when(story: Story) -> str:
+    """From when to when an explanation was."""
+    start, stop = time_text(story.start), time_text(story.stop)
+    number = f"in {story.episodes} episodes " * (story.episodes > 1)
+    if story.goes_on:
+        return f"{number}since {start}, and ongoing"
+    return f"{number}{'between' if number else 'from'} {start} {'and' if number else 'until'} {stop}"
 
 
 def _times(story: Story) -> str:
     if story.kind == "steady":
         return " (all the time)"
-    return f" ({story.episodes} times)" if story.episodes > 1 else ""
+    return f" ({story.episodes} episodes)" if story.episodes > 1 else ""
 
 
 def _action(story: Story) -> str:
     """Code that plans a redrive of the failures of an explanation, and shows the plan; nothing is sent."""
     ids = "".join(f"\n    {dlq_id!r}," for dlq_id in story.ids)
-    options = f", changed={story.workflows!r}" if story.found_class in _RESTARTED else ""
+    options = f", changed={story.changed!r}" if story.found_class in _RESTARTED else ""
     options += f", include={[story.found_class]!r}" if story.found_class == "contract drift" else ""
     stated = "  # idempotent=[…]: whose steps may run twice" if "changed" in options else ""
     return (

@@ -24,7 +24,7 @@ from toolkit.analysis import (
 )
 from toolkit.analysis.lifetimes import times_left
 from toolkit.analysis.over_time import WEEKDAYS
-from toolkit.analysis.selection import scanned, select, when_counted
+from toolkit.analysis.selection import select, when_counted
 from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.analysis.wording import counted, short_number, span, time_text
 from toolkit.arguments import file_path, instance, text, wrong
@@ -35,7 +35,7 @@ from toolkit.redaction import Redactor
 from toolkit.redrive.results import STATES, RedriveResult, redrive_status
 from toolkit.reports.evidence import Evidence
 from toolkit.reports.explained_sections import Explained, explained_in_words
-from toolkit.reports.findings import CAPS, Cleaner, Counts, four_numbers, verdict
+from toolkit.reports.findings import CAPS, ONCE, Cleaner, Counts, four_numbers, verdict, without_repeated
 from toolkit.reports.page import Report
 from toolkit.reports.sections import (
     Notice,
@@ -139,9 +139,9 @@ def failure_report(
     if title is not None:
         title = text("title", title)
     redriven = _redrive_of(redrive)
-    failures = scanned(failures, doing="making a report")
+    failures, repeated = without_repeated(failures, doing="making a report")
     if previous is not None:
-        previous = scanned(previous, doing="comparing failures", name="previous")
+        previous, _ = without_repeated(previous, doing="comparing failures", name="previous")
     counts = Counts(
         failures=failures,
         previous=previous,
@@ -150,6 +150,7 @@ def failure_report(
         kept=retention if isinstance(retention, str) else span(retention).replace(" ", ""),
         now=now,
         clean=Cleaner(redactor),
+        repeated=repeated,
     )
     evidence, findings, clean = counts.evidence, counts.findings, counts.clean
     makers = (*(_COUNTED if counts.overview.count else ()), *_ABOUT)
@@ -160,6 +161,13 @@ def failure_report(
     sections += [section.masked(clean.value, redactor.code) for section in explained]
     facts, comparison = findings["completeness"], findings["comparison"] or {}
     notices = [Notice(facts["sentence"], good=facts["state"] == "complete")]
+    if repeated:
+        notices.append(Notice(f"Left out: {counted(repeated, 'row')} with the id of a later one."))
+    if (last := counts.overview.last_at) and last > now:
+        notices.append(Notice(
+            f"The last failure is dated {time_text(last)}, after the time of this report, {time_text(now)}: "
+            "such failures are in the totals, but in no explanation and no rate."
+        ))  # fmt: skip
     notices += [Notice(comparison["caution"])] if comparison.get("caution") else []
     return FailureReport(
         schema=_SCHEMA,
@@ -262,9 +270,8 @@ def _expiry(counts: Counts) -> Iterator[Section]:
                 [(clean(bins.now + bar * bins.step), count) for bar, count in bars if count], folded=True,
             ),
         ]  # fmt: skip
-    rows = ((row["when"], row["count"]) for row in counts.expiring if row["count"])
     caption = f"Failures by time left, kept {kept} from their failure"
-    parts.append(table(caption, ["when", "#failures"], rows, half=True))
+    parts.append(table(caption, ["when", "#failures"], counts.left, half=True))
     if counts.next_expiring:
         columns = [ReportColumn("failure", "id"), _WORKFLOW, ReportColumn("left", "hours")]
         names = ("dlq_id", "workflow_url", "hours_left")
@@ -413,6 +420,8 @@ def _scope(counts: Counts) -> Iterator[Section]:
     ):
         if number:
             parts.append(ReportText(f"{counted(number, 'failure')} {said}."))
+    if counts.repeated:
+        parts.append(ReportCode(ONCE))
     yield Section("scope", "Scope and completeness", parts=tuple(parts))
 
 

@@ -13,7 +13,11 @@ from functools import cached_property
 from inspect import signature
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
 
 from toolkit.analysis import (
     FailureOverview,
@@ -26,7 +30,7 @@ from toolkit.analysis import (
     recent_failures,
 )
 from toolkit.analysis.lifetimes import next_expiring
-from toolkit.analysis.selection import receipt_of, select
+from toolkit.analysis.selection import opened, receipt_of, scanned, select
 from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.analysis.wording import counted, percent, shorten, span, time_text
 from toolkit.filters.failure import FailureFilter
@@ -39,6 +43,11 @@ CAPS: Final = {
     "workflows": 15, "labels": 25, "states": 15, "texts": 15, "ids": 200, "expiring": 10, "worst": 8,
     "new_workflows": 25,
 }  # fmt: skip
+ONCE: Final = (
+    "# the code of this report is for a frame with each id once\n"
+    'failures = failures[~failures["dlq_id"].duplicated(keep="last") | failures["dlq_id"].isna()]'
+)
+_LEFT: Final = {"within 24 hours": "in 6 to 24 hours", "within 3 days": "in 1 to 3 days"}
 _LONGEST: Final = 500  # characters of a text that is shown
 _GROUPS: Final = 5  # workflows in the trend
 
@@ -75,6 +84,31 @@ class Cleaner:
         ]
 
 
+def without_repeated(frame: AnyFrame, *, doing: str, name: str = "failures") -> tuple[AnyFrame, int]:
+    """A frame with the last row of each id, and how many others there were; a snapshot keeps ids unique.
+
+    Only where ids repeat is a frame of an engine that reads lazily held in memory.
+    """
+    frame = scanned(frame, doing=doing, name=name)
+    rows = opened(frame, doing=doing, name=name)
+    if isinstance(frame, ds.Dataset) or "dlq_id" not in rows.names:
+        return frame, 0
+    repeated = _repeated(frame, doing, name)
+    if not repeated.any():
+        return frame, 0
+    if isinstance(frame, pd.DataFrame):
+        return frame[~repeated], int(repeated.sum())
+    table = rows.table().replace_schema_metadata(rows.schema.metadata)
+    repeated = _repeated(table, doing, name)  # again, in the order that it was read in now
+    return table.filter(pa.array(~repeated)), int(repeated.sum())
+
+
+def _repeated(frame: AnyFrame, doing: str, name: str) -> npt.NDArray[np.bool_]:
+    """Which rows have the id of a later one."""
+    ids = select(frame, ["dlq_id"], doing=doing, name=name).table()["dlq_id"].to_pandas()
+    return np.asarray(ids.duplicated(keep="last") & ids.notna(), dtype=bool)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Counts:
     """The failures of a report as its head, its figures and its sections count them."""
@@ -86,6 +120,7 @@ class Counts:
     kept: str  # the retention in words
     now: datetime
     clean: Cleaner
+    repeated: int = 0  # rows left out, as a later one has their id
 
     @cached_property
     def receipt(self) -> Receipt | None:
@@ -112,6 +147,11 @@ class Counts:
     def expiring(self) -> list[dict[str, Any]]:
         """How many expire when."""
         return self.clean.rows(count_expiring(self.failures, self.retention, self.now))
+
+    @property
+    def left(self) -> list[tuple[str, int]]:
+        """The same in words that say that each failure is counted once."""
+        return [(_LEFT.get(row["when"], row["when"]), row["count"]) for row in self.expiring if row["count"]]
 
     @cached_property
     def next_expiring(self) -> list[dict[str, Any]]:

@@ -215,7 +215,7 @@ def _part(part: Part) -> Iterator[str]:
             yield _table(part)
             yield f"and {part.left_out:,} {part.more}" if part.left_out else ""
         case ReportFigure():
-            yield escape_markdown(part.description)
+            yield escape_markdown(f"{part.title}: {part.description} (drawn in the HTML form).")
         case ReportList():
             yield escape_markdown(part.caption)
             more = [f"- and {part.left_out:,} more"] if part.left_out else []
