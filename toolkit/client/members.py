@@ -22,9 +22,6 @@ stack, of which a notebook has about 900 left, whenever code walks through it.""
 SHOWN: Final = 60
 """Characters of a response that an error shows."""
 
-_BEGINNING: Final = re.compile(rb'\s*\{\s*"messages"\s*:\s*\[')
-_END: Final = re.compile(rb'\]\s*,\s*"cursor"\s*:\s*(?:null|"([ !#-\[\]-~]*)")\s*\}\s*\Z')
-_LONGEST_END: Final = 2000  # bytes that are searched for it
 _BETWEEN: Final = frozenset(" \t\n\r,:")
 _READER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 _TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -161,22 +158,6 @@ def skipped(text: str, at: int) -> int:
     while at < len(text) and text[at] in _BETWEEN:
         at += 1
     return at
-
-
-def listing_ends(body: bytes) -> tuple[re.Match[bytes], re.Match[bytes]] | None:
-    """The beginning and the end, with the cursor, of a DLQ listing; None for any other response."""
-    begin = _BEGINNING.match(body)
-    end = _END.search(body, max(0, len(body) - _LONGEST_END)) if begin else None
-    return (begin, end) if begin and end else None
-
-
-def listed(rows: bytes) -> bytes | memoryview:
-    """The array of a DLQ page that was passed on unread; of other rows, the rows.
-
-    Several arrays of the name would be more than one value, which no reader accepts.
-    """
-    ends = listing_ends(rows)
-    return memoryview(rows)[ends[0].end() - 1 : ends[1].start() + 1] if ends else rows
 
 
 def kind_of(value: Any) -> str:

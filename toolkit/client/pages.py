@@ -1,8 +1,7 @@
 """A page's envelope: the raw bytes of its rows, undecoded, and the cursor of the next page.
 
-The envelope is found at the ends of a page, which is then passed on whole, or by taking the page apart. Rows
-are passed on as the bytes that came: the tables decode them. Nearly all bytes of a range are the numbers of
-dense vectors, so those are cut out first, by searching for the end of each array.
+Rows are passed on as the bytes that came: the tables decode them. Nearly all bytes of a range are the numbers
+of dense vectors, so those are cut out first, by searching for the end of each array.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkit.client.members import elements, kind_of, listing_ends, members, read_json
+from toolkit.client.members import elements, kind_of, members, read_json
 from toolkit.client.responses import (
     MOST_CURSOR,
     SHORTEST,
@@ -55,7 +54,7 @@ class _RangeResult(msgspec.Struct):
     result: _Range
 
 
-_EMPTY: Final = re.compile(rb'\s*(?:\{\s*"messages"\s*:\s*)?\[\s*\]')
+_EMPTY: Final = re.compile(rb"\s*\[\s*\]")
 
 CUT: Final = '"\u2702 dense vector"'.encode()
 """The JSON that replaces a dense vector's numbers."""
@@ -70,15 +69,7 @@ _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def failures_page(request: Request, response: Response) -> Page:
-    """The page of a DLQ listing.
-
-    A response that begins with ``messages`` and ends with the end of an array and ``cursor`` is passed on
-    unread: if what lies between is one array, then this is its cursor, and the decoder sees whether it is
-    (`listed`). Every other response is checked as a whole.
-    """
-    if ends := listing_ends(response.body):
-        cursor = None if ends[1][1] is None else ends[1][1].decode()
-        return Page(rows=response.body, cursor=cursor or None, size=len(response.body), tries=response.tries)
+    """The page of a DLQ listing."""
     return _checked(request, response, envelope(request, response.body), "messages", "cursor")
 
 

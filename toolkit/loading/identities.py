@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.members import listed
 from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
 from toolkit.version import __version__
@@ -196,8 +195,7 @@ class EntryRecognizer:
     def read(self, page: bytes) -> RawEntries | None:
         """The entries of a page, or None for a page that only the decoder can judge."""
         try:
-            array = listed(page)
-            named, raws = _NAMED.decode(array), _RAWS.decode(array)
+            named, raws = _NAMED.decode(page), _RAWS.decode(page)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         ids = [entry.dlqId for entry in named]

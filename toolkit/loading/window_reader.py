@@ -19,7 +19,7 @@ import pyarrow as pa
 from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
-from toolkit.errors import MalformedResponseError, NotFoundError, ResponseError
+from toolkit.errors import NotFoundError, ResponseError
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.consistency import Partition
 from toolkit.loading.identities import EntryRecognizer, PartlyStored, identities_of
@@ -39,7 +39,6 @@ _MOST_BYTES: Final = 32 << 20  # of buffered pages
 _HANDFUL: Final = 16  # pages that are worth a decoder's while, where the others may take long
 _FIRST_PAGES: Final = 2  # passed on one by one, so that a short listing or its first rows show early
 _PATIENCE: Final = 0.05  # seconds to wait for more than a few pages
-_MALFORMED_RETRIES: Final = 2
 _MOST_SOUGHT: Final = 20  # rows that are requested one by one, when they did not come again after a split
 _OVERLAP = "entries were in two time windows"
 _NO_DATES = "the service ignored the dates of a time window"
@@ -94,7 +93,7 @@ class WindowReader:
         """The rows, as they arrive. However this ends, no thread of it is left."""
         try:
             while results := self._fetcher.take() or self._further():
-                decoded = self._decoded([result for result in results if result.page])
+                decoded = self._decoded([result.page.rows for result in results if result.page])
                 for result in results:
                     consistent = True
                     if result.page is None:
@@ -179,30 +178,14 @@ class WindowReader:
         )
         return batch, consistent
 
-    def _decoded(self, results: Sequence[FetchResult]) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
+    def _decoded(self, pages: Sequence[bytes]) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
         """What is stored of each page, where that is known, and a table of all else."""
-        pages = [result.page.rows for result in results if result.page]
         partly: list[PartlyStored | None] = [None] * len(pages)
         if self._state.is_stored is not None and self._recognizer is not None:
             are_new, is_stored = self._state.rows.are_new, self._state.is_stored
             partly = list(self._recognizer.recognise(pages, are_new=are_new, is_stored=is_stored))
         rows = [item.rows if item else page for page, item in zip(pages, partly, strict=True)]
-        done = retries = 0
-        while done < len(rows):
-            try:
-                for table in self._decoder.tables(rows[done:]):
-                    yield partly[done], table
-                    done, retries = done + 1, 0
-            except MalformedResponseError:
-                retries += 1
-                if retries > _MALFORMED_RETRIES:
-                    raise
-                result = results[done]
-                page = self._page(Window(*result.window.span, cursor=result.requested))
-                self._state.requests += page.tries
-                if page.cursor != result.cursor:
-                    raise  # the malformed page's cursor cannot be trusted, nor what was read from there
-                partly[done], rows[done] = None, page.rows
+        return zip(partly, self._decoder.tables(rows), strict=True)
 
     def _read_again(self, result: FetchResult) -> bool:
         """Handle a request that the service refused; whether the other windows are still of use."""
@@ -361,9 +344,7 @@ class WindowFetcher:
                 outcome = self._planner.arrived(window, page, free=free)
             except Exception as raised:  # noqa: BLE001 - raised by `take`; the page itself is good
                 self._error, outcome = raised, "more"
-            self._ready.append(
-                FetchResult(window, outcome, page, window.cursor, window.pages, requested=requested)
-            )
+            self._ready.append(FetchResult(window, outcome, page, window.cursor, window.pages))
             self._ready_bytes += page.size
         elif isinstance(error, ResponseError) and is_refusal(error) and (requested or not window.whole):
             outcome = "lost" if requested else "refused"

@@ -103,8 +103,8 @@ class Window:
 class FetchResult:
     """The result of a request for a page of a window.
 
-    `requested` is the cursor the page was requested with, `cursor` that of the next page, and `number` counts
-    the pages of the window from 1. A window that was lost or refused has an error and no page.
+    `cursor` is that of the next page, and `number` counts the pages of the window from 1. A window that was
+    lost or refused has an error and no page.
     """
 
     window: Window
@@ -113,7 +113,6 @@ class FetchResult:
     cursor: str | None = None
     number: int = 0
     error: ResponseError | None = None
-    requested: str | None = None
 
 
 def instant(at: int | None) -> datetime | None:

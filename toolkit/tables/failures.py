@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.members import listed
 from toolkit.errors import ProtocolError
 from toolkit.own_tokens import TooDeepError, is_in
 from toolkit.redaction import Redactor
@@ -133,7 +132,7 @@ class FailureDecoder:
         """
         while True:
             try:
-                return self._kind, page, self._decoder.decode(listed(page))
+                return self._kind, page, self._decoder.decode(page)
             except msgspec.ValidationError as error:
                 unknown = _UNKNOWN_FIELD.search(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -210,12 +209,12 @@ class FailureDecoder:
 
 def decode_leniently(page: bytes, *, redactor: Redactor | None, keep: Keep | None = None) -> pa.Table:
     """The entries of a page, whatever their values; see `FailureDecoder.decode`."""
-    entries = parse_rows(page, what=_WHAT, under="messages")
+    entries = parse_rows(page, what=_WHAT)
     kept = [keep is None or keep(entry) for entry in entries]
     try:
         return _lenient_table(list(compress(entries, kept)), redactor)
     except TooDeepError:
-        entries = parse_rows(page, what=_WHAT, under="messages", exactly=True)
+        entries = parse_rows(page, what=_WHAT, exactly=True)
         return _lenient_table(list(compress(entries, kept)), redactor)
 
 
@@ -226,7 +225,7 @@ def _lenient_table(entries: list[dict[str, Any]], redactor: Redactor | None) -> 
 
 
 def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
-    """Reads an array of entries; what else there is in a response is the client's."""
+    """Reads an array of entries."""
     return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
 
 

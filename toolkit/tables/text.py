@@ -25,9 +25,7 @@ from toolkit.client.members import (
     elements,
     is_deep,
     kind_of,
-    listed,
     members,
-    pairs,
     read_json,
     shown,
     unread_integer,
@@ -55,24 +53,21 @@ _USUAL_DATE: Final = (
 )
 
 
-def parse_rows(
-    rows: bytes, *, what: str, under: str | None = None, exactly: bool = False
-) -> list[dict[str, Any]]:
-    """The rows of a page as plain objects: of a JSON array, or of a response that has it `under` a name.
+def parse_rows(rows: bytes, *, what: str, exactly: bool = False) -> list[dict[str, Any]]:
+    """The rows of a page, a JSON array, as plain objects.
 
     Integers of too many digits are `Unread`, and so are values that are nested too deep where rows are read
     `exactly`, which takes several times as long. ProtocolError where there is no array of objects.
     """
     parsed = None
     if not exactly:
-        array = rows if under is None else bytes(listed(rows))
         with suppress(ValueError, RecursionError):
             try:
-                parsed = msgspec.json.decode(array)
+                parsed = msgspec.json.decode(rows)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                parsed = json.loads(array.decode("utf-8", "surrogateescape"), parse_int=unread_integer)
+                parsed = json.loads(rows.decode("utf-8", "surrogateescape"), parse_int=unread_integer)
     if not isinstance(parsed, list):
-        parsed = _rows_exactly(rows, what=what, under=under)
+        parsed = _rows_exactly(rows, what=what)
     if not isinstance(parsed, list):
         raise ProtocolError(f"decoding {what}", got=kind_of(parsed), expected="a JSON array")
     for index, row in enumerate(parsed):
@@ -82,18 +77,10 @@ def parse_rows(
     return parsed
 
 
-def _rows_exactly(rows: bytes, *, what: str, under: str | None) -> Any:
+def _rows_exactly(rows: bytes, *, what: str) -> Any:
     """The rows, each member of a row read by itself."""
     text = rows.decode("utf-8", "surrogateescape")
     try:
-        if under is not None and text.lstrip().startswith("{"):
-            whole, end = pairs(text)
-            arrays = [value for name, value in whole if name == under]
-            if len(arrays) > 1:
-                raise MalformedResponseError(
-                    f"decoding {what}", got=f"{under!r} twice in one object", expected="each name once"
-                )
-            text = arrays[0] if arrays and not text[end:].strip() else text
         if not text.lstrip().startswith("["):
             return read_json(text)
         return [read_members(row) if row.startswith("{") else read_json(row) for row in elements(text)]
