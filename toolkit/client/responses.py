@@ -117,8 +117,9 @@ def _check_unique(request: Request, names: list[str]) -> None:
         not_as_specified(request, got=f"{repeated[:SHOWN]!r} twice in one object", expected="each name once")
 
 
-def small(request: Request, response: Response) -> dict[str, Any]:
-    """A small response, read as a whole: an object without a repeated name at any depth."""
+def small(request: Request, response: Response, kind: type = dict) -> Any:
+    """A small response, read as a whole: an object, or an array, without a repeated name at any depth."""
+    expected = "a JSON object" if kind is dict else "a JSON array"
 
     def made(members: list[tuple[str, Any]]) -> dict[str, Any]:
         _check_unique(request, [name for name, _ in members])
@@ -128,9 +129,9 @@ def small(request: Request, response: Response) -> dict[str, Any]:
         text = response.body.decode("utf-8", "surrogateescape")
         value = json.loads(text, object_pairs_hook=made, parse_int=unread_integer)
     except (ValueError, RecursionError):
-        not_json(request, response.body, expected="a JSON object")
-    if not isinstance(value, dict):
-        not_as_specified(request, got=kind_of(value), expected="a JSON object")
+        not_json(request, response.body, expected=expected)
+    if not isinstance(value, kind):
+        not_as_specified(request, got=kind_of(value), expected=expected)
     return value
 
 
