@@ -124,7 +124,7 @@ class RangeReader:
     def __init__(
         self,
         sender: Transport,
-        limiter: SharedRateLimiter | None,
+        limiter: SharedRateLimiter,
         state: LoadState,
         info: IndexInfo,
         options: LoadOptions,
@@ -162,8 +162,7 @@ class RangeReader:
 
     def stop(self) -> None:
         """End all requests, and wait until no thread is left."""
-        if self._limiter is not None:
-            self._limiter.stop()
+        self._limiter.stop()
         for ahead in self._ahead:
             ahead.stop()
         self._sender.close()

@@ -199,11 +199,11 @@ def open_transport(
     endpoint: Literal["queue", "vector"],
     options: LoadOptions,
     make: Callable[[], Transport] | None = None,
-) -> tuple[Transport, SharedRateLimiter | None]:
-    """A transport for one load and its rate limiter; or what `make` makes, and none."""
-    if make is not None:
-        return make(), None
+) -> tuple[Transport, SharedRateLimiter]:
+    """A transport for one load and its rate limiter; or what `make` makes, which has none."""
     limiter = SharedRateLimiter(
         connections=options.connections, requests_per_second=options.requests_per_second
     )
+    if make is not None:
+        return make(), limiter
     return Transport.to(service, endpoint, limiter=limiter, connections=options.connections), limiter

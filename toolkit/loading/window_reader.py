@@ -57,7 +57,7 @@ class WindowReader:
         state: LoadState,
         wanted: FailureFilter,
         transport: Transport,
-        limiter: SharedRateLimiter | None,
+        limiter: SharedRateLimiter,
         options: LoadOptions,
         *,
         kind: Kind,
@@ -105,8 +105,7 @@ class WindowReader:
                         break  # all else that has arrived will come again
         finally:
             self._fetcher.stop()
-            if self._limiter is not None:
-                self._limiter.stop()
+            self._limiter.stop()
             self._transport.close()
             self._fetcher.join()
 
@@ -222,12 +221,11 @@ class WindowFetcher:
         fetch: Callable[[Window], Page],
         *,
         connections: int,
-        limiter: SharedRateLimiter | None = None,
+        limiter: SharedRateLimiter,
         ahead: bool = True,
     ) -> None:
         self._planner = planner
         self._fetch = fetch
-        self._connections = connections
         self._limiter = limiter
         self._taken = 0
         self._ahead = ahead
@@ -296,7 +294,7 @@ class WindowFetcher:
     @property
     def _alternates(self) -> bool:
         """Whether pages are fetched only while the consumer waits: twice as many, as none is decoded then."""
-        return self._limiter is not None and self._limiter.is_immediate
+        return self._limiter.is_immediate
 
     def _free(self) -> int:
         """How many more requests may be sent now; the lock is held, here and below."""
@@ -307,8 +305,7 @@ class WindowFetcher:
         most = _MOST_PAGES
         if self._alternates:
             most = 2 * _MOST_PAGES if self._consumer_waits else 0
-        width = self._limiter.width if self._limiter else self._connections
-        return max(0, min(width, most - len(self._ready)) - self._planner.busy)
+        return max(0, min(self._limiter.width, most - len(self._ready)) - self._planner.busy)
 
     def _request_pages(self) -> None:
         """Request as many pages as may be requested now."""
@@ -340,7 +337,7 @@ class WindowFetcher:
         requested = window.cursor
         if page is not None:
             try:
-                free = self._free() + 1 if self._limiter is None or self._limiter.is_delaying else None
+                free = self._free() + 1 if self._limiter.is_delaying else None
                 outcome = self._planner.arrived(window, page, free=free)
             except Exception as raised:  # noqa: BLE001 - raised by `take`; the page itself is good
                 self._error, outcome = raised, "more"
