@@ -410,13 +410,6 @@ MUTANTS: tuple[Mutant, ...] = (
         _CHECKPOINTS,
     ),
     Mutant(
-        "the cursor is read from anywhere near the end",
-        "client/members.py",
-        r"""*)")\s*\}\s*\Z')""",
-        r"""*)")\s*\}')""",
-        ("tests/client/test_pages.py",),
-    ),
-    Mutant(
         "rows without headers are left out",
         "tables/header_maps.py",
         "gap.count(_ROW)",
