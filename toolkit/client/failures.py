@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from toolkit.arguments import choice, confirmed, texts, unmasked, wrong
 from toolkit.client.pages import Page, entry_bytes, events_page, failures_page, runs_page
-from toolkit.client.responses import Request, Response, a_count, a_text, small
+from toolkit.client.responses import Request, Response, count_field, read_body, text_field
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter
@@ -264,7 +264,7 @@ def start_again(
         headers=headers,
         repeatable=False,
     )
-    return a_text(request, "workflowRunId", small(request, transport.send(request)), required=True)
+    return text_field(request, "workflowRunId", read_body(request, transport.send(request)), required=True)
 
 
 def call_failure_function(transport: Transport, dlq_id: str) -> None:
@@ -337,4 +337,4 @@ def _path(kind: str, *parts: str) -> str:
 
 def _deleted(request: Request, response: Response) -> tuple[int, int]:
     """How many entries were deleted, and in how many tries."""
-    return a_count(request, "deleted", small(request, response), required=True), response.tries
+    return count_field(request, "deleted", read_body(request, response), required=True), response.tries

@@ -30,7 +30,7 @@ _MARK: Final = re.compile(rf'{_TEXT}|"|[\[{{]+|[\]}}]+', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class RawJson:
     """A JSON value that stays text: an integer of too many digits, or nested too deep.
 
     Bytes that are not UTF-8 are lone surrogates in the text.
@@ -45,8 +45,8 @@ class Unread:
 def read_json(raw: bytes | str) -> Any:
     """The value of a JSON text; raises `ValueError` when it is not JSON.
 
-    It is `Unread` when nested more than `MOST_DEPTH` levels deep, and so is each integer in it of more digits
-    than the interpreter converts (4,300, unless configured otherwise).
+    It is `RawJson` when nested more than `MOST_DEPTH` levels deep, and so is each integer in it of more
+    digits than the interpreter converts (4,300, unless configured otherwise).
 
     >>> read_json('{"a": [1, NaN]}'), read_json("[" * 1000 + "]" * 1000)
     ({'a': [1, nan]}, JSON of 2,000 characters)
@@ -55,19 +55,19 @@ def read_json(raw: bytes | str) -> Any:
     if is_deep(text):
         if text[end_of(text, skipped(text, 0)) :].strip():
             raise ValueError("more after the value")
-        return Unread(text.strip())
+        return RawJson(text.strip())
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError):
-        return json.loads(text, parse_int=unread_integer)
+        return json.loads(text, parse_int=integer_or_raw)
 
 
-def unread_integer(text: str) -> int | Unread:
-    """An integer from its digits, or `Unread` where the interpreter converts no more."""
+def integer_or_raw(text: str) -> int | RawJson:
+    """An integer from its digits, or `RawJson` where the interpreter converts no more."""
     try:
         return int(text)
     except ValueError:
-        return Unread(text)
+        return RawJson(text)
 
 
 def is_deep(text: str) -> bool:
@@ -163,7 +163,7 @@ def skipped(text: str, at: int) -> int:
 def kind_of(value: Any) -> str:
     """The type of a JSON value, in words."""
     kinds = {dict: "an object", list: "an array", str: "text", bool: "a boolean", type(None): "null"}
-    return kinds.get(type(value), "something nested too deep" if isinstance(value, Unread) else "a number")
+    return kinds.get(type(value), "something nested too deep" if isinstance(value, RawJson) else "a number")
 
 
 def shown(value: Any) -> str:

@@ -22,8 +22,8 @@ from toolkit.client.responses import (
     Response,
     envelope,
     names,
-    not_as_specified,
     not_json,
+    raise_malformed,
 )
 from toolkit.errors import MalformedResponseError
 
@@ -110,7 +110,7 @@ def _range(request: Request, response: Response, body: bytes) -> Page:
             return _page(request, response, {"vectors": rows}, "vectors", cursor)
     whole = envelope(request, body)
     if "result" not in whole:
-        not_as_specified(request, got=f"an object of {names(whole)}", expected="an object under 'result'")
+        raise_malformed(request, got=f"an object of {names(whole)}", expected="an object under 'result'")
     return _checked(request, response, envelope(request, whole["result"]), "vectors", "nextCursor")
 
 
@@ -121,7 +121,7 @@ def entry_bytes(request: Request, response: Response) -> bytes:
     except ValueError:
         not_json(request, response.body, expected="an entry")
     if not fields:
-        not_as_specified(request, got="an object of no fields", expected="an entry")
+        raise_malformed(request, got="an object of no fields", expected="an entry")
     return response.body
 
 
@@ -129,7 +129,7 @@ def result_bytes(request: Request, response: Response) -> bytes:
     """The JSON under ``result``, undecoded."""
     whole = envelope(request, response.body)
     if "result" not in whole:
-        not_as_specified(request, got=f"an object of {names(whole)}", expected="an object with 'result'")
+        raise_malformed(request, got=f"an object of {names(whole)}", expected="an object with 'result'")
     return whole["result"]
 
 
@@ -145,10 +145,10 @@ def result_arrays(request: Request, response: Response, count: int | None = None
                 for text in elements(raw.decode("utf-8", "surrogateescape"))
             ]
         except ValueError:
-            not_as_specified(request, got=f"{raw[:40]!r} under 'result'", expected="an array of arrays")
+            raise_malformed(request, got=f"{raw[:40]!r} under 'result'", expected="an array of arrays")
     if len(result) != (count or 1) or not all(each.lstrip().startswith(b"[") for each in result):
         expected = "an array" if count is None else f"an array of {count} arrays"
-        not_as_specified(request, got=f"{raw[:40]!r} under 'result'", expected=expected)
+        raise_malformed(request, got=f"{raw[:40]!r} under 'result'", expected=expected)
     return result
 
 
@@ -158,11 +158,11 @@ def _checked(
     try:
         after = read_json(whole.get(cursor, b"null"))
     except ValueError:
-        not_as_specified(request, got=f"{cursor!r} of something that is not JSON", expected="text or nothing")
+        raise_malformed(request, got=f"{cursor!r} of something that is not JSON", expected="text or nothing")
     if not isinstance(after, str | None):
-        not_as_specified(request, got=f"{cursor!r} of {kind_of(after)}", expected="text or nothing")
+        raise_malformed(request, got=f"{cursor!r} of {kind_of(after)}", expected="text or nothing")
     if after and any("\ud800" <= letter <= "\udfff" for letter in after):
-        not_as_specified(request, got=f"{cursor!r} of bytes that are not UTF-8", expected="text")
+        raise_malformed(request, got=f"{cursor!r} of bytes that are not UTF-8", expected="text")
     return _page(request, response, whole, rows, after)
 
 
@@ -172,10 +172,10 @@ def _page(
     array = whole.get(rows)
     if array is None or not array.startswith(b"["):
         got = f"an object of {names(whole)}" if array is None else f"{rows!r} of {array[:40]!r}"
-        not_as_specified(request, got=got, expected=f"an array under {rows!r}")
+        raise_malformed(request, got=got, expected=f"an array under {rows!r}")
     if cursor and len(cursor) > MOST_CURSOR:
         expected = f"at most {MOST_CURSOR:,}"
-        not_as_specified(request, got=f"a cursor of {len(cursor):,} characters", expected=expected)
+        raise_malformed(request, got=f"a cursor of {len(cursor):,} characters", expected=expected)
     return Page(rows=array, cursor=cursor or None, size=len(response.body), tries=response.tries)
 
 

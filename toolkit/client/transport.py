@@ -214,7 +214,7 @@ class Transport:
         if not all(_HEADER.fullmatch(text) for header in request.headers for text in header):
             got, expected = "a header that cannot be sent", "no line ends or control characters in it"
             return self._error(ProtocolError, request, got, expected), False
-        self._connections.allow(min(self.policy.deadline, left))
+        self._connections.set_deadline(min(self.policy.deadline, left))
         try:
             received = self._open(request)
         except (NewConnectionError, ConnectTimeoutError, ProxyError, SSLError) as error:

@@ -21,7 +21,7 @@ from toolkit.client.pages import Page
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
 from toolkit.loading.identities import Identities, IsStored, identities, row_keys
 from toolkit.loading.options import ProgressBar
-from toolkit.loading.paging import Idleness
+from toolkit.loading.paging import ProgressGuard
 from toolkit.own_tokens import masked_value
 from toolkit.receipt import Receipt, utc_now
 from toolkit.tables.frames import to_frame
@@ -200,7 +200,7 @@ class Load:
             self._rows = len(self.state.rows)
             self._progress = (0, self.state.position, self._rows, self.state.counts())
         limit, number = self.plan.limit, 0
-        idleness = Idleness(self.plan.what)
+        guard = ProgressGuard(self.plan.what)
         with _interrupts_kept(), self.progress() as progress, closing(self.read(self.state)) as tables:
             for item in tables:
                 batch = item if isinstance(item, Batch) else self._unique(item)
@@ -212,7 +212,7 @@ class Load:
                 known, self.state.left_out = self.state.left_out, []
                 if not batch.rows and batch.later is not None:
                     known += identities(batch.later, self.plan.key)
-                idleness.page(new=bool(batch.rows), known=known, reading=self.state.readings)
+                guard.page(new=bool(batch.rows), known=known, reading=self.state.readings)
                 progress.add(batch.rows, retries=max(0, self.state.requests - self.state.pages))
                 number += 1
                 current = (number, position, self._rows, self.state.counts())

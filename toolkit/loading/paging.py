@@ -62,7 +62,7 @@ class CursorHistory:
             )
 
 
-class Idleness:
+class ProgressGuard:
     """How many pages in a row brought nothing new, which is bounded by what was seen.
 
     A row is new when it comes for the first time, and once more in each reading that reads it again.

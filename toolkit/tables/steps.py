@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from toolkit.client.members import Unread, read_json
+from toolkit.client.members import RawJson, read_json
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
 from toolkit.tables.frames import checked_frame, texts_of, to_frame
@@ -160,7 +160,7 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
     if out is None:
         return fields
     if not isinstance(out, str):
-        return fields | {"out": out.text if isinstance(out, Unread) else json.dumps(out)}
+        return fields | {"out": out.text if isinstance(out, RawJson) else json.dumps(out)}
     response = _as_far_as_it_goes(out)[0] if fields.get("stepType") == "Call" else None
     status = response.get("status") if isinstance(response, dict) else None
     return fields if status is None else {"callResponseStatus": status} | fields
