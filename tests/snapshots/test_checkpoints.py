@@ -377,7 +377,7 @@ def test_batches_are_written_before_they_take_much_memory(
     add = RowComparison.add
 
     def watched(comparison: RowComparison, batch: Batch) -> None:
-        later = 0 if batch.later is None else batch.later.nbytes
+        later = 0 if batch.later_versions is None else batch.later_versions.nbytes
         added.append((batch.table.num_rows, batch.table.nbytes + later))
         add(comparison, batch)
 

@@ -80,8 +80,8 @@ class ProgressGuard:
         """
         if reading != self._reading:
             self._reading, self._again = reading, Identities()
-        fresh = self._again.add(known)
-        if new or (known and (fresh is None or True in fresh)):
+        is_new = self._again.add(known)
+        if new or (known and (is_new is None or True in is_new)):
             self._useful += 1
             self._empty = self._repeated = 0
             return

@@ -434,8 +434,8 @@ def _pages(service: Service, wanted: VectorQuery, idle: int) -> Iterator[pd.Data
                     raise ProtocolError(doing, got=got, expected="further hits, or none")
                 if seen and not ids:
                     return
-                fresh = [item not in seen and item != own for item in ids]
-                frame = to_frame(masker.table(table.filter(pa.array(fresh, pa.bool_()))))
+                is_new = [item not in seen and item != own for item in ids]
+                frame = to_frame(masker.table(table.filter(pa.array(is_new, pa.bool_()))))
                 ranks = np.arange(1, len(frame) + 1) + len(seen - {own})
                 frame["rank"] = pd.array(ranks, dtype="Int64")
                 seen.update(ids)

@@ -36,9 +36,9 @@ from toolkit.times import milliseconds
 
 _MOST_PAGES: Final = 96  # buffered or being requested, while as many may be decoded
 _MOST_BYTES: Final = 32 << 20  # of buffered pages
-_HANDFUL: Final = 16  # pages that are worth a decoder's while, where the others may take long
+_MIN_BATCH_PAGES: Final = 16  # pages that are worth a decoder's while, where the others may take long
 _FIRST_PAGES: Final = 2  # passed on one by one, so that a short listing or its first rows show early
-_PATIENCE: Final = 0.05  # seconds to wait for more than a few pages
+_BATCH_TIMEOUT: Final = 0.05  # seconds to wait for more than a few pages
 _MOST_SOUGHT: Final = 20  # rows that are requested one by one, when they did not come again after a split
 _OVERLAP = "entries were in two time windows"
 _NO_DATES = "the service ignored the dates of a time window"
@@ -114,13 +114,13 @@ class WindowReader:
 
         Everything is read again where rows that were read before a window was split did not come again.
         """
-        awaited = self._partition.awaited
-        if len(awaited) > _MOST_SOUGHT:
+        not_seen = self._partition.not_seen_again
+        if len(not_seen) > _MOST_SOUGHT:
             self._fall_back(_MANY_NOT_SEEN)
-        elif any(map(self._exists, awaited.values())):
+        elif any(map(self._exists, not_seen.values())):
             self._fall_back(_NOT_SEEN)
         else:
-            awaited.clear()
+            not_seen.clear()
             self._fetcher.add(self._partition.next_pass())
         return self._fetcher.take()
 
@@ -144,47 +144,45 @@ class WindowReader:
         kept = self._keep is None or self._keep(entry)
         if not kept:
             self._state.filtered_here += 1
-            self._state.left_out += identities_of([repr(entry.get("dlqId"))])
+            self._state.filtered_identities += identities_of([repr(entry.get("dlqId"))])
         return kept
 
     def _batch(
-        self, result: FetchResult, page: Page, partly: PartlyStored | None, table: pa.Table
+        self, result: FetchResult, page: Page, recognized: PartlyStored | None, table: pa.Table
     ) -> tuple[Batch, bool]:
         """The batch of a page, and whether the page is consistent with the windows."""
         window, rows = result.window, self._state.rows
         self._state.count(page)
-        if partly and partly.stored and not rows.are_new(partly.identities):
+        if recognized and recognized.stored and not rows.are_new(recognized.identities):
             # some were on a page in between: compare with the later version
-            partly, (table,) = None, self._decoder.tables([page.rows])
-        ids = partly.ids if partly else table["dlq_id"].to_pylist()
-        row_ids = partly.identities if partly else identities_of(ids)
-        fresh = rows.add(row_ids)
+            recognized, (table,) = None, self._decoder.tables([page.rows])
+        ids = recognized.ids if recognized else table["dlq_id"].to_pylist()
+        row_ids = recognized.identities if recognized else identities_of(ids)
+        is_new = rows.add(row_ids)
         repeated = window.repeated
-        consistent = self._partition.take(result, row_ids, ids, fresh)
+        consistent = self._partition.take(result, row_ids, ids, is_new)
         reread = window.repeated == repeated or window.again
         if not consistent:
             self._fall_back(_NO_DATES if window.probe else _OVERLAP)
         elif result.outcome == "end" and (again := self._partition.ended(window)):
             self._fetcher.add([again])
         self._state.position = self._partition.position
+        known: dict[str, Any] = {}
+        if recognized is not None:
+            known = {"digests": recognized.digests, "stored": recognized.stored}
+            if recognized.stored:
+                row_ids, is_new = recognized.new, None
         order = (float("-inf") if window.last is None else -window.last,)
-        if partly is None:
-            return self._state.batch(table, row_ids, fresh, order=order, reread=reread), consistent
-        if partly.stored:
-            row_ids, fresh = partly.fresh, None
-        batch = self._state.batch(
-            table, row_ids, fresh, order=order, digests=partly.digests, stored=partly.stored, reread=reread
-        )
-        return batch, consistent
+        return self._state.batch(table, row_ids, is_new, order=order, reread=reread, **known), consistent
 
     def _decoded(self, pages: Sequence[bytes]) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
         """What is stored of each page, where that is known, and a table of all else."""
-        partly: list[PartlyStored | None] = [None] * len(pages)
+        recognized: list[PartlyStored | None] = [None] * len(pages)
         if self._state.is_stored is not None and self._recognizer is not None:
             are_new, is_stored = self._state.rows.are_new, self._state.is_stored
-            partly = list(self._recognizer.recognise(pages, are_new=are_new, is_stored=is_stored))
-        rows = [item.rows if item else page for page, item in zip(pages, partly, strict=True)]
-        return zip(partly, self._decoder.tables(rows), strict=True)
+            recognized = list(self._recognizer.recognize(pages, are_new=are_new, is_stored=is_stored))
+        rows = [item.rows if item else page for page, item in zip(pages, recognized, strict=True)]
+        return zip(recognized, self._decoder.tables(rows), strict=True)
 
     def _read_again(self, result: FetchResult) -> bool:
         """Handle a request that the service refused; whether the other windows are still of use."""
@@ -196,7 +194,7 @@ class WindowReader:
         return False
 
     def _fall_back(self, reason: str) -> None:
-        self._fetcher.only(self._partition.fall_back(reason))
+        self._fetcher.replace_all(self._partition.fall_back(reason))
 
 
 @lru_cache(256)
@@ -245,7 +243,7 @@ class WindowFetcher:
             waited = False
             while not self._enough(waited=waited):
                 ready = len(self._ready)
-                notified = self._arrival.wait(_PATIENCE if ready else None)
+                notified = self._arrival.wait(_BATCH_TIMEOUT if ready else None)
                 waited = not notified and len(self._ready) == ready
             self._consumer_waits = False
             self._taken += len(self._ready)
@@ -263,7 +261,7 @@ class WindowFetcher:
             self._planner.add(windows)
             self._request_pages()
 
-    def only(self, window: Window) -> None:
+    def replace_all(self, window: Window) -> None:
         """Read this one, and none of the others."""
         with self._arrival:
             self._planner.drop_all()
@@ -288,7 +286,7 @@ class WindowFetcher:
         at_once = not self._ahead or self._taken < _FIRST_PAGES
         if at_once or waited or not self._ready:
             return bool(self._ready)
-        enough = 2 * _MOST_PAGES if self._alternates else _HANDFUL
+        enough = 2 * _MOST_PAGES if self._alternates else _MIN_BATCH_PAGES
         return len(self._ready) >= enough or self._ready_bytes > _MOST_BYTES
 
     @property
