@@ -112,7 +112,7 @@ class RowSink(Protocol):
         """Add later versions of rows that were added before."""
 
     def save(self) -> dict[str, Any]:
-        """Bring all rows to the disk; the values of `files`, `later` and `seen` of a checkpoint."""
+        """Write all rows to disk; the values of `files`, `later` and `seen` of a checkpoint."""
 
 
 class ResumableLoad:
@@ -232,7 +232,7 @@ class ResumableLoad:
         if checkpoint is None and not problem:
             return None
         if checkpoint is not None:
-            problem = checkpoint.misfit(expected=self._binding, now=self._options.clock())
+            problem = checkpoint.mismatch_reason(expected=self._binding, now=self._options.clock())
             if not problem:
                 checkpoint = self._transaction.located(checkpoint)
                 if not any(problem_of(self._transaction.store, file) for file in checkpoint.listed):
