@@ -47,7 +47,7 @@ class Page:
 
 class _Range(msgspec.Struct):
     vectors: msgspec.Raw
-    nextCursor: str | None = None  # noqa: N815 - the wire's name
+    nextCursor: msgspec.Raw = msgspec.Raw()  # noqa: N815 - the wire's name
 
 
 class _RangeResult(msgspec.Struct):
@@ -61,7 +61,7 @@ CUT: Final = '"\u2702 dense vector"'.encode()
 _NAME: Final = re.compile(rb'"vector"\s*:\s*\[')
 _HEAD: Final = re.compile(rb'\s*\{\s*"result"\s*:\s*\{\s*"nextCursor"\s*:\s*("(?:[^"\\]|\\.)*")')
 _LONGEST_HEAD: Final = 1 << 16
-_RANGE_ALONE: Final = len('{"result":{"nextCursor":"","vectors":}}')
+_RANGE_ALONE: Final = len('{"result":{"nextCursor":,"vectors":}}')
 
 # made here, as the first use of a struct by several threads at once is not safe
 _RANGE: Final = msgspec.json.Decoder(_RangeResult)
@@ -70,18 +70,18 @@ _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 def failures_page(request: Request, response: Response) -> Page:
     """The page of a DLQ listing."""
-    return _checked(request, response, envelope(request, response.body), "messages", "cursor")
+    return _page(request, response, envelope(request, response.body), "messages", "cursor")
 
 
 def runs_page(request: Request, response: Response) -> Page:
     """The page of a run log."""
-    return _checked(request, response, envelope(request, response.body), "runs", "cursor")
+    return _page(request, response, envelope(request, response.body), "runs", "cursor")
 
 
 def events_page(request: Request, response: Response) -> Page:
     """The page of the event log of messages, whose rows are ``events`` or, in the documents, ``logs``."""
     whole = envelope(request, response.body)
-    return _checked(request, response, whole, "logs" if "logs" in whole else "events", "cursor")
+    return _page(request, response, whole, "logs" if "logs" in whole else "events", "cursor")
 
 
 def range_page(request: Request, response: Response) -> Page:
@@ -104,14 +104,15 @@ def _range(request: Request, response: Response, body: bytes) -> Page:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     else:
-        cursor, rows = result.nextCursor, bytes(result.vectors)
+        cursor, rows = bytes(result.nextCursor), bytes(result.vectors)
         # as in `envelope`: the rest is too short to hold a name a second time
-        if cursor is not None and len(body) - len(rows) - len(cursor.encode()) < _RANGE_ALONE + SHORTEST:
-            return _page(request, response, {"vectors": rows}, "vectors", cursor)
+        if cursor and len(body) - len(rows) - len(cursor) < _RANGE_ALONE + SHORTEST:
+            whole = {"vectors": rows, "nextCursor": cursor}
+            return _page(request, response, whole, "vectors", "nextCursor")
     whole = envelope(request, body)
     if "result" not in whole:
         raise_malformed(request, got=f"an object of {names(whole)}", expected="an object under 'result'")
-    return _checked(request, response, envelope(request, whole["result"]), "vectors", "nextCursor")
+    return _page(request, response, envelope(request, whole["result"]), "vectors", "nextCursor")
 
 
 def entry_bytes(request: Request, response: Response) -> bytes:
@@ -152,9 +153,7 @@ def result_arrays(request: Request, response: Response, count: int | None = None
     return result
 
 
-def _checked(
-    request: Request, response: Response, whole: Mapping[str, bytes], rows: str, cursor: str
-) -> Page:
+def _page(request: Request, response: Response, whole: Mapping[str, bytes], rows: str, cursor: str) -> Page:
     try:
         after = read_json(whole.get(cursor, b"null"))
     except ValueError:
@@ -163,20 +162,14 @@ def _checked(
         raise_malformed(request, got=f"{cursor!r} of {kind_of(after)}", expected="text or nothing")
     if after and any("\ud800" <= letter <= "\udfff" for letter in after):
         raise_malformed(request, got=f"{cursor!r} of bytes that are not UTF-8", expected="text")
-    return _page(request, response, whole, rows, after)
-
-
-def _page(
-    request: Request, response: Response, whole: Mapping[str, bytes], rows: str, cursor: str | None
-) -> Page:
     array = whole.get(rows)
     if array is None or not array.startswith(b"["):
         got = f"an object of {names(whole)}" if array is None else f"{rows!r} of {array[:40]!r}"
         raise_malformed(request, got=got, expected=f"an array under {rows!r}")
-    if cursor and len(cursor) > MOST_CURSOR:
+    if after and len(after) > MOST_CURSOR:
         expected = f"at most {MOST_CURSOR:,}"
-        raise_malformed(request, got=f"a cursor of {len(cursor):,} characters", expected=expected)
-    return Page(rows=array, cursor=cursor or None, size=len(response.body), tries=response.tries)
+        raise_malformed(request, got=f"a cursor of {len(after):,} characters", expected=expected)
+    return Page(rows=array, cursor=after or None, size=len(response.body), tries=response.tries)
 
 
 def cut_vectors(body: bytes) -> tuple[bytes, tuple[memoryview, ...]]:

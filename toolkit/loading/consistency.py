@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from toolkit.client.failures import Span
 from toolkit.errors import ResponseError
 from toolkit.loading.identities import Identities
 from toolkit.loading.load import LoadState
 from toolkit.loading.paging import MOST_READINGS
-from toolkit.loading.windows import FetchResult, Span, Window, instant, merge_spans, uncovered
+from toolkit.loading.windows import FetchResult, Window, merge_spans, uncovered
+from toolkit.times import from_milliseconds
 
 
 class Partition:
@@ -188,5 +190,5 @@ class Partition:
 def _named(span: Span) -> str:
     if span == (None, None):
         return "all of it"
-    first, last = (at and at.isoformat() for at in map(instant, span))
+    first, last = (None if at is None else from_milliseconds(at).isoformat() for at in span)
     return f"{first or 'the oldest'} to {last or 'the newest'}"

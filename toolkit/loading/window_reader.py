@@ -10,8 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,7 +26,7 @@ from toolkit.loading.memory import keep_freed_buffers
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import is_refusal
 from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
-from toolkit.loading.windows import FetchResult, Window, WindowPlanner, instant
+from toolkit.loading.windows import FetchResult, Window, WindowPlanner
 from toolkit.own_tokens import MASK
 from toolkit.redaction import Redactor
 from toolkit.tables.failures import FailureDecoder, Keep
@@ -65,12 +63,10 @@ class WindowReader:
         keep: Keep | None = None,
     ) -> None:
         self._state = state
-        self._wanted = wanted
         self._transport = transport
         self._limiter = limiter
         self._kind = kind
         self._keep = keep
-        self._count = PAGE_LIMIT if options.limit is None else min(options.limit, PAGE_LIMIT)
         self._decoder = FailureDecoder(redactor, keep=self._kept if keep else None)
         # where entries are left out, a page has more of them than its table has rows
         self._recognizer = EntryRecognizer(redactor) if redactor and keep is None else None
@@ -79,10 +75,16 @@ class WindowReader:
         self._partition = Partition(
             (since, until), state, passes=options.passes if ahead else 1, splits=ahead
         )
+        count = PAGE_LIMIT if options.limit is None else min(options.limit, PAGE_LIMIT)
+
+        def fetch_page(window: Window) -> Page:
+            span, cursor = window.span, window.cursor
+            return list_page(transport, wanted, cursor=cursor, span=span, kind=kind, count=count)
+
         now = int(time.time() * 1000)
         self._fetcher = WindowFetcher(
             WindowPlanner(self._partition.windows, connections=options.connections, now=now),
-            self._page,
+            fetch_page,
             connections=options.connections,
             limiter=limiter,
             ahead=ahead,
@@ -123,11 +125,6 @@ class WindowReader:
             not_seen.clear()
             self._fetcher.add(self._partition.next_pass())
         return self._fetcher.take()
-
-    def _page(self, window: Window) -> Page:
-        """The next page of a window."""
-        wanted = _within(self._wanted, window.first, window.last)
-        return list_page(self._transport, wanted, cursor=window.cursor, kind=self._kind, count=self._count)
 
     def _exists(self, dlq_id: str) -> bool:
         """Whether there is an entry with this id; of a masked one, which cannot be requested, always."""
@@ -195,12 +192,6 @@ class WindowReader:
 
     def _fall_back(self, reason: str) -> None:
         self._fetcher.replace_all(self._partition.fall_back(reason))
-
-
-@lru_cache(256)
-def _within(wanted: FailureFilter, first: int | None, last: int | None) -> FailureFilter:
-    """The filter with a window's dates."""
-    return replace(wanted, since=instant(first), until=instant(last))
 
 
 class WindowFetcher:

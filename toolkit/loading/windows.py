@@ -12,17 +12,14 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import count, pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
+from toolkit.client.failures import Span
 from toolkit.client.pages import Page
 from toolkit.errors import ResponseError
 from toolkit.loading.paging import CursorHistory
-from toolkit.times import from_milliseconds, http_date_ms
-
-Span = tuple[int | None, int | None]
-"""First and last millisecond; None where it is open."""
+from toolkit.times import http_date_ms
 
 Outcome = Literal["more", "end", "split", "lost", "refused"]
 """There is more of the window; it has ended; it will be read in parts; the service has lost its cursor; the
@@ -113,11 +110,6 @@ class FetchResult:
     cursor: str | None = None
     number: int = 0
     error: ResponseError | None = None
-
-
-def instant(at: int | None) -> datetime | None:
-    """The end of a span as a datetime."""
-    return None if at is None else from_milliseconds(at)
 
 
 class WindowPlanner:
