@@ -304,7 +304,6 @@ class Transport:
         return bytes(body) + rest if body else rest
 
     def _chunks(self, request: Request, received: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-        """The body as it arrives."""
         while True:
             with self._reading(request):
                 chunk = received.read1(_CHUNK, decode_content=False)

@@ -263,7 +263,6 @@ class CallbackReceiver:
             raise SignatureError("verifying a signature", got=got, expected="a new one")
 
     def _reserve(self, length: int) -> bool:
-        """Reserve space for a body of this length; False if there is none."""
         with self._changed:
             fits = len(self._kept) < self._keep and self._size + length <= _MOST_BYTES_KEPT
             self._size += length if fits else 0

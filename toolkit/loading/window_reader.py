@@ -297,7 +297,6 @@ class WindowFetcher:
         return max(0, min(self._limiter.width, most - len(self._ready)) - self._planner.busy)
 
     def _request_pages(self) -> None:
-        """Request as many pages as may be requested now."""
         for _ in range(min(self._free(), self._planner.available)):
             self._threads.submit(self._run, self._planner.next())
 

@@ -232,7 +232,6 @@ def _flag(value: Any) -> bool | None:
 
 
 def _labels(value: Any) -> bytes | None:
-    """A list of texts as JSON."""
     if isinstance(value, list) and all(isinstance(label, str) and is_clean(label) for label in value):
         return msgspec.json.encode(value)
     return None
