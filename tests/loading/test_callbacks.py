@@ -285,7 +285,7 @@ def test_a_full_receiver_turns_callbacks_away_instead_of_forgetting_any():
     with CallbackReceiver(keep=1) as receiver:
         assert requests.post(receiver.url, json=body(1), timeout=5).status_code == 200
         assert requests.post(receiver.url, json=body(2), timeout=5).status_code == 503
-        with pytest.warns(IncompleteLoadWarning, match="no room"):
+        with pytest.warns(IncompleteLoadWarning, match="the receiver was full"):
             frame = load_callbacks(receiver)
         assert not tk.receipt(frame).complete
         assert "1 turned away" in repr(receiver)

@@ -27,11 +27,11 @@ def test_it_holds_the_same_ids_as_a_set(batches):
         rows, plain, order = Identities(), set[bytes](), list[bytes]()
         for batch in batches:
             result = [identity(number) for number in batch]
-            fresh = [item not in plain and item not in result[:index] for index, item in enumerate(result)]
+            is_new = [item not in plain and item not in result[:index] for index, item in enumerate(result)]
             assert rows.known(result) == [item in plain for item in result]
-            assert rows.are_new(result) == all(fresh)
-            assert (rows.add(result) or [True] * len(result)) == fresh
-            order += [item for item, new in zip(result, fresh, strict=True) if new]
+            assert rows.are_new(result) == all(is_new)
+            assert (rows.add(result) or [True] * len(result)) == is_new
+            order += [item for item, new in zip(result, is_new, strict=True) if new]
             plain.update(result)
             assert rows.first(len(rows)) == b"".join(order)
             assert len(rows) == len(plain)

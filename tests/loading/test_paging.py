@@ -16,7 +16,7 @@ from toolkit.client.pages import Page
 from toolkit.errors import CursorLoopError, IncompleteLoadError, ToolkitError
 from toolkit.loading import paging
 from toolkit.loading.identities import identities_of
-from toolkit.loading.paging import MOST_EMPTY, MOST_REPEATED, CursorHistory, Idleness, walk
+from toolkit.loading.paging import MOST_EMPTY, MOST_REPEATED, CursorHistory, ProgressGuard, walk
 
 
 def pages_of(cursors: dict[str | None, str | None]):
@@ -74,39 +74,39 @@ def test_cursors_are_remembered_by_digests():
 @settings(max_examples=25, deadline=None)
 def test_no_load_that_can_end_is_taken_for_endless(readings, stretches, page_rows):
     """Stretches of empty pages between pages of any size, all of it read again and again: no error."""
-    idleness = Idleness("things")
+    guard = ProgressGuard("things")
     for reading in range(readings):
         rows = count()
         for empty, pages in stretches:
             for _ in range(empty):
-                idleness.page(new=False, reading=reading)
+                guard.page(new=False, reading=reading)
             for _ in range(pages):
                 known = identities_of(map(str, islice(rows, page_rows)))
-                idleness.page(new=reading == 0, known=known if reading else (), reading=reading)
+                guard.page(new=reading == 0, known=known if reading else (), reading=reading)
 
 
 @pytest.mark.parametrize("useful", [0, 1, 1000])
 def test_empty_pages_are_bounded_by_the_pages_that_were_not(useful):
     """The bound grows with them, and one more page is an error that says both."""
-    idleness = Idleness("things")
+    guard = ProgressGuard("things")
     for _ in range(useful):
-        idleness.page(new=True)
+        guard.page(new=True)
     for _ in range(MOST_EMPTY + useful):
-        idleness.page(new=False)
+        guard.page(new=False)
     with pytest.raises(CursorLoopError, match=rf"nothing new, after {useful:,} with something new"):
-        idleness.page(new=False)
+        guard.page(new=False)
 
 
 def test_repeated_rows_are_progress_once_in_each_reading():
     """As often as a reading begins, each known row may come once; then a thousand pages more are too many."""
-    idleness = Idleness("things")
+    guard = ProgressGuard("things")
     for reading in range(50):
         for number in range(10):
-            idleness.page(new=False, known=identities_of([str(number)]), reading=reading)
+            guard.page(new=False, known=identities_of([str(number)]), reading=reading)
         for number in range(MOST_REPEATED):
-            idleness.page(new=False, known=identities_of([str(number % 10)]), reading=reading)
+            guard.page(new=False, known=identities_of([str(number % 10)]), reading=reading)
     with pytest.raises(CursorLoopError, match=f"got {MOST_REPEATED + 1:,} pages in a row with nothing new"):
-        idleness.page(new=False, known=identities_of(["7"]), reading=49)
+        guard.page(new=False, known=identities_of(["7"]), reading=49)
 
 
 def endless(rows: str) -> Callable[[Any], bytes]:

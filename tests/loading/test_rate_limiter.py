@@ -156,14 +156,11 @@ def until_stopped(wait, ended):
 
 
 def test_waiting_threads_are_released_when_a_load_ends():
-    """Those that wait for their turn, and those that wait before a retry, end with `LoadStopped`."""
+    """Those that wait for their turn end with `LoadStopped`."""
     limiter = SharedRateLimiter(connections=1)
     limiter.start()
     ended = []
-    threads = [
-        threading.Thread(target=until_stopped, args=(wait, ended))
-        for wait in (limiter.start, lambda: limiter.sleep(600))
-    ]
+    threads = [threading.Thread(target=until_stopped, args=(limiter.start, ended)) for _ in range(2)]
     for thread in threads:
         thread.start()
     limiter.stop()
@@ -173,10 +170,9 @@ def test_waiting_threads_are_released_when_a_load_ends():
 
 
 def test_the_next_may_start_when_one_has_ended():
-    """With one connection, a second request waits for the first; a sleeper does not consume its signal."""
+    """With one connection, a second request waits for the first."""
     limiter = SharedRateLimiter(connections=1)
     limiter.start()
-    sleeper = threading.Thread(target=until_stopped, args=(lambda: limiter.sleep(600), []))
     begun = threading.Event()
 
     def second():
@@ -184,12 +180,10 @@ def test_the_next_may_start_when_one_has_ended():
         begun.set()
 
     waiting = threading.Thread(target=second)
-    sleeper.start()
     waiting.start()
     limiter.end(None, 0.1)
     assert begun.wait(30)
     limiter.stop()
-    sleeper.join(30)
     waiting.join(30)
 
 

@@ -212,7 +212,7 @@ def test_kept_bodies_have_512_megabytes(unsigned: Receiving) -> None:
 
 def test_a_request_has_a_total_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes that come one by one end with 408 at the time for a whole request, which they do not prolong."""
-    monkeypatch.setattr("toolkit.loading.receiver._PATIENCE", 1.0)
+    monkeypatch.setattr("toolkit.loading.receiver._REQUEST_TIMEOUT", 1.0)
     with tk.CallbackReceiver() as receiver:
         port = int(receiver.url.split("/")[2].rpartition(":")[2])
         for sent in (b"POST", head(1000)):

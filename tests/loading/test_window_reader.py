@@ -487,7 +487,7 @@ def test_buffered_pages_are_bounded():
         return Page(rows=b"[]", cursor=None, size=1, tries=1)
 
     windows = WindowPlanner([Window(at, at) for at in range(1000)], connections=4, now=NOW)
-    fetcher = WindowFetcher(windows, fetch, connections=4)
+    fetcher = WindowFetcher(windows, fetch, connections=4, limiter=SharedRateLimiter(connections=4))
     first = fetcher.take()
     deadline = time.monotonic() + 60
     while windows.busy:

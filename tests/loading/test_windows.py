@@ -15,7 +15,7 @@ from toolkit.errors import CursorLoopError
 from toolkit.loading.consistency import Partition
 from toolkit.loading.load import Checkpoint, LoadState
 from toolkit.loading.windows import (
-    FAR,
+    YEAR_2100,
     FetchResult,
     Window,
     WindowPlanner,
@@ -88,7 +88,7 @@ times = st.one_of(
     st.lists(st.integers(NOW - 60_000, NOW), max_size=400),
     st.integers(0, 400).map(lambda count: [NOW] * count),
     st.lists(st.sampled_from([NOW, NOW - 1, NOW - 5 * DAY, NOW - 5 * DAY + 1]), max_size=400),
-    st.lists(st.integers(0, FAR - 1), max_size=200),
+    st.lists(st.integers(0, YEAR_2100 - 1), max_size=200),
 )
 
 
@@ -269,7 +269,7 @@ def test_suggested_cuts_lie_inside_the_window(span, seen, part, ends_too):
     first, last = span
     result = plan_split(first, last, seen, now=30, part=part, ends=ends_too)
     assert list(result.cuts) == sorted(set(result.cuts))
-    low, high = first or 0, FAR if last is None else last
+    low, high = first or 0, YEAR_2100 if last is None else last
     assert all(low <= cut < high for cut in result.cuts)
     assert bool(result.cuts) == (low < high)
 
@@ -298,8 +298,8 @@ def resumed(service, state, *, passes, chance, stop_after):
             result, numbers = came.pop(0)
             stop_after -= 1
             values = [b"%016d" % number for number in numbers]
-            fresh = state.rows.add(values)
-            assert partition.take(result, values, [str(number) for number in numbers], fresh)
+            is_new = state.rows.add(values)
+            assert partition.take(result, values, [str(number) for number in numbers], is_new)
             if result.outcome == "end":
                 assert partition.ended(result.window) is None
             state.position = partition.position
@@ -309,7 +309,7 @@ def resumed(service, state, *, passes, chance, stop_after):
             outcome = plan.arrived(window, page, free=8 - plan.busy)
             came.append((FetchResult(window, outcome, page, window.cursor, window.pages), numbers))
         else:
-            assert not partition.awaited
+            assert not partition.not_seen_again
             following = partition.next_pass()
             if not following:
                 return True
@@ -350,7 +350,7 @@ def test_rows_from_an_empty_window_show_that_dates_are_ignored():
     """The window in the year 2100 must be empty; any other may hold rows."""
     partition = Partition((None, None), LoadState())
     page = Page(rows=b"[]", cursor=None, size=1, tries=1)
-    probe = FetchResult(Window(FAR, FAR, splits=False, probe=True), "end", page)
+    probe = FetchResult(Window(YEAR_2100, YEAR_2100, splits=False, probe=True), "end", page)
     assert partition.take(probe, [], [], None)
     assert not partition.take(probe, [b"0" * 16], ["a"], None)
     assert partition.take(FetchResult(partition.windows[0], "end", page), [b"0" * 16], ["a"], None)

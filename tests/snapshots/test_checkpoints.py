@@ -271,7 +271,7 @@ def test_a_write_of_a_frame_clears_a_checkpoint_away(store: SnapshotStore, made:
 def test_a_checkpoint_lists_only_what_is_on_the_disk(
     store: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files and the folder are brought to the disk before it gets its name, itself before and after."""
+    """Its files and the folder are flushed to disk before it gets its name, itself before and after."""
     on_disk: set[int] = set()
     named: list[int] = []
     fsync, replace = os.fsync, os.replace
@@ -377,7 +377,7 @@ def test_batches_are_written_before_they_take_much_memory(
     add = RowComparison.add
 
     def watched(comparison: RowComparison, batch: Batch) -> None:
-        later = 0 if batch.later is None else batch.later.nbytes
+        later = 0 if batch.later_versions is None else batch.later_versions.nbytes
         added.append((batch.table.num_rows, batch.table.nbytes + later))
         add(comparison, batch)
 

@@ -228,7 +228,7 @@ def test_an_error_of_the_disk_at_any_step_is_typed_and_leaves_old_or_new(
 def test_everything_is_on_the_disk_before_the_manifest_says_so(
     store: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files are brought to the disk before they get their names, folders before the commit and after it."""
+    """Files are flushed to disk before they get their names, folders before the commit and after it."""
     sync(made.entries("a", "b", "c"))
     done: list[tuple[str, int | str]] = []
     fsync, replace, unlink = os.fsync, os.replace, os.unlink

@@ -40,7 +40,7 @@ class Connections:
         self._ended = False
         pool.ConnectionCls = _limited_connection(self, pool.ConnectionCls)
 
-    def allow(self, seconds: float) -> None:
+    def set_deadline(self, seconds: float) -> None:
         """Set the deadline of this thread's next exchange, head and body."""
         self._current.allowed, self._current.until = seconds, self._monotonic() + seconds
 
@@ -70,7 +70,7 @@ class Connections:
         """The first bytes of the body of this thread's response, which are still to be read."""
         return bytes(self._current.response.peek(1))
 
-    def keep(self, sock: socket.socket) -> None:
+    def register(self, sock: socket.socket) -> None:
         """Register an open socket."""
         with self._lock:
             self._sockets.add(sock)
@@ -111,7 +111,7 @@ def _limited_connection(connections: Connections, kind: Any) -> Any:
 
         def connect(self) -> None:
             super().connect()
-            connections.keep(self.sock)
+            connections.register(self.sock)
 
         def send(self, data: Any) -> None:
             if self.sock is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from toolkit.arguments import choice, confirmed, texts, unmasked, wrong
 from toolkit.client.pages import Page, entry_bytes, events_page, failures_page, runs_page
-from toolkit.client.responses import Request, Response, a_count, a_text, small
+from toolkit.client.responses import Request, Response, count_field, read_body, text_field
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter
@@ -18,6 +19,8 @@ from toolkit.settings.service import Service, endpoint_of
 from toolkit.times import milliseconds
 
 Kind = Literal["workflows", "messages"]
+Span = tuple[int | None, int | None]
+"""First and last Unix millisecond; None where it is open."""
 Ids = str | Iterable[str]
 """Exact ids, or a frame with a column of them."""
 
@@ -34,14 +37,16 @@ _ENTRIES: Final = ("DLQ entry", "DLQ entries")
 
 
 @lru_cache(256)
-def query_of(wanted: FailureFilter) -> tuple[tuple[str, str], ...]:
-    """The query parameters of a filter, without its `unsendable` parts."""
+def query_of(wanted: FailureFilter, span: Span | None) -> tuple[tuple[str, str], ...]:
+    """The query parameters of a filter, without its `unsendable` parts; a span replaces its dates."""
     pairs: list[tuple[str, str]] = []
     unsendable = wanted.unsendable
+    dates = {} if span is None else dict(zip(("since", "until"), span, strict=True))
     for field in FIELDS.values():
-        value = getattr(wanted, field.name)
+        value: Any = dates.get(field.name, getattr(wanted, field.name))
         if value is not None and field.parameter and field.name not in unsendable:
-            texts = value if field.many else (str(milliseconds(value)) if field.kind == "time" else value,)
+            value = milliseconds(value) if isinstance(value, datetime) else value
+            texts = value if field.many else (str(value),)
             pairs += ((field.parameter, text) for text in texts)
     return tuple(pairs)
 
@@ -51,13 +56,14 @@ def list_page(
     wanted: FailureFilter,
     *,
     cursor: str | None,
+    span: Span | None = None,
     kind: Kind = "workflows",
     count: int = PAGE_LIMIT,
 ) -> Page:
-    """One page of the DLQ: its entries, undecoded (see `Page.rows`), and the next cursor."""
+    """One page of the DLQ, in a span or the filter's dates: its entries, undecoded, and the next cursor."""
     path = _path(kind)
     after = (("cursor", cursor),) if cursor else ()
-    query = (("count", str(count)), *query_of(wanted), *after)
+    query = (("count", str(count)), *query_of(wanted, span), *after)
     request = Request(doing=f"listing failed {_NOUNS[kind]}", method="GET", path=path, query=query)
     return transport.fetch(request, failures_page)
 
@@ -264,7 +270,7 @@ def start_again(
         headers=headers,
         repeatable=False,
     )
-    return a_text(request, "workflowRunId", small(request, transport.send(request)), required=True)
+    return text_field(request, "workflowRunId", read_body(request, transport.send(request)), required=True)
 
 
 def call_failure_function(transport: Transport, dlq_id: str) -> None:
@@ -337,4 +343,4 @@ def _path(kind: str, *parts: str) -> str:
 
 def _deleted(request: Request, response: Response) -> tuple[int, int]:
     """How many entries were deleted, and in how many tries."""
-    return a_count(request, "deleted", small(request, response), required=True), response.tries
+    return count_field(request, "deleted", read_body(request, response), required=True), response.tries

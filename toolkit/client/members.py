@@ -22,9 +22,6 @@ stack, of which a notebook has about 900 left, whenever code walks through it.""
 SHOWN: Final = 60
 """Characters of a response that an error shows."""
 
-_BEGINNING: Final = re.compile(rb'\s*\{\s*"messages"\s*:\s*\[')
-_END: Final = re.compile(rb'\]\s*,\s*"cursor"\s*:\s*(?:null|"([ !#-\[\]-~]*)")\s*\}\s*\Z')
-_LONGEST_END: Final = 2000  # bytes that are searched for it
 _BETWEEN: Final = frozenset(" \t\n\r,:")
 _READER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 _TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -33,7 +30,7 @@ _MARK: Final = re.compile(rf'{_TEXT}|"|[\[{{]+|[\]}}]+', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class RawJson:
     """A JSON value that stays text: an integer of too many digits, or nested too deep.
 
     Bytes that are not UTF-8 are lone surrogates in the text.
@@ -48,8 +45,8 @@ class Unread:
 def read_json(raw: bytes | str) -> Any:
     """The value of a JSON text; raises `ValueError` when it is not JSON.
 
-    It is `Unread` when nested more than `MOST_DEPTH` levels deep, and so is each integer in it of more digits
-    than the interpreter converts (4,300, unless configured otherwise).
+    It is `RawJson` when nested more than `MOST_DEPTH` levels deep, and so is each integer in it of more
+    digits than the interpreter converts (4,300, unless configured otherwise).
 
     >>> read_json('{"a": [1, NaN]}'), read_json("[" * 1000 + "]" * 1000)
     ({'a': [1, nan]}, JSON of 2,000 characters)
@@ -58,19 +55,19 @@ def read_json(raw: bytes | str) -> Any:
     if is_deep(text):
         if text[end_of(text, skipped(text, 0)) :].strip():
             raise ValueError("more after the value")
-        return Unread(text.strip())
+        return RawJson(text.strip())
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeError):
-        return json.loads(text, parse_int=unread_integer)
+        return json.loads(text, parse_int=integer_or_raw)
 
 
-def unread_integer(text: str) -> int | Unread:
-    """An integer from its digits, or `Unread` where the interpreter converts no more."""
+def integer_or_raw(text: str) -> int | RawJson:
+    """An integer from its digits, or `RawJson` where the interpreter converts no more."""
     try:
         return int(text)
     except ValueError:
-        return Unread(text)
+        return RawJson(text)
 
 
 def is_deep(text: str) -> bool:
@@ -163,26 +160,10 @@ def skipped(text: str, at: int) -> int:
     return at
 
 
-def listing_ends(body: bytes) -> tuple[re.Match[bytes], re.Match[bytes]] | None:
-    """The beginning and the end, with the cursor, of a DLQ listing; None for any other response."""
-    begin = _BEGINNING.match(body)
-    end = _END.search(body, max(0, len(body) - _LONGEST_END)) if begin else None
-    return (begin, end) if begin and end else None
-
-
-def listed(rows: bytes) -> bytes | memoryview:
-    """The array of a DLQ page that was passed on unread; of other rows, the rows.
-
-    Several arrays of the name would be more than one value, which no reader accepts.
-    """
-    ends = listing_ends(rows)
-    return memoryview(rows)[ends[0].end() - 1 : ends[1].start() + 1] if ends else rows
-
-
 def kind_of(value: Any) -> str:
     """The type of a JSON value, in words."""
     kinds = {dict: "an object", list: "an array", str: "text", bool: "a boolean", type(None): "null"}
-    return kinds.get(type(value), "something nested too deep" if isinstance(value, Unread) else "a number")
+    return kinds.get(type(value), "something nested too deep" if isinstance(value, RawJson) else "a number")
 
 
 def shown(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +15,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolkit.arguments import confirmed, flag, instance, mapping, nearest, text, wrong
-from toolkit.client.members import kind_of
 from toolkit.client.publish_headers import (
     Duration,
     Method,
@@ -34,7 +32,7 @@ from toolkit.client.publish_headers import (
     retry_delay,
     web_address,
 )
-from toolkit.client.responses import Request, Response, a_text, not_as_specified, small
+from toolkit.client.responses import Request, Response, object_field, raise_malformed, read_body, text_field
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
@@ -399,27 +397,21 @@ def _outgoing(prefix: str, given: Mapping[str, Any]) -> tuple[str, tuple[tuple[s
 
 
 def _published(request: Request, response: Response) -> Published:
-    return _result(request, small(request, response))
+    return _result(request, read_body(request, response))
 
 
 def _accepted(request: Request, response: Response, *, count: int) -> list[Published]:
     """What became of each of so many messages."""
-    try:
-        results = json.loads(response.body)
-    except (ValueError, RecursionError):
-        not_as_specified(request, got=f"{len(response.body):,} bytes that are not JSON", expected="JSON")
-    if not isinstance(results, list) or len(results) != count:
-        got = f"{len(results):,} results" if isinstance(results, list) else kind_of(results)
-        not_as_specified(request, got=got, expected=f"an array of {count:,} results")
-    for result in results:
-        if not isinstance(result, dict):
-            not_as_specified(request, got=f"a result that is {kind_of(result)}", expected="an object")
-    return [_result(request, result) for result in results]
+    results = read_body(request, response, list)
+    if len(results) != count:
+        got, expected = f"{len(results):,} results", f"an array of {count:,} results"
+        raise_malformed(request, got=got, expected=expected)
+    return [_result(request, object_field(request, "result", result, required=True)) for result in results]
 
 
 def _result(request: Request, result: dict[str, Any]) -> Published:
     return Published(
-        message_id=a_text(request, "messageId", result, required=True),
+        message_id=text_field(request, "messageId", result, required=True),
         deduplicated=result.get("deduplicated") is True,
     )
 
@@ -483,10 +475,10 @@ def start_run(
     )
     with Transport(base, redactor=redactor or Redactor()) as transport:
         response = transport.send(request)
-    return a_text(
+    return text_field(
         request,
         "workflowRunId",
-        small(request, response),
+        read_body(request, response),
         required=True,
         next_step="Is this the address of a workflow endpoint?",
     )

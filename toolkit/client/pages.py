@@ -1,8 +1,7 @@
 """A page's envelope: the raw bytes of its rows, undecoded, and the cursor of the next page.
 
-The envelope is found at the ends of a page, which is then passed on whole, or by taking the page apart. Rows
-are passed on as the bytes that came: the tables decode them. Nearly all bytes of a range are the numbers of
-dense vectors, so those are cut out first, by searching for the end of each array.
+Rows are passed on as the bytes that came: the tables decode them. Nearly all bytes of a range are the numbers
+of dense vectors, so those are cut out first, by searching for the end of each array.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkit.client.members import elements, kind_of, listing_ends, members, read_json
+from toolkit.client.members import elements, kind_of, members, read_json
 from toolkit.client.responses import (
     MOST_CURSOR,
     SHORTEST,
@@ -23,8 +22,8 @@ from toolkit.client.responses import (
     Response,
     envelope,
     names,
-    not_as_specified,
     not_json,
+    raise_malformed,
 )
 from toolkit.errors import MalformedResponseError
 
@@ -48,21 +47,21 @@ class Page:
 
 class _Range(msgspec.Struct):
     vectors: msgspec.Raw
-    nextCursor: str | None = None  # noqa: N815 - the wire's name
+    nextCursor: msgspec.Raw = msgspec.Raw()  # noqa: N815 - the wire's name
 
 
 class _RangeResult(msgspec.Struct):
     result: _Range
 
 
-_EMPTY: Final = re.compile(rb'\s*(?:\{\s*"messages"\s*:\s*)?\[\s*\]')
+_EMPTY: Final = re.compile(rb"\s*\[\s*\]")
 
 CUT: Final = '"\u2702 dense vector"'.encode()
 """The JSON that replaces a dense vector's numbers."""
 _NAME: Final = re.compile(rb'"vector"\s*:\s*\[')
 _HEAD: Final = re.compile(rb'\s*\{\s*"result"\s*:\s*\{\s*"nextCursor"\s*:\s*("(?:[^"\\]|\\.)*")')
 _LONGEST_HEAD: Final = 1 << 16
-_RANGE_ALONE: Final = len('{"result":{"nextCursor":"","vectors":}}')
+_RANGE_ALONE: Final = len('{"result":{"nextCursor":,"vectors":}}')
 
 # made here, as the first use of a struct by several threads at once is not safe
 _RANGE: Final = msgspec.json.Decoder(_RangeResult)
@@ -70,27 +69,19 @@ _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def failures_page(request: Request, response: Response) -> Page:
-    """The page of a DLQ listing.
-
-    A response that begins with ``messages`` and ends with the end of an array and ``cursor`` is passed on
-    unread: if what lies between is one array, then this is its cursor, and the decoder sees whether it is
-    (`listed`). Every other response is checked as a whole.
-    """
-    if ends := listing_ends(response.body):
-        cursor = None if ends[1][1] is None else ends[1][1].decode()
-        return Page(rows=response.body, cursor=cursor or None, size=len(response.body), tries=response.tries)
-    return _checked(request, response, envelope(request, response.body), "messages", "cursor")
+    """The page of a DLQ listing."""
+    return _page(request, response, envelope(request, response.body), "messages", "cursor")
 
 
 def runs_page(request: Request, response: Response) -> Page:
     """The page of a run log."""
-    return _checked(request, response, envelope(request, response.body), "runs", "cursor")
+    return _page(request, response, envelope(request, response.body), "runs", "cursor")
 
 
 def events_page(request: Request, response: Response) -> Page:
     """The page of the event log of messages, whose rows are ``events`` or, in the documents, ``logs``."""
     whole = envelope(request, response.body)
-    return _checked(request, response, whole, "logs" if "logs" in whole else "events", "cursor")
+    return _page(request, response, whole, "logs" if "logs" in whole else "events", "cursor")
 
 
 def range_page(request: Request, response: Response) -> Page:
@@ -113,14 +104,15 @@ def _range(request: Request, response: Response, body: bytes) -> Page:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     else:
-        cursor, rows = result.nextCursor, bytes(result.vectors)
+        cursor, rows = bytes(result.nextCursor), bytes(result.vectors)
         # as in `envelope`: the rest is too short to hold a name a second time
-        if cursor is not None and len(body) - len(rows) - len(cursor.encode()) < _RANGE_ALONE + SHORTEST:
-            return _page(request, response, {"vectors": rows}, "vectors", cursor)
+        if cursor and len(body) - len(rows) - len(cursor) < _RANGE_ALONE + SHORTEST:
+            whole = {"vectors": rows, "nextCursor": cursor}
+            return _page(request, response, whole, "vectors", "nextCursor")
     whole = envelope(request, body)
     if "result" not in whole:
-        not_as_specified(request, got=f"an object of {names(whole)}", expected="an object under 'result'")
-    return _checked(request, response, envelope(request, whole["result"]), "vectors", "nextCursor")
+        raise_malformed(request, got=f"an object of {names(whole)}", expected="an object under 'result'")
+    return _page(request, response, envelope(request, whole["result"]), "vectors", "nextCursor")
 
 
 def entry_bytes(request: Request, response: Response) -> bytes:
@@ -130,7 +122,7 @@ def entry_bytes(request: Request, response: Response) -> bytes:
     except ValueError:
         not_json(request, response.body, expected="an entry")
     if not fields:
-        not_as_specified(request, got="an object of no fields", expected="an entry")
+        raise_malformed(request, got="an object of no fields", expected="an entry")
     return response.body
 
 
@@ -138,7 +130,7 @@ def result_bytes(request: Request, response: Response) -> bytes:
     """The JSON under ``result``, undecoded."""
     whole = envelope(request, response.body)
     if "result" not in whole:
-        not_as_specified(request, got=f"an object of {names(whole)}", expected="an object with 'result'")
+        raise_malformed(request, got=f"an object of {names(whole)}", expected="an object with 'result'")
     return whole["result"]
 
 
@@ -154,38 +146,30 @@ def result_arrays(request: Request, response: Response, count: int | None = None
                 for text in elements(raw.decode("utf-8", "surrogateescape"))
             ]
         except ValueError:
-            not_as_specified(request, got=f"{raw[:40]!r} under 'result'", expected="an array of arrays")
+            raise_malformed(request, got=f"{raw[:40]!r} under 'result'", expected="an array of arrays")
     if len(result) != (count or 1) or not all(each.lstrip().startswith(b"[") for each in result):
         expected = "an array" if count is None else f"an array of {count} arrays"
-        not_as_specified(request, got=f"{raw[:40]!r} under 'result'", expected=expected)
+        raise_malformed(request, got=f"{raw[:40]!r} under 'result'", expected=expected)
     return result
 
 
-def _checked(
-    request: Request, response: Response, whole: Mapping[str, bytes], rows: str, cursor: str
-) -> Page:
+def _page(request: Request, response: Response, whole: Mapping[str, bytes], rows: str, cursor: str) -> Page:
     try:
         after = read_json(whole.get(cursor, b"null"))
     except ValueError:
-        not_as_specified(request, got=f"{cursor!r} of something that is not JSON", expected="text or nothing")
+        raise_malformed(request, got=f"{cursor!r} of something that is not JSON", expected="text or nothing")
     if not isinstance(after, str | None):
-        not_as_specified(request, got=f"{cursor!r} of {kind_of(after)}", expected="text or nothing")
+        raise_malformed(request, got=f"{cursor!r} of {kind_of(after)}", expected="text or nothing")
     if after and any("\ud800" <= letter <= "\udfff" for letter in after):
-        not_as_specified(request, got=f"{cursor!r} of bytes that are not UTF-8", expected="text")
-    return _page(request, response, whole, rows, after)
-
-
-def _page(
-    request: Request, response: Response, whole: Mapping[str, bytes], rows: str, cursor: str | None
-) -> Page:
+        raise_malformed(request, got=f"{cursor!r} of bytes that are not UTF-8", expected="text")
     array = whole.get(rows)
     if array is None or not array.startswith(b"["):
         got = f"an object of {names(whole)}" if array is None else f"{rows!r} of {array[:40]!r}"
-        not_as_specified(request, got=got, expected=f"an array under {rows!r}")
-    if cursor and len(cursor) > MOST_CURSOR:
+        raise_malformed(request, got=got, expected=f"an array under {rows!r}")
+    if after and len(after) > MOST_CURSOR:
         expected = f"at most {MOST_CURSOR:,}"
-        not_as_specified(request, got=f"a cursor of {len(cursor):,} characters", expected=expected)
-    return Page(rows=array, cursor=cursor or None, size=len(response.body), tries=response.tries)
+        raise_malformed(request, got=f"a cursor of {len(after):,} characters", expected=expected)
+    return Page(rows=array, cursor=after or None, size=len(response.body), tries=response.tries)
 
 
 def cut_vectors(body: bytes) -> tuple[bytes, tuple[memoryview, ...]]:

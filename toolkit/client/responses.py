@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from toolkit.client.members import SHOWN, kind_of, pairs, read_json, shown, unread_integer
+from toolkit.client.members import SHOWN, integer_or_raw, kind_of, pairs, read_json, shown
 from toolkit.errors import (
     AuthenticationError,
     BadRequestError,
@@ -67,7 +67,7 @@ class Response:
     tries: int
 
 
-def not_as_specified(request: Request, *, got: str, expected: str, next_step: str | None = None) -> NoReturn:
+def raise_malformed(request: Request, *, got: str, expected: str, next_step: str | None = None) -> NoReturn:
     """Raise a `MalformedResponseError`."""
     raise MalformedResponseError(
         request.doing,
@@ -108,17 +108,18 @@ def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
     except (ValueError, RecursionError):
         start = raw[:SHOWN].decode("utf-8", "replace")
         got, expected = f"{len(raw):,} bytes that are not JSON, starting {start!r}", "JSON"
-    not_as_specified(request, got=got, expected=expected)
+    raise_malformed(request, got=got, expected=expected)
 
 
 def _check_unique(request: Request, names: list[str]) -> None:
     if len(set(names)) < len(names):
         repeated = next(name for index, name in enumerate(names) if name in names[:index])
-        not_as_specified(request, got=f"{repeated[:SHOWN]!r} twice in one object", expected="each name once")
+        raise_malformed(request, got=f"{repeated[:SHOWN]!r} twice in one object", expected="each name once")
 
 
-def small(request: Request, response: Response) -> dict[str, Any]:
-    """A small response, read as a whole: an object without a repeated name at any depth."""
+def read_body(request: Request, response: Response, kind: type = dict) -> Any:
+    """The JSON of a small response: an object, or an array, without a repeated name at any depth."""
+    expected = "a JSON object" if kind is dict else "a JSON array"
 
     def made(members: list[tuple[str, Any]]) -> dict[str, Any]:
         _check_unique(request, [name for name, _ in members])
@@ -126,24 +127,24 @@ def small(request: Request, response: Response) -> dict[str, Any]:
 
     try:
         text = response.body.decode("utf-8", "surrogateescape")
-        value = json.loads(text, object_pairs_hook=made, parse_int=unread_integer)
+        value = json.loads(text, object_pairs_hook=made, parse_int=integer_or_raw)
     except (ValueError, RecursionError):
-        not_json(request, response.body, expected="a JSON object")
-    if not isinstance(value, dict):
-        not_as_specified(request, got=kind_of(value), expected="a JSON object")
+        not_json(request, response.body, expected=expected)
+    if not isinstance(value, kind):
+        raise_malformed(request, got=kind_of(value), expected=expected)
     return value
 
 
-def an_object(request: Request, name: str, value: Any, *, required: bool = False) -> dict[str, Any]:
+def object_field(request: Request, name: str, value: Any, *, required: bool = False) -> dict[str, Any]:
     """The object under a name, or an empty one for null."""
     if value is None and not required:
         return {}
     if not isinstance(value, dict):
-        not_as_specified(request, got=f"{name!r} of {shown(value)}", expected="an object")
+        raise_malformed(request, got=f"{name!r} of {shown(value)}", expected="an object")
     return value
 
 
-def a_count(
+def count_field(
     request: Request, name: str, *sources: dict[str, Any], most: int = (1 << 63) - 1, required: bool = False
 ) -> int:
     """The first of these numbers that is not absent, null or 0; a whole number may be written 256.0."""
@@ -155,11 +156,11 @@ def a_count(
         result = int(result)
     if isinstance(result, bool) or not isinstance(result, int) or not 0 <= result <= most:
         expected = f"a whole number from 0 to {most:,}"
-        not_as_specified(request, got=f"{name!r} of {shown(result)}", expected=expected)
+        raise_malformed(request, got=f"{name!r} of {shown(result)}", expected=expected)
     return result
 
 
-def a_text(
+def text_field(
     request: Request,
     name: str,
     *sources: dict[str, Any],
@@ -170,7 +171,7 @@ def a_text(
     result = next((source[name] for source in sources if source.get(name) not in (None, "")), "")
     if not isinstance(result, str) or (required and not result):
         got = f"{name!r} of {shown(result)}" if result else f"no {name!r}"
-        not_as_specified(request, got=got, expected="text", next_step=next_step)
+        raise_malformed(request, got=got, expected="text", next_step=next_step)
     return masked(result)
 
 

@@ -214,7 +214,7 @@ class Transport:
         if not all(_HEADER.fullmatch(text) for header in request.headers for text in header):
             got, expected = "a header that cannot be sent", "no line ends or control characters in it"
             return self._error(ProtocolError, request, got, expected), False
-        self._connections.allow(min(self.policy.deadline, left))
+        self._connections.set_deadline(min(self.policy.deadline, left))
         try:
             received = self._open(request)
         except (NewConnectionError, ConnectTimeoutError, ProxyError, SSLError) as error:
@@ -304,7 +304,6 @@ class Transport:
         return bytes(body) + rest if body else rest
 
     def _chunks(self, request: Request, received: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-        """The body as it arrives."""
         while True:
             with self._reading(request):
                 chunk = received.read1(_CHUNK, decode_content=False)

@@ -17,11 +17,11 @@ from toolkit.client.pages import Page, range_page, result_arrays
 from toolkit.client.responses import (
     Request,
     Response,
-    a_count,
-    a_text,
-    an_object,
-    not_as_specified,
-    small,
+    count_field,
+    object_field,
+    raise_malformed,
+    read_body,
+    text_field,
 )
 from toolkit.client.transport import Transport, Watch
 from toolkit.errors import ProtocolError
@@ -138,19 +138,19 @@ def read_info(transport: Transport) -> IndexInfo:
 
 
 def _info(request: Request, response: Response) -> IndexInfo:
-    value = an_object(request, "result", small(request, response).get("result"), required=True)
-    dense, sparse = (an_object(request, name, value.get(name)) for name in ("denseIndex", "sparseIndex"))
-    spaces = an_object(request, "namespaces", value.get("namespaces"))
+    value = object_field(request, "result", read_body(request, response).get("result"), required=True)
+    dense, sparse = (object_field(request, name, value.get(name)) for name in ("denseIndex", "sparseIndex"))
+    spaces = object_field(request, "namespaces", value.get("namespaces"))
     kind = "HYBRID" if dense and sparse else "DENSE" if dense or value.get("dimension") else "SPARSE"
     return IndexInfo(
-        kind=(a_text(request, "indexType", value) or kind).upper(),
-        dimension=a_count(request, "dimension", value, dense, most=_MOST_DIMENSIONS),
-        similarity=a_text(request, "similarityFunction", value, dense),
-        model=a_text(request, "embeddingModel", value, dense, sparse),
-        vector_count=a_count(request, "vectorCount", value),
-        pending_count=a_count(request, "pendingVectorCount", value),
+        kind=(text_field(request, "indexType", value) or kind).upper(),
+        dimension=count_field(request, "dimension", value, dense, most=_MOST_DIMENSIONS),
+        similarity=text_field(request, "similarityFunction", value, dense),
+        model=text_field(request, "embeddingModel", value, dense, sparse),
+        vector_count=count_field(request, "vectorCount", value),
+        pending_count=count_field(request, "pendingVectorCount", value),
         namespaces={
-            name: a_count(request, "vectorCount", an_object(request, f"namespace {name[:40]}", counts))
+            name: count_field(request, "vectorCount", object_field(request, f"namespace {name[:40]}", counts))
             for name, counts in spaces.items()
         },
     )
@@ -184,14 +184,14 @@ def list_namespaces(service: Service) -> list[str]:
 
 
 def _names(request: Request, response: Response) -> list[str]:
-    value = small(request, response).get("result")
+    value = read_body(request, response).get("result")
     expected = "an array of names under 'result'"
     if not isinstance(value, list):
-        not_as_specified(request, got=f"{kind_of(value)} under 'result'", expected=expected)
+        raise_malformed(request, got=f"{kind_of(value)} under 'result'", expected=expected)
     for item in value:
         if not isinstance(item, str):
             got = f"{kind_of(item)} among the names under 'result'"
-            not_as_specified(request, got=got, expected=expected)
+            raise_malformed(request, got=got, expected=expected)
     return value
 
 

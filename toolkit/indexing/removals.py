@@ -11,7 +11,7 @@ import pandas as pd
 
 from toolkit.arguments import confirmed, flag, nearest, plain, text, unmasked
 from toolkit.client.pages import result_bytes
-from toolkit.client.responses import Request, Response, a_count, an_object, small
+from toolkit.client.responses import Request, Response, count_field, object_field, read_body
 from toolkit.client.transport import Transport
 from toolkit.client.vectors import index_request, namespace_title, read_info
 from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
@@ -307,8 +307,8 @@ def _check_there(namespace: str, counts: dict[str, int]) -> None:
 
 
 def _deleted(request: Request, response: Response) -> tuple[int, int]:
-    value = an_object(request, "result", small(request, response).get("result"), required=True)
-    return a_count(request, "deleted", value, required=True), response.tries
+    value = object_field(request, "result", read_body(request, response).get("result"), required=True)
+    return count_field(request, "deleted", value, required=True), response.tries
 
 
 def _named(namespace: object) -> str:

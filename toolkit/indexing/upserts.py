@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from toolkit.arguments import as_json, choice, nearest, text, unmasked, wrong
 from toolkit.client.pages import result_bytes
-from toolkit.client.responses import Request, Response, a_count, an_object, small
+from toolkit.client.responses import Request, Response, count_field, object_field, read_body
 from toolkit.client.transport import Transport
 from toolkit.client.vectors import index_request, namespace_title
 from toolkit.errors import InputError, UnexpectedResultWarning
@@ -177,8 +177,8 @@ def update_vectors(
 
 
 def _updated(request: Request, response: Response) -> int:
-    value = an_object(request, "result", small(request, response).get("result"), required=True)
-    return a_count(request, "updated", value, required=True, most=1)
+    value = object_field(request, "result", read_body(request, response).get("result"), required=True)
+    return count_field(request, "updated", value, required=True, most=1)
 
 
 def store_rows(transport: Transport, rows: Iterable[WireRow]) -> Iterator[int]:

@@ -92,7 +92,7 @@ def load_callbacks(
     table = decode_callbacks(bodies, redactor=None if reveal else known)
     reasons = [f"only the first {limit:,} were requested"] if more else []
     if receiver and receiver.turned_away:
-        reasons.append(f"{receiver.turned_away:,} found no room in the receiver")
+        reasons.append(f"{receiver.turned_away:,} were rejected because the receiver was full")
     receipt = Receipt(
         what="callbacks",
         source=_source_name(source, known),

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from toolkit.client.failures import Span
 from toolkit.errors import ResponseError
 from toolkit.loading.identities import Identities
 from toolkit.loading.load import LoadState
 from toolkit.loading.paging import MOST_READINGS
-from toolkit.loading.windows import FetchResult, Span, Window, instant, merge_spans, uncovered
+from toolkit.loading.windows import FetchResult, Window, merge_spans, uncovered
+from toolkit.times import from_milliseconds
 
 
 class Partition:
@@ -30,7 +32,7 @@ class Partition:
         self._leaves: list[Span] = [(first, last) for first, last in before.get("done", ())]
         self._done = self._leaves.copy()
         self._open: dict[Window, list[Any]] = {}
-        self.awaited: dict[bytes, str] = {}
+        self.not_seen_again: dict[bytes, str] = {}
         """Identities and ids of rows that were read before a window was split, and not since."""
         self._resumes_whole = False
         self._earlier = Identities(state.rows.first(len(state.rows)))
@@ -81,39 +83,39 @@ class Partition:
         result: FetchResult,
         identities: Sequence[bytes],
         ids: Sequence[str],
-        fresh: Sequence[bool] | None,
+        is_new: Sequence[bool] | None,
     ) -> bool:
         """Take a page's rows, of these identities and ids; whether all is consistent with a partition."""
         window = result.window
         if window.probe:
             return not identities
         consistent = True
-        if fresh is None:
+        if is_new is None:
             window.new += len(identities)
         else:
-            consistent = self._take_known(window, identities, fresh)
+            consistent = self._take_known(window, identities, is_new)
         if window.again or not self._alone:
             window.add(identities, ids)
         self._note(window, result.cursor, result.number)
         if result.outcome == "split":
-            self.awaited.update(window.rows)
+            self.not_seen_again.update(window.rows)
             self._state.readings += 1
             self._open.pop(window)
         return consistent
 
-    def _take_known(self, window: Window, identities: Sequence[bytes], fresh: Sequence[bool]) -> bool:
+    def _take_known(self, window: Window, identities: Sequence[bytes], is_new: Sequence[bool]) -> bool:
         """Count repeated rows of a page that has some; whether none of its rows is from another window."""
         consistent = True
         # the whole, never split, read on from a cursor that an earlier load had reached
         resumes = window.whole and self._resumes_whole
         rows, here = window.rows, set[bytes]()
-        for identity, new in zip(identities, fresh, strict=True):
+        for identity, new in zip(identities, is_new, strict=True):
             if new:
                 window.new += 1
             elif identity in here or identity in rows:
                 window.repeated += 1
-            elif identity in self.awaited:
-                del self.awaited[identity]
+            elif identity in self.not_seen_again:
+                del self.not_seen_again[identity]
             elif not window.again and (resumes or identity not in self._earlier):
                 # with a single window, every known row was read from it, if only before a stop
                 consistent = self._alone or resumes
@@ -161,7 +163,7 @@ class Partition:
         self._alone = True
         self._done, self._leaves = [], []
         self._open.clear()
-        self.awaited.clear()
+        self.not_seen_again.clear()
         self._state.windows = 0
         self._state.readings += 1
         whole = self._window(self._requested, again=True, compares=False)
@@ -188,5 +190,5 @@ class Partition:
 def _named(span: Span) -> str:
     if span == (None, None):
         return "all of it"
-    first, last = (at and at.isoformat() for at in map(instant, span))
+    first, last = (None if at is None else from_milliseconds(at).isoformat() for at in span)
     return f"{first or 'the oldest'} to {last or 'the newest'}"

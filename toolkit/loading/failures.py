@@ -123,7 +123,7 @@ def load_failures(
     options = LoadOptions(limit, progress, connections, requests_per_second, passes)
     frame = open_failures(service, wanted, options, kind=kind, reveal=reveal).frame()
     if frame.empty:
-        warn_of_nothing(service, wanted, kind, stacklevel=3)
+        warn_of_mistaken_values(service, wanted, kind, stacklevel=3)
     return frame
 
 
@@ -174,7 +174,7 @@ def iter_failures(
             is_empty = False
             yield to_frame(table, reveal=reveal)
         if is_empty:
-            warn_of_nothing(service, wanted, kind, stacklevel=3)
+            warn_of_mistaken_values(service, wanted, kind, stacklevel=3)
 
     return batches()
 
@@ -238,7 +238,7 @@ def wanted_failures(
     return cast("FailureFilter", filter)  # or something that `open_failures` refuses
 
 
-def warn_of_nothing(service: Service, wanted: FailureFilter, kind: Kind, *, stacklevel: int) -> None:
+def warn_of_mistaken_values(service: Service, wanted: FailureFilter, kind: Kind, *, stacklevel: int) -> None:
     """Warn of what `mistaken_values` finds in a filter that matched nothing."""
     for message in mistaken_values(service, wanted, kind):
         warnings.warn(message, UnexpectedResultWarning, stacklevel=stacklevel)

@@ -1,6 +1,6 @@
 """What identifies a row: 16 bytes for its id, and for a DLQ entry a digest of its raw bytes, too.
 
-By ids a load knows which rows it has yielded; by digests it recognises entries that a snapshot has stored in
+By ids a load knows which rows it has yielded; by digests it recognizes entries that a snapshot has stored in
 the same bytes, and that need not be decoded again.
 """
 
@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.members import listed
 from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
 from toolkit.version import __version__
@@ -114,14 +113,14 @@ class Identities:
         if self.are_new(batch):
             self._remember(batch)
             return None
-        fresh = []
+        is_new = []
         here = dict[bytes, None]()
         for identity, old in zip(batch, self.known(batch), strict=True):
-            fresh.append(not old and identity not in here)
-            if fresh[-1]:
+            is_new.append(not old and identity not in here)
+            if is_new[-1]:
                 here[identity] = None
         self._remember(list(here))
-        return fresh
+        return is_new
 
     def first(self, count: int) -> bytes:
         """The identities of the first `count` rows, concatenated."""
@@ -163,19 +162,19 @@ class PartlyStored:
     """A page of which some entries are stored in the same bytes.
 
     `ids` and `identities` are of all its entries, `stored` holds the identities of those that are stored,
-    `fresh` of the others, whose JSON array is `rows` and whose digests are `digests`.
+    `new` of the others, whose JSON array is `rows` and whose digests are `digests`.
     """
 
     ids: list[str]
     identities: list[bytes]
     stored: list[bytes]
-    fresh: list[bytes]
+    new: list[bytes]
     rows: bytes = field(repr=False)
     digests: list[bytes]
 
 
 class EntryRecognizer:
-    """Recognises DLQ entries by the bytes they come in.
+    """Recognizes DLQ entries by the bytes they come in.
 
     Equal bytes become equal rows, as long as the same versions of the toolkit and of what it decodes with
     mask the same secrets in the same way. All of that goes into the key of the digests, which therefore match
@@ -196,8 +195,7 @@ class EntryRecognizer:
     def read(self, page: bytes) -> RawEntries | None:
         """The entries of a page, or None for a page that only the decoder can judge."""
         try:
-            array = listed(page)
-            named, raws = _NAMED.decode(array), _RAWS.decode(array)
+            named, raws = _NAMED.decode(page), _RAWS.decode(page)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         ids = [entry.dlqId for entry in named]
@@ -205,7 +203,7 @@ class EntryRecognizer:
             return None
         return RawEntries(ids, identities_of(ids), raws, [self._digest(raw) for raw in raws])
 
-    def recognise(
+    def recognize(
         self, pages: Sequence[bytes], *, are_new: Callable[[Sequence[bytes]], bool], is_stored: IsStored
     ) -> Iterator[PartlyStored | None]:
         """What is stored of each page; None for a page that has to be decoded as a whole."""
@@ -228,7 +226,7 @@ class EntryRecognizer:
                 ids=known.ids,
                 identities=known.identities,
                 stored=list(compress(known.identities, old)),
-                fresh=list(compress(known.identities, new)),
+                new=list(compress(known.identities, new)),
                 rows=b"[" + b",".join(compress(known.raws, new)) + b"]" if any(old) else page,
                 digests=list(compress(known.digests, new)),
             )

@@ -21,7 +21,7 @@ from toolkit.client.pages import Page
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
 from toolkit.loading.identities import Identities, IsStored, identities, row_keys
 from toolkit.loading.options import ProgressBar
-from toolkit.loading.paging import Idleness
+from toolkit.loading.paging import ProgressGuard
 from toolkit.own_tokens import masked_value
 from toolkit.receipt import Receipt, utc_now
 from toolkit.tables.frames import to_frame
@@ -35,7 +35,7 @@ class Plan:
     """What a load is about, as its receipt repeats it.
 
     `key` names the columns that identify a row. With `rereads`, the reader reads again what changed while it
-    was read, and says what stayed in doubt; otherwise every row that comes twice makes the load doubtful.
+    was read, and says what may be incomplete; otherwise every row that comes twice makes the load doubtful.
     """
 
     what: str
@@ -62,7 +62,7 @@ class Batch:
     identities: list[bytes] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)  # of the rows' raw bytes; empty where unknown
     stored: list[bytes] = field(default_factory=list)  # further new rows, stored in a snapshot in these bytes
-    later: pa.Table | None = None  # later versions of rows that were yielded before
+    later_versions: pa.Table | None = None  # of rows that were yielded before
     reread: bool = False  # requested again, so known rows are not a sign of a concurrent modification
 
     @property
@@ -79,7 +79,7 @@ class Batch:
 def join_batches(batches: Sequence[Batch]) -> Batch:
     """Batches of a load as one, with zeros for the digests of rows that have none."""
     tables = [batch.table for batch in batches if batch.table.num_rows]
-    later = [batch.later for batch in batches if batch.later is not None]
+    later = [batch.later_versions for batch in batches if batch.later_versions is not None]
     return Batch(
         table=pa.concat_tables(tables or [batches[0].table]),
         identities=[identity for batch in batches for identity in batch.identities],
@@ -87,7 +87,7 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
             digest for batch in batches for digest in batch.digests or [bytes(16)] * batch.table.num_rows
         ],
         stored=[identity for batch in batches for identity in batch.stored],
-        later=pa.concat_tables(later) if later else None,
+        later_versions=pa.concat_tables(later) if later else None,
     )
 
 
@@ -112,7 +112,7 @@ class LoadState:
     reread: int = 0
     duplicates: int = 0
     readings: int = 0  # that were begun, by which known rows may come again
-    left_out: _Identities = field(default_factory=list)  # entries of a page dropped by the client-side filter
+    filtered_identities: _Identities = field(default_factory=list)  # of a page's entries, dropped here
     unsettled: list[str] = field(default_factory=list)  # reasons why the result may be incomplete
     notes: list[str] = field(default_factory=list)
     # JSON-able; replaced, never changed in place, before the batch is yielded that it includes
@@ -138,21 +138,21 @@ class LoadState:
         for name, value in self.counts().items():
             setattr(self, name, value + checkpoint.receipt.get(name, type(value)()))
 
-    def batch(self, table: pa.Table, row_ids: _Identities, fresh: list[bool] | None, **known: Any) -> Batch:
-        """The batch of a table whose rows have these identities; `fresh` is what adding them returned."""
+    def batch(self, table: pa.Table, row_ids: _Identities, is_new: list[bool] | None, **known: Any) -> Batch:
+        """The batch of a table whose rows have these identities; `is_new` is what adding them returned."""
         batch = Batch(table=table, identities=row_ids, **known)
-        if fresh is None:
+        if is_new is None:
             return batch
-        mask = pa.array(fresh, pa.bool_())
+        mask = pa.array(is_new, pa.bool_())
         later = table.filter(pc.invert(mask))
         if not batch.reread:
             self.duplicates += later.num_rows
         return replace(
             batch,
             table=table.filter(mask),
-            later=later,
-            identities=list(compress(row_ids, fresh)),
-            digests=list(compress(batch.digests, fresh)),
+            later_versions=later,
+            identities=list(compress(row_ids, is_new)),
+            digests=list(compress(batch.digests, is_new)),
         )
 
 
@@ -200,19 +200,22 @@ class Load:
             self._rows = len(self.state.rows)
             self._progress = (0, self.state.position, self._rows, self.state.counts())
         limit, number = self.plan.limit, 0
-        idleness = Idleness(self.plan.what)
-        with _interrupts_kept(), self.progress() as progress, closing(self.read(self.state)) as tables:
+        guard = ProgressGuard(self.plan.what)
+        with _interrupts_reraised(), self.progress() as progress, closing(self.read(self.state)) as tables:
             for item in tables:
-                batch = item if isinstance(item, Batch) else self._unique(item)
+                batch = item
+                if not isinstance(batch, Batch):
+                    row_ids = identities(item, self.plan.key)
+                    batch = self.state.batch(item, row_ids, self.state.rows.add(row_ids))
                 position = self.state.position
                 if limit is not None and self._rows + batch.table.num_rows >= limit:
                     batch = batch.first(limit - self._rows)
                     self._reached_limit = True
                 self._rows += batch.rows
-                known, self.state.left_out = self.state.left_out, []
-                if not batch.rows and batch.later is not None:
-                    known += identities(batch.later, self.plan.key)
-                idleness.page(new=bool(batch.rows), known=known, reading=self.state.readings)
+                known, self.state.filtered_identities = self.state.filtered_identities, []
+                if not batch.rows and batch.later_versions is not None:
+                    known += identities(batch.later_versions, self.plan.key)
+                guard.page(new=bool(batch.rows), known=known, reading=self.state.readings)
                 progress.add(batch.rows, retries=max(0, self.state.requests - self.state.pages))
                 number += 1
                 current = (number, position, self._rows, self.state.counts())
@@ -224,7 +227,7 @@ class Load:
         self._ended = utc_now()
 
     @property
-    def yielded(self) -> int:
+    def batches_yielded(self) -> int:
         """How many batches were yielded: those that `checkpoint` covers."""
         return self._progress[0]
 
@@ -286,7 +289,7 @@ class Load:
             ) from error
         whole = pa.concat_tables(_in_order(read)) if read else self.plan.schema.empty_table()
         receipt = self.receipt
-        if later := [batch for batch in read if batch.later is not None]:
+        if later := [batch for batch in read if batch.later_versions is not None]:
             whole, changed, unexpected = self._latest(whole, later)
             receipt = replace(receipt, duplicates=max(0, receipt.duplicates - unexpected), changed=changed)
         frame = to_frame(whole, receipt)
@@ -294,17 +297,13 @@ class Load:
             warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=3)
         return frame
 
-    def _unique(self, table: pa.Table) -> Batch:
-        row_ids = identities(table, self.plan.key)
-        return self.state.batch(table, row_ids, self.state.rows.add(row_ids))
-
     def _latest(self, whole: pa.Table, later: list[Batch]) -> tuple[pa.Table, int, int]:
         """The rows with later versions in place; how many changed, and how many of these unexpectedly."""
-        again = pa.concat_tables(batch.later for batch in later)
+        again = pa.concat_tables(batch.later_versions for batch in later)
         known = pc.index_in(row_keys(again, self.plan.key), value_set=row_keys(whole, self.plan.key))
         if known.null_count == 0 and whole.take(known).equals(again):
             return whole, 0, 0
-        unexpected = [not batch.reread for batch in later if batch.later for _ in range(batch.later.num_rows)]
+        unexpected = [not batch.reread for batch in later for _ in range(len(batch.later_versions or ()))]
         order = list(range(whole.num_rows))
         changed, changed_unexpectedly = set[int](), 0
         both = pa.concat_tables([whole, again])
@@ -323,7 +322,7 @@ def _in_order(batches: list[Batch]) -> list[pa.Table]:
 
 
 @contextmanager
-def _interrupts_kept() -> Iterator[None]:
+def _interrupts_reraised() -> Iterator[None]:
     """Raise Ctrl-C as what it is: between two steps of `Condition.wait` it becomes an error of its lock."""
     try:
         yield

@@ -62,7 +62,7 @@ class CursorHistory:
             )
 
 
-class Idleness:
+class ProgressGuard:
     """How many pages in a row brought nothing new, which is bounded by what was seen.
 
     A row is new when it comes for the first time, and once more in each reading that reads it again.
@@ -80,8 +80,8 @@ class Idleness:
         """
         if reading != self._reading:
             self._reading, self._again = reading, Identities()
-        fresh = self._again.add(known)
-        if new or (known and (fresh is None or True in fresh)):
+        is_new = self._again.add(known)
+        if new or (known and (is_new is None or True in is_new)):
             self._useful += 1
             self._empty = self._repeated = 0
             return

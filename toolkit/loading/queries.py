@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from toolkit.arguments import instance, texts, whole, wrong
 from toolkit.client.pages import result_arrays, result_bytes
-from toolkit.client.responses import Request, Response, RetryPolicy, envelope, not_as_specified
+from toolkit.client.responses import Request, Response, RetryPolicy, envelope, raise_malformed
 from toolkit.client.transport import Transport
 from toolkit.client.vectors import (
     VectorParts,
@@ -434,8 +434,8 @@ def _pages(service: Service, wanted: VectorQuery, idle: int) -> Iterator[pd.Data
                     raise ProtocolError(doing, got=got, expected="further hits, or none")
                 if seen and not ids:
                     return
-                fresh = [item not in seen and item != own for item in ids]
-                frame = to_frame(masker.table(table.filter(pa.array(fresh, pa.bool_()))))
+                is_new = [item not in seen and item != own for item in ids]
+                frame = to_frame(masker.table(table.filter(pa.array(is_new, pa.bool_()))))
                 ranks = np.arange(1, len(frame) + 1) + len(seen - {own})
                 frame["rank"] = pd.array(ranks, dtype="Int64")
                 seen.update(ids)
@@ -456,11 +456,11 @@ def _first_page(request: Request, response: Response) -> tuple[str, bytes]:
     whole_page = envelope(request, result_bytes(request, response))
     scores = whole_page.get("scores", b"")
     if not scores.lstrip().startswith(b"["):
-        not_as_specified(request, got=f"{scores[:40]!r} under 'scores'", expected="an array")
+        raise_malformed(request, got=f"{scores[:40]!r} under 'scores'", expected="an array")
     try:
         key = msgspec.json.decode(whole_page.get("uuid", b""), type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        not_as_specified(request, got="no text under 'uuid'", expected="the id of the query")
+        raise_malformed(request, got="no text under 'uuid'", expected="the id of the query")
     return key, scores
 
 

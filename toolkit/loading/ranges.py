@@ -83,9 +83,9 @@ class _RangeReading:
     more: int = 0  # rows that no earlier reading had
     _seen: set[bytes] = field(default_factory=set)
 
-    def add(self, row_ids: Sequence[bytes], fresh: Sequence[bool] | None, page: Page) -> None:
-        """A page was read, with rows of these identities; `fresh` says which are new, None that all are."""
-        new = len(row_ids) if fresh is None else fresh.count(True)
+    def add(self, row_ids: Sequence[bytes], is_new: Sequence[bool] | None, page: Page) -> None:
+        """A page was read, with rows of these identities; `is_new` says which are new, None that all are."""
+        new = len(row_ids) if is_new is None else is_new.count(True)
         if self.number > 1:
             self.more += new
             before = len(self._seen)
@@ -124,7 +124,7 @@ class RangeReader:
     def __init__(
         self,
         sender: Transport,
-        limiter: SharedRateLimiter | None,
+        limiter: SharedRateLimiter,
         state: LoadState,
         info: IndexInfo,
         options: LoadOptions,
@@ -162,8 +162,7 @@ class RangeReader:
 
     def stop(self) -> None:
         """End all requests, and wait until no thread is left."""
-        if self._limiter is not None:
-            self._limiter.stop()
+        self._limiter.stop()
         for ahead in self._ahead:
             ahead.stop()
         self._sender.close()
@@ -216,10 +215,10 @@ class RangeReader:
         )
         size.learn(rows=table.num_rows, size=page.size)
         row_ids = identities(table, KEY)
-        fresh = self._state.rows.add(row_ids)
-        reading.add(row_ids, fresh, page)
+        is_new = self._state.rows.add(row_ids)
+        reading.add(row_ids, is_new, page)
         table = self._masker.table(table)
-        return self._state.batch(table, row_ids, fresh, order=(reading.index,), reread=reading.number > 1)
+        return self._state.batch(table, row_ids, is_new, order=(reading.index,), reread=reading.number > 1)
 
     def _following(self, reading: _RangeReading) -> _RangeReading | None:
         """The next reading of the range; None when this one is the last."""

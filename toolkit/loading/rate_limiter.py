@@ -157,9 +157,7 @@ class SharedRateLimiter(AdaptiveRateLimiter):
     ) -> None:
         super().__init__(connections=connections, requests_per_second=requests_per_second)
         self._monotonic = monotonic
-        lock = threading.Lock()
-        self._changed = threading.Condition(lock)
-        self._woken = threading.Condition(lock)  # those who sleep must not take a signal meant for a start
+        self._changed = threading.Condition()
         self._stopped = False
 
     @property
@@ -189,21 +187,11 @@ class SharedRateLimiter(AdaptiveRateLimiter):
             self.ended(self._monotonic(), error, seconds)
             self._changed.notify()
 
-    def sleep(self, seconds: float) -> None:
-        """The backoff before a retry; raises `LoadStopped` when the load has ended meanwhile."""
-        until = self._monotonic() + seconds
-        with self._woken:
-            while not self._stopped and (left := until - self._monotonic()) > 0:
-                self._woken.wait(min(left, _MAX_DELAY))
-            if self._stopped:
-                raise LoadStopped
-
     def stop(self) -> None:
         """Wake all waiting threads: the load has ended."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-            self._woken.notify_all()
 
 
 def open_transport(
@@ -211,12 +199,11 @@ def open_transport(
     endpoint: Literal["queue", "vector"],
     options: LoadOptions,
     make: Callable[[], Transport] | None = None,
-) -> tuple[Transport, SharedRateLimiter | None]:
-    """A transport for one load and its rate limiter; or what `make` makes, and none."""
-    if make is not None:
-        return make(), None
+) -> tuple[Transport, SharedRateLimiter]:
+    """A transport for one load and its rate limiter; or what `make` makes, which has none."""
     limiter = SharedRateLimiter(
         connections=options.connections, requests_per_second=options.requests_per_second
     )
-    connections, sleep = options.connections, limiter.sleep
-    return Transport.to(service, endpoint, limiter=limiter, connections=connections, sleep=sleep), limiter
+    if make is not None:
+        return make(), limiter
+    return Transport.to(service, endpoint, limiter=limiter, connections=options.connections), limiter

@@ -44,7 +44,7 @@ _SMALL: Final = 256 * 1024  # what one connection may hold in any case: half of 
 _MOST_WAITING: Final = 64
 _MAX_LENIENT: Final = 1024 * 1024  # lenient decoding needs many times the body's memory
 _MOST_CONNECTIONS: Final = 128
-_PATIENCE: Final = 30.0  # seconds for a whole request, of 16 MB through a tunnel, too
+_REQUEST_TIMEOUT: Final = 30.0  # seconds for a whole request, of 16 MB through a tunnel, too
 
 
 _Headers = list[tuple[str, str]]
@@ -181,7 +181,7 @@ class CallbackReceiver:
             listening,
             name="callback-receiver",
             connections=_MOST_CONNECTIONS,
-            request_timeout=_PATIENCE,
+            request_timeout=_REQUEST_TIMEOUT,
         )
         return self
 
@@ -263,7 +263,6 @@ class CallbackReceiver:
             raise SignatureError("verifying a signature", got=got, expected="a new one")
 
     def _reserve(self, length: int) -> bool:
-        """Reserve space for a body of this length; False if there is none."""
         with self._changed:
             fits = len(self._kept) < self._keep and self._size + length <= _MOST_BYTES_KEPT
             self._size += length if fits else 0

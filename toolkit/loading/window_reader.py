@@ -10,8 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,7 +17,7 @@ import pyarrow as pa
 from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
-from toolkit.errors import MalformedResponseError, NotFoundError, ResponseError
+from toolkit.errors import NotFoundError, ResponseError
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.consistency import Partition
 from toolkit.loading.identities import EntryRecognizer, PartlyStored, identities_of
@@ -28,7 +26,7 @@ from toolkit.loading.memory import keep_freed_buffers
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import is_refusal
 from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
-from toolkit.loading.windows import FetchResult, Window, WindowPlanner, instant
+from toolkit.loading.windows import FetchResult, Window, WindowPlanner
 from toolkit.own_tokens import MASK
 from toolkit.redaction import Redactor
 from toolkit.tables.failures import FailureDecoder, Keep
@@ -36,10 +34,9 @@ from toolkit.times import milliseconds
 
 _MOST_PAGES: Final = 96  # buffered or being requested, while as many may be decoded
 _MOST_BYTES: Final = 32 << 20  # of buffered pages
-_HANDFUL: Final = 16  # pages that are worth a decoder's while, where the others may take long
+_MIN_BATCH_PAGES: Final = 16  # pages that are worth a decoder's while, where the others may take long
 _FIRST_PAGES: Final = 2  # passed on one by one, so that a short listing or its first rows show early
-_PATIENCE: Final = 0.05  # seconds to wait for more than a few pages
-_MALFORMED_RETRIES: Final = 2
+_BATCH_TIMEOUT: Final = 0.05  # seconds to wait for more than a few pages
 _MOST_SOUGHT: Final = 20  # rows that are requested one by one, when they did not come again after a split
 _OVERLAP = "entries were in two time windows"
 _NO_DATES = "the service ignored the dates of a time window"
@@ -58,7 +55,7 @@ class WindowReader:
         state: LoadState,
         wanted: FailureFilter,
         transport: Transport,
-        limiter: SharedRateLimiter | None,
+        limiter: SharedRateLimiter,
         options: LoadOptions,
         *,
         kind: Kind,
@@ -66,12 +63,10 @@ class WindowReader:
         keep: Keep | None = None,
     ) -> None:
         self._state = state
-        self._wanted = wanted
         self._transport = transport
         self._limiter = limiter
         self._kind = kind
         self._keep = keep
-        self._count = PAGE_LIMIT if options.limit is None else min(options.limit, PAGE_LIMIT)
         self._decoder = FailureDecoder(redactor, keep=self._kept if keep else None)
         # where entries are left out, a page has more of them than its table has rows
         self._recognizer = EntryRecognizer(redactor) if redactor and keep is None else None
@@ -80,10 +75,16 @@ class WindowReader:
         self._partition = Partition(
             (since, until), state, passes=options.passes if ahead else 1, splits=ahead
         )
+        count = PAGE_LIMIT if options.limit is None else min(options.limit, PAGE_LIMIT)
+
+        def fetch_page(window: Window) -> Page:
+            span, cursor = window.span, window.cursor
+            return list_page(transport, wanted, cursor=cursor, span=span, kind=kind, count=count)
+
         now = int(time.time() * 1000)
         self._fetcher = WindowFetcher(
             WindowPlanner(self._partition.windows, connections=options.connections, now=now),
-            self._page,
+            fetch_page,
             connections=options.connections,
             limiter=limiter,
             ahead=ahead,
@@ -94,7 +95,7 @@ class WindowReader:
         """The rows, as they arrive. However this ends, no thread of it is left."""
         try:
             while results := self._fetcher.take() or self._further():
-                decoded = self._decoded([result for result in results if result.page])
+                decoded = self._decoded([result.page.rows for result in results if result.page])
                 for result in results:
                     consistent = True
                     if result.page is None:
@@ -106,8 +107,7 @@ class WindowReader:
                         break  # all else that has arrived will come again
         finally:
             self._fetcher.stop()
-            if self._limiter is not None:
-                self._limiter.stop()
+            self._limiter.stop()
             self._transport.close()
             self._fetcher.join()
 
@@ -116,20 +116,15 @@ class WindowReader:
 
         Everything is read again where rows that were read before a window was split did not come again.
         """
-        awaited = self._partition.awaited
-        if len(awaited) > _MOST_SOUGHT:
+        not_seen = self._partition.not_seen_again
+        if len(not_seen) > _MOST_SOUGHT:
             self._fall_back(_MANY_NOT_SEEN)
-        elif any(map(self._exists, awaited.values())):
+        elif any(map(self._exists, not_seen.values())):
             self._fall_back(_NOT_SEEN)
         else:
-            awaited.clear()
+            not_seen.clear()
             self._fetcher.add(self._partition.next_pass())
         return self._fetcher.take()
-
-    def _page(self, window: Window) -> Page:
-        """The next page of a window."""
-        wanted = _within(self._wanted, window.first, window.last)
-        return list_page(self._transport, wanted, cursor=window.cursor, kind=self._kind, count=self._count)
 
     def _exists(self, dlq_id: str) -> bool:
         """Whether there is an entry with this id; of a masked one, which cannot be requested, always."""
@@ -146,63 +141,45 @@ class WindowReader:
         kept = self._keep is None or self._keep(entry)
         if not kept:
             self._state.filtered_here += 1
-            self._state.left_out += identities_of([repr(entry.get("dlqId"))])
+            self._state.filtered_identities += identities_of([repr(entry.get("dlqId"))])
         return kept
 
     def _batch(
-        self, result: FetchResult, page: Page, partly: PartlyStored | None, table: pa.Table
+        self, result: FetchResult, page: Page, recognized: PartlyStored | None, table: pa.Table
     ) -> tuple[Batch, bool]:
         """The batch of a page, and whether the page is consistent with the windows."""
         window, rows = result.window, self._state.rows
         self._state.count(page)
-        if partly and partly.stored and not rows.are_new(partly.identities):
+        if recognized and recognized.stored and not rows.are_new(recognized.identities):
             # some were on a page in between: compare with the later version
-            partly, (table,) = None, self._decoder.tables([page.rows])
-        ids = partly.ids if partly else table["dlq_id"].to_pylist()
-        row_ids = partly.identities if partly else identities_of(ids)
-        fresh = rows.add(row_ids)
+            recognized, (table,) = None, self._decoder.tables([page.rows])
+        ids = recognized.ids if recognized else table["dlq_id"].to_pylist()
+        row_ids = recognized.identities if recognized else identities_of(ids)
+        is_new = rows.add(row_ids)
         repeated = window.repeated
-        consistent = self._partition.take(result, row_ids, ids, fresh)
+        consistent = self._partition.take(result, row_ids, ids, is_new)
         reread = window.repeated == repeated or window.again
         if not consistent:
             self._fall_back(_NO_DATES if window.probe else _OVERLAP)
         elif result.outcome == "end" and (again := self._partition.ended(window)):
             self._fetcher.add([again])
         self._state.position = self._partition.position
+        known: dict[str, Any] = {}
+        if recognized is not None:
+            known = {"digests": recognized.digests, "stored": recognized.stored}
+            if recognized.stored:
+                row_ids, is_new = recognized.new, None
         order = (float("-inf") if window.last is None else -window.last,)
-        if partly is None:
-            return self._state.batch(table, row_ids, fresh, order=order, reread=reread), consistent
-        if partly.stored:
-            row_ids, fresh = partly.fresh, None
-        batch = self._state.batch(
-            table, row_ids, fresh, order=order, digests=partly.digests, stored=partly.stored, reread=reread
-        )
-        return batch, consistent
+        return self._state.batch(table, row_ids, is_new, order=order, reread=reread, **known), consistent
 
-    def _decoded(self, results: Sequence[FetchResult]) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
+    def _decoded(self, pages: Sequence[bytes]) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
         """What is stored of each page, where that is known, and a table of all else."""
-        pages = [result.page.rows for result in results if result.page]
-        partly: list[PartlyStored | None] = [None] * len(pages)
+        recognized: list[PartlyStored | None] = [None] * len(pages)
         if self._state.is_stored is not None and self._recognizer is not None:
             are_new, is_stored = self._state.rows.are_new, self._state.is_stored
-            partly = list(self._recognizer.recognise(pages, are_new=are_new, is_stored=is_stored))
-        rows = [item.rows if item else page for page, item in zip(pages, partly, strict=True)]
-        done = retries = 0
-        while done < len(rows):
-            try:
-                for table in self._decoder.tables(rows[done:]):
-                    yield partly[done], table
-                    done, retries = done + 1, 0
-            except MalformedResponseError:
-                retries += 1
-                if retries > _MALFORMED_RETRIES:
-                    raise
-                result = results[done]
-                page = self._page(Window(*result.window.span, cursor=result.requested))
-                self._state.requests += page.tries
-                if page.cursor != result.cursor:
-                    raise  # the malformed page's cursor cannot be trusted, nor what was read from there
-                partly[done], rows[done] = None, page.rows
+            recognized = list(self._recognizer.recognize(pages, are_new=are_new, is_stored=is_stored))
+        rows = [item.rows if item else page for page, item in zip(pages, recognized, strict=True)]
+        return zip(recognized, self._decoder.tables(rows), strict=True)
 
     def _read_again(self, result: FetchResult) -> bool:
         """Handle a request that the service refused; whether the other windows are still of use."""
@@ -214,13 +191,7 @@ class WindowReader:
         return False
 
     def _fall_back(self, reason: str) -> None:
-        self._fetcher.only(self._partition.fall_back(reason))
-
-
-@lru_cache(256)
-def _within(wanted: FailureFilter, first: int | None, last: int | None) -> FailureFilter:
-    """The filter with a window's dates."""
-    return replace(wanted, since=instant(first), until=instant(last))
+        self._fetcher.replace_all(self._partition.fall_back(reason))
 
 
 class WindowFetcher:
@@ -239,12 +210,11 @@ class WindowFetcher:
         fetch: Callable[[Window], Page],
         *,
         connections: int,
-        limiter: SharedRateLimiter | None = None,
+        limiter: SharedRateLimiter,
         ahead: bool = True,
     ) -> None:
         self._planner = planner
         self._fetch = fetch
-        self._connections = connections
         self._limiter = limiter
         self._taken = 0
         self._ahead = ahead
@@ -264,7 +234,7 @@ class WindowFetcher:
             waited = False
             while not self._enough(waited=waited):
                 ready = len(self._ready)
-                notified = self._arrival.wait(_PATIENCE if ready else None)
+                notified = self._arrival.wait(_BATCH_TIMEOUT if ready else None)
                 waited = not notified and len(self._ready) == ready
             self._consumer_waits = False
             self._taken += len(self._ready)
@@ -282,7 +252,7 @@ class WindowFetcher:
             self._planner.add(windows)
             self._request_pages()
 
-    def only(self, window: Window) -> None:
+    def replace_all(self, window: Window) -> None:
         """Read this one, and none of the others."""
         with self._arrival:
             self._planner.drop_all()
@@ -307,13 +277,13 @@ class WindowFetcher:
         at_once = not self._ahead or self._taken < _FIRST_PAGES
         if at_once or waited or not self._ready:
             return bool(self._ready)
-        enough = 2 * _MOST_PAGES if self._alternates else _HANDFUL
+        enough = 2 * _MOST_PAGES if self._alternates else _MIN_BATCH_PAGES
         return len(self._ready) >= enough or self._ready_bytes > _MOST_BYTES
 
     @property
     def _alternates(self) -> bool:
         """Whether pages are fetched only while the consumer waits: twice as many, as none is decoded then."""
-        return self._limiter is not None and self._limiter.is_immediate
+        return self._limiter.is_immediate
 
     def _free(self) -> int:
         """How many more requests may be sent now; the lock is held, here and below."""
@@ -324,11 +294,9 @@ class WindowFetcher:
         most = _MOST_PAGES
         if self._alternates:
             most = 2 * _MOST_PAGES if self._consumer_waits else 0
-        width = self._limiter.width if self._limiter else self._connections
-        return max(0, min(width, most - len(self._ready)) - self._planner.busy)
+        return max(0, min(self._limiter.width, most - len(self._ready)) - self._planner.busy)
 
     def _request_pages(self) -> None:
-        """Request as many pages as may be requested now."""
         for _ in range(min(self._free(), self._planner.available)):
             self._threads.submit(self._run, self._planner.next())
 
@@ -357,13 +325,11 @@ class WindowFetcher:
         requested = window.cursor
         if page is not None:
             try:
-                free = self._free() + 1 if self._limiter is None or self._limiter.is_delaying else None
+                free = self._free() + 1 if self._limiter.is_delaying else None
                 outcome = self._planner.arrived(window, page, free=free)
             except Exception as raised:  # noqa: BLE001 - raised by `take`; the page itself is good
                 self._error, outcome = raised, "more"
-            self._ready.append(
-                FetchResult(window, outcome, page, window.cursor, window.pages, requested=requested)
-            )
+            self._ready.append(FetchResult(window, outcome, page, window.cursor, window.pages))
             self._ready_bytes += page.size
         elif isinstance(error, ResponseError) and is_refusal(error) and (requested or not window.whole):
             outcome = "lost" if requested else "refused"

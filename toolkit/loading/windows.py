@@ -12,36 +12,33 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import count, pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
+from toolkit.client.failures import Span
 from toolkit.client.pages import Page
 from toolkit.errors import ResponseError
 from toolkit.loading.paging import CursorHistory
-from toolkit.times import from_milliseconds, http_date_ms
-
-Span = tuple[int | None, int | None]
-"""First and last millisecond; None where it is open."""
+from toolkit.times import http_date_ms
 
 Outcome = Literal["more", "end", "split", "lost", "refused"]
 """There is more of the window; it has ended; it will be read in parts; the service has lost its cursor; the
 service refuses its dates."""
 
-FAR: Final = 4_102_444_800_000
-"""The year 2100, in Unix milliseconds: a bound to calculate with, where a window has none."""
+YEAR_2100: Final = 4_102_444_800_000
+"""Its start, in Unix milliseconds: a bound to calculate with, where a window has none."""
 
 PART: Final = 8
 """Pages that a part of a split window is meant to have, at least."""
 
-_PATIENCE: Final = 6  # pages of the whole before it is split: a short listing costs a request a page
-_WORTH: Final = 4  # pages left that make a split worth while
+_MIN_PAGES_BEFORE_SPLIT: Final = 6  # of the whole: a short listing costs a request a page
+_MIN_PAGES_LEFT: Final = 4  # that make a split worth while
 _LONG: Final = 1.2  # times a part's pages, from which on a window is split although no connection is free
-_FREE: Final = 96  # pages that may be wasted whatever the listing's length
-_WASTE: Final = 0.15  # of the pages read, which may be wasted beyond that
+_WASTE_ALLOWANCE: Final = 96  # pages that may be wasted whatever the listing's length
+_MAX_WASTE_SHARE: Final = 0.15  # of the pages read, which may be wasted beyond that
 _PARTS_EACH: Final = 3  # parts for each connection, so that they end at about the same time
 _MOST_PARTS: Final = 8
-_LEAPS: Final = 5  # parts that grow with the distance
+_GROWING_PARTS: Final = 5  # parts that grow with the distance
 _HOUR: Final = 3_600_000
 _AGREEING: Final = 0.9  # share of the timestamps that have to agree
 _TIMESTAMPS: Final[tuple[tuple[re.Pattern[bytes], Callable[[bytes], int | None]], ...]] = (
@@ -103,8 +100,8 @@ class Window:
 class FetchResult:
     """The result of a request for a page of a window.
 
-    `requested` is the cursor the page was requested with, `cursor` that of the next page, and `number` counts
-    the pages of the window from 1. A window that was lost or refused has an error and no page.
+    `cursor` is that of the next page, and `number` counts the pages of the window from 1. A window that was
+    lost or refused has an error and no page.
     """
 
     window: Window
@@ -113,12 +110,6 @@ class FetchResult:
     cursor: str | None = None
     number: int = 0
     error: ResponseError | None = None
-    requested: str | None = None
-
-
-def instant(at: int | None) -> datetime | None:
-    """The end of a span as a datetime."""
-    return None if at is None else from_milliseconds(at)
 
 
 class WindowPlanner:
@@ -189,7 +180,7 @@ class WindowPlanner:
             self._wasted += window.pages
             if not self._probed:
                 self._probed = True
-                parts.append(Window(FAR, FAR, splits=False, probe=True))
+                parts.append(Window(YEAR_2100, YEAR_2100, splits=False, probe=True))
             self._waiting.extend(parts)
             return "split"
         self._open.append(window)
@@ -197,7 +188,7 @@ class WindowPlanner:
 
     def _parts(self, window: Window, page: Page, free: int) -> list[Window]:
         """The parts into which to split a window now, newest first; none where that would not help."""
-        if window.whole and window.pages < _PATIENCE:
+        if window.whole and window.pages < _MIN_PAGES_BEFORE_SPLIT:
             return []
         # few pages a part, but in a long listing not too few
         left = sum(item.pages_left or 0 for item in (*self._open, *self._busy) if not item.whole)
@@ -208,7 +199,7 @@ class WindowPlanner:
         if not split.cuts or not self._is_worth(window, part, connection_free=free > self.available):
             return []
         read = self._useful + sum(item.pages for item in (*self._open, *self._busy))
-        if self._wasted + window.pages + len(split.cuts) // 2 > _FREE + _WASTE * read:
+        if self._wasted + window.pages + len(split.cuts) // 2 > _WASTE_ALLOWANCE + _MAX_WASTE_SHARE * read:
             return []
         bounds = [window.first, *(cut + 1 for cut in split.cuts)], [*split.cuts, window.last]
         return [
@@ -220,9 +211,9 @@ class WindowPlanner:
         """Whether to read a window in parts; at its first pages, even if no connection is free."""
         if window.pages_left is None:
             return connection_free
-        long = _LONG * part * max(1, window.pages / _WORTH)
+        long = _LONG * part * max(1, window.pages / _MIN_PAGES_LEFT)
         return window.pages_left > long or (
-            connection_free and window.pages_left >= max(_WORTH, window.pages)
+            connection_free and window.pages_left >= max(_MIN_PAGES_LEFT, window.pages)
         )
 
 
@@ -236,7 +227,7 @@ def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | 
     [1767225600000, 1767225500000]
     >>> timestamps(b'[{"createdAt": 1767225600000}]', 5, 7)
     """
-    low, high = first or 0, FAR if last is None else last
+    low, high = first or 0, YEAR_2100 if last is None else last
     for pattern, read in _TIMESTAMPS:
         times = [at for text in pattern.findall(rows) if (at := read(text)) is not None]
         inside = [at for at in times if low <= at <= high]
@@ -273,7 +264,7 @@ def plan_split(
     >>> plan_split(0, 99_999, range(99_999, 90_000, -100), now=0, part=4)
     Split(cuts=(49999,), pages_left=9.1...)
     """
-    low, high = first or 0, FAR if last is None else last
+    low, high = first or 0, YEAR_2100 if last is None else last
     if high <= low:
         return Split()
     steps = list(pairwise(seen or ()))
@@ -303,9 +294,9 @@ def _by_density(low: int, seen: Sequence[int], *, part: float, ends: bool) -> tu
         cuts = {int(newest - (newest - low) * number / parts) for number in range(1, parts)}
     else:
         # nothing is known of how far the entries reach: parts that grow with their distance, few as they are
-        growth = max(4.0, (pages_left / part) ** (1 / _LEAPS))
+        growth = max(4.0, (pages_left / part) ** (1 / _GROWING_PARTS))
         distances = takewhile(
-            lambda distance: distance < newest - low, (span * part * growth**leap for leap in count())
+            lambda distance: distance < newest - low, (span * part * growth**number for number in count())
         )
         cuts = {int(newest - distance) for distance in distances}
     if ends or newest == oldest:

@@ -157,7 +157,7 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         finished = (file.name for file in self.files if file.name)  # a stopped commit may have named some
         return frozenset((CHECKPOINT, *(file.path for file in self.listed), *finished))
 
-    def misfit(self, *, expected: dict[str, Any], now: datetime) -> str:
+    def mismatch_reason(self, *, expected: dict[str, Any], now: datetime) -> str:
         """Why a load of `expected` (some of the attributes) cannot resume from it; "" where it can."""
         if self.schema_version != SCHEMA_VERSION:
             return "of another version of the toolkit"

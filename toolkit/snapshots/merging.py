@@ -144,7 +144,7 @@ class RowComparison:
             self._versions |= _contents(entries[chosen])
 
     def save(self) -> dict[str, Any]:
-        """Bring the rows kept, and which stored rows were seen, to the disk."""
+        """Write the rows kept, and which stored rows were seen, to disk."""
         bits = np.packbits(self._seen).tobytes()
         seen = self._transaction.pending_file("bin", len(self._index), lambda file: file.write(bits))
         return {"files": self._first.spool.save(), "later": self._later.spool.save(), "seen": seen}

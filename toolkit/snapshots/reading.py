@@ -229,12 +229,12 @@ class Verification:
     @property
     def verdict(self) -> str:
         """One sentence."""
-        strangers = f"; {len(self.unlisted):,} files do not belong to it" if self.unlisted else ""
+        unlisted_files = f"; {len(self.unlisted):,} files do not belong to it" if self.unlisted else ""
         repaired = f"; repaired {len(self.repairs):,} times, see .repairs" if self.repairs else ""
         gone = f" ({self.gone:,} gone)" if self.gone else ""
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
         files = "1 file" if self.files == 1 else f"{self.files:,} files"
-        return f"whole: {rows}{gone} in {files}, {self.bytes / 1e6:,.1f} MB{strangers}{repaired}"
+        return f"whole: {rows}{gone} in {files}, {self.bytes / 1e6:,.1f} MB{unlisted_files}{repaired}"
 
     def __str__(self) -> str:
         return self.verdict

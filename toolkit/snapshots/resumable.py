@@ -112,7 +112,7 @@ class RowSink(Protocol):
         """Add later versions of rows that were added before."""
 
     def save(self) -> dict[str, Any]:
-        """Bring all rows to the disk; the values of `files`, `later` and `seen` of a checkpoint."""
+        """Write all rows to disk; the values of `files`, `later` and `seen` of a checkpoint."""
 
 
 class ResumableLoad:
@@ -187,8 +187,8 @@ class ResumableLoad:
         if self._waiting:
             batch = join_batches(self._waiting)
             sink.add(batch)
-            if batch.later is not None:
-                sink.add_later(batch.later)
+            if batch.later_versions is not None:
+                sink.add_later(batch.later_versions)
             self._added += len(self._waiting)
             self._waiting, self._waiting_bytes = [], 0
         self._busy = False
@@ -196,7 +196,7 @@ class ResumableLoad:
     def _save(self, sink: RowSink) -> None:
         """Write a checkpoint, unless the load yielded other batches or counts other rows than were added."""
         checkpoint = self._load.checkpoint()
-        same = self._added == self._load.yielded and len(checkpoint.identities) == WIDTH * sink.rows
+        same = self._added == self._load.batches_yielded and len(checkpoint.identities) == WIDTH * sink.rows
         if not same or not sink.rows or not self._checkpoints:
             return
         self._busy = True
@@ -232,7 +232,7 @@ class ResumableLoad:
         if checkpoint is None and not problem:
             return None
         if checkpoint is not None:
-            problem = checkpoint.misfit(expected=self._binding, now=self._options.clock())
+            problem = checkpoint.mismatch_reason(expected=self._binding, now=self._options.clock())
             if not problem:
                 checkpoint = self._transaction.located(checkpoint)
                 if not any(problem_of(self._transaction.store, file) for file in checkpoint.listed):
@@ -245,7 +245,7 @@ class ResumableLoad:
 
 def _size(batch: Batch) -> int:
     """Approximate bytes of memory of a batch: those of its buffers, which are cheap to count."""
-    tables = [batch.table] if batch.later is None else [batch.table, batch.later]
+    tables = [batch.table] if batch.later_versions is None else [batch.table, batch.later_versions]
     return sum(int(table.get_total_buffer_size()) for table in tables) + _STORED_BYTES * len(batch.stored)
 
 

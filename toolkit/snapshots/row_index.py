@@ -46,8 +46,6 @@ zeros, when it was first seen (milliseconds since 1970), and whether it is marke
 _INDEX_MEMORY: Final = 2
 """Bytes of memory for a byte of the index: the entries, and the order in which they are found."""
 
-_BLOCK: Final = 1 << 20  # values in a block of a growing array
-
 _LATEST: Final = 253_402_300_799_999  # the last millisecond of the year 9999, which is as far as dates go
 
 Entries = npt.NDArray[np.void]
@@ -99,38 +97,22 @@ class RowIndex:
 
 
 class GrowingArray:
-    """An array in blocks that become one without being in memory twice: a first load has millions of rows."""
+    """An array that grows in place: a first load has millions of rows, which are in memory once."""
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
-        self._blocks: list[npt.NDArray[Any]] = []
-        self._left = 0  # of the last block
+        self._bytes = bytearray()
 
     def __len__(self) -> int:
-        return sum(map(len, self._blocks)) - self._left
+        return len(self._bytes) // self._dtype.itemsize
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Add values at the end."""
-        while len(values):
-            if not self._left:
-                self._blocks.append(np.empty(_BLOCK, dtype=self._dtype))
-                self._left = _BLOCK
-            last, count = self._blocks[-1], min(self._left, len(values))
-            start = len(last) - self._left
-            last[start : start + count] = values[:count]
-            self._left, values = self._left - count, values[count:]
+        """Add values at the end; `BufferError` while what `whole` returned is in use."""
+        self._bytes += values.tobytes()
 
     def whole(self) -> npt.NDArray[Any]:
-        """All values, in order."""
-        if len(self._blocks) != 1 or self._left:
-            whole, start = np.empty(len(self), dtype=self._dtype), 0
-            while self._blocks:
-                block = self._blocks.pop(0)
-                some = whole[start : start + len(block)]  # of the last block, what has been filled
-                some[:] = block[: len(some)]
-                start += len(some)
-            self._blocks, self._left = [whole], 0
-        return self._blocks[0]
+        """All values, in order, without a copy."""
+        return np.frombuffer(self._bytes, dtype=self._dtype)
 
 
 def _beginnings(ids: Ids) -> npt.NDArray[np.uint64]:

@@ -28,7 +28,7 @@ from toolkit import arguments
 from toolkit.client.failures import Kind
 from toolkit.errors import IncompleteLoadWarning, SnapshotDamagedError, SnapshotError
 from toolkit.filters.failure import FailureFilter
-from toolkit.loading.failures import open_failures, warn_of_nothing
+from toolkit.loading.failures import open_failures, warn_of_mistaken_values
 from toolkit.loading.load import Load
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressOption
 from toolkit.receipt import Receipt, facts_html
@@ -254,7 +254,7 @@ def sync_failures(
     repair = arguments.flag("repair", repair)
     changes = sync_load(load, open_store(path, filesystem), repair=repair)
     if filter is not None and not changes.receipt.rows:
-        warn_of_nothing(service, filter, kind, stacklevel=3)
+        warn_of_mistaken_values(service, filter, kind, stacklevel=3)
     if not changes.receipt.complete:
         warnings.warn(changes.verdict, IncompleteLoadWarning, stacklevel=2)
     return changes
@@ -442,7 +442,7 @@ class _Repair:
         if checkpoint is None:
             return None
         expected = {"kind": "failures", "source": self._before.source, "scope": self._before.scope}
-        if checkpoint.misfit(expected=expected, now=datetime.fromisoformat(checkpoint.written_at)):
+        if checkpoint.mismatch_reason(expected=expected, now=datetime.fromisoformat(checkpoint.written_at)):
             return None
         checkpoint = self._transaction.located(checkpoint)
         files = (*checkpoint.files, *checkpoint.later)

@@ -1,6 +1,6 @@
 """One transaction of a snapshot, from acquiring the lock to removing superseded files.
 
-Data is written to drafts, brought to the disk and read again. At the commit the drafts get their names, and
+Data is written to drafts, flushed to disk and read again. At the commit the drafts get their names, and
 the manifest is replaced atomically: from then on readers see the new generation, before it the old one. What
 a writer that stops leaves behind, the next one removes.
 """
@@ -94,7 +94,7 @@ class Transaction:
         self.checkpoint, self.checkpoint_problem = read_checkpoint(store)
         if self.checkpoint and self.checkpoint.generation != self.generation:
             self.checkpoint = None  # what it was for has been committed
-        self._spared = self.checkpoint.names if self.checkpoint else frozenset()
+        self._kept_names = self.checkpoint.names if self.checkpoint else frozenset()
         self._parts: list[Part] = []
         self._drafts: list[str] = []
         self._naming = False
@@ -124,11 +124,11 @@ class Transaction:
     def remove_leftovers(self) -> None:
         """Remove what a stopped writer left. Not before a repair: lost rows may be in it."""
         if self.store.exclusive:  # elsewhere it may belong to another writer that is running
-            _clear(self.store, self._before, spared=self._spared)
+            _clear(self.store, self._before, kept=self._kept_names)
 
     def leftovers(self) -> list[str]:
         """Data files that no manifest lists: superseded, or named by a stopped commit; the latest first."""
-        known = _listed(self._before) | self._spared
+        known = _listed(self._before) | self._kept_names
         names = (name for name in self.store.names() if name not in known and _DATA.match(name))
         return sorted(names, key=lambda name: name.rpartition("/")[2], reverse=True)
 
@@ -150,7 +150,7 @@ class Transaction:
         return finished.as_listed
 
     def pending_file(self, ending: str, rows: int, write: Callable[[HashingFile], object]) -> PendingFile:
-        """Write a file of the checkpoint, bring it to the disk, and check that the disk returns it."""
+        """Write a file of the checkpoint, flush it to disk, and check that the disk returns it."""
         path = self._name("_checkpoint", ending)
         file = self._new_file(path, write)
         return PendingFile(path=path, rows=rows, bytes=file.bytes, sha256=file.sha256)
@@ -158,7 +158,7 @@ class Transaction:
     def save_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
         """Replace the checkpoint. What it lists stays on the disk until a commit."""
         write_checkpoint(self.store, checkpoint)
-        superseded, self._spared = self._spared - checkpoint.names, checkpoint.names
+        superseded, self._kept_names = self._kept_names - checkpoint.names, checkpoint.names
         for name in superseded:
             self.store.remove(name)
 
@@ -175,7 +175,7 @@ class Transaction:
 
     def remove_checkpoint(self) -> None:
         """Remove the checkpoint that an earlier load left, and its files."""
-        removed, self._spared, self.checkpoint = self._spared, frozenset(), None
+        removed, self._kept_names, self.checkpoint = self._kept_names, frozenset(), None
         for name in sorted(removed, key=lambda name: name != CHECKPOINT):
             self.store.remove(name)
 
@@ -251,7 +251,7 @@ class Transaction:
             # what cannot be removed now, the next writer removes
             with suppress(OSError):
                 for draft in self._drafts:
-                    if draft not in self._spared:
+                    if draft not in self._kept_names:
                         self.store.remove(draft)
 
     def _name(self, stem: str, ending: str, folder: str = "") -> str:
@@ -295,9 +295,9 @@ def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
     return tuple(sorted(name for name in store.names() if name not in listed))
 
 
-def _clear(store: SnapshotStore, manifest: Manifest, *, spared: frozenset[str] = frozenset()) -> None:
+def _clear(store: SnapshotStore, manifest: Manifest, *, kept: frozenset[str] = frozenset()) -> None:
     """Remove our own files that the manifest does not list: superseded, or left by a stopped writer."""
-    listed = _listed(manifest) | spared
+    listed = _listed(manifest) | kept
     ours = (name for name in store.names() if _FINISHED.match(name) or _UNFINISHED.match(name))
     # the checkpoint first: it may not list what is no longer there
     for name in sorted(ours, key=lambda name: name != CHECKPOINT):

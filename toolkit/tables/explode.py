@@ -184,7 +184,6 @@ def _header_column(texts: pa.Array, column: str) -> HeaderColumn:
 
 
 def _columns(failures: pd.DataFrame, column: str) -> tuple[pa.Array, pa.Array]:
-    """The ids, and a column of JSON text."""
     checked_frame("failures", failures, "dlq_id", column)
     return texts_of(failures["dlq_id"]), texts_of(failures[column])
 

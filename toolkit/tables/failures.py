@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import accumulate, compress, groupby, islice, pairwise
 from operator import itemgetter
@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.members import listed
 from toolkit.errors import ProtocolError
 from toolkit.own_tokens import TooDeepError, is_in
 from toolkit.redaction import Redactor
@@ -133,7 +132,7 @@ class FailureDecoder:
         """
         while True:
             try:
-                return self._kind, page, self._decoder.decode(listed(page))
+                return self._kind, page, self._decoder.decode(page)
             except msgspec.ValidationError as error:
                 unknown = _UNKNOWN_FIELD.search(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -173,34 +172,30 @@ class FailureDecoder:
             yield from (whole.slice(start, end - start) for start, end in pairwise(starts))
 
     def _table(self, fields: Fields) -> pa.Table:
+        """The table of fields: columns masked for our own tokens where nothing else is, and those derived."""
+        columns: dict[str, Any] = {}
         # bodies are searched meanwhile, on another core: that takes long, and not the interpreter's lock
         with ThreadPoolExecutor(1, thread_name_prefix="toolkit-searching") as thread:
-            columns = self._columns(fields, lambda texts: thread.submit(self._masker.own, texts))
+            for name, kind, field in sorted(FAILURE_COLUMNS, key=lambda column: column[1] is not Kind.BODY):
+                match kind:
+                    case _ if field is None:
+                        pass
+                    case Kind.BODY:
+                        texts, raws = _bodies(fields[field], fields[_FIELDS[f"{name}_base64"]])
+                        columns[name] = thread.submit(self._masker.own, texts)
+                        columns[f"{name}_base64"] = base64_column(raws, self._redactor)
+                    case Kind.TEXT | Kind.URL:
+                        columns[name] = _texts(fields[field])
+                    case Kind.HEADERS:
+                        columns[name] = distinct_header_maps(fields[field])
+                        self._check_names(columns[name].names.dictionary)
+                    case Kind.ID | Kind.NUMBER | Kind.TIME | Kind.LABELS:
+                        columns[name] = fields[field]
+            self._check_names(columns["dlq_id"])
             unknown = {name: raws for name, raws in fields.items() if name not in _FIELDS.values()}
             columns["extra"] = self._masker.own_json(self._masker.objects(unknown, len(columns["dlq_id"])))
             columns["failed_at"] = http_dates(columns["response_headers"].first_values("date"))
             return self._masker.masked_table(FAILURE_COLUMNS, columns)
-
-    def _columns(self, fields: Fields, own: Callable[[pa.Array], Future[pa.Array]]) -> dict[str, Any]:
-        """The columns that fields fill, masked for our own tokens (bodies by `own`) where nothing else is."""
-        columns: dict[str, Any] = {}
-        for name, kind, field in sorted(FAILURE_COLUMNS, key=lambda column: column[1] is not Kind.BODY):
-            match kind:
-                case _ if field is None:
-                    pass
-                case Kind.BODY:
-                    texts, raws = _bodies(fields[field], fields[_FIELDS[f"{name}_base64"]])
-                    columns[name] = own(texts)
-                    columns[f"{name}_base64"] = base64_column(raws, self._redactor)
-                case Kind.TEXT | Kind.URL:
-                    columns[name] = _texts(fields[field])
-                case Kind.HEADERS:
-                    columns[name] = distinct_header_maps(fields[field])
-                    self._check_names(columns[name].names.dictionary)
-                case Kind.ID | Kind.NUMBER | Kind.TIME | Kind.LABELS:
-                    columns[name] = fields[field]
-        self._check_names(columns["dlq_id"])
-        return columns
 
     def _check_names(self, names: pa.Array) -> None:
         """Ids and names of headers that hold a token of ours are masked by the lenient decoder."""
@@ -210,12 +205,12 @@ class FailureDecoder:
 
 def decode_leniently(page: bytes, *, redactor: Redactor | None, keep: Keep | None = None) -> pa.Table:
     """The entries of a page, whatever their values; see `FailureDecoder.decode`."""
-    entries = parse_rows(page, what=_WHAT, under="messages")
+    entries = parse_rows(page, what=_WHAT)
     kept = [keep is None or keep(entry) for entry in entries]
     try:
         return _lenient_table(list(compress(entries, kept)), redactor)
     except TooDeepError:
-        entries = parse_rows(page, what=_WHAT, under="messages", exactly=True)
+        entries = parse_rows(page, what=_WHAT, exactly=True)
         return _lenient_table(list(compress(entries, kept)), redactor)
 
 
@@ -226,7 +221,7 @@ def _lenient_table(entries: list[dict[str, Any]], redactor: Redactor | None) -> 
 
 
 def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
-    """Reads an array of entries; what else there is in a response is the client's."""
+    """Reads an array of entries."""
     return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
 
 

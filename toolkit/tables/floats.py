@@ -74,13 +74,15 @@ def arrow_block(texts: Sequence[Text], numbers: Singles) -> None:
         raise ValueError("of another dimension")
     doubles = split.values.cast(pa.float64()).to_numpy()
     _, offsets, data = split.values.buffers()
-    if _is_misspelt(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int32)[: len(doubles) + 1]):
+    if _has_non_json_numbers(
+        np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int32)[: len(doubles) + 1]
+    ):
         raise ValueError("no JSON")
     with np.errstate(over="ignore"):
         numbers[:] = doubles.reshape(numbers.shape)
 
 
-def _is_misspelt(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int32]) -> bool:
+def _has_non_json_numbers(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int32]) -> bool:
     """Whether JSON readers refuse a number that Arrow has read (+1, 01, .5, 5., 5.e1) or not as it (-0)."""
     zero, dot, minus, exponent = np.frombuffer(b"0.-e", np.uint8)  # whose differences wrap around
     start, after = ends[:-1].astype(np.int64), ends[1:].astype(np.int64)  # or each index is converted anew

@@ -85,7 +85,6 @@ def _matched(frame: pd.DataFrame, wanted: FailureFilter) -> dict[str, NDArray[np
 
 
 def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np.bool_]:
-    """Which rows one field of a filter chooses."""
     if field.compare == "contains":
         # each distinct line is compared once: most failures share theirs with many others
         codes, lines = pd.factorize(texts_of(error_lines(frame)).to_pandas())

@@ -98,12 +98,12 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     derived = [
         _outcome(row, *values)
         | {
-            "body_truncated": None if "body" in misfits else _is_cut(row, "body"),
-            "source_body_truncated": None if "sourceBody" in misfits else _is_cut(row, "sourceBody"),
+            "body_truncated": None if "body" in rejected else _is_cut(row, "body"),
+            "source_body_truncated": None if "sourceBody" in rejected else _is_cut(row, "sourceBody"),
             "received_at": getattr(item, "received_at", None),
             "verified": getattr(item, "verified", None),
         }
-        for item, row, misfits, *values in zip(received, rows, callbacks.misfits, *read, strict=True)
+        for item, row, rejected, *values in zip(received, rows, callbacks.rejected_values, *read, strict=True)
     ]
     schema = pa.schema([CALLBACKS.field(name) for name in CALLBACKS.names if name not in columns])
     table = pa.Table.from_pylist(derived, schema=schema)
@@ -143,7 +143,7 @@ class LenientRows:
         what: str,
         read_body: ReadBody = text_and_bytes,
     ) -> None:
-        self.misfits: list[Row] = [{} for _ in rows]
+        self.rejected_values: list[Row] = [{} for _ in rows]
         self.columns: dict[str, Any] = {}
         self._rows = rows
         self._table = columns
@@ -159,8 +159,8 @@ class LenientRows:
                 self.columns[name] = self._column(kind, source)
         known = set(sources.values())
         extras = [
-            misfits if known.issuperset(row) else misfits | {n: v for n, v in row.items() if n not in known}
-            for row, misfits in zip(rows, self.misfits, strict=True)
+            rejected if known.issuperset(row) else rejected | {n: v for n, v in row.items() if n not in known}
+            for row, rejected in zip(rows, self.rejected_values, strict=True)
         ]
         self.columns["extra"] = pa.array([masked_json(extra, redactor) for extra in extras], pa.string())
 
@@ -184,32 +184,32 @@ class LenientRows:
 
     def _texts(self, source: str) -> list[str | None]:
         texts = []
-        for row, misfits in zip(self._rows, self.misfits, strict=True):
+        for row, rejected in zip(self._rows, self.rejected_values, strict=True):
             value = row.get(source)
             text = clean(value) if isinstance(value, str) else None
             if text is not value:
-                misfits[source] = value
+                rejected[source] = value
             texts.append(text or None)
         return texts
 
     def _fitting(self, source: str, fit: Callable[[Any], Any]) -> list[Any]:
         values = []
-        for row, misfits in zip(self._rows, self.misfits, strict=True):
+        for row, rejected in zip(self._rows, self.rejected_values, strict=True):
             value = row.get(source)
             fitting = None if value is None else fit(value)
             if fitting is None and value is not None:
-                misfits[source] = value
+                rejected[source] = value
             values.append(fitting)
         return values
 
     def _bodies(self, read_body: ReadBody, plain: str, encoded: str) -> tuple[pa.Array, pa.Array]:
         """Bodies as text and as base64, from their two fields; a name is empty where there is only one."""
         texts, coded = [], []
-        for row, misfits in zip(self._rows, self.misfits, strict=True):
+        for row, rejected in zip(self._rows, self.rejected_values, strict=True):
             text, raw, fits = read_body(row.get(plain), row.get(encoded))
             if not fits:
-                misfits.update({plain: row.get(plain)} if plain else {})
-                misfits[encoded] = self._own_base64(row.get(encoded))
+                rejected.update({plain: row.get(plain)} if plain else {})
+                rejected[encoded] = self._own_base64(row.get(encoded))
             texts.append(text)
             coded.append(base64_text(raw, self._redactor))
         return pa.array(texts, pa.string()), pa.array(coded, pa.string())
@@ -232,7 +232,6 @@ def _flag(value: Any) -> bool | None:
 
 
 def _labels(value: Any) -> bytes | None:
-    """A list of texts as JSON."""
     if isinstance(value, list) and all(isinstance(label, str) and is_clean(label) for label in value):
         return msgspec.json.encode(value)
     return None

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from toolkit.client.members import Unread, read_json
+from toolkit.client.members import RawJson, read_json
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
 from toolkit.tables.frames import checked_frame, texts_of, to_frame
@@ -116,7 +116,7 @@ def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, An
         return [], "empty"
     if not body.lstrip().startswith("["):
         return [], "that are not a JSON array"
-    items, truncated = _as_far_as_it_goes(body)
+    items, truncated = _parse_truncated(body)
     if truncated and isinstance(items, list) and items and not items[-1]:  # nothing of it is left
         items.pop()
     if not items:
@@ -148,7 +148,7 @@ def _step(item: dict[str, Any], position: int, *, cut: bool) -> dict[str, Any]:
     if position == 0:
         return about | _INITIAL | _output(text, raw)
     whole = text if raw is None else raw.decode("utf-8", "surrogateescape")
-    fields, shortened = _as_far_as_it_goes(whole or "")
+    fields, shortened = _parse_truncated(whole or "")
     if not isinstance(fields, dict):  # no step: what was sent is kept as its output
         return about | _output(text, raw)
     return _known(fields) | about | {"truncated": cut or shortened}
@@ -160,8 +160,8 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
     if out is None:
         return fields
     if not isinstance(out, str):
-        return fields | {"out": out.text if isinstance(out, Unread) else json.dumps(out)}
-    response = _as_far_as_it_goes(out)[0] if fields.get("stepType") == "Call" else None
+        return fields | {"out": out.text if isinstance(out, RawJson) else json.dumps(out)}
+    response = _parse_truncated(out)[0] if fields.get("stepType") == "Call" else None
     status = response.get("status") if isinstance(response, dict) else None
     return fields if status is None else {"callResponseStatus": status} | fields
 
@@ -183,7 +183,7 @@ def _logged(extra: str | None) -> Iterator[dict[str, Any]]:
                 yield _known(step) | {"truncated": False}
 
 
-def _as_far_as_it_goes(text: str) -> tuple[Any, bool]:
+def _parse_truncated(text: str) -> tuple[Any, bool]:
     """The value of JSON text as far as it goes, and whether it is truncated; None where it is not JSON."""
     with suppress(ValueError, RecursionError):
         return read_json(text), False

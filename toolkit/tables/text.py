@@ -21,16 +21,14 @@ import pyarrow.compute as pc
 
 from toolkit.client.members import (
     MOST_DEPTH,
-    Unread,
+    RawJson,
     elements,
+    integer_or_raw,
     is_deep,
     kind_of,
-    listed,
     members,
-    pairs,
     read_json,
     shown,
-    unread_integer,
 )
 from toolkit.errors import MalformedResponseError, ProtocolError
 from toolkit.own_tokens import is_in, is_in_truncated, map_json
@@ -55,24 +53,21 @@ _USUAL_DATE: Final = (
 )
 
 
-def parse_rows(
-    rows: bytes, *, what: str, under: str | None = None, exactly: bool = False
-) -> list[dict[str, Any]]:
-    """The rows of a page as plain objects: of a JSON array, or of a response that has it `under` a name.
+def parse_rows(rows: bytes, *, what: str, exactly: bool = False) -> list[dict[str, Any]]:
+    """The rows of a page, a JSON array, as plain objects.
 
-    Integers of too many digits are `Unread`, and so are values that are nested too deep where rows are read
+    Integers of too many digits are `RawJson`, and so are values that are nested too deep where rows are read
     `exactly`, which takes several times as long. ProtocolError where there is no array of objects.
     """
     parsed = None
     if not exactly:
-        array = rows if under is None else bytes(listed(rows))
         with suppress(ValueError, RecursionError):
             try:
-                parsed = msgspec.json.decode(array)
+                parsed = msgspec.json.decode(rows)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                parsed = json.loads(array.decode("utf-8", "surrogateescape"), parse_int=unread_integer)
+                parsed = json.loads(rows.decode("utf-8", "surrogateescape"), parse_int=integer_or_raw)
     if not isinstance(parsed, list):
-        parsed = _rows_exactly(rows, what=what, under=under)
+        parsed = _rows_exactly(rows, what=what)
     if not isinstance(parsed, list):
         raise ProtocolError(f"decoding {what}", got=kind_of(parsed), expected="a JSON array")
     for index, row in enumerate(parsed):
@@ -82,18 +77,10 @@ def parse_rows(
     return parsed
 
 
-def _rows_exactly(rows: bytes, *, what: str, under: str | None) -> Any:
+def _rows_exactly(rows: bytes, *, what: str) -> Any:
     """The rows, each member of a row read by itself."""
     text = rows.decode("utf-8", "surrogateescape")
     try:
-        if under is not None and text.lstrip().startswith("{"):
-            whole, end = pairs(text)
-            arrays = [value for name, value in whole if name == under]
-            if len(arrays) > 1:
-                raise MalformedResponseError(
-                    f"decoding {what}", got=f"{under!r} twice in one object", expected="each name once"
-                )
-            text = arrays[0] if arrays and not text[end:].strip() else text
         if not text.lstrip().startswith("["):
             return read_json(text)
         return [read_members(row) if row.startswith("{") else read_json(row) for row in elements(text)]
@@ -112,7 +99,7 @@ def no_json(raw: bytes, error: Exception, what: str) -> MalformedResponseError:
 
 
 def read_members(text: str) -> dict[str, Any]:
-    """The members of a JSON object, each read by itself, so that only one that is too deep is `Unread`."""
+    """The members of a JSON object, each read by itself, so that only one that is too deep is `RawJson`."""
     result, _ = members(text)
     return {name: read_json(value) for name, value in result.items()}
 
@@ -121,7 +108,7 @@ def lenient(raw: bytes, *, what: str) -> Any:
     """JSON as Python's own reader accepts it: NaN and Infinity, lone surrogates, bytes that are not UTF-8."""
     try:
         value = read_json(raw)
-        return read_members(value.text) if isinstance(value, Unread) and value.text[0] == "{" else value
+        return read_members(value.text) if isinstance(value, RawJson) and value.text[0] == "{" else value
     except (ValueError, RecursionError) as error:
         raise no_json(raw, error, what) from None
 
@@ -143,7 +130,7 @@ def json_value(text: str) -> Any:
 
 
 def _integer(text: str) -> int | str:
-    value = unread_integer(text)
+    value = integer_or_raw(text)
     return value if isinstance(value, int) else text
 
 
@@ -317,15 +304,15 @@ def _usual_dates(dates: pa.Array) -> pa.Array:
 def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | None:
     """Fields that fit no column, as JSON text; None when there are none.
 
-    Numbers keep all their digits; NaN and Infinity stay as Python's own reader accepts them. What is `Unread`
-    is its JSON as text, so that every reader of JSON can read the whole. Secrets are masked in every text,
-    and whole texts under secret names. `TooDeepError` beyond `MOST_DEPTH` levels of nesting.
+    Numbers keep all their digits; NaN and Infinity stay as Python's own reader accepts them. `RawJson` is
+    written as text, so that every reader of JSON can read the whole. Secrets are masked in every text, and
+    whole texts under secret names. `TooDeepError` beyond `MOST_DEPTH` levels of nesting.
     """
     if not fields:
         return None
 
     def masked(value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
-        value = value.text if isinstance(value, Unread) else value
+        value = value.text if isinstance(value, RawJson) else value
         return redactor.leaf(value, secret) if redactor else value
 
     name = redactor.text if redactor else str

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.client.members import Unread, elements, members, read_json, shown
+from toolkit.client.members import RawJson, elements, members, read_json, shown
 from toolkit.client.pages import CUT, uncut
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
@@ -232,7 +232,7 @@ def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
 
 def _score(score: Any, index: int) -> float:
     """A score; one of more digits than a float has is infinite."""
-    if isinstance(score, Unread) and score.text[0] not in "[{":
+    if isinstance(score, RawJson) and score.text[0] not in "[{":
         return float(score.text)
     if not isinstance(score, int | float) or isinstance(score, bool):
         got = f"score={shown(score)} in hit {index}"

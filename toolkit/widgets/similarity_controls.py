@@ -74,7 +74,7 @@ class Question:
         origin = f", from {self.origin}" if self.origin else ""
         return f"Query by {name}{origin}: {' and '.join(parts)}."
 
-    def misfit(self, info: IndexInfo) -> str:
+    def mismatch_reason(self, info: IndexInfo) -> str:
         """Why an index does not accept this; empty where it does."""
         if self.data is not None:
             return "" if info.model else "This index has no model: it accepts no text, only vectors."
@@ -247,11 +247,11 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
     def describe(self, question: Question | None) -> None:
         """Show the source, and whether the index accepts it."""
-        text, misfit = "Nothing to search for yet: fill one of these fields.", ""
+        text, mismatch = "Nothing to search for yet: fill one of these fields.", ""
         if question is not None:
             text = question.words(self._redactor.text)
-            misfit = "" if self._info is None else question.misfit(self._info)
-        self.note.value = note(self._redactor.text(text)) + note(misfit, "problem")
+            mismatch = "" if self._info is None else question.mismatch_reason(self._info)
+        self.note.value = note(self._redactor.text(text)) + note(mismatch, "problem")
 
     def explain(self, problem: str | None) -> None:
         """Explain beside its field why the source is not accepted; None clears it."""

@@ -214,9 +214,9 @@ class DeadLetters:
         """A page of entries that have not expired, and the cursor of the next one."""
         store = self._queue.store
         # "+" keeps SQLite from walking the whole list where an index leads to the few that are named
-        few = "+" if query.dlq_ids or query.workflow_run_id else ""
-        ours = (f"{few}workflow = {{}}", int(self._workflow))
-        kept = (f"{few}entered_at >= {{}}", store.expired_before)
+        no_index_hint = "+" if query.dlq_ids or query.workflow_run_id else ""
+        ours = (f"{no_index_hint}workflow = {{}}", int(self._workflow))
+        kept = (f"{no_index_hint}entered_at >= {{}}", store.expired_before)
         listing = "workflow dlq" if self._workflow else "message dlq"
         return page(tx, store.cursors, "dlq", query, ours, kept, listing=listing)
 

@@ -103,7 +103,7 @@ def store_entry(
     tx: QueueWrite, entry: Mapping[str, Any], *, workflow: bool, entered_at: int, message: bytes | None = None
 ) -> None:
     """Add an entry to the DLQ; one that is filled in has no message."""
-    stored, state = dict(entry), storable(entry.get("failureFunctionState"))
+    stored, state = dict(entry), column_value(entry.get("failureFunctionState"))
     if isinstance(state, str):
         del stored["failureFunctionState"]  # it changes: its column holds the current value
     seq = tx.insert(
@@ -111,18 +111,18 @@ def store_entry(
         id=entry["dlqId"],
         workflow=workflow,
         entered_at=entered_at,
-        **{column: storable(entry.get(name)) for column, name in _COLUMNS.items()},
+        **{column: column_value(entry.get(name)) for column, name in _COLUMNS.items()},
         state=state if isinstance(state, str) else None,
         entry=json.dumps(stored),
         message=message,
     )
     given = entry.get("labels")
-    labels = {*map(storable, (*(given if isinstance(given, list) else ()), entry.get("label")))}
+    labels = {*map(column_value, (*(given if isinstance(given, list) else ()), entry.get("label")))}
     for label in sorted(label for label in labels if label and isinstance(label, str)):
         tx.insert("dlq_labels", dlq_seq=seq, label=label)
 
 
-def storable(value: Any) -> Any:
+def column_value(value: Any) -> Any:
     """The value when a column can hold it; others are shown in lists, but no filter finds them."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return None

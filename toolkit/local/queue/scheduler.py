@@ -23,7 +23,7 @@ from toolkit.local.queue.flow_control import FlowControl, counting, stored_setti
 from toolkit.local.queue.messages import Attempt, Message, Sent, decode_message
 from toolkit.local.queue.outcomes import record_outcome, record_start
 from toolkit.local.queue.publishing import PREFIXES
-from toolkit.local.queue.sender import Destinations, Sender, made_up_response, outgoing
+from toolkit.local.queue.sender import Destinations, Sender, gateway_response, outgoing
 from toolkit.local.queue.state import Store
 
 P = ParamSpec("P")
@@ -152,7 +152,7 @@ class Queue:
                 *(now, *claimed, *blocked, capacity),
             )
             due_at = tx.value("SELECT min(due_at) FROM messages WHERE queue IS NULL AND due_at > ?", now)
-            queued, later = _heads(tx, claimed)
+            queued, later = _next_in_queues(tx, claimed)
             rows += [row for row in queued if row["flow_key"] not in blocked]
             rows.sort(key=lambda row: (row["due_at"], row["seq"]))
             return rows[:capacity], later if due_at is None else [*later, due_at]
@@ -214,7 +214,7 @@ class Queue:
     async def _count_as_failed(self, message: Message, sent: Sent, retried: int, problem: str) -> None:
         """Record an attempt that failed here: nothing that a destination sends makes its retries endless."""
         sentence = f"the outcome of the delivery could not be recorded ({problem})"
-        response = made_up_response(502, sentence, self.store.clock.now_ms())
+        response = gateway_response(502, sentence, self.store.clock.now_ms())
         settings = replace(message.settings, retry_delay=None)
         plain = replace(message, settings=settings, callback=None, failure_callback=None)
         # without its reports, in case these are the cause
@@ -229,7 +229,7 @@ class Queue:
         await asyncio.sleep(1)
 
 
-def _heads(tx: QueueWrite, claimed: Mapping[int, str]) -> tuple[list[sqlite3.Row], list[int]]:
+def _next_in_queues(tx: QueueWrite, claimed: Mapping[int, str]) -> tuple[list[sqlite3.Row], list[int]]:
     """The due messages at the heads of the queues, and when others will be due.
 
     A message keeps its place until it is delivered or has failed: those behind it wait for its retries.

@@ -354,10 +354,10 @@ class Sender:
             status, problem = 503, "the destination could not be reached"
         except (OSError, UnicodeError, h11.ProtocolError) as error:
             status, problem = 502, f"the destination's response was broken ({type(error).__name__})"
-        return made_up_response(status, problem, now_ms)
+        return gateway_response(status, problem, now_ms)
 
 
-def made_up_response(status: int, sentence: str, now_ms: int) -> DestinationResponse:
+def gateway_response(status: int, sentence: str, now_ms: int) -> DestinationResponse:
     """The response when there is none, as a gateway makes it: 504 timeout, 503 unreachable, 502 broken."""
     date = formatdate(now_ms / 1000, usegmt=True)
     return DestinationResponse(

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from toolkit.local.api import RETENTION_MS
 from toolkit.local.queue.database import Database, QueueWrite
 from toolkit.local.queue.listing import CursorSigner
-from toolkit.local.queue.outcomes import storable, store_entry
+from toolkit.local.queue.outcomes import column_value, store_entry
 from toolkit.times import http_date_ms
 
 P = ParamSpec("P")
@@ -153,7 +153,7 @@ def _entered_at(entry: Mapping[str, Any], now_ms: int) -> int:
             if dated is not None:
                 return dated
             break
-    created = storable(entry.get("createdAt"))
+    created = column_value(entry.get("createdAt"))
     return min(created, now_ms) if isinstance(created, int) else now_ms
 
 

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
-from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.filters.conditions import Condition, parse_path, resolve
-from toolkit.filters.metadata import And, Comparison, Membership, MetadataFilter, Or
+from toolkit.filters.conditions import MetadataFilter
 from toolkit.local.api import ApiError, invalid
 from toolkit.local.vectors.sparse import Floats
 
 T = TypeVar("T")
-Mask = NDArray[np.bool_]
 
 FILTER_SECONDS: Final = 3.0  # of processor time that the filters of one request may take
-MAX_COLUMNS: Final = 32  # fields that are kept as columns between filters
 _CLOCK_INTERVAL: Final = 0.01  # seconds between reads of the CPU clock, each a system call
-_BATCH: Final = 16  # values between reads of any clock; one value costs milliseconds at most
-_MAX_RESULTS: Final = 8  # conditions whose results a column keeps
-_STALE_FROM: Final = 1024
 
 
 class FilterBudget:
@@ -59,19 +49,12 @@ class FilterBudget:
         finally:
             self._spent += time.thread_time() - self._since
 
-    def check(self) -> None:
-        """Raise as `spending` does, looking at the processor's clock every 10 ms only."""
-        if time.monotonic() > self._due:
-            self._check_limits()
-
-    def each(self, values: Sequence[T]) -> Iterator[T]:
-        """The values, with a `check` now and then."""
-        return chain.from_iterable(self._batches(values))
-
-    def _batches(self, values: Sequence[T]) -> Iterator[Sequence[T]]:
-        for start in range(0, len(values), _BATCH):
-            yield values[start : start + _BATCH]
-            self.check()
+    def each(self, values: Iterable[T]) -> Iterator[T]:
+        """The values; raises as `spending` does, looking at the processor's clock every 10 ms only."""
+        for value in values:
+            if time.monotonic() > self._due:
+                self._check_limits()
+            yield value
 
     def _check_limits(self) -> None:
         if self._ended or not self._wanted():
@@ -82,139 +65,6 @@ class FilterBudget:
             got = f"more than {self._seconds:g} s of processor time, which is the limit"
             raise invalid("filter takes too long", got, "fewer or simpler conditions", status=422)
         self._due = time.monotonic() + _CLOCK_INTERVAL
-
-
-class FieldColumns:
-    """The fields that filters look at, as columns of distinct values.
-
-    A condition depends on nothing but the value in its field, so it is evaluated once for each distinct
-    value, and its results are kept for the next filter.
-    """
-
-    def __init__(self) -> None:
-        self._columns: dict[str, _FieldColumn] = {}
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
-    def passes(
-        self, chosen: MetadataFilter, read_metadata: Callable[[], Sequence[Any]], budget: FilterBudget
-    ) -> Mask:
-        """Which rows pass, as `MetadataFilter.matches` tells for each."""
-        fields = chosen.fields()
-        metadata = () if self._columns.keys() >= set(fields) else read_metadata()
-        with budget.spending():
-            for field in fields:  # the most recently used columns are last
-                column = self._columns.pop(field, None) or _FieldColumn(field, metadata, budget)
-                self._columns[field] = column
-            passing = self._passes(chosen, budget)
-        for field in list(self._columns)[:-MAX_COLUMNS]:
-            del self._columns[field]
-        return passing
-
-    def put(self, position: int, metadata: Any) -> None:
-        """Set the metadata of a row, which may be the next new one."""
-        for field, column in list(self._columns.items()):
-            column.put(position, metadata)
-            if column.stale:
-                del self._columns[field]
-
-    def move(self, last: int, position: int) -> None:
-        """Move the last row to another position, and drop its own."""
-        for column in self._columns.values():
-            column.move(last, position)
-
-    def _passes(self, chosen: MetadataFilter, budget: FilterBudget) -> Mask:
-        if isinstance(chosen, And | Or):
-            combine = np.logical_and if isinstance(chosen, And) else np.logical_or
-            passes = self._passes(chosen.parts[0], budget)
-            for part in chosen.parts[1:]:
-                combine(passes, self._passes(part, budget), out=passes)
-            return passes
-        if not isinstance(chosen, Condition):
-            raise TypeError(f"{type(chosen).__name__} is neither a group nor a condition")
-        budget.check()
-        return self._columns[chosen.field].passes(chosen, budget)
-
-
-class _FieldColumn:
-    """One field of all rows: the distinct values, and for each row the number of its value."""
-
-    def __init__(self, field: str, metadata: Sequence[Any], budget: FilterBudget) -> None:
-        self._path = parse_path(field)
-        self._values: list[Any] = []
-        # containers by their JSON; no condition distinguishes values of equal keys
-        self._codes_by_value: dict[Hashable, int] = {}
-        self._results: OrderedDict[Condition, Mask] = OrderedDict()
-        self._ordered: dict[Any, tuple[int, list[int]]] = {}
-        self._rows = len(metadata)
-        self._codes = np.fromiter(map(self._code, budget.each(metadata)), dtype=np.int32, count=self._rows)
-
-    @property
-    def stale(self) -> bool:
-        """Whether most of its values no longer occur."""
-        return len(self._values) > 2 * self._rows + _STALE_FROM
-
-    def put(self, position: int, metadata: Any) -> None:
-        """Set the value of a row, which may be the next new one."""
-        self._rows = max(self._rows, position + 1)
-        self._codes = enlarged(self._codes, self._rows)
-        self._codes[position] = self._code(metadata)
-
-    def move(self, last: int, position: int) -> None:
-        """Move the value of the last row to another position."""
-        self._codes[position] = self._codes[last]
-        self._rows = last
-
-    def passes(self, condition: Condition, budget: FilterBudget) -> Mask:
-        """Which rows pass. Values that came since the condition was last evaluated are evaluated now."""
-        results = self._results.pop(condition, None)
-        if results is None:
-            results = self._first_results(condition)
-        if new := self._values[len(results) :]:
-            more = np.fromiter(map(condition.accepts, budget.each(new)), dtype=np.bool_, count=len(new))
-            results = np.concatenate([results, more])
-        self._results[condition] = results
-        if len(self._results) > _MAX_RESULTS:
-            self._results.popitem(last=False)
-        passing: Mask = results[self._codes[: self._rows]]
-        return passing
-
-    def _first_results(self, condition: Condition) -> Mask:
-        """The results for all values if few evaluations determine them, as of comparisons; else for none."""
-        results = np.zeros(len(self._values), dtype=np.bool_)
-        equal: Sequence[Any] = ()
-        if isinstance(condition, Membership) and not condition.negated:
-            equal = condition.values
-        elif isinstance(condition, Comparison) and condition.op == "=":
-            equal = (condition.value,)
-        elif isinstance(condition, Comparison) and condition.op != "!=":
-            # among ordered values, those that pass are the first or the last
-            codes = self._in_order(str if isinstance(condition.value, str) else (int, float))
-            last = condition.op.startswith(">")
-            index = bisect_left(codes, True, key=lambda code: condition.accepts(self._values[code]) is last)
-            results[codes[index:] if last else codes[:index]] = True
-        else:
-            return results[:0]
-        results[[self._codes_by_value[value] for value in equal if value in self._codes_by_value]] = True
-        return results
-
-    def _in_order(self, kind: type | tuple[type, ...]) -> list[int]:
-        """The codes of the numbers or of the texts, ascending by value."""
-        known, codes = self._ordered.get(kind, (0, []))
-        if known != len(self._values):
-            codes = [code for code, value in enumerate(self._values) if isinstance(value, kind)]
-            codes.sort(key=self._values.__getitem__)
-            self._ordered[kind] = len(self._values), codes
-        return codes
-
-    def _code(self, metadata: Any) -> int:
-        value = resolve(metadata, self._path)
-        key = ("json", json.dumps(value)) if isinstance(value, dict | list | tuple) else value
-        code = self._codes_by_value.setdefault(key, len(self._values))
-        if code == len(self._values):
-            self._values.append(value)
-        return code
 
 
 def enlarged(array: NDArray[Any], rows: int) -> NDArray[Any]:
@@ -242,7 +92,7 @@ class NamespaceRows:
         self._versions = np.empty(0, dtype=np.int64)
         self._changes = 0
         self._read_metadata = read_metadata
-        self._columns = FieldColumns()
+        self._passing: tuple[Any, NDArray[np.intp]] = None, np.empty(0, np.intp)  # of the last filter
 
     def reserve(self, rows: int) -> None:
         """Allocate memory for so many rows."""
@@ -283,16 +133,19 @@ class NamespaceRows:
 
     def passing(self, chosen: MetadataFilter, budget: FilterBudget | None = None) -> NDArray[np.intp]:
         """The positions of the rows whose metadata passes a filter, ascending; ApiError beyond the budget."""
-        return np.flatnonzero(self._columns.passes(chosen, self._metadata, budget or FilterBudget()))
+        state = (chosen, self._changes, len(self))
+        if self._passing[0] != state:
+            metadata: list[Any] = [None] * len(self)
+            for row_id, text in self._read_metadata():
+                metadata[self._positions[row_id]] = _decode(text)
+            budget = budget or FilterBudget()
+            with budget.spending():
+                matches = [chosen.matches(values) for values in budget.each(metadata)]
+            self._passing = state, np.flatnonzero(matches)
+        return self._passing[1]
 
-    def put(
-        self,
-        ids: Sequence[str],
-        sequence: Sequence[int],
-        vectors: NDArray[np.float32],
-        metadata: Sequence[str | None] = (),
-    ) -> None:
-        """Add rows, or replace those with the same ids. `metadata` is JSON; needed after the first filter."""
+    def put(self, ids: Sequence[str], sequence: Sequence[int], vectors: NDArray[np.float32]) -> None:
+        """Add rows, or replace those with the same ids."""
         positions = []
         for row_id in ids:
             position = self._positions.setdefault(row_id, len(self.ids))
@@ -305,9 +158,6 @@ class NamespaceRows:
         self._sequence[positions] = sequence
         self._versions[positions] = np.arange(self._changes + 1, self._changes + 1 + len(ids))
         self._changes += len(ids)
-        if self._columns:
-            for position, text in zip(positions, metadata, strict=True):
-                self._columns.put(position, None if text is None else _decode(text))
 
     def remove(self, row_id: str) -> None:
         """Remove a row; the last one moves to its position."""
@@ -320,14 +170,6 @@ class NamespaceRows:
                 array[position] = array[last]
             self._changes += 1
             self._versions[position] = self._changes
-        self._columns.move(last, position)
-
-    def _metadata(self) -> list[Any]:
-        """The metadata by position: JSON values, None where there is none."""
-        metadata: list[Any] = [None] * len(self)
-        for row_id, text in self._read_metadata():
-            metadata[self._positions[row_id]] = _decode(text)
-        return metadata
 
 
 def _lengths(vectors: NDArray[np.float32]) -> Floats:

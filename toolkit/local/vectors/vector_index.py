@@ -365,7 +365,7 @@ class VectorIndex:
             if stored is None:
                 stored = self._namespaces[namespace] = self._empty_namespace(key)
             vectors = np.stack([row.vector for row in rows])
-            stored.rows.put([row.id for row in rows], sequences, vectors, [row.metadata for row in rows])
+            stored.rows.put([row.id for row in rows], sequences, vectors)
             for row, sequence in zip(rows, sequences, strict=True):
                 if stored.inverted is not None and row.sparse is not None:
                     stored.inverted.put(sequence, row.id, row.sparse)
