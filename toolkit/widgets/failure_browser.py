@@ -26,7 +26,7 @@ from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Dropdown, TextField,
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import Brush, GroupList
 from toolkit.widgets.failure_rows import COLUMNS, SORTABLE, FailureRows, FailureTable, FailureView, Indices
-from toolkit.widgets.panel import Job, Panel, code_markup, on_loop
+from toolkit.widgets.panel import Job, Panel, code_markup, named_code, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
 
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
@@ -290,13 +290,19 @@ class FailureBrowser(Panel):
         self._start(lambda _, __: plan_redrive(chosen), show)
 
     def selection_code(self) -> str:
-        """Python that makes the selected rows again of the same frame, named ``failures``: with exact ids.
+        """Python that makes the selected rows again of the same frame: with exact ids.
+
+        Returns
+        -------
+        str
+            It finds the frame by its name in the notebook, or else as ``failures``, as a comment says.
 
         Examples
         --------
         >>> browser = FailureBrowser(tk.load_failures(service, limit=3))
         >>> browser.value = tk.FailureView(selected=["dlq_1", "dlq_2"])
         >>> print(browser.selection_code())
+        # failures: the frame this panel was made with
         ids = [
             'dlq_1',
             'dlq_2',
@@ -304,7 +310,11 @@ class FailureBrowser(Panel):
         selected = failures[failures["dlq_id"].isin(ids)]
         """
         ids = "".join(f"    {dlq_id!r},\n" for dlq_id in self.value.selected)
-        return f'ids = [\n{ids}]\nselected = failures[failures["dlq_id"].isin(ids)]'
+        return named_code(
+            lambda name: f'ids = [\n{ids}]\nselected = {name}[{name}["dlq_id"].isin(ids)]',
+            self._rows.frame,
+            "failures",
+        )
 
     def show_failure(self, dlq_id: str) -> None:
         """Show one failure in full; InputError when it is not in the frame."""

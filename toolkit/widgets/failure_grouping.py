@@ -24,6 +24,7 @@ from toolkit.errors import InputError
 from toolkit.plots.failure_trend import times_and_groups
 from toolkit.redaction import visible
 from toolkit.widgets.controls import CheckList, Control, is_count, module, synced
+from toolkit.widgets.panel import named_code
 
 COLOURED: Final = 8  # groups that have a colour of their own; all others share the next one
 _ALIKE: Final = 0.5  # similarity from which on another group says nearly the same
@@ -207,15 +208,13 @@ class FailureGrouping:
         self._change("\n".join([*lines, *(line for line in mine if line not in lines)]), write=bool(mine))
 
     def code(self) -> str:
-        """Python that makes the groups again of the same frame, named ``failures``."""
-        if self.path:
-            return f"groups = tk.group_failures(failures, rules={self.path!r})"
-        if not self.rules.text:
-            return "groups = tk.group_failures(failures)"
-        lines = "".join(f"    {line!r},\n" for line in self.rules.text.splitlines())
-        return (
-            f'rules = tk.GroupRules("\\n".join([\n{lines}]))\n'
-            "groups = tk.group_failures(failures, rules=rules)"
+        """Python that makes the groups again of the same frame."""
+        rules, option = "", f", rules={self.path!r}" * bool(self.path)
+        if self.rules.text and not self.path:
+            lines = "".join(f"    {line!r},\n" for line in self.rules.text.splitlines())
+            rules, option = f'rules = tk.GroupRules("\\n".join([\n{lines}]))\n', ", rules=rules"
+        return named_code(
+            lambda name: f"{rules}groups = tk.group_failures({name}{option})", self._frame, "failures"
         )
 
     def _current(self) -> GroupRules:

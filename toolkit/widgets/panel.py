@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import ipywidgets as widgets
 import pandas as pd
 import traitlets
+from IPython.core.getipython import get_ipython
 
 from toolkit.analysis.wording import counted, short_number, shorten, span
 from toolkit.arguments import instance, text
@@ -462,6 +463,21 @@ def masked_json(text: str, redactor: Redactor, *, indent: int | None = None) -> 
             if indent is not None or masked != value:
                 return json.dumps(masked, ensure_ascii=False, indent=indent)
     return None
+
+
+def named_code(write: Callable[[str], str], given: object, usual: str) -> str:
+    """Code that finds what a panel was made with: by its name in the notebook, else by the usual one.
+
+    >>> print(named_code("len({})".format, pd.DataFrame(), "failures"))
+    # failures: the frame this panel was made with
+    len(failures)
+    """
+    names: dict[str, object] = dict(getattr(get_ipython(), "user_ns", {}))
+    found = [name for name, value in names.items() if value is given and not name.startswith("_")]
+    if found:
+        return write(min(found, key=len))
+    what = "service" if isinstance(given, Service) else "frame"
+    return f"# {usual}: the {what} this panel was made with\n{write(usual)}"
 
 
 def code_markup(code: str) -> str:

@@ -19,7 +19,7 @@ from toolkit.redrive.results import RedriveResult, redrive_status
 from toolkit.redrive.running import run_redrive
 from toolkit.settings.service import Service
 from toolkit.widgets.controls import Actions, CheckList, Dropdown, TextField, note
-from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table
+from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table, named_code
 
 _USUAL: Final = "resume, or restart where changed"
 _PLANNED: Final = ["title", "workflow_url", "action", "count", "reason", "first_expiry"]
@@ -113,8 +113,15 @@ class RedrivePanel(Panel):
         self._start(lambda _, __: self._planned(options), partial(setattr, self, "value"))
 
     def to_code(self) -> str:
-        """Python that makes the plan again and runs it, with the toolkit imported as ``tk``."""
-        return str(self.value.to_code(self.ledger))
+        """Python that makes the plan again and runs it, with the toolkit imported as ``tk``.
+
+        Returns
+        -------
+        str
+            It finds the frame by its name in the notebook, or else as ``failures``, as a comment says.
+        """
+        plan: RedrivePlan = self.value
+        return named_code(lambda name: plan.to_code(self.ledger, failures=name), self._failures, "failures")
 
     def _checked(self, value: object) -> RedrivePlan:
         if self._job is not None:

@@ -22,7 +22,7 @@ from toolkit.redaction import Redactor, visible
 from toolkit.tables.frame_filters import match_metadata
 from toolkit.widgets.controls import Actions, Dropdown, PageWidget, module, note, synced
 from toolkit.widgets.metadata_editor import MetadataEditor
-from toolkit.widgets.panel import Job, Panel
+from toolkit.widgets.panel import Job, Panel, named_code
 from toolkit.widgets.similarity_query import SimilarityQueryWidget
 from toolkit.widgets.similarity_results import hit_rows, scope
 
@@ -101,6 +101,7 @@ class VectorMap(Panel):
     >>> panel.selection == vectors["id"][tk.match_metadata(vectors, "city = 'Izmir'")].tolist()
     True
     >>> print(panel.to_code())
+    # vectors: the frame this panel was made with
     vectors[tk.match_metadata(vectors, "city = 'Izmir'")]
     """
 
@@ -125,6 +126,7 @@ class VectorMap(Panel):
         self.projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
         self._query = query
         frame = self.projection.frame
+        self._vectors = frame if self.projection is vectors else vectors
         self._keys: list[Key] = list(zip(frame["namespace"], frame["id"], strict=True))
         self._places: dict[Key, list[int]] = {}
         for position, pair in enumerate(self._keys):
@@ -169,14 +171,24 @@ class VectorMap(Panel):
         return self.selected
 
     def to_code(self) -> str:
-        """Python that chooses the same rows of a frame ``vectors``, with the toolkit imported as ``tk``."""
+        """Python that chooses the same rows, with the toolkit imported as ``tk``.
+
+        Returns
+        -------
+        str
+            It finds the frame by its name in the notebook, or else as ``vectors``, as a comment says.
+        """
+        return named_code(self._choosing, self._vectors, "vectors")
+
+    def _choosing(self, name: str) -> str:
+        """Python that chooses the same rows of a frame of this name."""
         text, chosen = self._filter
         if text and chosen == self.value and not self.projection.is_sample:
-            return f"vectors[tk.match_metadata(vectors, {text!r})]"
+            return f"{name}[tk.match_metadata({name}, {text!r})]"
         if len({namespace for namespace, _ in self._keys}) < 2:  # noqa: PLR2004 - ids alone are enough
-            return f"vectors[vectors['id'].isin({self.selection!r})]"
+            return f"{name}[{name}['id'].isin({self.selection!r})]"
         pairs = f"{list(self.value)!r}"
-        return f"vectors[[key in {pairs} for key in zip(vectors['namespace'], vectors['id'])]]"
+        return f"{name}[[key in {pairs} for key in zip({name}['namespace'], {name}['id'])]]"
 
     def select(self, filter: str) -> None:  # noqa: A002 - the service's own name
         """Select the points whose metadata match a filter, as typing it in the panel does.
