@@ -59,7 +59,8 @@ def test_a_button_leaves_the_loop_free_and_one_call_runs_at_a_time():
         panel._start_run()
         await until(lambda: "of 1,000" in panel.message)
         panel._start_run()
-        assert "A request is already running" in panel.message
+        assert panel.message == "A request is already running; press Cancel to stop it."
+        assert "of 1,000" in panel._status.value
         await until(lambda: "<progress" in panel._status.value)
         panel.go.set()
         await until(lambda: len(panel.frame()))
@@ -168,7 +169,7 @@ def test_run_is_refused_while_a_call_is_under_way():
 def test_code_finds_a_frame_by_its_name_in_the_notebook(failures, vectors, monkeypatch, tmp_path):
     """By the shortest public name of this very frame, in every panel; an equal frame is another one."""
     names = {"_": failures, "failures": failures.copy(), "m": failures, "rows": failures, "v": vectors}
-    monkeypatch.setattr("toolkit.widgets.panel.get_ipython", lambda: SimpleNamespace(user_ns=names))
+    monkeypatch.setattr("toolkit.widgets.shown_code.get_ipython", lambda: SimpleNamespace(user_ns=names))
     names["tk"] = tk
     browser = FailureBrowser(failures, value=tk.FailureView(selected=["dlq_3"]))
     exec(browser.selection_code(), names)  # noqa: S102 - our own code

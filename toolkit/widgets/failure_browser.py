@@ -26,8 +26,9 @@ from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Dropdown, TextField,
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import Brush, GroupList
 from toolkit.widgets.failure_rows import COLUMNS, SORTABLE, FailureRows, FailureTable, FailureView, Indices
-from toolkit.widgets.panel import Job, Panel, code_markup, named_code, on_loop
+from toolkit.widgets.panel import Job, Panel, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
+from toolkit.widgets.shown_code import code_markup, named_code
 
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows a message
@@ -88,6 +89,7 @@ class FailureBrowser(Panel):
     """
 
     _value_type = FailureView
+    _stop = ""
 
     def __init__(
         self,

@@ -29,7 +29,8 @@ from toolkit.tables.schemas import FAILURES
 from toolkit.times import from_milliseconds, milliseconds
 from toolkit.widgets.controls import Actions, CheckList, TextField, TimeField
 from toolkit.widgets.failure_grouping import Brush
-from toolkit.widgets.panel import Call, Job, SourcePanel, named_code
+from toolkit.widgets.panel import Call, Job, SourcePanel
+from toolkit.widgets.shown_code import named_code
 
 NEWEST: Final = 1_000
 """How many entries `look` reads to find the values in use."""

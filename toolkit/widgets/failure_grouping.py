@@ -24,7 +24,7 @@ from toolkit.errors import InputError
 from toolkit.plots.failure_trend import times_and_groups
 from toolkit.redaction import visible
 from toolkit.widgets.controls import CheckList, Control, is_count, module, synced
-from toolkit.widgets.panel import named_code
+from toolkit.widgets.shown_code import named_code
 
 COLOURED: Final = 8  # groups that have a colour of their own; all others share the next one
 _ALIKE: Final = 0.5  # similarity from which on another group says nearly the same

@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 import ipywidgets as widgets
 import pandas as pd
 import traitlets
-from IPython.core.getipython import get_ipython
 
 from toolkit.analysis.wording import counted, short_number, shorten, span
 from toolkit.arguments import instance, text
@@ -29,7 +28,6 @@ from toolkit.settings.service import Service
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, KeyboardGuard, note, receive_all, script
 
 _LONGEST_JSON: Final = 1_000_000  # characters of a text that is read as JSON
-_CODE: Final = 10_000  # characters of code shown; the copy is complete
 _ROWS: Final = 10
 _COLUMNS: Final = 8
 _LONGEST: Final = 80
@@ -62,15 +60,19 @@ class Cancelled(KeyboardInterrupt):
 
 @dataclass
 class JobProgress:
-    """How far a call is; `total` is None where it is not known, `seconds` are since its start."""
+    """How far a call is; `total` is None where it is not known, `seconds` are since its start.
+
+    `states` says what has become of those that are not done.
+    """
 
     done: int = 0
     total: int | None = None
     seconds: float = 0.0
     retries: int = 0
+    states: str = ""
 
     def words(self) -> str:
-        """The progress as people read it: items done, speed, time left, retries."""
+        """The progress as people read it: items done, speed, time left, retries, states."""
         parts = [f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")]
         rate = self.done / self.seconds if self.seconds >= _SETTLED else 0.0
         if rate:
@@ -79,7 +81,7 @@ class JobProgress:
             parts.append(f"about {span(timedelta(seconds=(self.total - self.done) / rate))} left")
         if self.retries:
             parts.append("1 retry" if self.retries == 1 else f"{self.retries:,} retries")
-        return " · ".join(parts)
+        return " · ".join([*parts, self.states] if self.states else parts)
 
 
 @dataclass
@@ -169,6 +171,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     value = _Checked(help="The chosen value: frozen, readable, settable, observable.")
     _value_type: type = object
     _styles: tuple[str, ...] = ("style.css",)
+    _stop = "Cancel"  # the button that stops a call; empty where there is none
 
     def __init__(
         self, title: str, *, value: Any, key: str | None = None, redactor: Redactor | None = None
@@ -290,7 +293,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     def _start(self, call: Callable[[Job, Any], T], then: Callable[[T], Any]) -> None:
         """Start a slow call on another thread, unless one is running; its follow-up runs on the loop."""
         if self._job is not None:
-            self.say("A request is already running; press Cancel to stop it.", "problem")
+            self._warn_running()
             return
         after, requested = on_loop(), self._request()
         job = self._job = Job(lambda progress: after(lambda: self._progressed(progress)))
@@ -306,6 +309,13 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         in_thread(lambda: call(job, requested)).add_done_callback(
             lambda future: after(partial(ended, future))
         )
+
+    def _warn_running(self) -> None:
+        """Say below the progress that a call is running."""
+        stop = f"press {self._stop} to stop it" if self._stop else "wait for it"
+        self.message = f"A request is already running; {stop}."
+        warning = note(self.message, "problem")
+        self._status.value = self._status.value.removesuffix(warning) + warning
 
     def _progressed(self, progress: JobProgress) -> None:
         self.say(progress.words())
@@ -463,24 +473,3 @@ def masked_json(text: str, redactor: Redactor, *, indent: int | None = None) -> 
             if indent is not None or masked != value:
                 return json.dumps(masked, ensure_ascii=False, indent=indent)
     return None
-
-
-def named_code(write: Callable[[str], str], given: object, usual: str) -> str:
-    """Code that finds what a panel was made with: by its name in the notebook, else by the usual one.
-
-    >>> print(named_code("len({})".format, pd.DataFrame(), "failures"))
-    # failures: the frame this panel was made with
-    len(failures)
-    """
-    names: dict[str, object] = dict(getattr(get_ipython(), "user_ns", {}))
-    found = [name for name, value in names.items() if value is given and not name.startswith("_")]
-    if found:
-        return write(min(found, key=len))
-    what = "service" if isinstance(given, Service) else "frame"
-    return f"# {usual}: the {what} this panel was made with\n{write(usual)}"
-
-
-def code_markup(code: str) -> str:
-    """Code to read and copy, shortened where it is long."""
-    rest = f"\n… {len(code) - _CODE:,} more characters" if len(code) > _CODE else ""
-    return f'<pre class="tk-code" tabindex="0">{escape_html(code[:_CODE] + rest)}</pre>'

@@ -355,7 +355,7 @@ class SimilarityQueryWidget(Panel):
 
     def _ask(self, question: Question, namespace: str) -> None:
         if self._job is not None:
-            self.say("A request is already running; press Cancel to stop it.", "problem")
+            self._warn_running()
             return
         self.options.namespace.value = namespace
         self.source.show(question)

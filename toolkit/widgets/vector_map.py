@@ -22,7 +22,8 @@ from toolkit.redaction import Redactor, visible
 from toolkit.tables.frame_filters import match_metadata
 from toolkit.widgets.controls import Actions, Dropdown, PageWidget, module, note, synced
 from toolkit.widgets.metadata_editor import MetadataEditor
-from toolkit.widgets.panel import Job, Panel, named_code
+from toolkit.widgets.panel import Job, Panel
+from toolkit.widgets.shown_code import named_code
 from toolkit.widgets.similarity_query import SimilarityQueryWidget
 from toolkit.widgets.similarity_results import hit_rows, scope
 
