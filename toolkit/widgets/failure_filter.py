@@ -94,6 +94,7 @@ class FailureFilterWidget(SourcePanel):
     """
 
     _value_type = FailureFilter
+    _noun = "failure"
 
     def __init__(
         self,

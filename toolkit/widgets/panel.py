@@ -171,6 +171,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     value = _Checked(help="The chosen value: frozen, readable, settable, observable.")
     _value_type: type = object
     _styles: tuple[str, ...] = ("style.css",)
+    _noun = "row"  # of the result
     _stop = "Cancel"  # the button that stops a call; empty where there is none
 
     def __init__(
@@ -324,16 +325,20 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
             self._status.value += f'<progress aria-label="Progress" max="1" value="{share:.3f}"></progress>'
 
     def _failed(self, error: BaseException) -> None:
-        """Show the error; rows that a load has read are the result."""
-        if isinstance(error, IncompleteLoadError) and isinstance(error.partial, pd.DataFrame):
-            self._kept.frame = error.partial
-            self._arrived(error.partial)
-        message = f"Unexpected error: {type(error).__name__}: {error}"
+        """Show the error; rows that a load has read are the result. What somebody cancelled is no error."""
+        partial = error.partial if isinstance(error, IncompleteLoadError) else None
+        if isinstance(partial, pd.DataFrame):
+            self._kept.frame = partial
+            self._arrived(partial)
         if isinstance(error, Cancelled):
-            message = "Stopped before anything was read."
+            self.say("Stopped before anything was read.")
+        elif isinstance(partial, pd.DataFrame) and isinstance(error.__cause__, Cancelled):
+            read = counted(len(partial), self._noun)
+            self.say(f"Cancelled: {read} read, not all; panel.frame() has them. Load starts again.")
         elif isinstance(error, ToolkitError):
-            message = str(error)
-        self.complain(message)
+            self.complain(error)
+        else:
+            self.complain(f"Unexpected error: {type(error).__name__}: {error}")
 
     def _value_set(self, change: dict[str, Any]) -> None:
         with MESSAGE_LOCK:  # so that `_reading` is this thread's
