@@ -101,7 +101,7 @@ def test_it_is_confirmed_stopped_and_continued_by_keyboard(notebook):
     notebook.until("'intended' in states() or 'started' in states()")
     notebook.tab_to("Stop")
     page.keyboard.press("Enter")
-    notebook.until("'Run continues' in keys.message")
+    notebook.until("'Press Run to continue' in keys.message")
     expect(panel).to_contain_text("2 not sent")
     notebook.picture(panel, f"redrive-{notebook.scheme}-stopped")
     assert notebook.evaluate("int(keys.result.frame.state.eq('waiting').sum())") == 2

@@ -341,6 +341,22 @@ def test_error_and_trace_are_in_sight(notebook, width, height):
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
 
 
+@pytest.mark.parametrize("width", [1900, 1400, 1365, 1299, 1229, 1100, 900])
+def test_the_sign_of_the_order_is_not_cut(notebook, width):
+    """However wide the table is, the heading that it is sorted by can be read, with its arrow."""
+    notebook.page.set_viewport_size({"width": width, "height": 1000})
+    head = notebook.panel(BROWSER).locator(".tk-grid-head")
+    for name in notebook.evaluate(
+        "[column['name'] for column in browser.table.columns if column['sortable']]"
+    ):
+        notebook.do(f"browser.value = browser.value.replace(sort_by={name!r}, ascending=False)")
+        cell = head.locator(f".tk-col-{name}")
+        expect(cell).to_contain_text("▼")
+        assert cell.evaluate("(e) => e.scrollWidth <= e.clientWidth"), name
+    notebook.do("browser.value = browser.value.replace(sort_by='failed_at')")
+    notebook.page.set_viewport_size({"width": 1400, "height": 1000})
+
+
 def test_a_row_marked_while_a_search_is_under_way_is_selected(notebook):
     """A row marked while a search is entered is selected, though no longer found."""
     shown = notebook.panel(BROWSER)
@@ -387,6 +403,21 @@ def test_ids_and_code_are_copied(notebook):
     code = notebook.page.evaluate("navigator.clipboard.readText()")
     notebook.do(f"exec({code!r})")
     assert set(notebook.evaluate("selected.dlq_id.tolist()")) == set(ids)
+    shown.get_by_role("button", name="Select all found").click()
+    notebook.until("len(browser.value.selected) == 5000")
+    expect(shown.locator("pre.tk-code")).to_have_count(0)  # it was of another selection
+    height = shown.bounding_box()["height"]
+    shown.get_by_role("button", name="Copy code").click()
+    expect(shown.get_by_text("Code with 5,000 ids copied.")).to_be_visible()
+    assert shown.bounding_box()["height"] < height + 250
+    code = notebook.page.evaluate("navigator.clipboard.readText()")
+    notebook.do(f"exec({code!r})")
+    assert notebook.evaluate("len(selected)") == 5000
+    assert notebook.wrong() == []
+    compile(shown.locator("pre.tk-code").inner_text(), "shown", "exec")
+    shown.get_by_role("button", name="Clear selection").click()
+    expect(shown.locator("pre.tk-code")).to_have_count(0)
+    notebook.do(f"browser.value = browser.value.replace(selected={ids!r})")
     notebook.page.evaluate("navigator.clipboard.writeText('')")
     shown.locator(".tk-grid").focus()
     notebook.page.keyboard.press("ControlOrMeta+c")

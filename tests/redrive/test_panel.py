@@ -56,7 +56,7 @@ def test_only_what_is_confirmed_is_run(shop: Shop, ledger: Path) -> None:
 
 
 def test_stop_sends_nothing_more_and_says_what_is_open(shop: Shop, ledger: Path) -> None:
-    """What was sent is counted, what was not sent too; Run continues, and nothing is done twice."""
+    """What was started and what waits is counted, while it runs too; Run continues, nothing is done twice."""
     failed = shop.fail("panel-stop", 8)
     shop.mended.add("panel-stop")
     shop.slow["panel-stop"] = 1.5
@@ -64,10 +64,16 @@ def test_stop_sends_nothing_more_and_says_what_is_open(shop: Shop, ledger: Path)
     write(panel.confirm, panel.value.confirmation)
     press(panel, "Run")
     until(lambda: ledger.exists() and len(tk.redrive_history(ledger)))
+    until(lambda: panel.message == "0 of 8 · 1 started, 7 waiting")
+    for _ in range(2):  # a second press warns once more, and keeps the progress
+        press(panel, "Run")
+        assert panel.message == "A request is already running; press Stop to stop it."
+    assert panel._status.value.count("is already running") == 1
+    assert "0 of 8 · 1 started, 7 waiting" in panel._status.value
     with pytest.raises(InputError, match="running"):
         panel.value = tk.plan_redrive(failed.iloc[:1])
     press(panel, "Stop")
-    until(lambda: "Run continues" in panel.message)
+    until(lambda: "Press Run to continue." in panel.message)
     assert "7 not sent" in panel.message
     assert states(panel)["waiting"] == 7
     write(panel.confirm, panel.value.confirmation)

@@ -137,3 +137,28 @@ def test_a_call_runs_beside_the_loop_and_its_result_on_it(fails):
     assert seen["call"] is not threading.current_thread()
     assert seen["after"] is threading.current_thread()
     assert isinstance(seen["result"], ValueError) if fails else seen["result"] == 7
+
+
+@pytest.mark.parametrize(
+    ("make", "start", "said"),
+    [
+        (tk.FailureFilterWidget, "Load", "Cancelled: {n:,} failures read, not all; panel.frame() has them."),
+        (tk.MetadataFilterWidget, "Load", "Cancelled: {n:,} matching vectors read, not all; panel.frame()"),
+        (tk.MetadataFilterWidget, "Find fields", "Fields are those of "),
+    ],
+)
+def test_a_load_that_was_cancelled_is_no_problem(sample_service, make, start, said):
+    """The panel says what there is and how to load all, without a warning sign."""
+    panel = make(sample_service)
+
+    async def main():
+        panel.actions.press(start)
+        panel.cancel()
+        async with asyncio.timeout(30):
+            while panel._job is not None:  # noqa: ASYNC110 - awaits the panel's state
+                await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    assert panel.message.startswith(said.format(n=len(panel.frame())))
+    assert (len(panel.frame()) > 0) == (start == "Load")
+    assert 'role="alert"' not in panel._status.value

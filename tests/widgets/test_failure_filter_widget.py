@@ -284,3 +284,19 @@ def test_workflows_cannot_be_chosen_of_plain_messages(failures, kind, chosen, di
     """No plain message has one, so the list would be empty; a value that was set stays in view."""
     panel = widget(failures, kind=kind, value=FailureFilter(workflow_url=chosen))
     assert panel.choices["workflow_url"].layout.display == display
+
+
+def test_the_code_for_messages_loads_messages(server):
+    """The filter alone would load the other queue; the code sends the requests of the panel's own button."""
+    server.always(b'{"messages": [{"dlqId": "a", "responseStatus": 500, "createdAt": 1}]}')
+    service = server.service()
+    panel = FailureFilterWidget(service, value=FailureFilter(caller_ip="192.0.2.1"), kind="messages")
+    panel.run()
+    asked = [(request.path, request.query) for request in server.requests]
+    server.requests.clear()
+    loaded = eval(panel.to_code(), {"tk": tk, "service": service})  # noqa: S307 - our own code
+    assert loaded["dlq_id"].tolist() == panel.frame()["dlq_id"].tolist()
+    assert [(request.path, request.query) for request in server.requests] == asked
+    assert asked[0][0] == "/v2/dlq"
+    assert "kind=&#39;messages&#39;)" in panel._code.value
+    assert FailureFilterWidget(service).to_code() == "tk.FailureFilter()"

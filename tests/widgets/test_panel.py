@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 import traitlets
 from nbconvert import HTMLExporter
 
+import toolkit as tk
 from toolkit import FailureBrowser, FailureFilterWidget
 from toolkit.errors import IncompleteLoadError, InputError, ServiceError
 from toolkit.filters.failure import FailureFilter
@@ -57,7 +59,8 @@ def test_a_button_leaves_the_loop_free_and_one_call_runs_at_a_time():
         panel._start_run()
         await until(lambda: "of 1,000" in panel.message)
         panel._start_run()
-        assert "A request is already running" in panel.message
+        assert panel.message == "A request is already running; press Cancel to stop it."
+        assert "of 1,000" in panel._status.value
         await until(lambda: "<progress" in panel._status.value)
         panel.go.set()
         await until(lambda: len(panel.frame()))
@@ -161,6 +164,25 @@ def test_run_is_refused_while_a_call_is_under_way():
         await until(lambda: len(panel.frame()))
 
     asyncio.run(main())
+
+
+def test_code_finds_a_frame_by_its_name_in_the_notebook(failures, vectors, monkeypatch, tmp_path):
+    """By the shortest public name of this very frame, in every panel; an equal frame is another one."""
+    names = {"_": failures, "failures": failures.copy(), "m": failures, "rows": failures, "v": vectors}
+    monkeypatch.setattr("toolkit.widgets.shown_code.get_ipython", lambda: SimpleNamespace(user_ns=names))
+    names["tk"] = tk
+    browser = FailureBrowser(failures, value=tk.FailureView(selected=["dlq_3"]))
+    exec(browser.selection_code(), names)  # noqa: S102 - our own code
+    assert names["selected"]["dlq_id"].tolist() == ["dlq_3"]
+    assert "failures[" not in browser.selection_code()
+    assert browser._grouping.code() == "groups = tk.group_failures(m)"
+    plan = tk.RedrivePanel(None, failures, ledger=tmp_path / "ledger").to_code()
+    assert "m[m['dlq_id'].isin(" in plan
+    assert "failures[" not in plan
+    assert tk.VectorMap(vectors, value=["a"]).to_code() == "v[v['id'].isin([\n    'a',\n])]"
+    other = FailureBrowser(failures.head(2))
+    assert other.selection_code().startswith("# failures: the frame this panel was made with\n")
+    assert other._grouping.code().endswith("\ngroups = tk.group_failures(failures)")
 
 
 @pytest.mark.parametrize("kind", ["browser", "filter"])

@@ -21,7 +21,7 @@ from toolkit.analysis.lifetimes import expiring
 from toolkit.analysis.selection import opened, select
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, frame_table
-from toolkit.arguments import choice, file_path, instance, nearest, positive, texts, whole, wrong
+from toolkit.arguments import choice, file_path, instance, nearest, positive, text, texts, whole, wrong
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.private_files import read_file, write_file
 from toolkit.redrive.ledger import returned_entries
@@ -187,28 +187,32 @@ class RedrivePlan:
         different = table["before"].fillna("") != table["after"].fillna("")
         return pd.DataFrame(table[different]).reset_index(drop=True).astype("str")
 
-    def to_code(self, ledger: str | os.PathLike[str] = "redrive.sqlite") -> str:
+    def to_code(
+        self, ledger: str | os.PathLike[str] = "redrive.sqlite", *, failures: str = "failures"
+    ) -> str:
         """Python that makes this plan again and runs it.
 
         Parameters
         ----------
         ledger : str or path
             The file that the run writes.
+        failures : str
+            The name of the frame that has the failures.
 
         Returns
         -------
         str
-            It finds the failures under the name ``failures``: up to 50 by their exact ids; of more, the frame
+            It finds the failures in the frame of that name: up to 50 by their exact ids; of more, the frame
             that the plan was made from. Other failures make another plan, which ``confirm=`` refuses.
         """
         ids = self.frame["dlq_id"].tolist()
-        file = str(file_path("ledger", ledger))
+        file, failures = str(file_path("ledger", ledger)), text("failures", failures, empty=False)
         run = f"tk.run_redrive(service, plan, ledger={file!r}, confirm={self.confirmation!r})"
         limits = msgspec.structs.asdict(self.limits) | {"deadline": f"{self.limits.deadline:g}s"}
         given = (self.options | limits).items()
         options = "".join(f"    {name}={value!r},\n" for name, value in given if value not in (None, []))
         few = len(ids) <= _IDS_SHOWN
-        chosen = f"failures[failures['dlq_id'].isin({ids!r})]" if few else "failures"
+        chosen = f"{failures}[{failures}['dlq_id'].isin({ids!r})]" if few else failures
         return f"plan = tk.plan_redrive(\n    {chosen},\n{options})\n{run}"
 
     def to_json(self) -> bytes:

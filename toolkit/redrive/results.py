@@ -21,7 +21,9 @@ STATES: Final = (
 )  # fmt: skip
 """What can have become of an entry, in the order in which results list it."""
 
-_UNFINISHED: Final = ("started", "intended", "waiting")
+UNFINISHED: Final = ("started", "intended", "waiting")
+"""Those that are to be sent or waited for."""
+
 _COLUMNS: Final = dict.fromkeys(("state", "reason", "run_id", "new_dlq_id", "new_group"), "str") | (
     dict.fromkeys(("intended_at", "ended_at"), "datetime64[ms, UTC]")
 )
@@ -70,7 +72,7 @@ class RedriveResult(Plotted):
     @property
     def finished(self) -> bool:
         """Whether nothing is left to send or to wait for."""
-        return not self.frame["state"].isin(_UNFINISHED).any()
+        return not self.frame["state"].isin(UNFINISHED).any()
 
     @property
     def verdict(self) -> str:
@@ -78,7 +80,7 @@ class RedriveResult(Plotted):
         acted = self.frame[self.frame["state"] != "left"]
         counts = acted["state"].value_counts()
         listed = [f"{counts[state]:,} {state}" for state in STATES if counts.get(state)]
-        done = len(acted) - int(acted["state"].isin(_UNFINISHED).sum())
+        done = len(acted) - int(acted["state"].isin(UNFINISHED).sum())
         said = f"{done:,} of {len(acted):,} entries are done"
         return f"{said}{': ' * bool(listed)}{', '.join(listed)}."
 

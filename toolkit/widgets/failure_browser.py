@@ -26,9 +26,14 @@ from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Dropdown, TextField,
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_grouping import Brush, GroupList
 from toolkit.widgets.failure_rows import SORTABLE, FailureRows, FailureTable, FailureView, Indices
-from toolkit.widgets.panel import Job, Panel, code_markup, on_loop
+from toolkit.widgets.panel import Job, Panel, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
+from toolkit.widgets.shown_code import code_markup, named_code
 
+_NOT_COPIED: Final = (
+    "This page may not write to the clipboard: copy the code above. Where it is shortened,"
+    " .selection_code() returns all of it."
+)
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows a message
 _DELAY: Final = 1.0  # seconds until groups are read, so that the first rows are shown at once
@@ -88,6 +93,7 @@ class FailureBrowser(Panel):
     """
 
     _value_type = FailureView
+    _stop = ""
 
     def __init__(
         self,
@@ -229,6 +235,14 @@ class FailureBrowser(Panel):
         if row is None:
             self.say("No failure is shown.", "problem")
             return
+        if number := self._grouping.shared_by_all(row, column):
+            every = (
+                "The only failure of this group has"
+                if number == 1
+                else f"All {number:,} failures of this group have"
+            )
+            self.say(f"{every} this {column}; choose another column.", "problem")
+            return
 
         def split() -> None:
             new = self._grouping.split(row, column)
@@ -291,13 +305,19 @@ class FailureBrowser(Panel):
         self._start(lambda _, __: plan_redrive(chosen), show)
 
     def selection_code(self) -> str:
-        """Python that makes the selected rows again of the same frame, named ``failures``: with exact ids.
+        """Python that makes the selected rows again of the same frame: with exact ids.
+
+        Returns
+        -------
+        str
+            It finds the frame by its name in the notebook, or else as ``failures``, as a comment says.
 
         Examples
         --------
         >>> browser = FailureBrowser(tk.load_failures(service, limit=3))
         >>> browser.value = tk.FailureView(selected=["dlq_1", "dlq_2"])
         >>> print(browser.selection_code())
+        # failures: the frame this panel was made with
         ids = [
             'dlq_1',
             'dlq_2',
@@ -305,7 +325,11 @@ class FailureBrowser(Panel):
         selected = failures[failures["dlq_id"].isin(ids)]
         """
         ids = "".join(f"    {dlq_id!r},\n" for dlq_id in self.value.selected)
-        return f'ids = [\n{ids}]\nselected = failures[failures["dlq_id"].isin(ids)]'
+        return named_code(
+            lambda name: f'ids = [\n{ids}]\nselected = {name}[{name}["dlq_id"].isin(ids)]',
+            self._rows.frame,
+            "failures",
+        )
 
     def show_failure(self, dlq_id: str) -> None:
         """Show one failure in full; InputError when it is not in the frame."""
@@ -424,6 +448,13 @@ class FailureBrowser(Panel):
         elif kind == "copied" and isinstance(content.get("status"), str):
             self._copied(content["status"], done=content.get("done") is True)
 
+    def _value_set(self, change: dict[str, Any]) -> None:
+        if change["new"].selected != change["old"].selected:
+            self._code.value = ""  # of another selection, as what the status line says
+            if self._job is None:
+                self.say("")
+        super()._value_set(change)
+
     def _mark(self, rows: Indices, *, on: bool) -> FailureView:
         """Select rows of the frame, or remove them from the selection; not drawn yet."""
         ids = self._rows.ids(rows.tolist())
@@ -456,7 +487,7 @@ class FailureBrowser(Panel):
             self.say(status)
         else:
             self._show_code()
-            self.say("This page may not write to the clipboard: copy from the code above.", "problem")
+            self.say(_NOT_COPIED, "problem")
 
     def _change(self, **parts: Any) -> None:
         """Change some parts of the value, keep the others, and draw it."""

@@ -30,6 +30,7 @@ from toolkit.times import from_milliseconds, milliseconds
 from toolkit.widgets.controls import Actions, CheckList, TextField, TimeField
 from toolkit.widgets.failure_grouping import Brush
 from toolkit.widgets.panel import Call, Job, SourcePanel
+from toolkit.widgets.shown_code import named_code
 
 NEWEST: Final = 1_000
 """How many entries `look` reads to find the values in use."""
@@ -93,6 +94,7 @@ class FailureFilterWidget(SourcePanel):
     """
 
     _value_type = FailureFilter
+    _noun = "failure"
 
     def __init__(
         self,
@@ -134,6 +136,23 @@ class FailureFilterWidget(SourcePanel):
         choices = [*self.choices.values(), widgets.VBox(others).add_class("tk-control")]
         columns = [widgets.Box(fields).add_class("tk-columns") for fields in (times, choices)]
         self._compose(self.brush, *columns, self._count, self._code, self.actions)
+
+    def to_code(self) -> str:
+        """Python that makes the filter again, with the toolkit imported as ``tk``.
+
+        Returns
+        -------
+        str
+            Of another kind than ``"workflows"``, the call that loads with it: the filter alone would load the
+            default kind. It finds the service by its name in the notebook, or else as ``service``, as a
+            comment says.
+        """
+        made = super().to_code()
+        if self._service is None or self._kind == "workflows":
+            return made
+        return named_code(
+            lambda name: f"tk.load_failures({name}, {made}, kind={self._kind!r})", self._service, "service"
+        )
 
     def _control(self, field: FilterField) -> TextField | CheckList:
         """The control of a field of the filter."""

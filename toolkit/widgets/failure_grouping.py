@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import traitlets
 from numpy.typing import NDArray
 
 from toolkit.analysis import failure_trend, similar_texts
-from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules
+from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules, split_values
 from toolkit.analysis.grouping import FailureGroups, SignedFailures, grouped_columns, grouped_rows, read_rows
 from toolkit.analysis.over_time import FailureTrend, readable_top
 from toolkit.analysis.wording import value_text
@@ -24,6 +25,7 @@ from toolkit.errors import InputError
 from toolkit.plots.failure_trend import times_and_groups
 from toolkit.redaction import visible
 from toolkit.widgets.controls import CheckList, Control, is_count, module, synced
+from toolkit.widgets.shown_code import named_code
 
 COLOURED: Final = 8  # groups that have a colour of their own; all others share the next one
 _ALIKE: Final = 0.5  # similarity from which on another group says nearly the same
@@ -172,6 +174,14 @@ class FailureGrouping:
         ordered = [group for group in self.groups.frame["group"] if group in groups]
         self._add([f"merge {group} into {ordered[0]}" for group in ordered[1:]])
 
+    def shared_by_all(self, row: int, column: str) -> int:
+        """How many failures the group of a row has, if all share its value in a column; else 0."""
+        group, rows = self.of_row(row), self._rows
+        assert rows is not None  # noqa: S101 - read by the line above
+        table = rows.table.filter(pa.array(self.of_rows([group])))
+        text = value_text(self._frame[column].iloc[row])
+        return len(table) if all(text in values for values in split_values(table, column)) else 0
+
     def split(self, row: int, column: str) -> str:
         """Split those off the group of a row that share its value in a column; returns the new group."""
         value = self._frame[column].iloc[row]
@@ -207,15 +217,13 @@ class FailureGrouping:
         self._change("\n".join([*lines, *(line for line in mine if line not in lines)]), write=bool(mine))
 
     def code(self) -> str:
-        """Python that makes the groups again of the same frame, named ``failures``."""
-        if self.path:
-            return f"groups = tk.group_failures(failures, rules={self.path!r})"
-        if not self.rules.text:
-            return "groups = tk.group_failures(failures)"
-        lines = "".join(f"    {line!r},\n" for line in self.rules.text.splitlines())
-        return (
-            f'rules = tk.GroupRules("\\n".join([\n{lines}]))\n'
-            "groups = tk.group_failures(failures, rules=rules)"
+        """Python that makes the groups again of the same frame."""
+        rules, option = "", f", rules={self.path!r}" * bool(self.path)
+        if self.rules.text and not self.path:
+            lines = "".join(f"    {line!r},\n" for line in self.rules.text.splitlines())
+            rules, option = f'rules = tk.GroupRules("\\n".join([\n{lines}]))\n', ", rules=rules"
+        return named_code(
+            lambda name: f"{rules}groups = tk.group_failures({name}{option})", self._frame, "failures"
         )
 
     def _current(self) -> GroupRules:

@@ -21,7 +21,7 @@ from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import vectors
 from toolkit.widgets.controls import note
 from toolkit.widgets.metadata_editor import MetadataEditor
-from toolkit.widgets.panel import Call, Job, SourcePanel
+from toolkit.widgets.panel import Call, Cancelled, Job, SourcePanel
 
 SAMPLE: Final = 1_000
 """How many vectors `look` reads to find their fields."""
@@ -89,6 +89,7 @@ class MetadataFilterWidget(SourcePanel):
 
     _styles = ("style.css", "vectors.css")
     _value_type = str
+    _noun = "matching vector"
 
     def __init__(
         self,
@@ -210,7 +211,7 @@ class MetadataFilterWidget(SourcePanel):
             self._known = result.read  # some vectors are no better to count than all that are here
         self.editor.learn(result.read)
         self._reflect()
-        if result.error is None:
+        if result.error is None or isinstance(result.error.__cause__, Cancelled):
             self.say(f"Fields are those of {counted(len(result.read), 'vector')}")
         else:  # not `_failed`: vectors read for their fields are no result
             self.complain(result.error)

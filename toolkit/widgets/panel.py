@@ -26,9 +26,9 @@ from toolkit.loading.options import LoadOptions
 from toolkit.redaction import Redactor, escape_html
 from toolkit.settings.service import Service
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, KeyboardGuard, note, receive_all, script
+from toolkit.widgets.shown_code import code_markup
 
 _LONGEST_JSON: Final = 1_000_000  # characters of a text that is read as JSON
-_CODE: Final = 10_000  # characters of code shown; the copy is complete
 _ROWS: Final = 10
 _COLUMNS: Final = 8
 _LONGEST: Final = 80
@@ -61,15 +61,19 @@ class Cancelled(KeyboardInterrupt):
 
 @dataclass
 class JobProgress:
-    """How far a call is; `total` is None where it is not known, `seconds` are since its start."""
+    """How far a call is; `total` is None where it is not known, `seconds` are since its start.
+
+    `states` says what has become of those that are not done.
+    """
 
     done: int = 0
     total: int | None = None
     seconds: float = 0.0
     retries: int = 0
+    states: str = ""
 
     def words(self) -> str:
-        """The progress as people read it: items done, speed, time left, retries."""
+        """The progress as people read it: items done, speed, time left, retries, states."""
         parts = [f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")]
         if not self.done and self.total is None:
             parts = ["Loading …" if self.seconds < 1 else f"Loading for {self.seconds:.0f} s …"]
@@ -80,7 +84,7 @@ class JobProgress:
             parts.append(f"about {span(timedelta(seconds=(self.total - self.done) / rate))} left")
         if self.retries:
             parts.append("1 retry" if self.retries == 1 else f"{self.retries:,} retries")
-        return " · ".join(parts)
+        return " · ".join([*parts, self.states] if self.states else parts)
 
 
 @dataclass
@@ -175,6 +179,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     value = _Checked(help="The chosen value: frozen, readable, settable, observable.")
     _value_type: type = object
     _styles: tuple[str, ...] = ("style.css",)
+    _noun = "row"  # of the result
+    _stop = "Cancel"  # the button that stops a call; empty where there is none
 
     def __init__(
         self, title: str, *, value: Any, key: str | None = None, redactor: Redactor | None = None
@@ -296,7 +302,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     def _start(self, call: Callable[[Job, Any], T], then: Callable[[T], Any]) -> None:
         """Start a slow call on another thread, unless one is running; its follow-up runs on the loop."""
         if self._job is not None:
-            self.say("A request is already running; press Cancel to stop it.", "problem")
+            self._warn_running()
             return
         after, requested = on_loop(), self._request()
 
@@ -317,6 +323,13 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         in_thread(lambda: job.tick(running))
         running.add_done_callback(lambda future: after(partial(ended, future)))
 
+    def _warn_running(self) -> None:
+        """Say below the progress that a call is running."""
+        stop = f"press {self._stop} to stop it" if self._stop else "wait for it"
+        self.message = f"A request is already running; {stop}."
+        warning = note(self.message, "problem")
+        self._status.value = self._status.value.removesuffix(warning) + warning
+
     def _progressed(self, progress: JobProgress) -> None:
         self.say(progress.words())
         if progress.total:
@@ -324,16 +337,20 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
             self._status.value += f'<progress aria-label="Progress" max="1" value="{share:.3f}"></progress>'
 
     def _failed(self, error: BaseException) -> None:
-        """Show the error; rows that a load has read are the result."""
-        if isinstance(error, IncompleteLoadError) and isinstance(error.partial, pd.DataFrame):
-            self._kept.frame = error.partial
-            self._arrived(error.partial)
-        message = f"Unexpected error: {type(error).__name__}: {error}"
+        """Show the error; rows that a load has read are the result. What somebody cancelled is no error."""
+        partial = error.partial if isinstance(error, IncompleteLoadError) else None
+        if isinstance(partial, pd.DataFrame):
+            self._kept.frame = partial
+            self._arrived(partial)
         if isinstance(error, Cancelled):
-            message = "Stopped before anything was read."
+            self.say("Stopped before anything was read.")
+        elif isinstance(partial, pd.DataFrame) and isinstance(error.__cause__, Cancelled):
+            read = counted(len(partial), self._noun)
+            self.say(f"Cancelled: {read} read, not all; panel.frame() has them. Load starts again.")
         elif isinstance(error, ToolkitError):
-            message = str(error)
-        self.complain(message)
+            self.complain(error)
+        else:
+            self.complain(f"Unexpected error: {type(error).__name__}: {error}")
 
     def _value_set(self, change: dict[str, Any]) -> None:
         with MESSAGE_LOCK:  # so that `_reading` is this thread's
@@ -355,8 +372,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return self._redactor.code(self.to_code())
 
     def _show_code(self) -> None:
-        code = f'<code class="tk-code">{escape_html(self._short_code())}</code>'
-        self._code.value = "" if self.value is None else code
+        self._code.value = "" if self.value is None else code_markup(self._short_code())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._short_code()})"
@@ -473,9 +489,3 @@ def masked_json(text: str, redactor: Redactor, *, indent: int | None = None) -> 
             if indent is not None or masked != value:
                 return json.dumps(masked, ensure_ascii=False, indent=indent)
     return None
-
-
-def code_markup(code: str) -> str:
-    """Code to read and copy, shortened where it is long."""
-    rest = f"\n… {len(code) - _CODE:,} more characters" if len(code) > _CODE else ""
-    return f'<pre class="tk-code" tabindex="0">{escape_html(code[:_CODE] + rest)}</pre>'

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections import Counter
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -14,12 +15,14 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import file_path, instance
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
+from toolkit.redrive.ledger import Ledger
 from toolkit.redrive.plan import ACTIONS, LEFT_OUT, RedrivePlan, plan_redrive
-from toolkit.redrive.results import RedriveResult, redrive_status
+from toolkit.redrive.results import UNFINISHED, RedriveResult, redrive_status
 from toolkit.redrive.running import run_redrive
 from toolkit.settings.service import Service
 from toolkit.widgets.controls import Actions, CheckList, Dropdown, TextField, note
 from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table
+from toolkit.widgets.shown_code import named_code
 
 _USUAL: Final = "resume, or restart where changed"
 _PLANNED: Final = ["title", "workflow_url", "action", "count", "reason", "first_expiry"]
@@ -73,6 +76,7 @@ class RedrivePanel(Panel):
     """
 
     _value_type = RedrivePlan
+    _stop = "Stop"
 
     def __init__(
         self,
@@ -113,8 +117,15 @@ class RedrivePanel(Panel):
         self._start(lambda _, __: self._planned(options), partial(setattr, self, "value"))
 
     def to_code(self) -> str:
-        """Python that makes the plan again and runs it, with the toolkit imported as ``tk``."""
-        return str(self.value.to_code(self.ledger))
+        """Python that makes the plan again and runs it, with the toolkit imported as ``tk``.
+
+        Returns
+        -------
+        str
+            It finds the frame by its name in the notebook, or else as ``failures``, as a comment says.
+        """
+        plan: RedrivePlan = self.value
+        return named_code(lambda name: plan.to_code(self.ledger, failures=name), self._failures, "failures")
 
     def _checked(self, value: object) -> RedrivePlan:
         if self._job is not None:
@@ -136,6 +147,8 @@ class RedrivePanel(Panel):
             raise InputError("running a redrive", got="a panel without a service", expected="one with it")
 
         def progress(done: int, total: int | None) -> None:
+            with suppress(InputError):  # of the ledger: the run goes on
+                job.progress.states = self._states(plan)
             with suppress(Cancelled):  # `stop` ends the run, with everything that was sent in the ledger
                 job.step(done, total)
 
@@ -143,10 +156,20 @@ class RedrivePanel(Panel):
             self._service, plan, ledger=self.ledger, confirm=confirm, progress=progress, stop=job.stopping
         )
 
+    def _states(self, plan: RedrivePlan) -> str:
+        """How many entries were started, and how many wait, by the ledger."""
+        with closing(Ledger(self.ledger, make=False)) as ledger:
+            groups, stopped = ledger.states(plan.hash), ledger.stopped(plan.hash)
+        counts = Counter(state for group in groups.values() for state in group.values())
+        waiting = plan.acted[~plan.acted["group"].isin(list(stopped))]
+        known = [dlq_id for group in groups.values() for dlq_id in group]
+        counts["waiting"] = int((~waiting["dlq_id"].isin(known)).sum())
+        return ", ".join(f"{counts[state]:,} {state}" for state in UNFINISHED if counts[state])
+
     def _settle(self, result: RedriveResult) -> pd.DataFrame:
         self._show_result(result)
         self._kept.frame = result.frame
-        self.say(result.verdict if result.finished else f"Stopped: {_open(result)} Run continues.")
+        self.say(result.verdict if result.finished else f"Stopped: {_open(result)} Press Run to continue.")
         return result.frame
 
     def _failed(self, error: BaseException) -> None:

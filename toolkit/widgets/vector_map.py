@@ -23,6 +23,7 @@ from toolkit.tables.frame_filters import match_metadata
 from toolkit.widgets.controls import Actions, Dropdown, PageWidget, module, note, synced
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import Job, Panel
+from toolkit.widgets.shown_code import named_code
 from toolkit.widgets.similarity_query import SimilarityQueryWidget
 from toolkit.widgets.similarity_results import hit_rows, scope
 
@@ -103,6 +104,7 @@ class VectorMap(Panel):
     >>> panel.selection == vectors["id"][tk.match_metadata(vectors, "city = 'Izmir'")].tolist()
     True
     >>> print(panel.to_code())
+    # vectors: the frame this panel was made with
     vectors[tk.match_metadata(vectors, "city = 'Izmir'")]
     """
 
@@ -127,6 +129,7 @@ class VectorMap(Panel):
         self.projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
         self._query = query
         frame = self.projection.frame
+        self._vectors = frame if self.projection is vectors else vectors
         self._keys: list[Key] = list(zip(frame["namespace"], frame["id"], strict=True))
         self._places: dict[Key, list[int]] = {}
         for position, pair in enumerate(self._keys):
@@ -173,14 +176,24 @@ class VectorMap(Panel):
         return self.selected
 
     def to_code(self) -> str:
-        """Python that chooses the same rows of a frame ``vectors``, with the toolkit imported as ``tk``."""
+        """Python that chooses the same rows, with the toolkit imported as ``tk``.
+
+        Returns
+        -------
+        str
+            It finds the frame by its name in the notebook, or else as ``vectors``, as a comment says.
+        """
+        return named_code(self._choosing, self._vectors, "vectors")
+
+    def _choosing(self, name: str) -> str:
+        """Python that chooses the same rows of a frame of this name."""
         text, chosen = self._filter
         if text and chosen == self.value and not self.projection.is_sample:
-            return f"vectors[tk.match_metadata(vectors, {text!r})]"
+            return f"{name}[tk.match_metadata({name}, {text!r})]"
         if len({namespace for namespace, _ in self._keys}) < 2:  # noqa: PLR2004 - ids alone are enough
-            return f"vectors[vectors['id'].isin({self.selection!r})]"
-        pairs = f"{list(self.value)!r}"
-        return f"vectors[[key in {pairs} for key in zip(vectors['namespace'], vectors['id'])]]"
+            return f"{name}[{name}['id'].isin([\n{_lines(self.selection)}])]"
+        keys = f"zip({name}['namespace'], {name}['id'])"
+        return f"{name}[[key in {{\n{_lines(self.value)}}} for key in {keys}]]"
 
     def select(self, filter: str) -> None:  # noqa: A002 - the service's own name
         """Select the points whose metadata match a filter, as typing it in the panel does.
@@ -258,10 +271,6 @@ class VectorMap(Panel):
         selected = f"{len(value):,} of {counted(len(self._places), 'vector')} selected"
         self._count.value = note(selected, "count")
         self._show_code()
-
-    def _short_code(self) -> str:
-        code = self._redactor.code(self.to_code())
-        return code if len(code) <= _LONGEST else f"{code[:_LONGEST]}… (whole: .to_code(); rows: .selected)"
 
     def _call(self, job: Job, requested: Any) -> pd.DataFrame:  # noqa: ARG002 - nothing is slow here
         return self.selected
@@ -357,6 +366,13 @@ class VectorMap(Panel):
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         return self.selected, f"{counted(len(self.value), 'vector')} selected. {self.projection.verdict}"
+
+    def __repr__(self) -> str:
+        return f"VectorMap({counted(len(self.value), 'vector')} selected)"
+
+
+def _lines(items: Iterable[object]) -> str:
+    return "".join(f"    {item!r},\n" for item in items)
 
 
 def _is_path(path: list[Any]) -> bool:

@@ -1,0 +1,37 @@
+"""Code that panels show and copy: frames named as in the notebook, shortened where it is long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from IPython.core.getipython import get_ipython
+
+from toolkit.redaction import escape_html
+from toolkit.settings.service import Service
+
+_LINES: Final = 300  # of code that is shown; what is copied is complete
+
+
+def named_code(write: Callable[[str], str], given: object, usual: str) -> str:
+    """Code that finds what a panel was made with: by its name in the notebook, else by the usual one.
+
+    >>> print(named_code("len({})".format, pd.DataFrame(), "failures"))
+    # failures: the frame this panel was made with
+    len(failures)
+    """
+    names: dict[str, object] = dict(getattr(get_ipython(), "user_ns", {}))
+    found = [name for name, value in names.items() if value is given and not name.startswith("_")]
+    if found:
+        return write(min(found, key=len))
+    what = "service" if isinstance(given, Service) else "frame"
+    return f"# {usual}: the {what} this panel was made with\n{write(usual)}"
+
+
+def code_markup(code: str) -> str:
+    """Code to read and copy. Of a long list, an item a line, the first items: it still is Python."""
+    lines = code.split("\n")
+    if (more := len(lines) - _LINES) > 0:
+        lines[_LINES - 2 : -2] = [f"    # … {more:,} more lines"]  # the last two end the list
+    shown = escape_html("\n".join(lines))
+    return f'<pre class="tk-code" tabindex="0">{shown}</pre>'
