@@ -61,7 +61,7 @@ def test_numbers_by_hand(make, rows, options):
     assert texts == [("order <n> was declined", 8, "d1"), ("Busy", 4, "d0")]
     assert [row["example"] for row in records(found, "texts")] == ["order 1 was declined", None]
     # failed up to 133 hours ago and kept 168: 35 hours are left of the oldest
-    assert {row["when"]: row["failures"] for row in records(found, "expiry", 1)}["within 3 days"] == 4
+    assert {row["when"]: row["failures"] for row in records(found, "expiry", 1)}["in 1 to 3 days"] == 4
     assert records(found, "expiry", 2)[0]["failure"] == "d11"
     assert records(found, "expiry", 2)[0]["left"] == found["expiry"]["next_hours_left"] == 35.0
     bars = [list(row.values()) for row in records(found, "when")]

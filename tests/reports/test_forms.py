@@ -96,7 +96,7 @@ class Page(HTMLParser):
 def hostile(make, payload):
     row = dict.fromkeys(TEXT_COLUMNS, payload) | {"dlq_id": payload, "labels": json.dumps([payload])}
     row |= {"headers": json.dumps({payload: [payload]}), "failed_at": NOW - timedelta(days=1)}
-    other = {"dlq_id": "plain", "response_body": json.dumps({"error": payload}), "failed_at": NOW}
+    other = {"dlq_id": "other", "response_body": json.dumps({"error": payload}), "failed_at": NOW}
     page = {"dlq_id": "page", "response_body": f"<html><title>{payload}</title></html>"}
     receipt = {"source": payload, "scope": {payload: [payload], "label": payload}, "assumptions": (payload,)}
     return make([row, other, page], **receipt)
