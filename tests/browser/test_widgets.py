@@ -387,6 +387,21 @@ def test_ids_and_code_are_copied(notebook):
     code = notebook.page.evaluate("navigator.clipboard.readText()")
     notebook.do(f"exec({code!r})")
     assert set(notebook.evaluate("selected.dlq_id.tolist()")) == set(ids)
+    shown.get_by_role("button", name="Select all found").click()
+    notebook.until("len(browser.value.selected) == 5000")
+    expect(shown.locator("pre.tk-code")).to_have_count(0)  # it was of another selection
+    height = shown.bounding_box()["height"]
+    shown.get_by_role("button", name="Copy code").click()
+    expect(shown.get_by_text("Code with 5,000 ids copied.")).to_be_visible()
+    assert shown.bounding_box()["height"] < height + 250
+    code = notebook.page.evaluate("navigator.clipboard.readText()")
+    notebook.do(f"exec({code!r})")
+    assert notebook.evaluate("len(selected)") == 5000
+    assert notebook.wrong() == []
+    compile(shown.locator("pre.tk-code").inner_text(), "shown", "exec")
+    shown.get_by_role("button", name="Clear selection").click()
+    expect(shown.locator("pre.tk-code")).to_have_count(0)
+    notebook.do(f"browser.value = browser.value.replace(selected={ids!r})")
     notebook.page.evaluate("navigator.clipboard.writeText('')")
     shown.locator(".tk-grid").focus()
     notebook.page.keyboard.press("ControlOrMeta+c")

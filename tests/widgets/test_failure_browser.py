@@ -234,6 +234,26 @@ def test_ids_and_code_of_the_selection_are_copied(browser, failures):
     assert browser.value.selected == ("dlq_0",)
 
 
+def test_long_code_is_shown_in_part_and_copied_whole(make, seen):
+    """What is shown is Python too, and says how much is left out; another selection takes it away."""
+    frame = make([{"dlq_id": f"d{number}"} for number in range(1_000)])
+    browser = FailureBrowser(frame)
+    sent = []
+    browser.table.send = sent.append
+    browser.select_found()
+    browser.actions.press("Copy code")
+    grid(browser, kind="copied", status=sent[-1]["status"], done=True)
+    shown = seen(browser._code.value).shown
+    for code, count in ((sent[-1]["text"], 1_000), (shown, 296)):
+        names = {"failures": frame}
+        exec(code, names)  # noqa: S102 - the code is ours
+        assert len(names["selected"]) == count
+    assert "    # … 704 more lines\n" in shown
+    assert browser.message == "Code with 1,000 ids copied."
+    grid(browser, kind="select", on=False, **{"from": 1, "to": 2})
+    assert (browser._code.value, browser.message) == ("", "")
+
+
 def _lower(text):
     """Letters one by one, as Arrow lowers them."""
     return "".join(found if len(found := letter.lower()) == 1 else letter for letter in text)
@@ -337,8 +357,8 @@ def test_hostile_texts_are_inert_in_static_forms(make, seen):
         found = left.pop()
         markup += found.value if type(found).__name__ == "HTML" and "<style>" not in found.value else ""
         left += list(getattr(found, "children", ()))
-    assert seen(markup).tags <= {"div", "code", "span"}
-    assert seen(markup).attributes <= {"class", "role"}
+    assert seen(markup).tags <= {"div", "pre", "span"}
+    assert seen(markup).attributes <= {"class", "role", "tabindex"}
 
 
 def test_secrets_are_masked_in_the_detail(failures):

@@ -179,7 +179,7 @@ def test_code_finds_a_frame_by_its_name_in_the_notebook(failures, vectors, monke
     plan = tk.RedrivePanel(None, failures, ledger=tmp_path / "ledger").to_code()
     assert "m[m['dlq_id'].isin(" in plan
     assert "failures[" not in plan
-    assert tk.VectorMap(vectors, value=["a"]).to_code() == "v[v['id'].isin(['a'])]"
+    assert tk.VectorMap(vectors, value=["a"]).to_code() == "v[v['id'].isin([\n    'a',\n])]"
     other = FailureBrowser(failures.head(2))
     assert other.selection_code().startswith("# failures: the frame this panel was made with\n")
     assert other._grouping.code().endswith("\ngroups = tk.group_failures(failures)")

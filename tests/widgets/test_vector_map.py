@@ -73,7 +73,8 @@ def test_a_filter_selects_as_match_metadata_does(panel, frame):
         == "vectors[tk.match_metadata(vectors, 'topic = 11 AND year > 2020')]"
     )
     panel.value = expected[:2]
-    assert panel.to_code().splitlines()[-1] == f"vectors[vectors['id'].isin({expected[:2]!r})]"
+    ids = "".join(f"    {identity!r},\n" for identity in expected[:2])
+    assert panel.to_code().endswith(f"\nvectors[vectors['id'].isin([\n{ids}])]")
     with pytest.raises(FilterSyntaxError):
         panel.select("topic =")
     panel.clear()

@@ -30,6 +30,10 @@ from toolkit.widgets.panel import Job, Panel, on_loop
 from toolkit.widgets.redrive_panel import RedrivePanel
 from toolkit.widgets.shown_code import code_markup, named_code
 
+_NOT_COPIED: Final = (
+    "This page may not write to the clipboard: copy the code above. Where it is shortened,"
+    " .selection_code() returns all of it."
+)
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows a message
 _DELAY: Final = 1.0  # seconds until groups are read, so that the first rows are shown at once
@@ -435,6 +439,13 @@ class FailureBrowser(Panel):
         elif kind == "copied" and isinstance(content.get("status"), str):
             self._copied(content["status"], done=content.get("done") is True)
 
+    def _value_set(self, change: dict[str, Any]) -> None:
+        if change["new"].selected != change["old"].selected:
+            self._code.value = ""  # of another selection, as what the status line says
+            if self._job is None:
+                self.say("")
+        super()._value_set(change)
+
     def _mark(self, rows: Indices, *, on: bool) -> FailureView:
         """Select rows of the frame, or remove them from the selection; not drawn yet."""
         ids = self._rows.ids(rows.tolist())
@@ -465,7 +476,7 @@ class FailureBrowser(Panel):
             self.say(status)
         else:
             self._show_code()
-            self.say("This page may not write to the clipboard: copy from the code above.", "problem")
+            self.say(_NOT_COPIED, "problem")
 
     def _change(self, **parts: Any) -> None:
         """Change some parts of the value, keep the others, and draw it."""

@@ -26,6 +26,7 @@ from toolkit.loading.options import LoadOptions
 from toolkit.redaction import Redactor, escape_html
 from toolkit.settings.service import Service
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, KeyboardGuard, note, receive_all, script
+from toolkit.widgets.shown_code import code_markup
 
 _LONGEST_JSON: Final = 1_000_000  # characters of a text that is read as JSON
 _ROWS: Final = 10
@@ -360,8 +361,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return self._redactor.code(self.to_code())
 
     def _show_code(self) -> None:
-        code = f'<code class="tk-code">{escape_html(self._short_code())}</code>'
-        self._code.value = "" if self.value is None else code
+        self._code.value = "" if self.value is None else code_markup(self._short_code())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._short_code()})"

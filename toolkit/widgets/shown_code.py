@@ -10,7 +10,7 @@ from IPython.core.getipython import get_ipython
 from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
 
-_CODE: Final = 10_000  # characters of code shown; the copy is complete
+_LINES: Final = 300  # of code that is shown; what is copied is complete
 
 
 def named_code(write: Callable[[str], str], given: object, usual: str) -> str:
@@ -29,6 +29,9 @@ def named_code(write: Callable[[str], str], given: object, usual: str) -> str:
 
 
 def code_markup(code: str) -> str:
-    """Code to read and copy, shortened where it is long."""
-    rest = f"\n… {len(code) - _CODE:,} more characters" if len(code) > _CODE else ""
-    return f'<pre class="tk-code" tabindex="0">{escape_html(code[:_CODE] + rest)}</pre>'
+    """Code to read and copy. Of a long list, an item a line, the first items: it still is Python."""
+    lines = code.split("\n")
+    if (more := len(lines) - _LINES) > 0:
+        lines[_LINES - 2 : -2] = [f"    # … {more:,} more lines"]  # the last two end the list
+    shown = escape_html("\n".join(lines))
+    return f'<pre class="tk-code" tabindex="0">{shown}</pre>'

@@ -187,9 +187,9 @@ class VectorMap(Panel):
         if text and chosen == self.value and not self.projection.is_sample:
             return f"{name}[tk.match_metadata({name}, {text!r})]"
         if len({namespace for namespace, _ in self._keys}) < 2:  # noqa: PLR2004 - ids alone are enough
-            return f"{name}[{name}['id'].isin({self.selection!r})]"
-        pairs = f"{list(self.value)!r}"
-        return f"{name}[[key in {pairs} for key in zip({name}['namespace'], {name}['id'])]]"
+            return f"{name}[{name}['id'].isin([\n{_lines(self.selection)}])]"
+        keys = f"zip({name}['namespace'], {name}['id'])"
+        return f"{name}[[key in {{\n{_lines(self.value)}}} for key in {keys}]]"
 
     def select(self, filter: str) -> None:  # noqa: A002 - the service's own name
         """Select the points whose metadata match a filter, as typing it in the panel does.
@@ -267,10 +267,6 @@ class VectorMap(Panel):
         selected = f"{len(value):,} of {counted(len(self._places), 'vector')} selected"
         self._count.value = note(selected, "count")
         self._show_code()
-
-    def _short_code(self) -> str:
-        code = self._redactor.code(self.to_code())
-        return code if len(code) <= _LONGEST else f"{code[:_LONGEST]}… (whole: .to_code(); rows: .selected)"
 
     def _call(self, job: Job, requested: Any) -> pd.DataFrame:  # noqa: ARG002 - nothing is slow here
         return self.selected
@@ -361,6 +357,13 @@ class VectorMap(Panel):
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         return self.selected, f"{counted(len(self.value), 'vector')} selected. {self.projection.verdict}"
+
+    def __repr__(self) -> str:
+        return f"VectorMap({counted(len(self.value), 'vector')} selected)"
+
+
+def _lines(items: Iterable[object]) -> str:
+    return "".join(f"    {item!r},\n" for item in items)
 
 
 def _is_path(path: list[Any]) -> bool:
