@@ -113,6 +113,19 @@ def test_a_query_and_a_follow_up_by_keyboard_alone(notebook):
     )
 
 
+def test_hits_of_an_earlier_query_are_called_so_beside_an_error(notebook):
+    """The error takes the status line; the heading of the hits says that they are not of this query."""
+    shown = notebook.panel(CLICKED)
+    hits = shown.locator(".tk-hits caption").last
+    expect(hits).not_to_contain_text("earlier")
+    before = notebook.evaluate("clicked.value.to_code()")
+    commit(shown.get_by_label("Stored id", exact=True), "nope")
+    expect(shown.get_by_role("alert").filter(has_text="no such id")).to_be_visible()
+    expect(hits).to_have_text(re.compile("^Now: .*; from an earlier query$"))
+    notebook.do(f"clicked.value = {before}")
+    expect(hits).not_to_contain_text("earlier")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     """axe-core finds nothing wrong in either theme, wide or narrow, and nothing is wider than its cell."""

@@ -249,6 +249,9 @@ def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
     assert panel.results.chart.value.startswith("<svg")
     write(panel.options.top_k, "4")
     assert panel.message == "The hits shown are from an earlier query."
+    assert panel.results.table.remark == "; from an earlier query"
+    panel.run()
+    assert panel.results.table.remark == ""
 
 
 def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):

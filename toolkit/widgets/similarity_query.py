@@ -261,9 +261,15 @@ class SimilarityQueryWidget(Panel):
         self.source.describe(question)
         self.options.fit(by_text=question is not None and question.data is not None)
         self._show_code()
-        frame = self._kept.frame
-        if frame is not None and self._job is None and self._is_old(frame):
+        if self._mark_old() and self._job is None:
             self.say("The hits shown are from an earlier query.")
+
+    def _mark_old(self) -> bool:
+        """Say in the heading of the hits whether they are of an earlier query, whatever else is said."""
+        frame = self._kept.frame
+        old = frame is not None and self._is_old(frame)
+        self.results.table.remark = "; from an earlier query" if old else ""
+        return old
 
     def _is_old(self, frame: pd.DataFrame) -> bool:
         return self.value is None or self.value.scope() != scope(frame)
@@ -325,7 +331,7 @@ class SimilarityQueryWidget(Panel):
         remark = ""
         if self.source.mistaken or self.options.mistaken:
             remark = " What is marked above as a mistake was not part of the query."
-        later = "; of an earlier query" if self._is_old(frame) else ""
+        later = "; of an earlier query" if self._mark_old() else ""
         return " ".join([f"{sentence}{later}.{remark}", *self._mistakes])
 
     def _progressed(self, progress: JobProgress) -> None:

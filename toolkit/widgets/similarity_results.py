@@ -185,6 +185,7 @@ class HitTable(PageWidget):
     _esm = module("hits")
     rows = synced(traitlets.List(traitlets.Dict()))
     caption = synced(traitlets.Unicode("No hits yet"))
+    remark = synced(traitlets.Unicode())  # after the caption
     moves = synced(traitlets.Bool())
     version = synced(traitlets.Int())
 

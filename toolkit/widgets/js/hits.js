@@ -33,6 +33,10 @@ export default {
       return made;
     };
 
+    const name = () => {
+      table.caption.textContent = model.get("caption") + model.get("remark");
+    };
+
     const draw = () => {
       const inside = table.contains(document.activeElement);
       const head = element("tr");
@@ -42,7 +46,8 @@ export default {
       const [thead, tbody] = [element("thead"), element("tbody")];
       thead.append(head);
       tbody.append(...model.get("rows").map(drawn));
-      table.replaceChildren(element("caption", {}, model.get("caption")), thead, tbody);
+      table.replaceChildren(element("caption"), thead, tbody);
+      name();
       activate(0, inside);
     };
 
@@ -60,7 +65,11 @@ export default {
       event.preventDefault();
     });
     model.on("change:version", draw);
+    model.on("change:remark", name);
     draw();
-    return () => model.off("change:version", draw);
+    return () => {
+      model.off("change:version", draw);
+      model.off("change:remark", name);
+    };
   },
 };
