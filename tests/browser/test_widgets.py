@@ -341,6 +341,22 @@ def test_error_and_trace_are_in_sight(notebook, width, height):
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
 
 
+@pytest.mark.parametrize("width", [1900, 1400, 1365, 1299, 1229, 1100, 900])
+def test_the_sign_of_the_order_is_not_cut(notebook, width):
+    """However wide the table is, the heading that it is sorted by can be read, with its arrow."""
+    notebook.page.set_viewport_size({"width": width, "height": 1000})
+    head = notebook.panel(BROWSER).locator(".tk-grid-head")
+    for name in notebook.evaluate(
+        "[column['name'] for column in browser.table.columns if column['sortable']]"
+    ):
+        notebook.do(f"browser.value = browser.value.replace(sort_by={name!r}, ascending=False)")
+        cell = head.locator(f".tk-col-{name}")
+        expect(cell).to_contain_text("▼")
+        assert cell.evaluate("(e) => e.scrollWidth <= e.clientWidth"), name
+    notebook.do("browser.value = browser.value.replace(sort_by='failed_at')")
+    notebook.page.set_viewport_size({"width": 1400, "height": 1000})
+
+
 def test_a_row_marked_while_a_search_is_under_way_is_selected(notebook):
     """A row marked while a search is entered is selected, though no longer found."""
     shown = notebook.panel(BROWSER)
