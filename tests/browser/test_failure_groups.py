@@ -92,7 +92,11 @@ def test_groups_are_merged_split_and_taken_back_by_keyboard(notebook):
     expect(shown.locator("pre.tk-code").first).to_contain_text("tk.group_failures(failures, rules=")
     before = notebook.evaluate("len(keys.groups().frame)")
     shown.get_by_label("Split by", exact=True).focus()
-    notebook.page.keyboard.type("response_status")
+    column = notebook.evaluate(
+        "next(name for name in keys._grouping.columns if failures[name].notna().iloc[keys._active]"
+        " and not keys._grouping.shared_by_all(keys._active, name))"
+    )
+    notebook.page.keyboard.type(column)
     shown.get_by_role("button", name="Split off this").focus()
     notebook.page.keyboard.press("Enter")
     notebook.until(f"len(keys.groups().frame) >= {before} and 'split' in open(path).read()")

@@ -261,6 +261,28 @@ def test_nothing_to_merge_split_or_undo_is_said(browser, make):
     assert len(empty.groups().frame) == 0
 
 
+def test_a_split_that_would_take_the_whole_group_is_refused(browser, tmp_path):
+    """By a value that all have nothing is split off: no rule is written; another column can be chosen."""
+    path = tmp_path / "rules.txt"
+    browser._grouping.choose(str(path))
+    before = browser.groups().frame
+    browser.show_failure("d0")
+    browser.split_by.value = "response_status"
+    for _ in range(2):
+        browser.group_actions.press("Split off this")
+    assert browser.message == (
+        "All 40 failures of this group have this response_status; choose another column."
+    )
+    assert not path.exists()
+    pd.testing.assert_frame_equal(browser.groups().frame, before)
+    browser.split_by.value = "workflow_url"
+    browser.group_actions.press("Split off this")
+    assert path.read_text().count("split ") == 1
+    browser.group_actions.press("Split off this")  # all of the new group have it
+    assert browser.message == "All 20 failures of this group have this workflow_url; choose another column."
+    assert path.read_text().count("split ") == 1
+
+
 def test_a_secret_does_not_get_into_a_rule(make, tmp_path):
     """A value that is masked cannot be split by, and is not written."""
     secret = "Bearer " + "abcdef0123456789" * 3

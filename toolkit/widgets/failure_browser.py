@@ -234,6 +234,14 @@ class FailureBrowser(Panel):
         if row is None:
             self.say("No failure is shown.", "problem")
             return
+        if number := self._grouping.shared_by_all(row, column):
+            every = (
+                "The only failure of this group has"
+                if number == 1
+                else f"All {number:,} failures of this group have"
+            )
+            self.say(f"{every} this {column}; choose another column.", "problem")
+            return
 
         def split() -> None:
             new = self._grouping.split(row, column)

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import traitlets
 from numpy.typing import NDArray
 
 from toolkit.analysis import failure_trend, similar_texts
-from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules
+from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules, split_values
 from toolkit.analysis.grouping import FailureGroups, SignedFailures, grouped_columns, grouped_rows, read_rows
 from toolkit.analysis.over_time import FailureTrend, readable_top
 from toolkit.analysis.wording import value_text
@@ -172,6 +173,14 @@ class FailureGrouping:
         """Merge groups into the first of them in the list, the largest."""
         ordered = [group for group in self.groups.frame["group"] if group in groups]
         self._add([f"merge {group} into {ordered[0]}" for group in ordered[1:]])
+
+    def shared_by_all(self, row: int, column: str) -> int:
+        """How many failures the group of a row has, if all share its value in a column; else 0."""
+        group, rows = self.of_row(row), self._rows
+        assert rows is not None  # noqa: S101 - read by the line above
+        table = rows.table.filter(pa.array(self.of_rows([group])))
+        text = value_text(self._frame[column].iloc[row])
+        return len(table) if all(text in values for values in split_values(table, column)) else 0
 
     def split(self, row: int, column: str) -> str:
         """Split those off the group of a row that share its value in a column; returns the new group."""
