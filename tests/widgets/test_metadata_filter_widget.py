@@ -354,7 +354,7 @@ def test_hostile_texts_are_seen_as_text(seen):
             shown += markup(panel)
         page = seen(shown)
         assert page.tags <= INSIDE
-        assert page.attributes <= {"class", "role", "scope", "aria-hidden"}
+        assert page.attributes <= {"class", "role", "scope", "aria-hidden", "tabindex"}
         assert all(visible(payload) in page.shown for payload in some if "\x00" not in payload)
 
 
