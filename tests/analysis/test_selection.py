@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
-from toolkit.analysis import norm_bins
+from toolkit.analysis import norm_bins, sample_failures
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.tables.frame_filters import match_failures
 
@@ -147,3 +147,13 @@ def test_labels_that_are_no_lists_of_texts_are_an_error(labels):
     for call in (tk.explode_labels, tk.count_labels):
         with pytest.raises(InputError, match="a JSON list of texts"):
             call(frame)
+
+
+@pytest.mark.parametrize("form", ["{number:08}", "{number:06}-us-east-1", "{number}-{workflow}"])
+def test_a_sample_is_about_as_large_as_asked_whatever_the_ids_look_like(form):
+    """Ids that begin or end alike are as good as others: no workflow is left out of the sample."""
+    frame = pd.DataFrame({"workflow_url": [f"workflow-{number % 20:08}" for number in range(20_000)]})
+    ids = (form.format(number=row, workflow=url) for row, url in enumerate(frame["workflow_url"]))
+    found = sample_failures(frame.assign(dlq_id=list(ids), failed_at=WHEN, created_at=WHEN), most=2_000)
+    assert len(found) == pytest.approx(2_000, rel=0.1)
+    assert found["workflow_url"].value_counts().between(60, 140).sum() == 20

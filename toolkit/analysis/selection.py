@@ -274,9 +274,6 @@ def largest_groups(
 
 
 _DOING: Final = "sampling failures"
-_LAST: Final = 8  # bytes of an id
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
-_HALF: Final = np.uint64(32)
 
 
 def sample_failures(
@@ -313,7 +310,7 @@ def sample_failures(
     >>> frame = pd.DataFrame({"dlq_id": [f"{n:08}" for n in range(1000)], "failed_at": times,
     ...     "created_at": times})
     >>> len(sample_failures(frame)), len(sample_failures(frame, most=100))
-    (1000, 98)
+    (1000, 114)
     """
     most = whole("most", most)
     names = opened(failures, doing=_DOING).names
@@ -328,11 +325,6 @@ def sample_failures(
 
 
 def _chosen(below: np.uint64, table: pa.Table) -> pa.Table:
-    """The rows whose id, as a well-mixed number, is small."""
-    ids = pc.fill_null(table["dlq_id"], "").cast(pa.binary()).combine_chunks()
-    last = pc.binary_slice(pc.binary_join_element_wise(b"\0" * _LAST, ids, b""), -_LAST)
-    numbers = np.frombuffer(b"".join(last.to_pylist()), dtype="<u8")
-    for _ in range(2):
-        numbers = numbers * _MIX
-        numbers = numbers ^ (numbers >> _HALF)
-    return table.filter(pa.array(numbers <= below))
+    """The rows whose id has a small hash."""
+    ids = pc.fill_null(table["dlq_id"], "").to_numpy()
+    return table.filter(pa.array(pd.util.hash_array(ids, categorize=False) <= below))
