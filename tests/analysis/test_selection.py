@@ -78,6 +78,22 @@ def test_values_of_another_kind_are_an_error_that_names_the_column(column, value
         tk.count_errors(other)
 
 
+def test_times_read_from_a_csv_file_are_converted_as_the_error_says(tmp_path):
+    """The error names the call that makes texts times; of a sample, other times may stay texts."""
+    original = FRAME.assign(workflow_created_at=FRAME["created_at"], failed_at=FRAME["created_at"])
+    original.to_csv(tmp_path / "failures.csv", index=False)
+    failures = pd.read_csv(tmp_path / "failures.csv")
+    for column in ("failed_at", "created_at"):
+        with pytest.raises(InputError, match=f"column {column} has") as error:
+            sample_failures(failures)
+        way = f'failures["{column}"] = pd.to_datetime(failures["{column}"], utc=True)'
+        assert str(error.value).endswith(way)
+        exec(way)  # noqa: S102 - what the error says
+    found = sample_failures(failures)
+    assert found["created_at"].tolist() == FRAME["created_at"].tolist()
+    assert found["workflow_created_at"].tolist() == FRAME["created_at"].astype(str).tolist()
+
+
 def test_vectors_that_are_not_finite_are_left_out_of_the_norms():
     """A length is only that of numbers; omitted rows are counted."""
     found = norm_bins(pd.DataFrame({"vector": [[3.0, 4.0], [np.nan, 1.0], [np.inf, 1.0], None]}))

@@ -109,22 +109,26 @@ def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
         ) from None
 
 
-def _typed(doing: str, name: str, table: pa.Table) -> pa.Table:
-    """The columns that loaders write with the types that they have there."""
+def _typed(doing: str, name: str, table: pa.Table, loose: Collection[str] = ()) -> pa.Table:
+    """The columns that loaders write with the types that they have there; `loose` ones where they can."""
     for position, column in enumerate(table.column_names):
-        kind = KINDS.get(column)
+        kind, inner = KINDS.get(column), table[column].type
+        if column in loose and not (pa.types.is_temporal(inner) or pa.types.is_null(inner)):
+            kind = None
         if kind is not None:
             values = _cast(table[column], kind)
             if values is None:
+                own = f'{name}["{column}"]'
+                way = f": {own} = pd.to_datetime({own}, utc=True)" * (kind == "times")
                 raise InputError(
                     doing,
-                    got=f"{name} whose column {column} has the type {str(table[column].type)[:80]}",
+                    got=f"{name} whose column {column} has the type {str(inner)[:80]}",
                     expected=f"{kind} there",
-                    next_step="Use a frame made by a loader, or convert the column.",
+                    next_step=f"Use a frame made by a loader, or convert the column{way or '.'}",
                 )
             table = table.set_column(position, column, values)
-        elif pa.types.is_dictionary(table[column].type):  # which Arrow does not sort
-            table = table.set_column(position, column, table[column].cast(table[column].type.value_type))
+        elif pa.types.is_dictionary(inner):  # which Arrow does not sort
+            table = table.set_column(position, column, table[column].cast(inner.value_type))
     return table
 
 
@@ -274,6 +278,7 @@ def largest_groups(
 
 
 _DOING: Final = "sampling failures"
+_SORTED: Final = ("dlq_id", "failed_at", "created_at")
 
 
 def sample_failures(
@@ -288,7 +293,7 @@ def sample_failures(
     ----------
     failures : frame
         With the columns `dlq_id`, `failed_at`, `created_at`. Columns that loaders and snapshots do not write
-        are left out.
+        are left out. Other times, such as texts from a CSV file, may have any type, which they keep.
     most : int
         How many, at least 1.
     columns : collection of str, optional
@@ -313,11 +318,12 @@ def sample_failures(
     (1000, 114)
     """
     most = whole("most", most)
-    names = opened(failures, doing=_DOING).names
-    known = {*KINDS, SIGNATURE, GONE_AFTER} if columns is None else {*columns}
-    kept = [name for name in names if name in known]
-    rows = select_timed(failures, dict.fromkeys(["dlq_id", *kept]), doing=_DOING)
     total = int(select_timed(failures, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py())
+    known = {*KINDS, SIGNATURE, GONE_AFTER} if columns is None else {*columns}
+    rows = opened(failures, doing=_DOING)
+    kept = dict.fromkeys(["dlq_id", *(name for name in rows.names if name in known), *_SORTED])
+    loose = {name for name in kept if KINDS.get(name) == "times"}.difference(_SORTED)
+    rows = rows.choose(kept).then(partial(_typed, _DOING, "failures", loose=loose)).then(with_time)
     if total > most:
         rows = rows.then(partial(_chosen, np.uint64(int((1 << 64) * (most / total)) - 1)))
     table = rows.table().sort_by([("when_", "ascending"), ("dlq_id", "ascending")])
