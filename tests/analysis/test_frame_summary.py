@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import toolkit as tk
@@ -62,6 +63,14 @@ def test_vectors_hits_and_other_frames():
     assert dict(tk.summary(pd.DataFrame({"a": [1]})).lines)["rows"] == "1 of 1 column"
     with pytest.raises(InputError, match="a frame"):
         tk.summary(3)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame(), pd.DataFrame(index=range(5)), pa.table({})])
+def test_a_frame_without_columns_is_refused(frame):
+    """Its rows cannot be counted by a column; what would read none of its columns says the same."""
+    for call in (tk.summary, lambda frame: tk.select_failures(frame, {}), tk.group_failures):
+        with pytest.raises(InputError, match=r"without columns; expected a frame with columns"):
+            call(frame)
 
 
 def test_text_from_data_is_text():

@@ -82,17 +82,21 @@ def select(
 
 
 def opened(frame: AnyFrame, *, doing: str, name: str = "failures") -> SelectedRows:
-    """All columns of a frame of any engine, as they are; InputError for what is not a frame."""
+    """All columns of a frame of any engine, as they are; InputError for what is not a frame, or has none."""
     rows = open_rows(scanned(frame, doing=doing, name=name))
-    repeated = rows is not None and len(set(rows.names)) < len(rows.names)
-    if rows is None or repeated:
-        raise InputError(
-            doing,
-            got=f"{shown(frame)} for {name}" + ", with two columns of one name" * repeated,
-            expected="a frame" + " whose columns have names of their own" * repeated,
-            next_step="Use a frame made by a loader.",
-        )
-    return rows
+    if rows is not None and rows.names and len(set(rows.names)) == len(rows.names):
+        return rows
+    got, expected = "", "a frame"
+    if rows is not None and rows.names:
+        got, expected = ", with two columns of one name", "a frame whose columns have names of their own"
+    elif rows is not None:
+        got, expected = ", without columns", "a frame with columns"
+    raise InputError(
+        doing,
+        got=f"{shown(frame)} for {name}{got}",
+        expected=expected,
+        next_step="Use a frame made by a loader.",
+    )
 
 
 def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
