@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import pandas as pd
@@ -26,7 +26,7 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, time_text
 from toolkit.receipt import Receipt, facts_html
 from toolkit.redaction import visible
-from toolkit.times import parse_duration
+from toolkit.times import parse_duration, parse_time
 
 _Summed = tuple[int, list[tuple[str, str]]]  # rows; names and texts of lines
 
@@ -101,9 +101,7 @@ class RecentFailures:
     by_workflow: pd.DataFrame  # what `count_workflows` returns
 
 
-def recent_failures(
-    failures: AnyFrame, now: datetime, *, span: timedelta = timedelta(hours=24)
-) -> RecentFailures:
+def recent_failures(failures: AnyFrame, now: datetime, *, span: str | timedelta = "24h") -> RecentFailures:
     """Compare the failures of the span of time that ends `now` with those of the one before it.
 
     Entries that have expired or been deleted are not in the frame, and so not in the earlier span.
@@ -113,9 +111,9 @@ def recent_failures(
     failures
         As in `count_workflows`.
     now : datetime
-        When the later span ends, with a time zone.
-    span : timedelta
-        Length of each of the two.
+        When the later span ends; without a time zone, UTC.
+    span : str or timedelta
+        Length of each of the two: "24h", "7d", …
 
     Returns
     -------
@@ -124,17 +122,18 @@ def recent_failures(
     Raises
     ------
     InputError
-        When a column is missing.
+        When a column is missing, or an option cannot be read.
 
     Examples
     --------
     >>> failures = tk.load_failures(service, progress=False)
-    >>> recent = recent_failures(failures, datetime.now(UTC), span=timedelta(days=365))
+    >>> recent = recent_failures(failures, pd.Timestamp.now("UTC"), span="365d")
     >>> recent.failures, recent.failures_before
     (5000, 0)
     """
+    end, length = parse_time(now, exact=True, name="now"), parse_duration(span, name="span")
     rows = select_timed(failures, ["workflow_url"], doing="comparing with the time before")
-    rows = rows.then(partial(_with_spans, now.astimezone(UTC), span))
+    rows = rows.then(partial(_with_spans, end, length))
     table = rows.count("workflow_url", recent=("recent", "sum"), before=("before", "sum"))
     table = table.sort_by([("count_", "descending"), ("workflow_url", "ascending")])
     counts = table["count_"].to_pylist()
@@ -147,7 +146,7 @@ def recent_failures(
     )
     with_url = by_workflow.dropna(subset="workflow_url")
     return RecentFailures(
-        span=span,
+        span=length,
         failures=int(by_workflow["recent"].sum()),
         failures_before=int(by_workflow["before"].sum()),
         workflows=int((with_url["recent"] > 0).sum()),
@@ -197,13 +196,12 @@ def count_workflows(
     --------
     >>> times = pd.to_datetime(["2026-01-01 06:00", "2026-01-02 06:00", "2026-01-02 07:00"], utc=True)
     >>> frame = pd.DataFrame({"workflow_url": ["a", "a", "b"], "failed_at": times, "created_at": times})
-    >>> count_workflows(frame, now=datetime(2026, 1, 2, 12, tzinfo=UTC))
+    >>> count_workflows(frame, now=datetime(2026, 1, 2, 12))
       workflow_url  count     share  recent  before
     0            a      2  0.666667       1       1
     1            b      1  0.333333       1       0
     """
-    length = parse_duration(span, name="span")
-    return recent_failures(failures, when_counted(now), span=length).by_workflow
+    return recent_failures(failures, when_counted(now), span=span).by_workflow
 
 
 @dataclass(frozen=True, kw_only=True)
