@@ -144,6 +144,15 @@ def test_new_and_missing_ids():
     assert None not in new_and_gone(earlier, unknown).gone
 
 
+def test_many_ids_are_shown_as_their_number_and_a_few():
+    """A notebook shows a line, whatever the number of ids; the ids are in the value."""
+    rows = frame(*({"workflow_url": "a"} for _ in range(5_000)))
+    found = new_and_gone(rows, rows[:2])
+    assert repr(found) == "new: 4,998 (d10, d100, d1000, …); gone: 0; new workflows: 0"
+    assert len(found.new) == 4_998
+    assert repr(new_and_gone(rows[:0], rows[:2])) == "new: 0; gone: 2 (d0, d1); new workflows: 0"
+
+
 def test_entries_that_left_the_queue_of_a_snapshot_are_gone():
     """Those with `gone_before` in the later frame left since, unless the earlier one has it, too."""
     rows = frame(*({"workflow_url": "a"} for _ in range(4)))

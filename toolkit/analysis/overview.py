@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Final
 
 import pandas as pd
 import pyarrow as pa
@@ -28,6 +29,7 @@ from toolkit.receipt import Receipt, facts_html
 from toolkit.redaction import visible
 from toolkit.times import parse_duration, parse_time
 
+_FEW: Final = 3  # ids that are shown
 _Summed = tuple[int, list[tuple[str, str]]]  # rows; names and texts of lines
 
 
@@ -204,13 +206,21 @@ def count_workflows(
     return recent_failures(failures, when_counted(now), span=span).by_workflow
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class NewAndGone:
     """The difference of two frames of failures, by `dlq_id`."""
 
     new: tuple[str, ...]  # ids that only the later frame has, the latest failure first
     gone: tuple[str, ...]  # ids of the queue of the earlier frame only, sorted: resumed, deleted or expired
     new_workflows: tuple[str, ...]  # workflow URLs that only the later frame has, sorted
+
+    def __repr__(self) -> str:
+        said = []
+        for name, values in vars(self).items():
+            few = ", ".join(map(visible, values[:_FEW]))
+            more = ", …" * (len(values) > _FEW)
+            said.append(f"{name.replace('_', ' ')}: {len(values):,}" + f" ({few}{more})" * bool(values))
+        return "; ".join(said)
 
 
 def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
@@ -238,8 +248,8 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     Examples
     --------
     >>> failures = tk.load_failures(service, progress=False)
-    >>> len(new_and_gone(failures, failures[10:]).new)
-    10
+    >>> new_and_gone(failures, failures[10:])
+    new: 10 (..., …); gone: 0; new workflows: 0
     """
     doing = "comparing failures"
     later = select_timed(failures, ["dlq_id", "workflow_url"], doing=doing).table()
