@@ -46,6 +46,7 @@ class FailureOverview:
     worst_count: int
     fell_back: int  # failures without `failed_at`, counted at `created_at`
     gone: int  # failures of a snapshot that have left the queue since they were stored (`gone_before`)
+    repeated: int  # rows whose `dlq_id` an earlier row has; 0 without that column
 
 
 def failure_overview(failures: AnyFrame) -> FailureOverview:
@@ -54,7 +55,8 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     Parameters
     ----------
     failures : frame
-        With the columns `workflow_url`, `workflow_run_id`, `failed_at` and `created_at`.
+        With the columns `workflow_url`, `workflow_run_id`, `failed_at` and `created_at`; with `dlq_id`, rows
+        that repeat one are counted.
 
     Returns
     -------
@@ -78,6 +80,11 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     runs = rows.count("workflow_run_id")["workflow_run_id"]
     retained = select_retained(failures, ["failed_at"], doing=doing).count()["count_"][0].as_py()
     workflows = count_by(failures, "workflow_url").dropna(subset="workflow_url")
+    repeated = 0
+    if "dlq_id" in opened(failures, doing=doing).names:
+        ids = select(failures, ["dlq_id"], doing=doing).count("dlq_id")
+        repeated = pc.sum(ids.filter(ids["dlq_id"].is_valid())["count_"]).as_py() or 0
+        repeated -= len(ids) - ids["dlq_id"].null_count
     return FailureOverview(
         count=row["count_"],
         workflows=len(workflows),
@@ -88,6 +95,7 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
         worst_count=int(workflows["count"].iloc[0]) if len(workflows) else 0,
         fell_back=row["fell_back"] or 0,
         gone=row["count_"] - retained,
+        repeated=repeated,
     )
 
 
@@ -381,6 +389,10 @@ def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
         lines.append(("placed by", f"created_at in {overview.fell_back:,} rows without a failure time"))
     if overview.gone:
         lines.append(("gone", f"{overview.gone:,} have left the queue since they were stored"))
+    if overview.repeated:
+        rows = "row repeats" if overview.repeated == 1 else "rows repeat"
+        said = f'{overview.repeated:,} {rows} a dlq_id: drop_duplicates("dlq_id") counts each entry once'
+        lines.append(("repeated", said))
     return lines
 
 
