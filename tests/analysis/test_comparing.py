@@ -254,6 +254,19 @@ def test_spans_of_one_history_have_not_left() -> None:
     assert (found["deleted"].item(), found["unknown"].item()) == (0, 5)
 
 
+def test_frames_that_were_swapped_are_an_error() -> None:
+    """Only where that is certain: not of overlapping times, and not where a time is that of the creation."""
+    history = failures(*of_one_body("x", range(10)))
+    for options in ({}, {"exposure": 2.0}):
+        with pytest.raises(
+            InputError, match=r"until 2026-03-02 04:00 UTC as after.*compare_failures\(before"
+        ):
+            tk.compare_failures(history[5:], history[:5], **options)
+    unknown = history.assign(failed_at=history["failed_at"].where(history["failed_at"] != START))
+    for before, after in ((history[4:], history[:5]), (history[5:], unknown[:5]), (history, history[:0])):
+        assert tk.compare_failures(before, after).frame["after"].item() == len(after)
+
+
 def test_hostile_frames() -> None:
     """Nothing, one row, nulls, long and strange texts: a frame with all columns, and no secret in it."""
     nothing = failures()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import pandas as pd
@@ -14,6 +15,7 @@ from toolkit.analysis import (
     failure_delays,
     failure_overview,
     new_and_gone,
+    recent_failures,
 )
 from toolkit.errors import InputError
 from toolkit.tables.frames import frame_from_rows, to_table
@@ -93,6 +95,36 @@ def test_overview_of_nothing():
     assert (found.count, found.workflows, found.first_at, found.worst_workflow) == (0, 0, None, None)
 
 
+@pytest.mark.parametrize(
+    ("now", "span"),
+    [
+        (START, timedelta(days=1)), (START.replace(tzinfo=None), "1d"), (pd.Timestamp(START), "24h"),
+        (pd.Timestamp("2026-03-02"), pd.Timedelta(days=1)), ("2026-03-02T00:00", "1 day"),
+    ],
+)  # fmt: skip
+def test_recent_failures_of_any_time_and_span(now, span, monkeypatch):
+    """A time without a zone is UTC wherever the computer is; spans are read as everywhere."""
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    time.tzset()
+    hours = (-1, -23, -25, 1)
+    found = recent_failures(
+        frame(*({"failed_at": START + timedelta(hours=h)} for h in hours)), now, span=span
+    )
+    monkeypatch.undo()
+    time.tzset()
+    assert (found.failures, found.failures_before, found.span) == (2, 1, timedelta(days=1))
+
+
+def test_recent_failures_of_no_time_or_span_are_an_error():
+    """An age or a day is no exact time; a span is neither negative nor nothing."""
+    for now in ("2d", "2026-03-02", None):
+        with pytest.raises(InputError, match="reading now"):
+            recent_failures(frame({}), now)
+    for span in (timedelta(days=-1), "0s", "soon", 5):
+        with pytest.raises(InputError, match="reading span"):
+            recent_failures(frame({}), START, span=span)
+
+
 def test_new_and_missing_ids():
     """New ids are ordered by latest failure, missing ones sorted, and new workflows are named."""
     earlier = frame({"workflow_url": "a"}, {"workflow_url": "a"})
@@ -110,6 +142,15 @@ def test_new_and_missing_ids():
     unknown = later.assign(dlq_id=pd.Series(["x", None, "z", *later["dlq_id"][3:]], dtype="str"))
     assert None not in new_and_gone(unknown, earlier).new
     assert None not in new_and_gone(earlier, unknown).gone
+
+
+def test_many_ids_are_shown_as_their_number_and_a_few():
+    """A notebook shows a line, whatever the number of ids; the ids are in the value."""
+    rows = frame(*({"workflow_url": "a"} for _ in range(5_000)))
+    found = new_and_gone(rows, rows[:2])
+    assert repr(found) == "new: 4,998 (d10, d100, d1000, …); gone: 0; new workflows: 0"
+    assert len(found.new) == 4_998
+    assert repr(new_and_gone(rows[:0], rows[:2])) == "new: 0; gone: 2 (d0, d1); new workflows: 0"
 
 
 def test_entries_that_left_the_queue_of_a_snapshot_are_gone():

@@ -37,6 +37,7 @@ from toolkit.analysis import (
     repeat_offenders,
     retries_used,
     retry_outcomes,
+    sample_failures,
 )
 from toolkit.analysis.selection import select, select_timed, with_minute
 from toolkit.errors import InputError, NotEnoughMemoryError
@@ -99,6 +100,7 @@ ANALYSES: dict[str, Callable[[Any], Any]] = {
     "count_over_time": lambda rows: count_over_time(rows, freq="6h"),
     "count_by_hour": lambda rows: count_by_hour(rows, tz="Europe/Istanbul"),
     "recent_failures": lambda rows: recent_failures(rows, NOW),
+    "sample_failures": lambda rows: sample_failures(rows, most=3)["dlq_id"].tolist(),
     "failure_report": lambda rows: without_completeness(tk.failure_report(rows, now=NOW).to_dict()),
 }
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import duckdb
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import toolkit as tk
@@ -67,6 +69,25 @@ def test_vectors_hits_and_other_frames():
     assert dict(tk.summary(pd.DataFrame({"a": [1]})).lines)["rows"] == "1 of 1 column"
     with pytest.raises(InputError, match="a frame"):
         tk.summary(3)
+
+
+def test_rows_of_overlapping_loads_are_named():
+    """Rows that repeat an id, of every engine; rows without one repeat none."""
+    once = failures()
+    twice = pd.concat([once, once, once.head(1), once.assign(dlq_id=None)], ignore_index=True)
+    for rows in (twice, pa.Table.from_pandas(twice), duckdb.from_arrow(pa.Table.from_pandas(twice))):
+        found = dict(tk.summary(rows).lines)
+        assert found["repeated"] == '3 rows repeat a dlq_id: drop_duplicates("dlq_id") counts each entry once'
+    assert dict(tk.summary(pd.concat([once, once.head(1)])).lines)["repeated"].startswith("1 row repeats")
+    assert "repeated" not in dict(tk.summary(once).lines)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame(), pd.DataFrame(index=range(5)), pa.table({})])
+def test_a_frame_without_columns_is_refused(frame):
+    """Its rows cannot be counted by a column; what would read none of its columns says the same."""
+    for call in (tk.summary, lambda frame: tk.select_failures(frame, {}), tk.group_failures):
+        with pytest.raises(InputError, match=r"without columns; expected a frame with columns"):
+            call(frame)
 
 
 def test_text_from_data_is_text():

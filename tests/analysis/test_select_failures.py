@@ -121,6 +121,22 @@ def test_a_change_of_any_columns_selects_its_rows():
     assert len(tk.select_failures(after, {"new": "True"})) == 40
 
 
+def test_an_empty_value_is_a_missing_one():
+    """Of a column and of a field, in what is observed as in what is selected, and however it is stated."""
+    rows = np.arange(400)
+    times = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta(rows, unit="min")
+    keys = np.where(rows % 4 == 0, "k", np.where(rows % 4 == 1, "", None))
+    fields = np.where(rows % 4 == 0, '{"k": "1"}', np.where(rows % 4 == 1, '{"k": ""}', "{}"))
+    frame = pd.DataFrame({"failed_at": times, "created_at": times, "flow_control_key": keys, "body": fields})
+    after = pd.concat([frame[frame["flow_control_key"].isna()].head(60), frame[keys == ""].head(20)])
+    found = tk.explain_change(after, frame, exposure=50, attributes=["flow_control_key"])
+    assert found.frame["condition"][0] == {"flow_control_key": "(none)"}
+    assert len(found.select(after)) == found.frame["observed"][0] == 80
+    for name in ("flow_control_key", "body k"):
+        for value in ("(none)", "", None):
+            assert len(tk.select_failures(frame, {name: value})) == 300
+
+
 def test_every_engine_selects_the_same(sample, tmp_path):
     """A frame keeps its index and receipt; a snapshot, Arrow and DuckDB return a frame of the rows."""
     tk.write_snapshot(sample, tmp_path / "kept")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
-from toolkit.analysis import norm_bins
+from toolkit.analysis import norm_bins, sample_failures
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.tables.frame_filters import match_failures
 
@@ -76,6 +76,22 @@ def test_values_of_another_kind_are_an_error_that_names_the_column(column, value
     other = FRAME.assign(**{column: pd.Series(values, dtype=object if column != "failed_at" else None)})
     with pytest.raises(InputError, match=rf"column {column} .*{kind}"):
         tk.count_errors(other)
+
+
+def test_times_read_from_a_csv_file_are_converted_as_the_error_says(tmp_path):
+    """The error names the call that makes texts times; of a sample, other times may stay texts."""
+    original = FRAME.assign(workflow_created_at=FRAME["created_at"], failed_at=FRAME["created_at"])
+    original.to_csv(tmp_path / "failures.csv", index=False)
+    failures = pd.read_csv(tmp_path / "failures.csv")
+    for column in ("failed_at", "created_at"):
+        with pytest.raises(InputError, match=f"column {column} has") as error:
+            sample_failures(failures)
+        way = f'failures["{column}"] = pd.to_datetime(failures["{column}"], utc=True)'
+        assert str(error.value).endswith(way)
+        exec(way)  # noqa: S102 - what the error says
+    found = sample_failures(failures)
+    assert found["created_at"].tolist() == FRAME["created_at"].tolist()
+    assert found["workflow_created_at"].tolist() == FRAME["created_at"].astype(str).tolist()
 
 
 def test_vectors_that_are_not_finite_are_left_out_of_the_norms():
@@ -147,3 +163,13 @@ def test_labels_that_are_no_lists_of_texts_are_an_error(labels):
     for call in (tk.explode_labels, tk.count_labels):
         with pytest.raises(InputError, match="a JSON list of texts"):
             call(frame)
+
+
+@pytest.mark.parametrize("form", ["{number:08}", "{number:06}-us-east-1", "{number}-{workflow}"])
+def test_a_sample_is_about_as_large_as_asked_whatever_the_ids_look_like(form):
+    """Ids that begin or end alike are as good as others: no workflow is left out of the sample."""
+    frame = pd.DataFrame({"workflow_url": [f"workflow-{number % 20:08}" for number in range(20_000)]})
+    ids = (form.format(number=row, workflow=url) for row, url in enumerate(frame["workflow_url"]))
+    found = sample_failures(frame.assign(dlq_id=list(ids), failed_at=WHEN, created_at=WHEN), most=2_000)
+    assert len(found) == pytest.approx(2_000, rel=0.1)
+    assert found["workflow_url"].value_counts().between(60, 140).sum() == 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -149,3 +150,16 @@ def test_a_run_that_fails_halfway_says_what_was_done_and_what_is_unknown(server,
     with pytest.raises(ServerError) as refused:
         act(server.service(), ["a"], confirm=True)
     assert "unknown" not in refused.value.__notes__[0]
+
+
+@pytest.mark.parametrize("act", [tk.resume_failures, tk.restart_failures])
+def test_plain_messages_are_not_resumed_and_nothing_is_sent(server, act):
+    """Where the frame shows that an entry has no run: it says what to call instead."""
+    mixed = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_run_id": ["wfr_a", None, np.nan]})
+    with pytest.raises(InputError, match=r"ing 3 DLQ entries: got 2 .*plain messages.*publish") as raised:
+        act(server.service(), mixed)
+    assert 'kind="messages"' in str(raised.value)
+    assert server.requests == []
+    server.json(b'{"workflowRunId": "wfr_new"}')
+    runs = mixed[mixed["workflow_run_id"].notna()]
+    assert act(server.service(), runs, confirm=True) == {"a": "wfr_new"}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import warnings
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import toolkit as tk
-from toolkit.errors import InputError
+from toolkit.errors import InputError, UnexpectedResultWarning
 
 URL = "https://shop.example.com/flows"
 
@@ -120,9 +122,32 @@ def test_a_plan_is_the_same_whatever_the_order_of_rows() -> None:
     plan = tk.plan_redrive(frame)
     shuffled = tk.plan_redrive(frame.iloc[::-1])
     assert (shuffled.hash, shuffled.source) == (plan.hash, plan.source)
+    times = dict.fromkeys(["failed_at", "created_at"], "datetime64[ns, UTC]")
+    assert tk.plan_redrive(frame.astype(times)).source == plan.source
     assert plan.confirmation == f"3-{plan.hash[:8]}"
     assert tk.plan_redrive(frame.iloc[:2]).hash != plan.hash
     assert tk.plan_redrive(frame, wave=7).hash != plan.hash
+
+
+def test_an_entry_is_decided_alone_as_among_others() -> None:
+    """Entries that are alike are decided once: each as if it were the only one, whatever stands beside it."""
+    choices = {
+        "workflow_run_id": ["wfr_a", None],
+        "gone_before": [pd.NaT, pd.Timestamp("2026-11-21", tz="UTC")],
+        "workflow_url": [f"{URL}/pay", f"{URL}/ship", f"{URL}/mail"],
+        "failure_callback": ["https://a.example", None],
+        "body": ['[{"n": 1}]', '[{"token": "REDACTED:0f"}]', '[{"n": 1}, {"bo', None],
+    }
+    every = [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
+    frame = failures(*every, *every[::-1])
+    for actions in (None, "resume", "restart", "failure function", "delete"):
+        options = {"actions": actions, "changed": [f"{URL}/ship"], "idempotent": [f"{URL}/mail"]}
+        plan = decisions(tk.plan_redrive(frame, **options))  # type: ignore[arg-type]
+        for number in range(0, len(frame), 7):
+            with warnings.catch_warnings(action="ignore", category=UnexpectedResultWarning):
+                alone = tk.plan_redrive(frame.iloc[[number]], **options)  # type: ignore[arg-type]
+            assert decisions(alone) == {f"d{number}": plan[f"d{number}"]}
+        assert all(plan[f"d{n}"] == plan[f"d{len(frame) - 1 - n}"] for n in range(len(every)))
 
 
 def test_a_plan_is_saved_read_compared_and_printed(tmp_path: Path) -> None:

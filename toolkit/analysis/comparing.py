@@ -29,7 +29,7 @@ from toolkit.analysis.grouping import (
 from toolkit.analysis.outcomes import LEFT, retry_outcomes
 from toolkit.analysis.selection import opened, receipt_of, select, select_timed, timestamps, typed_frame
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import Plotted, counted, frame_table
+from toolkit.analysis.wording import Plotted, counted, frame_table, time_text
 from toolkit.arguments import positive, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import visible
@@ -150,7 +150,8 @@ def compare_failures(
     Raises
     ------
     InputError
-        When a column is missing, a time or option cannot be read, or `after` is earlier than `before`.
+        When a column is missing, a time or option cannot be read, or `after` is earlier than `before`: of
+        two frames, when every failure of `after` has a `failed_at` before the first of `before`.
     SnapshotError
         When the snapshot cannot be opened.
 
@@ -172,6 +173,7 @@ def compare_failures(
         parts = [comparable(frame, name, given) for frame, name in ((before, "before"), (after, "after"))]
         earlier = None if history is None else comparable(history, "history", given)
         notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
+        _check_order(*parts)
         spans = exposure != 1 or _are_spans(before, after, parts)
         later = None if spans else after
         outcomes = retry_outcomes(
@@ -251,6 +253,19 @@ def _opened(snapshot: str | os.PathLike[str] | ds.Dataset) -> ds.Dataset:
         return scan_snapshot(snapshot)
     except InputError:
         raise wrong("snapshot", snapshot, "the path of a snapshot, or what scan_snapshot returned") from None
+
+
+def _check_order(before: pa.Table, after: pa.Table) -> None:
+    """The error for two frames that can only have been swapped."""
+    first, last = when_failed(before).min(), when_failed(after).max()
+    # at `created_at` a failure counts as earlier than it was
+    if not after["failed_at"].null_count and last < first:  # never of NaT
+        raise InputError(
+            "comparing failures",
+            got=f"failures until {time_text(last)} as after, and from {time_text(first)} on as before",
+            expected="the earlier failures first",
+            next_step="Swap them: compare_failures(before, after).",
+        )
 
 
 def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:

@@ -235,12 +235,13 @@ def _member(text: object, field: str, redactor: Redactor) -> _Value:
 
 
 def column_texts(column: pd.Series) -> pd.Categorical:
-    """Any values as categories of texts, missing ones as ``(none)``."""
+    """Any values as categories of texts, missing and empty ones as ``(none)``."""
     try:
         codes, values = pd.factorize(column)
     except TypeError:  # lists and maps have no hash
         codes, values = pd.factorize(column.map(str, na_action="ignore"))
-    return pd.Categorical(np.array([*map(str, values), NONE], dtype=object)[codes])  # -1: missing
+    names = [str(value) or NONE for value in values]
+    return pd.Categorical(np.array([*names, NONE], dtype=object)[codes])  # -1: missing
 
 
 def _category(column: pa.ChunkedArray, redactor: Redactor) -> pd.Categorical:
@@ -305,15 +306,15 @@ def _fields(column: pa.ChunkedArray, prefix: str, redactor: Redactor) -> Iterato
 
 
 def _scalars(members: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The single values of an object and of the objects in it; a list of one value is that value."""
+    """The single values of an object and of the objects in it, but empty texts; of a list its one value."""
     for name, value in members.items():
         if isinstance(value, dict):
             for inner, item in value.items():
-                if isinstance(item, str | int):
+                if isinstance(item, str | int) and item != "":
                     yield f"{name}.{inner}", _short(item)
-        elif isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        elif isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) and value[0]:
             yield name, _short(value[0])
-        elif isinstance(value, str | int):
+        elif isinstance(value, str | int) and value != "":
             yield name, _short(value)
 
 
@@ -358,7 +359,7 @@ def select_failures(
     condition : mapping of str to str
         Attributes and their values, all of which a row must have: a column; ``label``; ``signature``, the id
         of its group; ``header``, ``response header``, ``body``, ``response body`` or ``extra``, and behind a
-        space the name of a field. ``(none)`` is a missing value. An empty condition is met by all.
+        space the name of a field. ``(none)`` is a missing or empty value. An empty condition is met by all.
     since, until : str, datetime, date, timedelta or int, optional
         When the failures were, by `failed_at` (else `created_at`); both ends included.
 
@@ -451,7 +452,7 @@ def _checked(condition: object) -> dict[str, str]:
         )
     wanted = {}
     for name, value in condition.items():
-        text = NONE if value is None else str(value)
+        text = NONE if value is None else str(value) or NONE
         # one of the labels, unless it is the text of the whole column
         wanted[LABEL if name == "labels" and not text.startswith("[") else name] = text
     return wanted

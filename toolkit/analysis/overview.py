@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from typing import Final
 
 import pandas as pd
 import pyarrow as pa
@@ -26,8 +27,9 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, time_text
 from toolkit.receipt import Receipt, facts_html
 from toolkit.redaction import visible
-from toolkit.times import parse_duration
+from toolkit.times import parse_duration, parse_time
 
+_FEW: Final = 3  # ids that are shown
 _Summed = tuple[int, list[tuple[str, str]]]  # rows; names and texts of lines
 
 
@@ -44,6 +46,7 @@ class FailureOverview:
     worst_count: int
     fell_back: int  # failures without `failed_at`, counted at `created_at`
     gone: int  # failures of a snapshot that have left the queue since they were stored (`gone_before`)
+    repeated: int  # rows whose `dlq_id` an earlier row has; 0 without that column
 
 
 def failure_overview(failures: AnyFrame) -> FailureOverview:
@@ -52,7 +55,8 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     Parameters
     ----------
     failures : frame
-        With the columns `workflow_url`, `workflow_run_id`, `failed_at` and `created_at`.
+        With the columns `workflow_url`, `workflow_run_id`, `failed_at` and `created_at`; with `dlq_id`, rows
+        that repeat one are counted.
 
     Returns
     -------
@@ -76,6 +80,11 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     runs = rows.count("workflow_run_id")["workflow_run_id"]
     retained = select_retained(failures, ["failed_at"], doing=doing).count()["count_"][0].as_py()
     workflows = count_by(failures, "workflow_url").dropna(subset="workflow_url")
+    repeated = 0
+    if "dlq_id" in opened(failures, doing=doing).names:
+        ids = select(failures, ["dlq_id"], doing=doing).count("dlq_id")
+        repeated = pc.sum(ids.filter(ids["dlq_id"].is_valid())["count_"]).as_py() or 0
+        repeated -= len(ids) - ids["dlq_id"].null_count
     return FailureOverview(
         count=row["count_"],
         workflows=len(workflows),
@@ -86,6 +95,7 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
         worst_count=int(workflows["count"].iloc[0]) if len(workflows) else 0,
         fell_back=row["fell_back"] or 0,
         gone=row["count_"] - retained,
+        repeated=repeated,
     )
 
 
@@ -101,9 +111,7 @@ class RecentFailures:
     by_workflow: pd.DataFrame  # what `count_workflows` returns
 
 
-def recent_failures(
-    failures: AnyFrame, now: datetime, *, span: timedelta = timedelta(hours=24)
-) -> RecentFailures:
+def recent_failures(failures: AnyFrame, now: datetime, *, span: str | timedelta = "24h") -> RecentFailures:
     """Compare the failures of the span of time that ends `now` with those of the one before it.
 
     Entries that have expired or been deleted are not in the frame, and so not in the earlier span.
@@ -113,9 +121,9 @@ def recent_failures(
     failures
         As in `count_workflows`.
     now : datetime
-        When the later span ends, with a time zone.
-    span : timedelta
-        Length of each of the two.
+        When the later span ends; without a time zone, UTC.
+    span : str or timedelta
+        Length of each of the two: "24h", "7d", …
 
     Returns
     -------
@@ -124,17 +132,18 @@ def recent_failures(
     Raises
     ------
     InputError
-        When a column is missing.
+        When a column is missing, or an option cannot be read.
 
     Examples
     --------
     >>> failures = tk.load_failures(service, progress=False)
-    >>> recent = recent_failures(failures, datetime.now(UTC), span=timedelta(days=365))
+    >>> recent = recent_failures(failures, pd.Timestamp.now("UTC"), span="365d")
     >>> recent.failures, recent.failures_before
     (5000, 0)
     """
+    end, length = parse_time(now, exact=True, name="now"), parse_duration(span, name="span")
     rows = select_timed(failures, ["workflow_url"], doing="comparing with the time before")
-    rows = rows.then(partial(_with_spans, now.astimezone(UTC), span))
+    rows = rows.then(partial(_with_spans, end, length))
     table = rows.count("workflow_url", recent=("recent", "sum"), before=("before", "sum"))
     table = table.sort_by([("count_", "descending"), ("workflow_url", "ascending")])
     counts = table["count_"].to_pylist()
@@ -147,7 +156,7 @@ def recent_failures(
     )
     with_url = by_workflow.dropna(subset="workflow_url")
     return RecentFailures(
-        span=span,
+        span=length,
         failures=int(by_workflow["recent"].sum()),
         failures_before=int(by_workflow["before"].sum()),
         workflows=int((with_url["recent"] > 0).sum()),
@@ -197,22 +206,29 @@ def count_workflows(
     --------
     >>> times = pd.to_datetime(["2026-01-01 06:00", "2026-01-02 06:00", "2026-01-02 07:00"], utc=True)
     >>> frame = pd.DataFrame({"workflow_url": ["a", "a", "b"], "failed_at": times, "created_at": times})
-    >>> count_workflows(frame, now=datetime(2026, 1, 2, 12, tzinfo=UTC))
+    >>> count_workflows(frame, now=datetime(2026, 1, 2, 12))
       workflow_url  count     share  recent  before
     0            a      2  0.666667       1       1
     1            b      1  0.333333       1       0
     """
-    length = parse_duration(span, name="span")
-    return recent_failures(failures, when_counted(now), span=length).by_workflow
+    return recent_failures(failures, when_counted(now), span=span).by_workflow
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class NewAndGone:
     """The difference of two frames of failures, by `dlq_id`."""
 
     new: tuple[str, ...]  # ids that only the later frame has, the latest failure first
     gone: tuple[str, ...]  # ids of the queue of the earlier frame only, sorted: resumed, deleted or expired
     new_workflows: tuple[str, ...]  # workflow URLs that only the later frame has, sorted
+
+    def __repr__(self) -> str:
+        said = []
+        for name, values in vars(self).items():
+            few = ", ".join(map(visible, values[:_FEW]))
+            more = ", …" * (len(values) > _FEW)
+            said.append(f"{name.replace('_', ' ')}: {len(values):,}" + f" ({few}{more})" * bool(values))
+        return "; ".join(said)
 
 
 def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
@@ -240,8 +256,8 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     Examples
     --------
     >>> failures = tk.load_failures(service, progress=False)
-    >>> len(new_and_gone(failures, failures[10:]).new)
-    10
+    >>> new_and_gone(failures, failures[10:])
+    new: 10 (..., …); gone: 0; new workflows: 0
     """
     doing = "comparing failures"
     later = select_timed(failures, ["dlq_id", "workflow_url"], doing=doing).table()
@@ -375,6 +391,10 @@ def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
         lines.append(("placed by", f"created_at in {overview.fell_back:,} rows without a failure time"))
     if overview.gone:
         lines.append(("gone", f"{overview.gone:,} have left the queue since they were stored"))
+    if overview.repeated:
+        rows = "row repeats" if overview.repeated == 1 else "rows repeat"
+        said = f'{overview.repeated:,} {rows} a dlq_id: drop_duplicates("dlq_id") counts each entry once'
+        lines.append(("repeated", said))
     return lines
 
 

@@ -82,17 +82,21 @@ def select(
 
 
 def opened(frame: AnyFrame, *, doing: str, name: str = "failures") -> SelectedRows:
-    """All columns of a frame of any engine, as they are; InputError for what is not a frame."""
+    """All columns of a frame of any engine, as they are; InputError for what is not a frame, or has none."""
     rows = open_rows(scanned(frame, doing=doing, name=name))
-    repeated = rows is not None and len(set(rows.names)) < len(rows.names)
-    if rows is None or repeated:
-        raise InputError(
-            doing,
-            got=f"{shown(frame)} for {name}" + ", with two columns of one name" * repeated,
-            expected="a frame" + " whose columns have names of their own" * repeated,
-            next_step="Use a frame made by a loader.",
-        )
-    return rows
+    if rows is not None and rows.names and len(set(rows.names)) == len(rows.names):
+        return rows
+    got, expected = "", "a frame"
+    if rows is not None and rows.names:
+        got, expected = ", with two columns of one name", "a frame whose columns have names of their own"
+    elif rows is not None:
+        got, expected = ", without columns", "a frame with columns"
+    raise InputError(
+        doing,
+        got=f"{shown(frame)} for {name}{got}",
+        expected=expected,
+        next_step="Use a frame made by a loader.",
+    )
 
 
 def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
@@ -109,22 +113,26 @@ def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
         ) from None
 
 
-def _typed(doing: str, name: str, table: pa.Table) -> pa.Table:
-    """The columns that loaders write with the types that they have there."""
+def _typed(doing: str, name: str, table: pa.Table, loose: Collection[str] = ()) -> pa.Table:
+    """The columns that loaders write with the types that they have there; `loose` ones where they can."""
     for position, column in enumerate(table.column_names):
-        kind = KINDS.get(column)
+        kind, inner = KINDS.get(column), table[column].type
+        if column in loose and not (pa.types.is_temporal(inner) or pa.types.is_null(inner)):
+            kind = None
         if kind is not None:
             values = _cast(table[column], kind)
             if values is None:
+                own = f'{name}["{column}"]'
+                way = f": {own} = pd.to_datetime({own}, utc=True)" * (kind == "times")
                 raise InputError(
                     doing,
-                    got=f"{name} whose column {column} has the type {str(table[column].type)[:80]}",
+                    got=f"{name} whose column {column} has the type {str(inner)[:80]}",
                     expected=f"{kind} there",
-                    next_step="Use a frame made by a loader, or convert the column.",
+                    next_step=f"Use a frame made by a loader, or convert the column{way or '.'}",
                 )
             table = table.set_column(position, column, values)
-        elif pa.types.is_dictionary(table[column].type):  # which Arrow does not sort
-            table = table.set_column(position, column, table[column].cast(table[column].type.value_type))
+        elif pa.types.is_dictionary(inner):  # which Arrow does not sort
+            table = table.set_column(position, column, table[column].cast(inner.value_type))
     return table
 
 
@@ -274,9 +282,7 @@ def largest_groups(
 
 
 _DOING: Final = "sampling failures"
-_LAST: Final = 8  # bytes of an id
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
-_HALF: Final = np.uint64(32)
+_SORTED: Final = ("dlq_id", "failed_at", "created_at")
 
 
 def sample_failures(
@@ -291,7 +297,7 @@ def sample_failures(
     ----------
     failures : frame
         With the columns `dlq_id`, `failed_at`, `created_at`. Columns that loaders and snapshots do not write
-        are left out.
+        are left out. Other times, such as texts from a CSV file, may have any type, which they keep.
     most : int
         How many, at least 1.
     columns : collection of str, optional
@@ -313,14 +319,15 @@ def sample_failures(
     >>> frame = pd.DataFrame({"dlq_id": [f"{n:08}" for n in range(1000)], "failed_at": times,
     ...     "created_at": times})
     >>> len(sample_failures(frame)), len(sample_failures(frame, most=100))
-    (1000, 98)
+    (1000, 114)
     """
     most = whole("most", most)
-    names = opened(failures, doing=_DOING).names
-    known = {*KINDS, SIGNATURE, GONE_AFTER} if columns is None else {*columns}
-    kept = [name for name in names if name in known]
-    rows = select_timed(failures, dict.fromkeys(["dlq_id", *kept]), doing=_DOING)
     total = int(select_timed(failures, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py())
+    known = {*KINDS, SIGNATURE, GONE_AFTER} if columns is None else {*columns}
+    rows = opened(failures, doing=_DOING)
+    kept = dict.fromkeys(["dlq_id", *(name for name in rows.names if name in known), *_SORTED])
+    loose = {name for name in kept if KINDS.get(name) == "times"}.difference(_SORTED)
+    rows = rows.choose(kept).then(partial(_typed, _DOING, "failures", loose=loose)).then(with_time)
     if total > most:
         rows = rows.then(partial(_chosen, np.uint64(int((1 << 64) * (most / total)) - 1)))
     table = rows.table().sort_by([("when_", "ascending"), ("dlq_id", "ascending")])
@@ -328,11 +335,6 @@ def sample_failures(
 
 
 def _chosen(below: np.uint64, table: pa.Table) -> pa.Table:
-    """The rows whose id, as a well-mixed number, is small."""
-    ids = pc.fill_null(table["dlq_id"], "").cast(pa.binary()).combine_chunks()
-    last = pc.binary_slice(pc.binary_join_element_wise(b"\0" * _LAST, ids, b""), -_LAST)
-    numbers = np.frombuffer(b"".join(last.to_pylist()), dtype="<u8")
-    for _ in range(2):
-        numbers = numbers * _MIX
-        numbers = numbers ^ (numbers >> _HALF)
-    return table.filter(pa.array(numbers <= below))
+    """The rows whose id has a small hash."""
+    ids = pc.fill_null(table["dlq_id"], "").to_numpy()
+    return table.filter(pa.array(pd.util.hash_array(ids, categorize=False) <= below))

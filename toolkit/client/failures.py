@@ -181,7 +181,8 @@ def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) ->
     Raises
     ------
     InputError, ServiceError
-        As in `delete_failures`; the note says which runs had been resumed by then.
+        As in `delete_failures`, and for a frame in which an entry has no `workflow_run_id`: a plain message.
+        The note says which runs had been resumed by then.
 
     Examples
     --------
@@ -209,7 +210,8 @@ def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -
     Raises
     ------
     InputError, ServiceError
-        As in `delete_failures`; the note says which runs had been restarted by then.
+        As in `delete_failures`, and for a frame in which an entry has no `workflow_run_id`: a plain message.
+        The note says which runs had been restarted by then.
 
     Examples
     --------
@@ -252,7 +254,19 @@ def _run_again(
     service: Service, dlq_ids: Ids, how: Literal["resume", "restart"], *, confirm: bool
 ) -> dict[str, str]:
     endpoint_of(service, "queue")
-    _, ids = confirmed_ids(dlq_ids, f"{how.rstrip('e')}ing", _ENTRIES, confirm=confirm)
+    verb = f"{how.rstrip('e')}ing"
+    frame: Any = dlq_ids
+    if "workflow_run_id" in getattr(frame, "columns", ()):
+        messages = sum(not isinstance(run, str) for run in frame["workflow_run_id"])
+        if messages:
+            raise InputError(
+                f"{verb} {_counted(frame, _ENTRIES)}",
+                got=f"{messages:,} without a workflow_run_id: plain messages, which have no steps",
+                expected="failed workflow runs",
+                next_step="Leave them out. publish sends a message again, and delete_failures with "
+                'kind="messages" removes its entry.',
+            )
+    _, ids = confirmed_ids(dlq_ids, verb, _ENTRIES, confirm=confirm)
     return one_by_one(service, ids, lambda transport, dlq_id: start_again(transport, dlq_id, how))
 
 

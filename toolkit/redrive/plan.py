@@ -380,8 +380,7 @@ def plan_redrive(
         rate=whole("rate", rate, optional="for the runs' own"),
         parallelism=whole("parallelism", parallelism, optional="for the runs' own"),
     )
-    names = opened(failures, doing=_DOING).names
-    columns = [*_NEEDED, *(name for name in _KNOWN if name in names)]
+    columns = [*_NEEDED, *(name for name in opened(failures, doing=_DOING).names if name in _KNOWN)]
     frame = to_frame(select(failures, columns, doing=_DOING).table())
     frame = frame.drop_duplicates("dlq_id", ignore_index=True)
     known = frame["workflow_url"].dropna().unique().tolist()
@@ -394,15 +393,15 @@ def plan_redrive(
     titles = groups.frame.set_index("group")["title"]
     if isinstance(wanted, Mapping):
         wanted = {choice("actions", group, titles.index): action for group, action in wanted.items()}
-    rows = frame.assign(
-        group=frame["signature"],
-        title=frame["signature"].map(titles),
-        **{"class": classify_failures(frame).frame["class"]},
-    ).merge(expiring(frame, retention)[["dlq_id", "expires_at"]], on="dlq_id", how="left")
+    classes = classify_failures(frame).frame["class"]
+    rows = frame.assign(group=frame["signature"], title=frame["signature"].map(titles), **{"class": classes})
+    rows = rows.merge(expiring(frame, retention)[["dlq_id", "expires_at"]], on="dlq_id", how="left")
     returned = returned_entries(history) if history is not None else frozenset()
     choices = _Choices(wanted, repeatable, unsafe, included, returned)
-    decided = [choices.of(row) for row in rows.to_dict("records")]
-    rows[["action", "reason"]] = pd.DataFrame(decided, index=rows.index, columns=["action", "reason"])
+    facts = choices.facts(rows)
+    decided = [choices.of(entry) for entry in facts.drop_duplicates().to_dict("records")]  # a few
+    alike = facts.groupby([*facts], sort=False).ngroup()
+    rows = rows.assign(action=[decided[n][0] for n in alike], reason=[decided[n][1] for n in alike])
     rows["first"] = rows.groupby("group")["expires_at"].transform("min")
     ordered = rows.sort_values(["first", "group", "expires_at", "dlq_id"], ignore_index=True)
     options = {
@@ -412,8 +411,9 @@ def plan_redrive(
         "include": sorted(included),
         "history": None if history is None else os.fspath(history),
     }
-    # whatever the order of the rows
-    hashes = pd.util.hash_pandas_object(frame[list(_NEEDED)].astype("str"), index=False)
+    # whatever the order of the rows, and the unit of their times
+    types = {name: COLUMNS.get(name, "str") for name in _NEEDED} | {"failed_at": COLUMNS["created_at"]}
+    hashes = pd.util.hash_pandas_object(frame[list(_NEEDED)].astype(types), index=False)
     source = sha256(hashes.sort_values().to_numpy().tobytes()).hexdigest()
     return RedrivePlan(ordered[list(COLUMNS)].astype(COLUMNS), source, limits, options, groups.learned)
 
@@ -442,45 +442,49 @@ class _Choices:
     included: frozenset[str]
     returned: frozenset[str]
 
-    def of(self, row: dict[Hashable, Any]) -> tuple[str, str]:
+    def facts(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """What decides about each entry."""
+        bodies = rows.get("body", pd.Series(None, index=rows.index, dtype="str"))
+        return rows[["group", "class"]].assign(
+            message=rows["workflow_run_id"].isna(),
+            gone=rows["gone_before"].notna() if "gone_before" in rows else False,
+            returned=rows[["dlq_id", "workflow_run_id"]].isin(self.returned).any(axis=1),
+            function=rows.get("failure_callback", rows["dlq_id"]).notna(),
+            masked=bodies.str.contains("REDACTED:", regex=False, na=False),
+            truncated=bodies.map(_truncated).astype(bool),
+            changed=rows["workflow_url"].isin(self.changed),
+            idempotent=rows["workflow_url"].isin(self.idempotent),
+        )
+
+    def of(self, entry: dict[Hashable, Any]) -> tuple[str, str]:
         """The action for an entry, and the reason."""
-        action = self.actions
-        if isinstance(action, Mapping):
-            action = action.get(row["group"], LEAVE)
-        left = "as requested" if action == LEAVE else self._left(row, action)
-        if left:
-            return LEAVE, left
+        action = (
+            self.actions.get(entry["group"], LEAVE) if isinstance(self.actions, Mapping) else self.actions
+        )
+        repeats = (action == "restart" or (action is None and entry["changed"])) and not entry["idempotent"]
+        kept = {*LEFT_OUT} - self.included
+        again = kept if action in (None, "resume", "restart") else ()
+        reasons = {
+            "as requested": action == LEAVE,
+            "it is a plain message, not a run": entry["message"],
+            "it has left the queue": entry["gone"],
+            "an earlier redrive brought it back": RETURNED in kept and entry["returned"],
+            "it has no failure function": action == "failure function" and not entry["function"],
+            f"{entry['class']}: it would fail again": entry["class"] in again,
+            f"{MASKED}: it may not be what the run got": MASKED in again and entry["masked"],
+            f"{TRUNCATED}: it may not be what the run got": TRUNCATED in again and entry["truncated"],
+            "an earlier step has changed: resuming is unsafe": action == "resume" and entry["changed"],
+            "restarting repeats side effects: not stated to be idempotent": repeats,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                return LEAVE, reason
         if action in ("delete", "failure function"):
             return action, "as requested"
-        unsafe = row["workflow_url"] in self.changed
-        if action == "resume" or (action is None and not unsafe):
+        if action == "resume" or (action is None and not entry["changed"]):
             return "resume", "finished steps do not run again"
-        why = "an earlier step has changed" if unsafe else "as requested"
+        why = "an earlier step has changed" if entry["changed"] else "as requested"
         return "restart", f"{why}, stated to be idempotent"
-
-    def _left(self, row: dict[Hashable, Any], action: str | None) -> str:
-        """Why nothing is done with an entry; empty when something is."""
-        unsafe = row["workflow_url"] in self.changed
-        repeats = action == "restart" or (action is None and unsafe)
-        again = action in (None, "resume", "restart")
-        body = row.get("body") if again else None
-        has_function = pd.notna(row.get("failure_callback", ""))
-        kept = {*LEFT_OUT} - self.included
-        known = {row["dlq_id"], row["workflow_run_id"]}
-        reasons = {
-            "it is a plain message, not a run": pd.isna(row["workflow_run_id"]),
-            "it has left the queue": pd.notna(row.get("gone_before")),
-            "an earlier redrive brought it back": RETURNED in kept and known & self.returned,
-            "it has no failure function": action == "failure function" and not has_function,
-            f"{row['class']}: it would fail again": again and row["class"] in kept,
-            f"{MASKED}: it may not be what the run got": MASKED in kept and "REDACTED:" in str(body),
-            f"{TRUNCATED}: it may not be what the run got": TRUNCATED in kept and _truncated(body),
-            "an earlier step has changed: resuming is unsafe": action == "resume" and unsafe,
-            "restarting repeats side effects: not stated to be idempotent": (
-                repeats and row["workflow_url"] not in self.idempotent
-            ),
-        }
-        return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _truncated(body: object) -> bool:
