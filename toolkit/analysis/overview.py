@@ -10,6 +10,7 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from toolkit.analysis.counts import count_by
 from toolkit.analysis.run_log import run_summary
@@ -74,6 +75,7 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     (5000, 0)
     """
     doing = "summing up failures"
+    failures = scanned(failures, doing=doing)
     rows = select_timed(failures, ["workflow_url", "workflow_run_id"], doing=doing)
     row = rows.count(first=("when_", "min"), last=("when_", "max"), fell_back=("fell_back_", "sum"))
     row = row.to_pylist()[0]
@@ -81,7 +83,8 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     retained = select_retained(failures, ["failed_at"], doing=doing).count()["count_"][0].as_py()
     workflows = count_by(failures, "workflow_url").dropna(subset="workflow_url")
     repeated = 0
-    if "dlq_id" in opened(failures, doing=doing).names:
+    # a snapshot keeps them unique
+    if "dlq_id" in opened(failures, doing=doing).names and not isinstance(failures, ds.Dataset):
         ids = select(failures, ["dlq_id"], doing=doing).count("dlq_id")
         repeated = pc.sum(ids.filter(ids["dlq_id"].is_valid())["count_"]).as_py() or 0
         repeated -= len(ids) - ids["dlq_id"].null_count
