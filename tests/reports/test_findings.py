@@ -48,6 +48,7 @@ def test_numbers_by_hand(make, rows, options):
         "worst_share": 0.666667,
         "fell_back": 0,
         "gone": 0,
+        "repeated": 0,
     }
     assert records(found, "where")[0] == {
         "workflow": "https://shop.example/pay", "status": 429, "failures": 4, "share": 0.333333,

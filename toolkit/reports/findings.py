@@ -186,7 +186,7 @@ class Counts:
         worst_share = overview.worst_count / overview.count if overview.count else None
         soon = {"within 6 hours", "within 24 hours"}
         return {
-            "overview": clean.value(vars(overview) | {"worst_share": worst_share}),
+            "overview": clean.value(vars(overview) | {"worst_share": worst_share, "repeated": self.repeated}),
             "recent": {
                 "hours": int(recent.span.total_seconds() // 3600),
                 "failures": recent.failures,
