@@ -77,6 +77,10 @@ def test_failures_after_the_end_are_left_out():
     pd.testing.assert_frame_equal(found.drop(columns="share"), cut.drop(columns="share"))
     assert found["goes_on"].tolist() == [True]
     assert find_incidents(failures(2, QUIET), now=now).empty
+    before_all = tk.explain_spike(frame, now=_START - pd.Timedelta(days=1))
+    assert not before_all.stands_out
+    later = (_END - timedelta(days=2), _END)
+    assert "observed" in repr(tk.explain_spike(frame, later, now=now))  # a window that is given is read
 
 
 @pytest.mark.parametrize(("start", "stop", "before", "more"), [

@@ -150,7 +150,7 @@ def incident_of_the_last_day(said: str, sample: tk.Service) -> None:
     when = own["failed_at"].fillna(own["created_at"])
     recent = when[when >= when.max() - pd.Timedelta(days=1)]
     assert "1 new" in said
-    assert re.search(r"observed, \d+ expected: workflow_url = \S+/payments/capture holds", said)
+    assert re.search(r"observed, \d+ expected: workflow_url = \S+/payments/capture (holds|rose)", said)
     assert f"{len(recent):,} entries to resume, the first of {recent.min()}" in said
 
 

@@ -365,7 +365,7 @@ class IncidentSearch:
 
     def _sizes(self, rows: _Bools) -> tuple[float, float]:
         """The mean size of bursts, and that of geometric sizes with as heavy a tail; without the largest."""
-        counts = np.bincount(self._burst[rows], minlength=1)
+        counts = np.bincount(self._burst[rows & self.left], minlength=1)
         counts = np.sort(counts[counts > 0])
         counts = counts[: counts.size - counts.size // _RARE].astype(np.float64)
         if not counts.size:
