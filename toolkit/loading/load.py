@@ -203,10 +203,7 @@ class Load:
         guard = ProgressGuard(self.plan.what)
         with _interrupts_reraised(), self.progress() as progress, closing(self.read(self.state)) as tables:
             for item in tables:
-                batch = item
-                if not isinstance(batch, Batch):
-                    row_ids = identities(item, self.plan.key)
-                    batch = self.state.batch(item, row_ids, self.state.rows.add(row_ids))
+                batch = item if isinstance(item, Batch) else self._unique(item)
                 position = self.state.position
                 if limit is not None and self._rows + batch.table.num_rows >= limit:
                     batch = batch.first(limit - self._rows)
@@ -296,6 +293,10 @@ class Load:
         if not receipt.complete and not self._reached_limit:
             warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=3)
         return frame
+
+    def _unique(self, table: pa.Table) -> Batch:
+        row_ids = identities(table, self.plan.key)
+        return self.state.batch(table, row_ids, self.state.rows.add(row_ids))
 
     def _latest(self, whole: pa.Table, later: list[Batch]) -> tuple[pa.Table, int, int]:
         """The rows with later versions in place; how many changed, and how many of these unexpectedly."""
