@@ -120,6 +120,14 @@ def test_incidents_that_share_failures_count_them_both():
     for row in found.itertuples():
         selected = tk.select_failures(frame, row.condition, since=row.from_at, until=row.until_at)
         assert len(selected) == row.observed
+    both = pd.concat([
+        tk.select_failures(frame, row.condition, since=row.from_at, until=row.until_at)
+        for row in found.itertuples()
+    ])  # fmt: skip
+    explained = both["dlq_id"].nunique() / len(frame)
+    assert found["share"].sum() > explained
+    page = tk.failure_report(frame, now=datetime(2026, 3, 11, tzinfo=UTC)).to_markdown()
+    assert f"{len(found)} explanations for {explained:.0%}".replace("%", " %") in page
 
 
 def test_an_error_that_is_worded_anew_is_no_rise():

@@ -11,7 +11,8 @@ import pytest
 
 import toolkit as tk
 from tests.accuracy.histories import history, names_the_root
-from toolkit.analysis import find_incidents, incident_search
+from toolkit.analysis import find_incidents
+from toolkit.analysis.change_points import surprise
 from toolkit.errors import InputError
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
@@ -206,4 +207,4 @@ def test_the_chance_of_bursts_is_that_of_a_simulation(usual: int, mean: float, o
     sizes = bursts + rng.negative_binomial(np.maximum(bursts, 1), 1 / mean) * (bursts > 0)
     chance = float((sizes >= observed).mean())
     assert chance > 0.001
-    assert incident_search._surprise(observed, usual, 10.0, mean) == pytest.approx(-np.log(chance), abs=0.1)
+    assert surprise(observed, usual, 10.0, mean) == pytest.approx(-np.log(chance), abs=0.1)

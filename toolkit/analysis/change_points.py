@@ -37,6 +37,7 @@ _STARTS: Final = 6  # of a window within its length
 _ROUNDS: Final = 5
 _EPISODES: Final = 30
 _UNUSUAL: Final = 2.0  # times the usual dispersion
+_SHARP: Final = 6  # times as many failures after a beginning as before it, in as long a time
 _UNLIKE: Final = 1.8  # times the failures of any other time of this length
 _SHARE: Final = 2.5  # times what is gained over the other failures: what of them rose is explained later
 _JOINED: Final = 0.35  # of the longer of two episodes: a gap that does not part them
@@ -430,3 +431,41 @@ def _joined(spans: list[_Bins]) -> list[_Bins]:
         else:
             joined.append((start, stop))
     return joined
+
+
+def surprise(observed: int, usual: float, exposure: float, mean: float) -> float:
+    """Minus the logarithm of the chance of so many failures, in bursts of geometric sizes with this mean.
+
+    `usual` bursts came in a time that is `exposure` times as long, from which follow how many come now.
+    """
+    ratio = (usual + observed + 1) / ((observed + 1) * (1 + exposure))
+    if observed <= 0 or ratio >= 1:
+        return 0.0
+    number = np.arange(1, observed + 1)  # of bursts
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(number))])
+    each = np.log((usual + number) / (number * (1 + exposure)))  # of the negative binomial distribution
+    bursts = np.cumsum(each) - (usual + 1) * np.log1p(1 / exposure)
+    enough = np.where(number == observed, 0.0, -np.inf)  # chance that so many bursts hold all
+    if mean > 1:
+        ended = number - 1
+        goes_on = observed - number
+        chances = factorials[observed - 1] - factorials[ended] - factorials[goes_on]
+        chances += goes_on * np.log1p(-1 / mean) - ended * np.log(mean)
+        enough = np.logaddexp.accumulate(chances)
+    more = bursts[-1] + np.log(ratio) - np.log1p(-ratio)
+    return max(0.0, -float(np.logaddexp.reduce(np.append(bursts + enough, more))))
+
+
+def forerunners(when: _Ints) -> int:
+    """How many failures come before a sharp beginning: far fewer than in as long a time after it.
+
+    Failures without a date of their own have that of their first try.
+    """
+    before = np.arange(1, len(when))
+    stop = 2 * when[1:] - when[0]
+    after = np.searchsorted(when, stop) - before
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = after * np.log(2 * after / (before + after)) + before * np.log(2 * before / (before + after))
+    gain[(after < _SHARP * before) | (stop > when[-1])] = 0
+    best = int(gain.argmax()) if gain.size else 0
+    return best + 1 if gain.size and gain[best] >= np.log(len(when)) + MARGIN else 0

@@ -83,7 +83,6 @@ class Explanation(Plotted):
     stands_out: bool
     window: tuple[datetime, datetime] | None = None
     episodes: list[tuple[datetime, datetime]] = field(default_factory=list)
-    _given: bool = False  # the window, until when not included
 
     def select(self, failures: AnyFrame, *, rank: int = 1) -> pd.DataFrame:
         """Select the rows of a frame that meet a condition, within the episodes or the window if there are.
@@ -117,7 +116,8 @@ class Explanation(Plotted):
         if rank not in ranks:
             raise wrong("rank", rank, f"one of the {len(ranks)} conditions")
         since, until = self.window or (None, None)
-        until = until - timedelta(milliseconds=1) if until and self._given else until
+        if until and not self.episodes:  # a window that was given ends before its end
+            until -= timedelta(milliseconds=1)
         rows = rows_meeting(failures, self.frame["condition"][ranks.index(rank)], since, until)
         if len(self.episodes) <= 1:
             return rows

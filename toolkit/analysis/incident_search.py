@@ -15,14 +15,15 @@ import pandas as pd
 
 from toolkit.analysis.change_points import (
     FEWEST,
-    MARGIN,
     cumulated,
     episodes,
     expected_shares,
+    forerunners,
     gain,
     least_surprise,
     spreads,
     strongest,
+    surprise,
     unlike_any,
     wave_of,
 )
@@ -65,9 +66,8 @@ _SAME_WINDOW: Final = 0.5  # of two windows together
 _SAME_FAILURES: Final = 0.9
 _EDGE: Final = 0.25  # of the length of an incident
 _MINOR: Final = 0.2  # of the largest episode's failures
-_LONGER: Final = 20  # times the rest of the history: a rise of all failures that goes on
+_LONGER: Final = 20  # times the rest of the history: a rise of all failures that is ongoing
 _IDLE: Final = 5  # mean gaps between failures after which an incident is over
-_SHARP: Final = 6  # times as many failures after a beginning as before it, in as long a time
 _EXPLAINING: Final = 7  # attributes, the strongest first
 
 
@@ -358,10 +358,10 @@ class IncidentSearch:
         met = self.left & within & self.failures.meets(first["condition"])
         failures, bursts = int(met.sum()), np.unique(self._burst[met]).size
         usual = float(first["expected"]) * exposure / mean
-        surprise = _surprise(failures, usual, exposure, tail)
+        likely = surprise(failures, usual, exposure, tail)
         if bursts - usual / exposure >= _FEWEST_BURSTS:
-            surprise = max(surprise, _surprise(bursts, usual, exposure, 1.0))
-        return surprise >= least + _CHOSEN and failures - float(first["expected"]) >= _FEWEST * mean
+            likely = max(likely, surprise(bursts, usual, exposure, 1.0))
+        return likely >= least + _CHOSEN and failures - float(first["expected"]) >= _FEWEST * mean
 
     def _sizes(self, rows: _Bools) -> tuple[float, float]:
         """The mean size of bursts, and that of geometric sizes with as heavy a tail; without the largest."""
@@ -423,7 +423,7 @@ class IncidentSearch:
         when = self.failures.when
         parts = [when[rows & self._within([(start, stop + 1)])] for start, stop in incident.episodes]
         episodes = [
-            (int(part[_forerunners(part)]), -int((-part[::-1])[_forerunners(-part[::-1])]))
+            (int(part[forerunners(part)]), -int((-part[::-1])[forerunners(-part[::-1])]))
             for part in parts
             if part.size
         ]
@@ -447,29 +447,6 @@ class IncidentSearch:
         self.left[taken] = False
         self.left[taken[np.linspace(0, len(taken) - 1, stay).astype(np.int64)]] = True
         self._burst = self._bursts()
-
-
-def _surprise(observed: int, usual: float, exposure: float, mean: float) -> float:
-    """Minus the logarithm of the chance of so many failures, in bursts of geometric sizes with this mean.
-
-    `usual` bursts came in a time that is `exposure` times as long, from which follow how many come now.
-    """
-    ratio = (usual + observed + 1) / ((observed + 1) * (1 + exposure))
-    if observed <= 0 or ratio >= 1:
-        return 0.0
-    number = np.arange(1, observed + 1)  # of bursts
-    factorials = np.concatenate([[0.0], np.cumsum(np.log(number))])
-    each = np.log((usual + number) / (number * (1 + exposure)))  # of the negative binomial distribution
-    bursts = np.cumsum(each) - (usual + 1) * np.log1p(1 / exposure)
-    enough = np.where(number == observed, 0.0, -np.inf)  # chance that so many bursts hold all
-    if mean > 1:
-        ended = number - 1
-        goes_on = observed - number
-        chances = factorials[observed - 1] - factorials[ended] - factorials[goes_on]
-        chances += goes_on * np.log1p(-1 / mean) - ended * np.log(mean)
-        enough = np.logaddexp.accumulate(chances)
-    more = bursts[-1] + np.log(ratio) - np.log1p(-ratio)
-    return max(0.0, -float(np.logaddexp.reduce(np.append(bursts + enough, more))))
 
 
 def _history(when: _Ints, now: int | None) -> tuple[slice, int]:
@@ -504,21 +481,6 @@ def _holds_most(explanation: Explanation) -> bool:
     first = explanation.frame.head(1)
     usual = first["expected"] / max(explanation.expected, 1e-9)
     return bool((first["share"] >= (1 + usual) / 2).any())
-
-
-def _forerunners(when: _Ints) -> int:
-    """How many failures come before a sharp beginning: far fewer than in as long a time after it.
-
-    Failures without a date of their own have that of their first try.
-    """
-    before = np.arange(1, len(when))
-    stop = 2 * when[1:] - when[0]
-    after = np.searchsorted(when, stop) - before
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gain = after * np.log(2 * after / (before + after)) + before * np.log(2 * before / (before + after))
-    gain[(after < _SHARP * before) | (stop > when[-1])] = 0
-    best = int(gain.argmax()) if gain.size else 0
-    return best + 1 if gain.size and gain[best] >= np.log(len(when)) + MARGIN else 0
 
 
 def _largest_gain(codes: npt.NDArray[Any], observed: _Floats, usual: _Floats) -> float:

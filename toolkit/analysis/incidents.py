@@ -28,7 +28,9 @@ _STEADY_SHARE: Final = 0.05  # of all failures
 _STEADY_TIMES: Final = 3.0  # of what the median workflow has
 _STEADY_ALIKE: Final = 0.8  # of the failures of its workflow
 _TIMED: Final = 0.5  # of the times between failures are within a quarter of the median; by chance 0.17
-_WithRows = tuple[dict[str, Any], npt.NDArray[np.int64]]
+WithRows = tuple[dict[str, Any], npt.NDArray[np.int64]]
+"""The row of an incident, and the positions of its failures."""
+
 _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
     "rank": "Int64", "kind": "str", "condition": "object", "workflows": "object", "workflow_count": "Int64",
@@ -88,7 +90,7 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
     return typed_rows([record for record, _ in incidents_with_rows(failures, now=now)], _TYPES)
 
 
-def incidents_with_rows(failures: AnyFrame, *, now: datetime | None = None) -> list[_WithRows]:
+def incidents_with_rows(failures: AnyFrame, *, now: datetime | None = None) -> list[WithRows]:
     """The incidents as `find_incidents` has them, each with the positions of its failures in the frame."""
     failures = scanned(failures, doing=_FINDING)
     read = FailureAttributes(failures, doing=_FINDING)
@@ -149,15 +151,14 @@ def explain_spike(
         incidents = search.incidents()
         if incidents:
             return incidents[0].explanation
-        everything = np.ones(len(read), bool)
-        return replace(search.explained(everything, everything, 1.0), stands_out=False)
+        return replace(search.explained(search.left, search.left, 1.0), stands_out=False)
     inside = _span("window", window)
     beside = (search.start, search.end) if baseline is None else _span("baseline", baseline)
     shared = max(0, min(inside[1], beside[1]) - max(inside[0], beside[0]))
     exposure = max(beside[1] - beside[0] - shared, 1) / (inside[1] - inside[0])
     within, usual = ((read.when >= start) & (read.when < stop) for start, stop in (inside, beside))
     found = search.explained(within, usual & ~within, exposure)
-    return replace(found, window=datetimes(inside), _given=True)
+    return replace(found, window=datetimes(inside))
 
 
 def _span(name: str, pair: object) -> Span:

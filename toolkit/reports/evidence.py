@@ -31,7 +31,7 @@ from toolkit.analysis.comparing import compare_grouped
 from toolkit.analysis.conditions import plainest
 from toolkit.analysis.explaining import describe
 from toolkit.analysis.grouping import grouped
-from toolkit.analysis.incidents import incidents_with_rows
+from toolkit.analysis.incidents import WithRows, incidents_with_rows
 from toolkit.analysis.seen_before import similar_grouped
 from toolkit.analysis.selection import (
     opened,
@@ -148,6 +148,7 @@ class Evidence:
     classes: pd.DataFrame
     trend: Trend
     stories: list[Story] = field(default_factory=list)
+    explained: float = 0.0  # the share of all failures that have an explanation; some have two
     comparison: FailureComparison | None = None
     similar: SimilarFailures | None = None
     offenders: pd.DataFrame | None = None
@@ -229,7 +230,8 @@ def gather(
         waiting=waiting,
         classes=classes,
         trend=trend,
-        stories=_stories(sample, total, groups, kinds, now),
+        stories=_stories(incidents := incidents_with_rows(sample, now=now), sample, total, groups, kinds),
+        explained=len({position for _, rows in incidents for position in rows.tolist()}) / len(sample),
         offenders=repeat_offenders(sample) if names >= _OFFENDING else None,
         functions=failure_functions(failures, now=now) if names >= _FUNCTIONS else None,
         **evidence,
@@ -344,12 +346,12 @@ def _classes(sample: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
 
 
 def _stories(
-    sample: pd.DataFrame, total: int, groups: FailureGroups, kinds: dict[str, str], now: datetime
+    incidents: list[WithRows], sample: pd.DataFrame, total: int, groups: FailureGroups, kinds: dict[str, str]
 ) -> list[Story]:
     titles = groups.frame.set_index("group")["title"]
     scale = total / max(len(sample), 1)
     stories = []
-    for row, positions in incidents_with_rows(sample, now=now):
+    for row, positions in incidents:
         condition = dict(row["condition"])
         shared = dict(row["shared"]) | condition
         rows = sample.iloc[positions]

@@ -58,7 +58,7 @@ class Explained:
         stories = self.evidence.stories
         if not stories:
             return
-        share = percent(min(sum(story.share for story in stories), 1.0))
+        share = percent(self.evidence.explained)
         columns = [
             ReportColumn("ongoing", "flag"), "explanation",
             ReportColumn("from", "time", beneath=True, named=True),

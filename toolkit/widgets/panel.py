@@ -101,14 +101,18 @@ class Job:
     def __post_init__(self) -> None:
         self._started = self.clock()
 
+    @property
+    def due(self) -> bool:
+        """Whether the next step reports."""
+        return self.clock() - self._last >= _INTERVAL
+
     def step(self, done: int | None = None, total: int | None = None) -> None:
         """Report how far the call is, between two steps of it; `Cancelled` is raised when it should stop."""
         if done is not None:
             self.progress.done, self.progress.total = done, total
-        now = self.clock()
-        if now - self._last >= _INTERVAL:
-            self._last = now
-            self.progress.seconds = now - self._started
+        if self.due:
+            self._last = self.clock()
+            self.progress.seconds = self._last - self._started
             self.report(replace(self.progress))
         if self.stopping.is_set():
             raise Cancelled

@@ -147,8 +147,9 @@ class RedrivePanel(Panel):
             raise InputError("running a redrive", got="a panel without a service", expected="one with it")
 
         def progress(done: int, total: int | None) -> None:
-            with suppress(InputError):  # of the ledger: the run goes on
-                job.progress.states = self._states(plan)
+            if job.due:
+                with suppress(InputError):  # of the ledger: the run continues
+                    job.progress.states = self._states(plan)
             with suppress(Cancelled):  # `stop` ends the run, with everything that was sent in the ledger
                 job.step(done, total)
 
