@@ -126,11 +126,11 @@ def explain_spike(
     Returns
     -------
     Explanation
-        `.frame` with the ranked conditions, `.window`, and `.stands_out`, which is false when nothing rose, or
-        in a window that is given nothing more than the rest. Of a rise that was found, where all failures
-        rose and none much more than the others, the condition is empty; `observed` are the failures in its
-        episodes, `expected` what other times without their own rises have in as long a time. A failure counts
-        for each of its labels.
+        `.frame` with the ranked conditions, `.window`, and `.stands_out`, which is false when nothing rose
+        or, in a window that is given, when nothing rose more than the rest. Where all failures rose and none
+        much more than the others, the condition of the rise that was found is empty. `observed` are the
+        failures in its episodes, `expected` what the other times, without rises of their own, have in as
+        long a time. A failure counts for each of its labels.
 
     Raises
     ------
