@@ -263,7 +263,7 @@ def test_keys_pressed_in_the_panel_stay_in_it(notebook):
     names = set(
         notebook.pressed_in(controls, MOUSE, no_enter="Add|Remove")
     )  # rows would be added and removed
-    assert names == {"INPUT", "TEXTAREA", "SELECT", "BUTTON", "SUMMARY"}
+    assert names == {"INPUT", "TEXTAREA", "SELECT", "BUTTON", "SUMMARY", "PRE"}  # the code shown
     assert notebook.cells == before
     assert notebook.wrong() == []
 
