@@ -83,12 +83,12 @@ def test_a_load_that_waits_for_its_first_rows_says_how_long(server):
     """It is seen that the service is waited for, and no late report replaces the result."""
     said = []
 
-    def waited(said):  # a busy machine may say 2 s first
+    def waited():  # a busy machine may say 2 s first
         return any(re.fullmatch(r"Loading for \d+ s …", text) for text in said)
 
     def seen(_):
         deadline = time.monotonic() + 20
-        while not waited(said) and time.monotonic() < deadline:
+        while not waited() and time.monotonic() < deadline:
             time.sleep(0.01)
 
     pages(server, 1, before=seen)
@@ -103,7 +103,7 @@ def test_a_load_that_waits_for_its_first_rows_says_how_long(server):
         return panel.message
 
     assert asyncio.run(main()).startswith("2 failures loaded.")
-    assert waited(said)
+    assert waited()
 
 
 def test_stopping_before_anything_was_read(server):
