@@ -184,6 +184,8 @@ class ObjectSnapshotStore(SnapshotStore):
         pyarrow closes a stream that is collected, which publishes the object truncated.
         """
         with ThreadPoolExecutor(1, "toolkit upload") as thread:
+            # leaving the block waits for its thread only if no Ctrl-C met it while it started
+            thread.submit(lambda: None).result()
             thread.submit(self._write, name, blocks).result()
 
     def _write(self, name: str, blocks: Iterator[bytes]) -> None:

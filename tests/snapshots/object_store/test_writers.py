@@ -280,6 +280,39 @@ def test_an_interrupt_during_the_manifest_upload_leaves_a_complete_one(
     assert place.whole().unlisted == ()
 
 
+def test_an_interrupt_while_the_thread_of_an_upload_starts_leaves_no_upload_behind(
+    s3: SimpleNamespace, place: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that Ctrl-C ended has ended: nothing is written to the store afterwards."""
+    place.first()
+    asked, ended, late = threading.Event(), threading.Event(), threading.Event()
+    start = threading.Thread.start
+
+    def watch(method: str, path: str) -> None:
+        if method in _CHANGING and path.endswith("_manifest.json"):
+            asked.set()
+            ended.wait(1)
+            if ended.is_set():
+                late.set()
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith("toolkit upload"):
+            asked.wait(1)  # until the thread, if it had work, is in the middle of it
+            signal.raise_signal(signal.SIGINT)
+
+    s3.server.before = watch
+    store = open_store(s3.path, s3.filesystem)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.replace("_manifest.json", b"{}")
+    monkeypatch.undo()
+    ended.set()
+    assert not late.wait(1)
+    s3.server.free()
+    assert place.state() == _OLD
+
+
 def test_a_manifest_that_is_replaced_while_it_is_read_is_read_again(
     s3: SimpleNamespace, place: SimpleNamespace
 ) -> None:
