@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import axe_playwright_python
 import nbformat
 import pytest
 from jupyter_client.blocking import BlockingKernelClient
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Locator, Page, sync_playwright
 
 from toolkit.settings import Service
 from toolkit_demo.run import environment_for
@@ -33,13 +33,36 @@ _QUIET = {
     "@jupyterlab/apputils-extension:themes": {"adaptive-theme": True},  # light or dark as the page is
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
 }
+_FOCUS = """(all, number) => {
+  all[number]?.focus();
+  return document.activeElement === all[number] ? [all[number].tagName, all[number].innerText] : ["", ""];
+}"""
+_SEEN = """() => ({
+  focused: document.activeElement.outerHTML.slice(0, 300),
+  fields: [...document.querySelectorAll(".tk-panel input, .tk-panel textarea, .tk-panel select")]
+    .map((e) => `${e.getAttribute("aria-label") || e.labels?.[0]?.innerText || e.type}: ${e.value}`),
+  said: [...document.querySelectorAll(".tk-panel [role=status], .tk-panel [role=alert]")]
+    .map((e) => e.innerText),
+})"""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups, also when a file of this folder is named
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of a module share a page and its state."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test of a notebook says what had the focus, and what the panels' fields held."""
+    report = yield
+    notebook = getattr(item, "funcargs", {}).get("notebook")
+    if report.failed and isinstance(notebook, Notebook):
+        with suppress(Error):  # the page may be the failure
+            report.sections.append(("the page", json.dumps(notebook.page.evaluate(_SEEN), indent=1)))
+    return report
 
 
 @pytest.fixture(scope="module")
@@ -131,18 +154,17 @@ class Notebook:
         Gives the names of their elements. Where a text begins like `no_enter`, Enter is not pressed.
         """
         names = []
-        for control in controls.all():
-            if not control.is_visible():
-                continue
-            names.append(control.evaluate("(e) => e.tagName"))
-            for keys in (("Escape", "d", "d"), ("a", "b", "x"), ("ArrowDown", "ArrowUp", "m")):
-                control.focus()
+        for number in range(controls.count()):
+            for keys in (("Escape", "d", "d"), ("a", "b", "x"), ("ArrowDown", "ArrowUp", "m"), ("Enter",)):
+                # found and focused in one step: the keys before may have replaced or hidden it
+                name, text = controls.evaluate_all(_FOCUS, number)
+                if not name or (keys == ("Enter",) and re.match(no_enter, text)):
+                    break
                 for key in keys:
                     self.page.keyboard.press(key)
                 assert self.active == cell
-            if not re.match(no_enter, control.inner_text()):
-                self.page.keyboard.press("Enter")
-                assert self.active == cell
+            if name:
+                names.append(name)
             self.page.keyboard.press("Tab")  # may select the next cell, and changes nothing
         return names
 

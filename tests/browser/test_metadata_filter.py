@@ -107,6 +107,7 @@ def test_rows_are_joined_and_removed_by_mouse(notebook):
     notebook.until("by_mouse.value == \"service.team = 'finance' OR steps[0].minutes >= 20\"")
     expect(labelled(shown, "Field 1")).to_have_value("service.team")
     expect(labelled(shown, "Field 3")).to_have_count(0)
+    expect(shown.get_by_role("button", name="Add condition", exact=True)).to_be_focused()
 
 
 def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
@@ -221,6 +222,31 @@ def test_a_quick_enter_loses_no_letter(notebook):
     expect(text).to_have_value("city = 'Oslo' AND version = 7")
 
 
+def test_offers_stay_where_the_pointer_is(notebook):
+    """Offers that arrive between pressing and releasing the mouse do not take the click away."""
+    notebook.do("by_mouse.value = 'city = 1'")
+    shown = notebook.panel(MOUSE)
+    field = labelled(shown, "Field 1")
+    expect(field).to_have_value("city")
+    field.fill("")
+    field.click()
+    aimed = offered(shown).get_by_text("steps[0].minutes", exact=True)
+    expect(aimed).to_be_visible()
+    number = offered(shown).count()
+    notebook.kernel.execute("import time; time.sleep(1.5)", silent=True)
+    field.press_sequentially("minutes")
+    aimed.hover()
+    notebook.page.mouse.down()
+    notebook.kernel.get_shell_msg(timeout=60)
+    notebook.until(f"len(by_mouse.editor.rows.parts[0].field.offers) < {number}")
+    notebook.page.wait_for_timeout(500)  # by now, the page has them, too
+    expect(offered(shown)).to_have_count(number)
+    notebook.page.mouse.up()
+    expect(field).to_have_value("steps[0].minutes")
+    notebook.until("by_mouse.editor.rows.parts[0].field.value == 'steps[0].minutes'")
+    expect(offered(shown)).to_have_count(0)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     """axe-core finds nothing wrong in either theme, wide or narrow; nothing is wider than its cell."""
@@ -249,6 +275,8 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
         if size == "narrow":
             notebook.picture(shown, f"metadata-filter-offers-{scheme}")
         assert notebook.wrong() == []
+        notebook.page.keyboard.press("Escape")
+        expect(offered(shown)).to_have_count(0)
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
 
 

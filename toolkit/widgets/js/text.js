@@ -1,4 +1,5 @@
 // A text field with completions. Letters are sent before the Enter after them; offers for an older text are ignored.
+// While the pointer is on the offers, they stay, so that a click takes the one it was aimed at.
 const PAUSE = 60; // milliseconds
 const ROOM = 190; // pixels below the field that the list needs
 
@@ -20,6 +21,7 @@ export default {
     let last = model.get("text"); // the last text the kernel received or set
     let wanted = false; // whether offers were requested
     let unsent = false; // letters not sent yet
+    let held = false; // whether the pointer is on the offers
     let offers = [];
     let active = -1;
     let pause = 0;
@@ -84,7 +86,7 @@ export default {
       if (offers.length) place();
     };
     const close = () => {
-      wanted = false;
+      wanted = held = false;
       if (list.children.length) show([]);
     };
     const ask = () => {
@@ -106,6 +108,7 @@ export default {
     input.addEventListener("input", () => {
       fit();
       wanted = unsent = true;
+      held = false; // what is typed is shown, wherever the pointer rests
       clearTimeout(pause);
       if (completes || follows) pause = setTimeout(() => report("typed"), PAUSE);
     });
@@ -134,6 +137,11 @@ export default {
       event.preventDefault();
     });
     list.addEventListener("mousedown", (event) => event.preventDefault()); // the field keeps the focus
+    list.addEventListener("pointermove", () => { held = true; });
+    list.addEventListener("pointerleave", () => {
+      held = false;
+      answered();
+    });
     list.addEventListener("click", (event) => {
       const number = [...list.children].indexOf(event.target.closest("[role=option]"));
       if (number >= 0) pick(number);
@@ -153,7 +161,7 @@ export default {
       }
     };
     const answered = () => {
-      if (!unsent && kernel.confirmed()) show(wanted && document.activeElement === input ? model.get("offers") : []);
+      if (!held && !unsent && kernel.confirmed()) show(wanted && document.activeElement === input ? model.get("offers") : []);
     };
     const attend = () => {
       if (!model.get("wanted")) return;
