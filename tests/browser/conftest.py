@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -44,6 +45,14 @@ _SEEN = """() => ({
   said: [...document.querySelectorAll(".tk-panel [role=status], .tk-panel [role=alert]")]
     .map((e) => e.innerText),
 })"""
+
+_BUSY = """
+from pathlib import Path
+from time import sleep
+Path({begun!r}).touch()
+while not Path({ended!r}).exists():
+    sleep(0.01)
+"""
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups, also when a file of this folder is named
@@ -118,6 +127,22 @@ class Notebook:
             assert time.monotonic() < deadline, f"{expression} stayed {found!r}"
             self.page.wait_for_timeout(20)
         return found
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Keep the kernel busy from before the block begins until it has ended."""
+        with tempfile.TemporaryDirectory() as folder:
+            begun, ended = Path(folder) / "begun", Path(folder) / "ended"
+            self.kernel.execute(_BUSY.format(begun=str(begun), ended=str(ended)), silent=True)
+            deadline = time.monotonic() + _PATIENCE
+            while not begun.exists():
+                assert time.monotonic() < deadline, "the kernel did not begin"
+                time.sleep(0.01)
+            try:
+                yield
+            finally:
+                ended.touch()
+                self.kernel.get_shell_msg(timeout=_PATIENCE)
 
     def axe(self, selector: str) -> list[dict[str, Any]]:
         """What axe-core finds wrong in the part of the page, its own light and dark colours included."""

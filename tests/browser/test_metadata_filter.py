@@ -214,10 +214,9 @@ def test_a_quick_enter_loses_no_letter(notebook):
     text = labelled(shown, "Filter")
     text.fill("")
     notebook.until("by_keys.value == ''")
-    notebook.kernel.execute("import time; time.sleep(0.5)", silent=True)
-    text.press_sequentially("city = 'Oslo' AND version = 7")
-    text.press("Enter")
-    notebook.kernel.get_shell_msg(timeout=60)
+    with notebook.busy():
+        text.press_sequentially("city = 'Oslo' AND version = 7")
+        text.press("Enter")
     notebook.until("by_keys.value == \"city = 'Oslo' AND version = 7\"")
     expect(text).to_have_value("city = 'Oslo' AND version = 7")
 
@@ -233,11 +232,10 @@ def test_offers_stay_where_the_pointer_is(notebook):
     aimed = offered(shown).get_by_text("steps[0].minutes", exact=True)
     expect(aimed).to_be_visible()
     number = offered(shown).count()
-    notebook.kernel.execute("import time; time.sleep(1.5)", silent=True)
-    field.press_sequentially("minutes")
-    aimed.hover()
-    notebook.page.mouse.down()
-    notebook.kernel.get_shell_msg(timeout=60)
+    with notebook.busy():
+        field.press_sequentially("minutes")
+        aimed.hover()
+        notebook.page.mouse.down()
     notebook.until(f"len(by_mouse.editor.rows.parts[0].field.offers) < {number}")
     notebook.page.wait_for_timeout(500)  # by now, the page has them, too
     expect(offered(shown)).to_have_count(number)
