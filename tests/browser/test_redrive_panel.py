@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
 from playwright.sync_api import expect
 
@@ -44,7 +46,7 @@ def notebook(chromium, lab, request, shop):
     for name in named:
         shop.fail(name, 3)
     shop.mended |= {named[0], named[2]}
-    shop.slow[named[2]] = 2
+    shop.held[named[2]] = Event()
     prepare = PREPARE.format(url=shop.queue.url, token=shop.queue.token, scheme=request.param)
     options = {"color_scheme": request.param, "viewport": {"width": 1400, "height": 1500}}
     with lab.open(chromium, f"redrive-{request.param}", [prepare, *CELLS[1:]], **options) as opened:
@@ -88,7 +90,7 @@ def states():
 """
 
 
-def test_it_is_confirmed_stopped_and_continued_by_keyboard(notebook):
+def test_it_is_confirmed_stopped_and_continued_by_keyboard(notebook, shop):
     """Tab and Enter reach everything; the kernel is free while it runs; what is open is said."""
     panel, page = notebook.panel(KEYS), notebook.page
     confirmation = notebook.evaluate("keys.value.confirmation")
@@ -97,10 +99,12 @@ def test_it_is_confirmed_stopped_and_continued_by_keyboard(notebook):
     page.keyboard.type(confirmation)
     notebook.tab_to("Run")
     page.keyboard.press("Enter")
-    # the canary, whose run is slow, has been sent; the others wait for its outcome
+    # the canary has been sent, and its run is held; the others wait for its outcome
     notebook.until("'intended' in states() or 'started' in states()")
     notebook.tab_to("Stop")
     page.keyboard.press("Enter")
+    notebook.until("keys._job is None or keys._job.stopping.is_set()")
+    shop.held[f"{notebook.scheme}-slow"].set()
     notebook.until("'Press Run to continue' in keys.message")
     expect(panel).to_contain_text("2 not sent")
     notebook.picture(panel, f"redrive-{notebook.scheme}-stopped")

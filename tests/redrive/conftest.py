@@ -28,7 +28,8 @@ class Shop:
     url: str = ""
     mended: set[str] = field(default_factory=set)
     otherwise: set[str] = field(default_factory=set)
-    slow: dict[str, float] = field(default_factory=dict)
+    slow: dict[str, float] = field(default_factory=dict)  # seconds that a delivery takes
+    held: dict[str, threading.Event] = field(default_factory=dict)  # deliveries wait for it
     delivered: Counter[str] = field(default_factory=Counter)
     most_at_once: int = 0
     _now: int = 0
@@ -91,6 +92,8 @@ class Shop:
             self.most_at_once = max(self.most_at_once, self._now)
         try:
             time.sleep(self.slow.get(name, 0))
+            if name in self.held:
+                self.held[name].wait(60)
             if name in self.mended:
                 self.request("DELETE", f"/v2/workflows/runs/{run_id}?cancel=false", "done")
                 return 200, b"{}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_stop_sends_nothing_more_and_says_what_is_open(shop: Shop, ledger: Path)
     """What was started and what waits is counted, while it runs too; Run continues, nothing is done twice."""
     failed = shop.fail("panel-stop", 8)
     shop.mended.add("panel-stop")
-    shop.slow["panel-stop"] = 1.5
+    shop.held["panel-stop"] = threading.Event()
     panel = tk.RedrivePanel(shop.service, failed, ledger=ledger)
     write(panel.confirm, panel.value.confirmation)
     press(panel, "Run")
@@ -73,6 +74,7 @@ def test_stop_sends_nothing_more_and_says_what_is_open(shop: Shop, ledger: Path)
     with pytest.raises(InputError, match="running"):
         panel.value = tk.plan_redrive(failed.iloc[:1])
     press(panel, "Stop")
+    shop.held["panel-stop"].set()
     until(lambda: "Press Run to continue." in panel.message)
     assert "7 not sent" in panel.message
     assert states(panel)["waiting"] == 7

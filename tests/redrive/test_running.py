@@ -113,11 +113,12 @@ def test_what_does_not_end_in_time_holds_its_group(shop: Shop, ledger: Path) -> 
     """It is said to be running; a later call sees that it has ended, and that its group is stopped."""
     failed = shop.fail("slow", 3)
     shop.mended.add("slow")
-    shop.slow["slow"] = 4
+    shop.held["slow"] = threading.Event()
     plan = tk.plan_redrive(failed, deadline="1s")
     result = run(shop, plan, ledger)
     assert states(result) == {"running": 1, "stopped": 2}
     assert result.frame["reason"].iloc[-1] == "its first runs had not ended before the deadline"
+    shop.held["slow"].set()
     until = time.monotonic() + 30
     while time.monotonic() < until and not any(
         r["workflowState"] == "RUN_SUCCESS" for r in shop.runs("slow")
@@ -153,7 +154,7 @@ def test_an_entry_that_leaves_while_its_failure_function_runs_is_unknown(shop: S
     until = time.monotonic() + 20
     while set(failed["failure_function_state"]) != {"CALLBACK_FAIL"} and time.monotonic() < until:
         failed = shop.failures("leaves", 1)
-    shop.slow["broken"] = 3
+    shop.held["broken"] = threading.Event()
     removed: list[bytes] = []
 
     def progress(_done: int, _total: int | None) -> None:
@@ -162,6 +163,7 @@ def test_an_entry_that_leaves_while_its_failure_function_runs_is_unknown(shop: S
 
     plan = tk.plan_redrive(failed, actions="failure function")
     result = tk.run_redrive(shop.service, plan, ledger=ledger, confirm=plan.confirmation, progress=progress)
+    shop.held["broken"].set()
     assert states(result) == {"unknown": 1}
     assert "left the DLQ" in result.frame["reason"].iloc[0]
 
