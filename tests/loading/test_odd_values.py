@@ -294,6 +294,7 @@ def test_a_page_with_duplicate_rows_is_read_again(server, name, tmp_path):
     assert (receipt.pages, receipt.retries) == (1, 1)
 
 
+@pytest.mark.usefixtures("no_backoff")
 @pytest.mark.parametrize("name", HALVED)
 def test_a_page_that_always_has_rows_twice_is_an_error(server, name, tmp_path):
     """Malformed for every call, and the snapshot is unchanged."""

@@ -112,7 +112,8 @@ def examined(name):
     changed = []
     with plt.rc_context({"font.size": 20, "interactive": False}):
         warnings.simplefilter("ignore", ImportWarning)
-        for options in ({}, {"theme": "blue"}, {"theme": "dark"}, {"ax": broken}):
+        of_plots = ({"theme": "blue"}, {"theme": "dark"}, {"ax": broken})
+        for options in ({}, *(of_plots if name.startswith("plot_") else ())):
             before, figures = state(), plt.get_fignums()
             with contextlib.suppress(ToolkitError, ZeroDivisionError, TypeError):
                 call(name, **options)
