@@ -81,11 +81,11 @@ bench: install ## run the benchmarks and print their ratios
 	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python "$$script"; done
 
 soak: install ## kill the service 500 times under load; load, crash and race at length (an hour)
-	@mkdir -p $(OUT)
+	@mkdir -p build
 	@status=0; \
-	$(BIN)/python tests/soak/soak.py 2>&1 | tee -a $(OUT)/soak.txt || status=1; \
-	$(BIN)/python tests/soak/loading.py --out $(OUT)/soak.txt || status=1; \
-	$(BIN)/python tests/soak/redrive.py 2>&1 | tee -a $(OUT)/soak.txt || status=1; \
+	$(BIN)/python tests/soak/soak.py 2>&1 | tee -a build/soak.txt || status=1; \
+	$(BIN)/python tests/soak/loading.py --out build/soak.txt || status=1; \
+	$(BIN)/python tests/soak/redrive.py 2>&1 | tee -a build/soak.txt || status=1; \
 	exit $$status
 
 fuzz: install ## call everything public with generated services, snapshots, frames and arguments (half an hour)
@@ -104,9 +104,10 @@ docs: install ## build the documentation into out/docs, with the plots as pictur
 	@$(BIN)/sphinx-build -W --keep-going -q docs $(OUT)/docs
 	@echo "built: $(OUT)/docs/index.html"
 
-pictures: install browser ## take the pictures that the docs show
-	@$(BIN)/python docs/pictures/take.py
-	@PICTURES=docs/pictures $(BIN)/python -m pytest -q -n 0 tests/browser -k "not report"
+pictures: install browser ## take pictures of everything into build/pictures, and renew those that the docs show
+	@$(BIN)/python docs/pictures/take.py build/pictures
+	@PICTURES=build/pictures $(BIN)/python -m pytest -q -n 0 tests/browser -k "not report"
+	@for shown in docs/pictures/*.png; do cp build/pictures/$${shown##*/} $$shown; done
 
 browser: ## install Chromium where it is missing
 	@command -v chromium >/dev/null || { \
@@ -124,4 +125,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 clean: ## remove everything that was made
-	rm -rf $(VENV) $(VENV)-newer $(LOWEST) $(OUT) .*_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-newer $(LOWEST) $(OUT) build .*_cache .hypothesis

@@ -1,11 +1,12 @@
-"""Take the pictures of plots and report that the README and the docs show, from the embedded service.
+"""Take pictures of plots and of the report, from the embedded service.
 
-``make pictures`` runs this, and the browser's tests for the pictures of the panels.
+``python docs/pictures/take.py FOLDER``; ``make pictures`` runs this, and the browser's tests for panels.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,6 @@ from playwright.sync_api import sync_playwright
 import toolkit as tk
 from toolkit.plots.style import THEMES, ThemeName
 
-HERE = Path(__file__).parent
 PAGES = {
     "report-light": ((1200, 900), "light", None),
     "report-dark": ((1200, 900), "dark", None),
@@ -33,7 +33,7 @@ PAGES = {
 
 
 def sheet(
-    drawings: dict[str, Draw], name: str, *, columns: int, size: tuple[float, float], theme: ThemeName
+    drawings: dict[str, Draw], path: Path, *, columns: int, size: tuple[float, float], theme: ThemeName
 ) -> None:
     """Several plots on one picture."""
     rows = -(-len(drawings) // columns)
@@ -45,7 +45,7 @@ def sheet(
         part.set_facecolor(THEMES[theme].paper)
     for part, draw in zip(parts.flat, drawings.values(), strict=False):
         draw(ax=part.add_subplot(), theme=theme)
-    figure.savefig(HERE / f"{name}.png", dpi=70, metadata={"Software": None})
+    figure.savefig(path, dpi=70, metadata={"Software": None})
 
 
 def nothing(service: tk.Service) -> dict[str, Draw]:
@@ -84,7 +84,7 @@ def huge(service: tk.Service, times: int = 60) -> dict[str, Draw]:
     }
 
 
-def report_pages(service: tk.Service, **arguments: Any) -> None:
+def report_pages(service: tk.Service, out: Path, **arguments: Any) -> None:
     """The report as a browser shows it."""
     failures = tk.load_failures(service, progress=False)
     now = datetime.now(UTC)
@@ -101,28 +101,28 @@ def report_pages(service: tk.Service, **arguments: Any) -> None:
             page.emulate_media(media=media, color_scheme=scheme)
             page.goto(paths[name.endswith("empty")].as_uri())
             whole = "whole" in name
-            page.screenshot(path=HERE / f"{name}.png", full_page=whole)
+            page.screenshot(path=out / f"{name}.png", full_page=whole)
             if whole:  # a third of the bytes
-                picture = Image.open(HERE / f"{name}.png").convert("RGB")
-                picture.quantize(64).save(HERE / f"{name}.png", optimize=True)
+                picture = Image.open(out / f"{name}.png").convert("RGB")
+                picture.quantize(64).save(out / f"{name}.png", optimize=True)
             context.close()
         browser.close()
 
 
-def main() -> None:
+def main(out: Path) -> None:
     """Take all of them."""
+    out.mkdir(parents=True, exist_ok=True)
     with tk.connect("local") as service:
         drawings = plots(service)
-        sheet(drawings, "plots-light", columns=3, size=(5.2, 3.0), theme="light")
-        sheet(drawings, "plots-dark", columns=3, size=(5.2, 3.0), theme="dark")
-        sheet(drawings, "plots-small", columns=5, size=(3.0, 2.2), theme="light")
-        sheet(
-            {"trend": drawings["plot_failure_trend"]}, "trend-wide", columns=1, size=(14, 3.6), theme="light"
-        )
-        sheet(nothing(service), "plots-empty", columns=3, size=(3.6, 2.0), theme="light")
-        sheet(huge(service), "plots-huge", columns=3, size=(5.2, 3.0), theme="light")
-        report_pages(service)
+        trend = {"trend": drawings["plot_failure_trend"]}
+        sheet(drawings, out / "plots-light.png", columns=3, size=(5.2, 3.0), theme="light")
+        sheet(drawings, out / "plots-dark.png", columns=3, size=(5.2, 3.0), theme="dark")
+        sheet(drawings, out / "plots-small.png", columns=5, size=(3.0, 2.2), theme="light")
+        sheet(trend, out / "trend-wide.png", columns=1, size=(14, 3.6), theme="light")
+        sheet(nothing(service), out / "plots-empty.png", columns=3, size=(3.6, 2.0), theme="light")
+        sheet(huge(service), out / "plots-huge.png", columns=3, size=(5.2, 3.0), theme="light")
+        report_pages(service, out)
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -25,7 +25,7 @@ MOUSE, KEYS = 1, 2
 @pytest.fixture(scope="module", params=["light", "dark"])
 def notebook(chromium, lab, request):
     """A browser for the mouse and one for the keyboard, whose groups have been read."""
-    options = {"color_scheme": request.param, "viewport": {"width": 1400, "height": 1500}}
+    options = {"color_scheme": request.param, "viewport": {"width": 1400, "height": 1900}}
     with lab.open(chromium, f"groups-{request.param}", CELLS, **options) as opened:
         for _ in CELLS:
             opened.run_cell()
@@ -149,10 +149,10 @@ def test_axe_finds_nothing(notebook):
     notebook.panel(MOUSE).get_by_role("button", name="Undo").click()
     notebook.until("'Nothing to undo' in mouse.message")
     assert notebook.wrong() == []
-    notebook.page.set_viewport_size({"width": 620, "height": 1500})
+    notebook.page.set_viewport_size({"width": 620, "height": 1900})
     notebook.page.wait_for_timeout(500)
     assert notebook.wrong() == []
     notebook.picture(notebook.panel(MOUSE), f"failure-groups-{notebook.scheme}-narrow")
-    notebook.page.set_viewport_size({"width": 1400, "height": 1500})
+    notebook.page.set_viewport_size({"width": 1400, "height": 1900})
     assert notebook.console == []
     assert notebook.hosts <= {"127.0.0.1"}

@@ -15,6 +15,8 @@ from matplotlib.axes import Axes
 
 import toolkit as tk
 from toolkit.analysis import explain_change
+from toolkit.plots.hit_scores import draw_similarities
+from toolkit.plots.result_bars import draw_recall
 
 NOW = datetime(2026, 3, 20, tzinfo=UTC)
 KINDS = [
@@ -160,6 +162,20 @@ def _map(count: int, *, texts: Sequence[str] = (), color: str = "kind", **more: 
     return tk.plot_vector_map(frame.assign(number=np.arange(count) * 1.5), color=color, **more)
 
 
+def _pairs(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
+    names = texts or ["random pairs", "nearest neighbours"]
+    scores = np.random.default_rng(2).uniform(0.2, 1, count)
+    pairs = pd.DataFrame({"pair": [names[row % len(names)] for row in range(count)], "score": scores})
+    title = "Cosines of random pairs and of nearest neighbours"
+    return draw_similarities(pairs, title, "cosine distance between old and new vector", **more)
+
+
+def _recall(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
+    names = (texts or ["runbooks", "tickets"])[:count]
+    by = pd.DataFrame({"name": names, "queries": 50, "share": 0.98, "low": 0.95, "high": 1.0})
+    return draw_recall(by, "Recall@10 of stored vectors", **more)
+
+
 PLOTS = [
     Plot("groups", _of(failures, tk.plot_failure_groups)),
     Plot("groups stacked", _of(failures, tk.plot_failure_groups, layout="stacked")),
@@ -193,6 +209,8 @@ PLOTS = [
     Plot("timeline", _timeline),
     Plot("success rates", _of(runs, tk.plot_success_rates)),
     Plot("runs", lambda count, texts=(), **more: tk.run_summary(runs(count, texts=texts)).plot(**more)),
+    Plot("pairs", _pairs),
+    Plot("recall", _recall),
     Plot("norms", _of(vectors, tk.plot_vector_norms)),
 ]
 

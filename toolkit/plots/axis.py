@@ -116,9 +116,11 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
             lines = wrapped(drawable(re.split("[,:]", title)[0], longest=120), fits)
         if small and len(lines) > 1:
             lines = [f"{lines[0]}…"]
+        ends = ax.xaxis.label.get_horizontalalignment() == "right"  # as `name_rows` says
         ax.set_title(
-            "\n".join(lines), loc="left", y=1.0, pad=height, color=theme.ink, fontsize=size, parse_math=False
-        )
+            "\n".join(lines), loc="right" if ends else "left", y=1.0, pad=height, color=theme.ink,
+            fontsize=size, parse_math=False,
+        )  # fmt: skip
 
 
 def say(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axes:
@@ -278,6 +280,10 @@ def name_rows(
     ax.set_yticks(list(positions), texts)
     as_written(ax.get_yticklabels())
     ax.tick_params(axis="y", length=0)
+    taken = max((width(line) for text in texts for line in text.split("\n")), default=0.0) * COLUMN
+    if inches(ax) < _WIDE and taken > _SHARE_OF_NAMES * inches(ax):
+        # what is left beside the names is narrow: the label and the title end there instead of being cut
+        ax.xaxis.label.set(x=1.0, horizontalalignment="right")
     return prefix
 
 

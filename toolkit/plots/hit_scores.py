@@ -87,17 +87,18 @@ def plot_score_distribution(
     kind = kind or ("histogram" if len(scores.groups) <= 1 else "ridge")
     title = f"Scores of hits, by {by}" if by else "Scores of hits"
     with drawing(ax, theme) as (axes, colours):
-        axis.heading(axes, title, colours)
         if scores.total <= 1:
-            return axis.say(axes, _sentence(scores), colours)
+            return axis.say(axes, _sentence(scores), colours, title)
         axis.label_axis(axes.xaxis, f"score (higher is nearer){_left_out(scores)}", colours)
         axis.number_axis(axes, axes.xaxis)
         axis.limit(axes.xaxis, scores.edges[0], scores.edges[-1])
         if kind == "ecdf":
+            axis.heading(axes, title, colours)
             _shares(scores, axes, colours)
         elif kind == "ridge":
             _rows(scores, axes, colours, title, "hits")
         elif len(scores.groups) == 1:
+            axis.heading(axes, title, colours)
             _bars(scores, 0, axes, colours)
             axis.count_axis(axes, "hits", colours, scores.counts.max())
         else:
@@ -118,13 +119,12 @@ def draw_similarities(
     """Draw the scores of pairs, a row for each value of the column `pair`, under a title of one's own."""
     scores = score_bins(pairs, by="pair", bins=30, top=_MOST, largest=LARGEST)
     with drawing(ax, theme) as (axes, colours):
-        axis.heading(axes, title, colours)
         if not scores.total:
-            return axis.say(axes, empty or f"No {what}", colours)
-        axis.number_axis(axes, axes.xaxis)
-        axis.label_axis(axes.xaxis, label, colours)
+            return axis.say(axes, empty or f"No {what}", colours, title)
         axis.limit(axes.xaxis, scores.edges[0], scores.edges[-1])
         _rows(scores, axes, colours, title, what)
+        axis.number_axis(axes, axes.xaxis)
+        axis.label_axis(axes.xaxis, label, colours)
         return axes
 
 

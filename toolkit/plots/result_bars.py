@@ -294,7 +294,7 @@ def _intervals(
     for position, middle, low, high, (shape, colour) in known:
         ax.errorbar(
             [middle], [position], xerr=[[middle - low], [high - middle]], fmt=shape, color=colour,
-            ecolor=colour, capsize=capsize, linewidth=1.6,
+            ecolor=colour, capsize=capsize, linewidth=1.6, markersize=6, markeredgewidth=1,
         )  # fmt: skip
     limit(ax.yaxis, positions[-1] - 0.6, 0.6)
     return positions
