@@ -95,8 +95,8 @@ class World:
         rows = [{"id": f"h{n}", "vector": [n, 1.0], "sparse": ([1, n + 2], [n, 1.0])} for n in range(5)]
         tk.upsert_vectors(hybrid, rows)
         self.fill()
-        self.failures = tk.load_failures(sample, limit=12, progress=False)
-        self.runs = tk.load_runs(sample, limit=12, progress=False)
+        self.failures = tk.load_failures(sample, limit=60, progress=False)
+        self.runs = tk.load_runs(sample, limit=60, progress=False)
         self.events = pd.DataFrame(
             {
                 "time": [pd.Timestamp(0, tz="UTC")],

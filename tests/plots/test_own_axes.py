@@ -8,9 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgba_array
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 import toolkit as tk
+from toolkit.plots.result_bars import draw_recall
 
 
 def failures() -> pd.DataFrame:
@@ -38,6 +41,42 @@ def test_nothing_is_cut_on_single_axes(plot, size):
         plot.draw(60, ax=figure.add_subplot())
         assert is_whole(figure)
     assert figure.get_layout_engine() is None
+
+
+def test_where_a_title_ends_is_of_the_plot_alone(plot):
+    """On small Axes, after a plot whose names take the width and a label of one's own at the right."""
+    fresh, used = (Figure(figsize=(3, 2.2), layout="constrained").add_subplot() for _ in range(2))
+    names = pd.DataFrame({"name": ["a long name"], "queries": 50, "share": 0.9, "low": 0.8, "high": 1.0})
+    draw_recall(names, "Recall@10", ax=used)
+    assert used.xaxis.label.get_horizontalalignment() == "right"
+    used.set_xlabel("mine", loc="right")
+    places = []
+    for ax in (fresh, used):
+        plot.draw(60, ax=ax)
+        texts = (ax._left_title, ax.title, ax._right_title, ax.xaxis.label)
+        places.append([(bool(t.get_text()), t.get_horizontalalignment(), t.get_position()[0]) for t in texts])
+    assert places[0] == places[1]
+
+
+def test_a_legend_is_of_the_plot_alone(plot):
+    """On Axes that hold bars, a line and points of one's own, names have their usual looks."""
+    looks = []
+    for own in (False, True):
+        ax = Figure(figsize=(9, 5), layout="constrained").add_subplot()
+        if own:
+            ax.bar([0.0], [1.0], color="red")
+            ax.plot([0.0, 1.0], color="red")
+            ax.scatter([0.0], [1.0], color="red")
+        legend = plot.draw(60, ax=ax).get_legend()
+        drawn = zip(legend.get_texts(), legend.legend_handles, strict=True) if legend else ()
+        looks.append([(text.get_text(), type(handle), look(handle)) for text, handle in drawn])
+    assert looks[0] == looks[1]
+
+
+def look(handle):
+    """Colours of an artist."""
+    colours = handle.get_color() if isinstance(handle, Line2D) else handle.get_facecolor()
+    return np.asarray(to_rgba_array(colours)).tolist()
 
 
 def test_room_is_made_again_for_another_plot_and_shared_with_twins():

@@ -118,8 +118,8 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
             lines = [f"{lines[0]}…"]
         ends = ax.xaxis.label.get_horizontalalignment() == "right"  # as `name_rows` says
         ax.set_title(
-            "\n".join(lines), loc="right" if ends else "left", y=1.0, pad=height, color=theme.ink,
-            fontsize=size, parse_math=False,
+            "\n".join(lines), loc="left", x=float(ends), y=1.0, pad=height, color=theme.ink, fontsize=size,
+            horizontalalignment="right" if ends else "left", parse_math=False,
         )  # fmt: skip
 
 
@@ -143,7 +143,9 @@ def legend(
 
     Above low Axes it names as many as leave them half of their height. Handles are given: a label that
     matplotlib finds by itself vanishes when it begins with "_". They are drawn `long` times as long as high.
+    Of more handles than names, the last ones are meant: Axes can hold what was drawn on them before.
     """
+    handles = handles[-len(names) :]
     taken = max(map(width, names)) * COLUMN + 0.3 + long / 8
     beside = inches(ax) > _WIDE and len(names) * _LINE < inches_high(ax)
     columns = 1 if beside else max(1, min(4, int(inches(ax) / taken)))

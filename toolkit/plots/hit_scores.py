@@ -327,7 +327,7 @@ def plot_score_comparison(
         axis.number_axis(axes, axes.yaxis)
         axis.label_axis(axes.xaxis, f"score {first}", colours)
         axis.label_axis(axes.yaxis, f"score {second}", colours)
-        handles = [*axes.collections, axes.lines[0]]
+        handles = [*axes.collections, axes.lines[-1]]
         _, above = axis.legend(axes, handles, [*texts, "equal scores"], colours)
         axis.heading(axes, title, colours, above=above)
         return axes

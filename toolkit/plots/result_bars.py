@@ -274,7 +274,7 @@ def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: 
     with drawing(ax, theme) as (axes, colours):
         if known.empty:
             return say(axes, "No query has a neighbour", colours, title)
-        positions = _intervals(axes, known, "share", [("o", colours.series[0])] * len(known), capsize=4)
+        positions = _intervals(axes, known, "share", [("o", colours.series[0])] * len(known))
         low = min(0.9, float(known["low"].min()))
         limit(axes.xaxis, low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
         notes = [f"({number:,} queries)" for number in known["queries"]]
@@ -285,16 +285,14 @@ def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: 
         return axes
 
 
-def _intervals(
-    ax: Axes, rows: pd.DataFrame, column: str, looks: Sequence[tuple[str, str]], *, capsize: float = 0.0
-) -> list[float]:
+def _intervals(ax: Axes, rows: pd.DataFrame, column: str, looks: Sequence[tuple[str, str]]) -> list[float]:
     """A point and its interval for each row, the first at the top, in shape and colour; their positions."""
     positions = [-float(number) for number in range(len(rows))]
     known = zip(positions, rows[column], rows["low"], rows["high"], looks, strict=True)
     for position, middle, low, high, (shape, colour) in known:
         ax.errorbar(
             [middle], [position], xerr=[[middle - low], [high - middle]], fmt=shape, color=colour,
-            ecolor=colour, capsize=capsize, linewidth=1.6, markersize=6, markeredgewidth=1,
+            ecolor=colour, capsize=0, linewidth=1.6, markersize=6,
         )  # fmt: skip
     limit(ax.yaxis, positions[-1] - 0.6, 0.6)
     return positions

@@ -189,6 +189,7 @@ def prepare(ax: Axes, theme: Theme) -> Axes:
     for axis in (ax.xaxis, ax.yaxis):
         axis.reset_ticks()  # earlier ticks would keep their settings and pass them on
         axis.labelpad = 4.0
+    ax.xaxis.label.set(x=0.5, horizontalalignment="center")
     ax.tick_params(
         which="both", direction="out", length=3, width=0.8, pad=3.5, colors=theme.muted, labelsize=9,
         labelfontfamily=FONT, bottom=True, left=True, top=False, right=False, labelbottom=True,
