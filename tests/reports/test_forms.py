@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from toolkit.errors import InputError, ToolkitError
 from toolkit.redaction import Redactor, Secret, visible
 from toolkit.reports import failure_report
-from toolkit.reports.page import escape_markdown
+from toolkit.reports.markdown_form import escape_markdown
 from toolkit.reports.sections import ReportColumn
 
 PAYLOADS = [

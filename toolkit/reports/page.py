@@ -6,41 +6,21 @@ import hashlib
 import json
 import math
 import os
-import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-from matplotlib.figure import Figure
-
-from toolkit.analysis.wording import time_text
 from toolkit.arguments import file_path
 from toolkit.children import program_variables
 from toolkit.errors import InputError, ToolkitError
-from toolkit.plots.style import drawing
-from toolkit.plots.svg import inline_svg
 from toolkit.private_files import write_file
-from toolkit.redaction import escape_attribute, escape_html, visible
-from toolkit.reports.sections import (
-    NUMBERS,
-    Notice,
-    Part,
-    ReportCode,
-    ReportColumn,
-    ReportFigure,
-    ReportList,
-    ReportTable,
-    ReportText,
-    Section,
-    change_in_words,
-    read_time,
-)
+from toolkit.reports.html_form import render_html
+from toolkit.reports.markdown_form import render_markdown
+from toolkit.reports.sections import Notice, Section
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -158,170 +138,6 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_json_value(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-_SIGNS: Final = re.compile(r"([`*_{}\[\]|~#!])")
-# what would begin a list or underline a heading; not the sign in a number or date
-_LIST: Final = re.compile(r"^(\d*)([-+=](?!\d)|(?<=\d)[.)])")
-_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_.:-]+")
-_ENTITIES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
-
-
-def escape_markdown(value: object) -> str:
-    r"""A text for a paragraph or table cell of Markdown: on one line, every character literal.
-
-    A text that holds ``$`` or a backslash is written as code: pages typeset TeX in everything else, also
-    where Markdown has these signs escaped.
-
-    >>> print(escape_markdown("a|b `c` <script>"))
-    a\|b \`c\` &lt;script&gt;
-    >>> print(escape_markdown("for $5|$6"))
-    `for $5`\|`$6`
-    """
-    line = " ".join(visible("" if value is None else str(value)).split())
-    if "$" in line or "\\" in line:
-        # outside of code, because tables and paragraphs do not agree on what a pipe in code is
-        return r"\|".join(map(_as_code, line.split("|")))
-    return _LIST.sub(r"\1\\\2", _SIGNS.sub(r"\\\1", line.translate(_ENTITIES)))
-
-
-def _as_code(text: str) -> str:
-    if not text.strip():
-        return text
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    # the renderer strips one space at both ends, which separates backticks from the fence
-    pad = " " if text[0] in "` " or text[-1] in "` " else ""
-    return f"{fence}{pad}{text}{pad}{fence}"
-
-
-def render_markdown(report: Report) -> str:
-    """The report as Markdown."""
-    parts = [f"# {escape_markdown(report.title)}", f"**{escape_markdown(report.verdict)}**"]
-    parts += [escape_markdown(notice.text) for notice in report.notices]
-    parts.append("\n".join(map(_number, report.numbers)))
-    for section in report.sections:
-        parts += [f"## {escape_markdown(section.title)}", escape_markdown(section.sentence)]
-        for part in section.parts:
-            parts += _part(part)
-    parts.append(f"Made {time_text(read_time(report.made_at))}; secrets are masked.")
-    return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _part(part: Part) -> Iterator[str]:
-    """A part as paragraphs; nothing of what a page folds away."""
-    match part:
-        case ReportTable(folded=False):
-            yield escape_markdown(part.caption)
-            yield _table(part)
-            yield f"and {part.left_out:,} {part.more}" if part.left_out else ""
-        case ReportFigure():
-            yield escape_markdown(f"{part.title}: {part.description} (drawn in the HTML form).")
-        case ReportList():
-            yield escape_markdown(part.caption)
-            more = [f"- and {part.left_out:,} more"] if part.left_out else []
-            show = _code if part.ids else escape_markdown
-            yield "\n".join([*(f"- {show(item)}" for item in part.items), *more])
-        case ReportCode(folded=False):
-            # an indented block, so that no value in the code can end it
-            yield "\n".join(f"    {line}" for line in visible(part.code).split("\n"))
-        case ReportText():
-            yield escape_markdown(part.text)
-
-
-def _table(table: ReportTable) -> str:
-    columns = [column for column in table.columns if column.kind != "flag"]
-    lines = [f"| {' | '.join(escape_markdown(column.name) for column in columns)} |"]
-    lines.append(f"|{' --- |' * len(columns)}")
-    for row in table.rows:
-        pairs = list(zip(table.columns, row, strict=True))
-        marks = "".join(f"({flag.name}) " for flag, applies in pairs if flag.kind == "flag" and applies)
-        first, *others = (_cell(column, value) for column, value in pairs if column.kind != "flag")
-        lines.append(f"| {' | '.join([escape_markdown(marks) + ' ' * bool(marks) + first, *others])} |")
-    return "\n".join(lines)
-
-
-def _cell(column: ReportColumn, value: Any) -> str:
-    if column.beneath:  # there is a heading for what small print names
-        column = replace(column, beneath=False, missing="")
-    shown = column.shown(value)
-    return _code(shown) if column.kind == "id" and shown else escape_markdown(shown)
-
-
-def _code(identity: str) -> str:
-    """An id that can be copied from the rendered page and from the source."""
-    return f"`{identity}`" if _PLAIN_ID.fullmatch(identity) else escape_markdown(identity)
-
-
-def _number(number: Mapping[str, Any]) -> str:
-    change = change_in_words(number)
-    words = ", ".join(text for text in (change, number["note"]) if text)
-    return f"- **{number['value']:,}** {escape_markdown(number['name'])}: {escape_markdown(words)}"
-
-
-_WIDTHS: Final = {"wide": 9.6, "narrow": 4.0}  # inches
-
-
-def render_html(template: str, report: Report, tag: str) -> str:
-    """The report by a template; the tag ends every id, so that two reports can be on one page."""
-    environment = Environment(
-        loader=PackageLoader("toolkit.reports", "templates"),
-        # every value of a template passes `_escaped`; autoescape only verifies that
-        finalize=_escaped,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "exact": "{:,}".format,
-        "breakable": _breakable,
-        "attribute": lambda value: Markup(escape_attribute(value)),  # noqa: S704 - escaped right here
-        "time": lambda text: time_text(read_time(text)),
-        "change": change_in_words,
-        "kind": lambda part: type(part).__name__,
-        "drawings": _drawings,
-        "small": _small,
-        "zipped": lambda columns, row: list(zip(columns, row, strict=True)),
-    }
-    return environment.get_template(template).render(report=report, tag=tag, numbers=NUMBERS)
-
-
-def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
-    """The figure as ``<svg>`` for wide and narrow pages."""
-    drawn = {}
-    said = {"title": figure.title, "description": figure.description}
-    for size, width in _WIDTHS.items():
-        canvas = Figure(figsize=(width, figure.height), layout="constrained")
-        with drawing(canvas.add_subplot(), "light") as (ax, theme):
-            figure.draw(ax, theme)
-        svg = inline_svg(canvas, **said, prefix=f"{prefix}-{size}", theme=theme)
-        drawn[size] = Markup(svg)  # noqa: S704 - every text in it is escaped
-    return drawn
-
-
-def _small(row: tuple[Any, ...], columns: tuple[ReportColumn, ...]) -> list[list[tuple[ReportColumn, str]]]:
-    """What stands beneath the first cell, by line: texts on lines of their own, all else on one."""
-    some = [
-        (column, f"{column.name} {column.shown(value)}" if column.named else column.shown(value))
-        for column, value in zip(columns, row, strict=True)
-        if column.beneath and value not in (None, "")
-    ]
-    lines = [[pair] for pair in some if pair[0].kind == "text"]
-    rest = [pair for pair in some if pair[0].kind != "text"]
-    return [*lines, rest] if rest else lines
-
-
-def _escaped(value: object) -> Markup:
-    """Markup unchanged, everything else escaped; missing values are empty."""
-    if isinstance(value, Markup):
-        return value
-    return Markup("" if value is None else escape_html(value))  # noqa: S704 - escaped right here
-
-
-def _breakable(value: object) -> Markup:
-    """A text that may also be broken behind a slash, where addresses are long."""
-    parts = re.split("(?<=/)(?!/)", "" if value is None else str(value))
-    return Markup("<wbr>".join(map(escape_html, parts)))  # noqa: S704 - escaped right here
 
 
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

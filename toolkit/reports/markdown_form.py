@@ -1,0 +1,122 @@
+"""A report as Markdown, and the one escaper of texts in Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from toolkit.analysis.wording import time_text
+from toolkit.redaction import visible
+from toolkit.reports.sections import (
+    Part,
+    ReportCode,
+    ReportColumn,
+    ReportFigure,
+    ReportList,
+    ReportTable,
+    ReportText,
+    change_in_words,
+    read_time,
+)
+
+if TYPE_CHECKING:
+    from toolkit.reports.page import Report
+
+_SIGNS: Final = re.compile(r"([`*_{}\[\]|~#!])")
+# what would begin a list or underline a heading; not the sign in a number or date
+_LIST: Final = re.compile(r"^(\d*)([-+=](?!\d)|(?<=\d)[.)])")
+_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_.:-]+")
+_ENTITIES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
+
+
+def escape_markdown(value: object) -> str:
+    r"""A text for a paragraph or table cell of Markdown: on one line, every character literal.
+
+    A text that holds ``$`` or a backslash is written as code: pages typeset TeX in everything else, also
+    where Markdown has these signs escaped.
+
+    >>> print(escape_markdown("a|b `c` <script>"))
+    a\|b \`c\` &lt;script&gt;
+    >>> print(escape_markdown("for $5|$6"))
+    `for $5`\|`$6`
+    """
+    line = " ".join(visible("" if value is None else str(value)).split())
+    if "$" in line or "\\" in line:
+        # outside of code, because tables and paragraphs do not agree on what a pipe in code is
+        return r"\|".join(map(_as_code, line.split("|")))
+    return _LIST.sub(r"\1\\\2", _SIGNS.sub(r"\\\1", line.translate(_ENTITIES)))
+
+
+def _as_code(text: str) -> str:
+    if not text.strip():
+        return text
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    # the renderer strips one space at both ends, which separates backticks from the fence
+    pad = " " if text[0] in "` " or text[-1] in "` " else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def render_markdown(report: Report) -> str:
+    """The report as Markdown."""
+    parts = [f"# {escape_markdown(report.title)}", f"**{escape_markdown(report.verdict)}**"]
+    parts += [escape_markdown(notice.text) for notice in report.notices]
+    parts.append("\n".join(map(_number, report.numbers)))
+    for section in report.sections:
+        parts += [f"## {escape_markdown(section.title)}", escape_markdown(section.sentence)]
+        for part in section.parts:
+            parts += _part(part)
+    parts.append(f"Made {time_text(read_time(report.made_at))}; secrets are masked.")
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _part(part: Part) -> Iterator[str]:
+    """A part as paragraphs; nothing of what a page folds away."""
+    match part:
+        case ReportTable(folded=False):
+            yield escape_markdown(part.caption)
+            yield _table(part)
+            yield f"and {part.left_out:,} {part.more}" if part.left_out else ""
+        case ReportFigure():
+            yield escape_markdown(f"{part.title}: {part.description} (drawn in the HTML form).")
+        case ReportList():
+            yield escape_markdown(part.caption)
+            more = [f"- and {part.left_out:,} more"] if part.left_out else []
+            show = _code if part.ids else escape_markdown
+            yield "\n".join([*(f"- {show(item)}" for item in part.items), *more])
+        case ReportCode(folded=False):
+            # an indented block, so that no value in the code can end it
+            yield "\n".join(f"    {line}" for line in visible(part.code).split("\n"))
+        case ReportText():
+            yield escape_markdown(part.text)
+
+
+def _table(table: ReportTable) -> str:
+    columns = [column for column in table.columns if column.kind != "flag"]
+    lines = [f"| {' | '.join(escape_markdown(column.name) for column in columns)} |"]
+    lines.append(f"|{' --- |' * len(columns)}")
+    for row in table.rows:
+        pairs = list(zip(table.columns, row, strict=True))
+        marks = "".join(f"({flag.name}) " for flag, applies in pairs if flag.kind == "flag" and applies)
+        first, *others = (_cell(column, value) for column, value in pairs if column.kind != "flag")
+        lines.append(f"| {' | '.join([escape_markdown(marks) + ' ' * bool(marks) + first, *others])} |")
+    return "\n".join(lines)
+
+
+def _cell(column: ReportColumn, value: Any) -> str:
+    if column.beneath:  # there is a heading for what small print names
+        column = replace(column, beneath=False, missing="")
+    shown = column.shown(value)
+    return _code(shown) if column.kind == "id" and shown else escape_markdown(shown)
+
+
+def _code(identity: str) -> str:
+    """An id that can be copied from the rendered page and from the source."""
+    return f"`{identity}`" if _PLAIN_ID.fullmatch(identity) else escape_markdown(identity)
+
+
+def _number(number: Mapping[str, Any]) -> str:
+    change = change_in_words(number)
+    words = ", ".join(text for text in (change, number["note"]) if text)
+    return f"- **{number['value']:,}** {escape_markdown(number['name'])}: {escape_markdown(words)}"
