@@ -1,21 +1,17 @@
-"""Options that several commands of ``toolkit`` have, and what all of them say in their help."""
+"""Options that several commands have, and the help that all of them have."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 import toolkit as tk
-from toolkit.client.failures import Kind
+from toolkit.cli.exit_status import EXIT_HELP
 from toolkit.errors import InputError
 from toolkit.filters.failure import FIELDS
 from toolkit.times import parse_duration
-
-EXIT_HELP: Final = """\
-exit status: 0 done, 1 error, 2 command line not understood, 3 load or redrive not complete, 4 new and
-5 worse (with --fail-on, before 3), 130 interrupted"""
 
 
 def add_command(
@@ -36,6 +32,8 @@ def add_command(
 
 def add_filters(command: argparse.ArgumentParser) -> None:
     """Add the options of a `FailureFilter`, and the kind of failures."""
+    from toolkit.client.failures import Kind  # noqa: PLC0415 - heavy
+
     combined = "Different filters combine with AND, repeated ones with OR."
     group = command.add_argument_group("which failures", combined)
     for field in FIELDS.values():

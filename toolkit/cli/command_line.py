@@ -1,0 +1,118 @@
+"""Read the command line, run the command, and turn errors into an exit status.
+
+Addresses and tokens come from the environment alone (`toolkit.connect`): every user of a machine can read
+command lines. `exit_status` lists the exit statuses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Collection, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+from toolkit.analysis.wording import counted
+from toolkit.cli.exit_status import EXIT_HELP, ExitStatus
+from toolkit.cli.output import complain
+from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, ToolkitError, UnexpectedResultWarning
+from toolkit.version import __version__
+
+COMMANDS: Final = {
+    "demo": "run the main job end to end",
+    "serve": "run the embedded service",
+    "snapshot": "keep failures or vectors as Parquet",
+    "report": "report on failures, or on a vector index",
+    "redrive": "act on failures by a plan: plan, run, status",
+    "verify": "check every file of snapshots",
+    "query": "search a vector index by text",
+}
+"""The commands with their summaries. Each is defined in the module ``toolkit.cli.NAME_command``."""
+
+_SERVICE_HELP: Final = """\
+The service is found through the environment: TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN,
+TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, or the public service's own QSTASH_TOKEN,
+UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Default: those of this process.
+
+    Returns
+    -------
+    int
+        The exit status, one of `toolkit.cli.exit_status.ExitStatus`.
+
+    Examples
+    --------
+    >>> main(["verify", "no-such-snapshot"])
+    1
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    with warnings.catch_warnings():
+        # a load that is not complete ends with status 3 and its reasons; the warning would repeat them
+        warnings.simplefilter("ignore", IncompleteLoadWarning)
+        # a mistyped label or namespace is reported like an error, without the line of code that warned
+        warnings.simplefilter("always", UnexpectedResultWarning)
+        warnings.showwarning = lambda message, *_, **__: complain(str(message))
+        return int(_run(words))
+
+
+def _run(words: Sequence[str]) -> int:
+    """Run the command of these words, with its errors explained on standard error."""
+    try:
+        given = build_parser(words[:1]).parse_args(words)
+        return int(given.run(given))
+    except IncompleteLoadError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            complain(f"interrupted; what was read ({_rows_of(error.partial)}) is not kept")
+            return ExitStatus.INTERRUPTED
+        complain(str(error))
+        return ExitStatus.NOT_COMPLETE
+    except (ToolkitError, UnexpectedResultWarning) as error:
+        complain(str(error))
+        return ExitStatus.FAILED
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return ExitStatus.INTERRUPTED
+    except BrokenPipeError:
+        # the reader of the output has ended; keep the interpreter from complaining about it on exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitStatus.FAILED
+
+
+def build_parser(chosen: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """Return the parser of the command line.
+
+    Parameters
+    ----------
+    chosen : collection of str
+        The commands whose options are needed; the others only have a name and a summary, which saves the
+        time of importing them. Default: all.
+    """
+    parser = argparse.ArgumentParser(
+        prog="toolkit",
+        description="Failed workflow runs and vector indexes: load, keep, report on, query.",
+        epilog=f"{_SERVICE_HELP}\n\n{EXIT_HELP}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"toolkit {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        if name in chosen:
+            import_module(f"toolkit.cli.{name}_command").add(commands, summary)
+        else:
+            commands.add_parser(name, help=summary)
+    return parser
+
+
+def _rows_of(partial: Any) -> str:
+    return counted(0 if partial is None else len(partial), "row")

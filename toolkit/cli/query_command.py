@@ -1,0 +1,49 @@
+"""``toolkit query``: a search of a vector index by text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, get_args
+
+import toolkit as tk
+from toolkit.cli.exit_status import ExitStatus
+from toolkit.cli.output import complain, say, unknown_names_end
+from toolkit.cli.shared_options import add_command
+from toolkit.filters.query import QueryMode
+from toolkit.redaction import visible
+
+
+def add(commands: Any, summary: str) -> None:
+    """Add the command."""
+    example = "'connection refused' --namespace runbooks --top-k 5 --filter \"city = 'Izmir'\""
+    add_option = add_command(commands, "query", _query, summary, example)
+    add_option("text", "what to look for")
+    add_option("--top-k", "hits at most (10)", type=int, default=10, metavar="N")
+    add_option("--namespace", "namespace to search (the default one)", default="", metavar="NAME")
+    add_option("--filter", "metadata filter", default="", metavar="FILTER")
+    add_option("--query-mode", "for hybrid indexes", choices=get_args(QueryMode))
+    add_option("--json", "one JSON object per hit, with data and metadata", action="store_true")
+
+
+def _query(given: argparse.Namespace) -> ExitStatus:
+    from toolkit.tables.text import json_value  # noqa: PLC0415 - heavy
+
+    named = ("top_k", "namespace", "filter", "query_mode")
+    options = {name: getattr(given, name) for name in named}
+    with tk.connect() as service, unknown_names_end(begin="The index has no namespace"):
+        hits = tk.query_text(service, given.text, include_data=True, include_metadata=True, **options)
+    if hits.empty:
+        complain("no hits")
+    mask = service.redactor.text
+    columns = (hits[name].tolist() for name in ("rank", "id", "score", "data", "metadata"))
+    for rank, vector_id, score, text, metadata in zip(*columns, strict=True):
+        data = mask(text) if isinstance(text, str) else None
+        if given.json:
+            parsed = json_value(metadata) if isinstance(metadata, str) else None
+            masked = service.redactor.value(parsed)
+            hit = {"rank": rank, "id": vector_id, "score": score, "data": data, "metadata": masked}
+            say(json.dumps(hit))
+        else:
+            say(f"{rank:>3}  {score:.4f}  {visible(vector_id)}  {visible(' '.join((data or '').split()))}")
+    return ExitStatus.DONE

@@ -1,0 +1,85 @@
+"""``toolkit redrive``: act on failures by a plan."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import toolkit as tk
+from toolkit.cli.exit_status import ExitStatus
+from toolkit.cli.output import say, status_of
+from toolkit.cli.shared_options import add_command, add_filters, filter_of
+from toolkit.errors import InputError
+from toolkit.redaction import visible
+from toolkit.redrive.plan import ACTIONS, LEAVE
+
+
+def add(commands: Any, summary: str) -> None:
+    """Add the command and its parts."""
+    redrive = commands.add_parser("redrive", help=summary)
+    kinds = redrive.add_subparsers(required=True, metavar="WHAT")
+    _add_plan(kinds)
+    summary, example = "run a plan, or continue it after an interrupt", "plan.json --confirm 120-1a2b3c4d"
+    add_to_run = add_command(kinds, "run", _run, summary, example)
+    add_to_run("plan", "file of the plan")
+    add_to_run("--confirm", "what the plan's preview ends with", required=True, metavar="COUNT-HASH")
+    example = "--ledger redrive.sqlite"
+    add_to_status = add_command(kinds, "status", _status, "how far a redrive is", example)
+    add_to_status("--plan", "the start of a plan's hash (the latest)", metavar="HASH")
+    what = "file that remembers every step (redrive.sqlite)"
+    for add_option in (add_to_run, add_to_status):
+        add_option("--ledger", what, default="redrive.sqlite", metavar="FILE")
+
+
+def _add_plan(kinds: Any) -> None:
+    example = "--since 2d --workflow-url URL --output plan.json"
+    summary = "plan what to do with failures; nothing is sent"
+    add_option = add_command(kinds, "plan", _plan, summary, example)
+    add_option("--output", "file of the plan (plan.json)", default="plan.json", metavar="FILE")
+    what = "for all (resume, or restart where --changed names it)"
+    add_option("--action", what, choices=(*ACTIONS, LEAVE))
+    what = "workflow URL whose runs may be restarted though that repeats side effects; repeatable"
+    add_option("--idempotent", what, action="append", default=[], metavar="URL")
+    what = "workflow URL whose code changed before the step that failed; repeatable"
+    add_option("--changed", what, action="append", default=[], metavar="URL")
+    what = 'what is left otherwise, such as "poison input"; repeatable'
+    add_option("--include", what, action="append", default=[], metavar="WHAT")
+    add_option("--history", "ledger of earlier redrives: what came back is left", metavar="FILE")
+    what = "entries of each group that go first (1)"
+    add_option("--canaries", what, type=int, default=1, metavar="N")
+    what = "entries of a group that go together after that (50)"
+    add_option("--wave", what, type=int, default=50, metavar="N")
+    what = "share of a group that may fail again before it is stopped (0.2)"
+    add_option("--stop-above", what, type=float, default=0.2, metavar="SHARE")
+    add_option("--deadline", "how long a wave is waited for (10m)", default="10m", metavar="DURATION")
+    add_option("--rate", "deliveries a second, of all runs together", type=int, metavar="N")
+    add_option("--parallelism", "concurrent deliveries, of all runs together", type=int, metavar="N")
+    add_filters(kinds.choices["plan"])
+
+
+def _plan(given: argparse.Namespace) -> ExitStatus:
+    if given.kind != "workflows":
+        raise InputError("planning a redrive", got=f"--kind {given.kind}", expected="workflow runs")
+    with tk.connect() as service:
+        failures = tk.load_failures(service, filter_of(given))
+    options = ("idempotent", "changed", "include", "history", "canaries", "wave", "stop_above", "deadline")
+    limits = {name: getattr(given, name) for name in (*options, "rate", "parallelism")}
+    plan = tk.plan_redrive(failures, actions=given.action, **limits)
+    saved = plan.save(given.output).resolve()  # before anything is printed, as the reader may leave early
+    say(visible(repr(plan)))
+    say(f"wrote {saved}")
+    return status_of(tk.receipt(failures))
+
+
+def _run(given: argparse.Namespace) -> ExitStatus:
+    plan = tk.RedrivePlan.read(given.plan)
+    with tk.connect() as service:
+        result = tk.run_redrive(service, plan, ledger=given.ledger, confirm=given.confirm)
+    say(visible(repr(result)))
+    left = result.frame["state"].isin(("succeeded", "called", "deleted", "left"))
+    return ExitStatus.DONE if left.all() else ExitStatus.NOT_COMPLETE
+
+
+def _status(given: argparse.Namespace) -> ExitStatus:
+    say(visible(repr(tk.redrive_status(given.ledger, given.plan))))
+    return ExitStatus.DONE
