@@ -24,7 +24,12 @@ _WIDTHS: Final = {"wide": 9.6, "narrow": 4.0}  # inches
 
 def render_html(template: str, report: Report, tag: str) -> str:
     """The report by a template; the tag ends every id, so that two reports can be on one page."""
-    environment = Environment(
+    return environment().get_template(template).render(report=report, tag=tag, numbers=NUMBERS)
+
+
+def environment() -> Environment:
+    """Return the templates with their filters, which escape every value."""
+    templates = Environment(
         loader=PackageLoader("toolkit.reports", "templates"),
         # every value of a template passes `_escaped`; autoescape only verifies that
         finalize=_escaped,
@@ -33,7 +38,7 @@ def render_html(template: str, report: Report, tag: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    templates.filters |= {
         "exact": "{:,}".format,
         "breakable": _breakable,
         "attribute": lambda value: Markup(escape_attribute(value)),  # noqa: S704 - escaped right here
@@ -44,7 +49,7 @@ def render_html(template: str, report: Report, tag: str) -> str:
         "small": _small,
         "zipped": lambda columns, row: list(zip(columns, row, strict=True)),
     }
-    return environment.get_template(template).render(report=report, tag=tag, numbers=NUMBERS)
+    return templates
 
 
 def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:

@@ -1,4 +1,4 @@
-"""A report of any kind, in all forms: HTML (a page, or a part of a notebook's), PDF, Markdown, JSON."""
+"""A report of any kind, in all forms: HTML (a page, or a part of a notebook's), PDF, Markdown, JSON, mail."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import math
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from email.message import EmailMessage
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -18,14 +19,16 @@ from toolkit.arguments import file_path
 from toolkit.children import program_variables
 from toolkit.errors import InputError, ToolkitError
 from toolkit.private_files import write_file
+from toolkit.reports.email_form import email_message
 from toolkit.reports.html_form import render_html
 from toolkit.reports.markdown_form import render_markdown
 from toolkit.reports.sections import Notice, Section
+from toolkit.reports.short_form import short_form
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Report:
-    """A page of sections beneath a verdict, as HTML, Markdown, JSON and PDF.
+    """A page of sections beneath a verdict, as HTML, Markdown, JSON, PDF, e-mail and a short text.
 
     Notebooks show it as a part of their page. It holds only numbers, and texts with their secrets masked.
 
@@ -82,6 +85,71 @@ class Report:
         """The report for a chat or an issue, as GitHub-flavoured Markdown without HTML."""
         return render_markdown(self)
 
+    def to_email(
+        self, *, to: str | Sequence[str] = (), sender: str | None = None, link: str | None = None
+    ) -> EmailMessage:
+        """Return the report as an e-mail, ready for a program or server of yours that sends it.
+
+        A text part; an HTML part of at most 90,000 bytes, as mail clients cut longer ones, without scripts
+        and SVG; pictures as PNG, attached by their content id. Sections that do not fit are named at the end.
+        The same report and options make the same bytes.
+
+        Parameters
+        ----------
+        to : str or sequence of str
+            Plain addresses, such as ``"ops@example.com"``. Default: no header; the sending program adds it.
+        sender : str, optional
+            One plain address.
+        link : str, optional
+            Where the whole report is, for example the page of a CI run.
+
+        Returns
+        -------
+        email.message.EmailMessage
+            ``bytes(message)`` is the file that mail programs open.
+
+        Raises
+        ------
+        InputError
+            When an address or the link cannot be used as given.
+
+        Examples
+        --------
+        >>> from toolkit import failure_report, load_failures
+        >>> report = failure_report(load_failures(service, limit=3, progress=False))
+        >>> message = report.to_email(to="ops@example.com", sender="reports@example.com")
+        >>> message.get_content_type(), message["To"]
+        ('multipart/alternative', 'ops@example.com')
+        """
+        return email_message(self, self._tag(), to=to, sender=sender, link=link)
+
+    def to_short(self, *, markdown: bool = False, link: str | None = None) -> str:
+        """Return the report in at most 1,500 characters, for a chat.
+
+        It names what is new, growing and expiring, and what to be careful about. Names in it notify nobody,
+        and the only link in it is yours.
+
+        Parameters
+        ----------
+        markdown : bool
+            Default: plain text.
+        link : str, optional
+            Where the whole report is, for example the page of a CI run.
+
+        Raises
+        ------
+        InputError
+            When the link cannot be used as given.
+
+        Examples
+        --------
+        >>> from toolkit import failure_report, load_failures
+        >>> report = failure_report(load_failures(service, limit=3, progress=False))
+        >>> report.to_short().splitlines()[0]
+        'Failure report'
+        """
+        return short_form(self, markdown=markdown, link=link)
+
     def to_pdf(self) -> bytes:
         """The page as a PDF of A4, which needs a Chromium on the PATH; `ToolkitError` where there is none."""
         return print_page(self.to_html())
@@ -92,8 +160,8 @@ class Report:
         Parameters
         ----------
         path : path-like
-            With the suffix ``.html``, ``.md``, ``.json``, or ``.pdf`` (which needs a Chromium on the PATH),
-            in a folder that exists.
+            With the suffix ``.html``, ``.md``, ``.json``, ``.eml`` (an e-mail), ``.txt`` (the short form), or
+            ``.pdf`` (which needs a Chromium on the PATH), in a folder that exists.
 
         Returns
         -------
@@ -110,10 +178,11 @@ class Report:
         path = file_path("path", path)
         forms: dict[str, Callable[[], str | bytes]] = {
             ".html": self.to_html, ".md": self.to_markdown, ".json": self.to_json, ".pdf": self.to_pdf,
+            ".eml": lambda: bytes(self.to_email()), ".txt": self.to_short,
         }  # fmt: skip
         form = forms.get(path.suffix.lower())
         if form is None:
-            expected = "a name that ends in .html, .md, .json or .pdf"
+            expected = "a name that ends in .html, .md, .json, .eml, .txt or .pdf"
             raise InputError("saving a report", got=repr(path.name), expected=expected)
         content = form()
         data = content.encode() if isinstance(content, str) else content

@@ -1,0 +1,168 @@
+"""The forms of a report that are sent: the e-mail is whole and inert, the short form is short."""
+
+from __future__ import annotations
+
+import json
+import re
+from email import message_from_bytes, policy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from tests.reports.conftest import NOW, failures, ordinary
+from toolkit.errors import InputError
+from toolkit.redaction import Redactor
+from toolkit.reports import failure_report, index_report
+from toolkit.reports.email_form import MOST_BYTES
+from toolkit.reports.page import Report
+from toolkit.reports.sections import Notice, Section, table
+from toolkit.reports.short_form import MOST_CHARACTERS
+
+LINK = "https://ci.example.com/runs/17?attempt=2"
+ADDRESSED = {"to": ["ops@example.com", "dev@example.com"], "sender": "cron@example.com", "link": LINK}
+HOSTILE = (
+    '<script>alert(1)</script><img src=x> @channel <!here> https://evil.example/x "a" $b$ \u202e[x](http://y)'
+)
+
+
+@pytest.fixture(scope="module")
+def report():
+    """A report whose titles, texts and workflows are hostile, with a group that is new."""
+    rows = ordinary(40)
+    rows[0] |= {
+        "response_body": json.dumps({"error": HOSTILE}),
+        "workflow_url": "https://shop.example/<b>new",
+    }
+    options = {"now": NOW, "redactor": Redactor(key=b"example")}
+    return failure_report(failures(rows), title=f"Nightly\r\nBcc: x@evil.example {HOSTILE}", **options)
+
+
+@pytest.fixture(scope="module")
+def sent(report):
+    """The bytes of the same as an e-mail."""
+    return bytes(report.to_email(**ADDRESSED))
+
+
+@pytest.fixture(scope="module")
+def message(sent):
+    """The e-mail as a mail client reads it."""
+    return message_from_bytes(sent, policy=policy.default)
+
+
+def test_a_mail_has_a_text_part_an_html_part_and_pictures_by_content_id(message):
+    """Every picture of the HTML part is a PNG in the message, and the HTML needs nothing else."""
+    assert message.get_content_type() == "multipart/alternative"
+    text, related = message.iter_parts()
+    assert (text.get_content_type(), related.get_content_type()) == ("text/plain", "multipart/related")
+    page, *pictures = related.iter_parts()
+    markup = page.get_content()
+    shown = re.findall(r'src="([^"]*)"', markup)
+    assert len(shown) >= 3
+    assert shown == [f"cid:{picture['Content-ID'].strip('<>')}" for picture in pictures]
+    assert all(picture.get_content_type() == "image/png" for picture in pictures)
+    assert all(picture.get_content().startswith(b"\x89PNG") for picture in pictures)
+    assert len(markup.encode()) < MOST_BYTES
+    assert not re.search(r"<(script|svg|details|link|iframe)", markup)
+    assert re.findall(r'href="([^"]*)"', markup) == [LINK]
+    assert "What changed" in text.get_content()
+
+
+def test_hostile_texts_add_no_header_and_no_element_to_a_mail(message):
+    """A line end in the title stays in the subject, and markup in texts is shown as it is."""
+    assert {"To", "From", "Subject", "Date"} < set(message.keys())
+    assert "Bcc" not in message
+    assert message["To"] == "ops@example.com, dev@example.com"
+    assert message["Date"].datetime == NOW
+    markup = message.get_body(("html",)).get_content()
+    assert "&lt;script&gt;" in markup
+    assert "\u202e" not in markup
+
+
+def test_a_mail_is_the_same_each_time(report, sent):
+    """Neither boundaries nor pictures differ, so a mail can be compared and deduplicated."""
+    assert bytes(report.to_email(**ADDRESSED)) == sent
+
+
+def test_a_section_that_does_not_fit_into_a_mail_is_named():
+    """The HTML part stays below the limit of mail clients; later and smaller sections are still in it."""
+    long = table("Rows", ["name"], [[f"row {number} {'&' * 60}"] for number in range(600)])
+    sections = (Section("long", "Endless table", parts=(long,)), Section("last", "Small", "Last sentence."))
+    made = Report(schema="x/1", title="T", verdict="V.", made_at=NOW.isoformat(), sections=sections)
+    mail = made.to_email()
+    markup = mail.get_body(("html",)).get_content()
+    assert len(markup.encode()) < MOST_BYTES
+    assert "Left out, as mail clients cut a long message: Endless table." in markup
+    assert "Last sentence." in markup
+    assert "row 599" in mail.get_body(("plain",)).get_content()
+
+
+@pytest.mark.parametrize("address", ["ops", "a@b.example\r\nBcc: c@d.example", "Ops <a@b.example>", 7])
+def test_what_is_no_plain_address_is_refused(report, address):
+    """An address cannot add a header."""
+    with pytest.raises(InputError):
+        report.to_email(to=[address])
+
+
+@pytest.mark.parametrize("link", ["javascript:alert(1)", "https://a.example/ b", "https://u:p@a.example/", 7])
+def test_what_is_no_plain_web_address_is_no_link(report, link):
+    """A link with a password, a space or another scheme is refused by both forms."""
+    for form in (report.to_short, report.to_email):
+        with pytest.raises(InputError):
+            form(link=link)
+
+
+@pytest.mark.parametrize("markdown", [False, True])
+def test_the_short_form_names_what_is_new_growing_and_expiring(report, markdown):
+    """It fits into a chat, has one link, notifies nobody, and names a new group with its number."""
+    text = report.to_short(markdown=markdown, link=LINK)
+    assert len(text) <= MOST_CHARACTERS
+    assert re.findall(r"[a-z]+://[^\s)]+", text) == [LINK]
+    assert not re.search(r"(?<!\w)@\w", text)
+    assert "\u202e" not in text
+    labels = re.findall(r"^\**(New|Growing|Expiring):", text, re.MULTILINE)
+    assert labels == ["New", "Growing", "Expiring"]
+    assert "<!channel" not in text
+    if markdown:
+        rendered = MarkdownIt().render(text)
+        assert re.findall(r'(?:href|src)="([^"]*)"', rendered) == [LINK]
+        assert "<script" not in rendered
+    new = report.to_dict()["change"]["new_groups"]
+    assert len(new) == 1
+    assert re.search(r"New:\**.*\(1\b", text)
+
+
+def test_a_doubt_comes_first_in_the_short_form():
+    """An incomplete load is named before anything that it may hide."""
+    made = failures(ordinary(4), complete=False, reasons=("the load was interrupted",))
+    text = failure_report(made, now=NOW, redactor=Redactor(key=b"example")).to_short()
+    assert text.index("Caution: Not complete") < text.index("New:")
+
+
+def test_the_short_form_of_an_index_report_has_its_numbers():
+    """A report on vectors is sent in the same way."""
+    lines = index_report(np.eye(12, 4) + 1, now=NOW).to_short().splitlines()
+    assert [line for line in lines if line.startswith("Numbers: 12 vectors")]
+    assert [line for line in lines if line.startswith("First: ")]
+
+
+@given(st.text(min_size=100, max_size=600), st.lists(st.text(max_size=200), max_size=4), st.booleans())
+@settings(max_examples=15, deadline=None)
+def test_the_short_form_is_short_whatever_the_texts_are(verdict, doubts, markdown):
+    """Also if every character has to be escaped."""
+    notices = tuple(map(Notice, doubts))
+    made = Report(schema="x/1", title=verdict, verdict=verdict, made_at=NOW.isoformat(), notices=notices)
+    text = made.to_short(markdown=markdown, link="https://a.example/" + "x" * 380)
+    assert len(text) <= MOST_CHARACTERS
+    assert text.count("://") == 1
+
+
+def test_both_forms_can_be_saved(tmp_path):
+    """``.eml`` opens in a mail program, ``.txt`` is the short form."""
+    made = Report(schema="x/1", title="T", verdict="V.", made_at=NOW.isoformat())
+    mail: Path = made.save(tmp_path / "report.eml")
+    assert message_from_bytes(mail.read_bytes()).is_multipart()
+    assert made.save(tmp_path / "report.txt").read_text("utf-8") == made.to_short()

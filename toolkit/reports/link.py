@@ -1,0 +1,33 @@
+"""Check the address of the whole report, which short forms and mails link to."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import urlsplit
+
+from toolkit.errors import InputError
+
+_LONGEST: Final = 400
+# no spaces, quotes, brackets or backslashes, which end an address in some form of text
+_ADDRESS: Final = re.compile(r"https?://[^\s<>\"'`()\[\]{}\\|^]+", re.ASCII)
+_EXPECTED: Final = f"an http or https address of at most {_LONGEST} characters, without a user or password"
+
+
+def web_link(link: str | None) -> str | None:
+    """Return the address, or raise `InputError` when a message cannot contain it as it is.
+
+    >>> web_link("https://ci.example.com/runs/17")
+    'https://ci.example.com/runs/17'
+    """
+    if link is None:
+        return None
+    fits = isinstance(link, str) and link.isascii() and len(link) <= _LONGEST and _ADDRESS.fullmatch(link)
+    if not fits or "@" in urlsplit(link).netloc:
+        raise InputError(
+            "linking to the whole report",
+            got=f"a link of {len(link)} characters" if isinstance(link, str) else type(link).__name__,
+            expected=_EXPECTED,
+            next_step="Percent-encode other characters, or leave the link out.",
+        )
+    return link

@@ -1,0 +1,168 @@
+"""Write a report in at most 1,500 characters, for a chat: new and growing groups, expiry, doubts, one link.
+
+Error messages and names come from data that others wrote. If such a message contains ``@channel``, nobody is
+notified, and if it contains an address, that is no link: the only link is the one that the caller gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from toolkit.analysis.wording import shorten, span
+from toolkit.redaction import visible
+from toolkit.reports.link import web_link
+from toolkit.reports.markdown_form import escape_markdown
+from toolkit.reports.sections import ReportTable, change_in_words
+
+if TYPE_CHECKING:
+    from toolkit.reports.page import Report
+
+MOST_CHARACTERS: Final = 1_500
+"""Characters at most: a message of a chat, with room for what a webhook adds (Discord takes 2,000)."""
+
+_NAMED: Final = 3  # items per line
+_LENGTHS: Final = (160, 100, 60, 40, 20)
+"""Characters of an item, from the longest to the shortest: the first that makes the message fit is taken."""
+_VERDICT: Final = 2.5  # times the length of an item
+_SCHEME: Final = re.compile(r"\b[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+# "@channel" and "@user"; Slack writes "<!channel>" and "<@user>", also in code
+_MENTION: Final = re.compile(r"(?<!\w)@(?=\w)|<(?=[!@#])")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A label and the items that it names, for example "New" and the titles of groups, each with a number."""
+
+    label: str
+    items: tuple[str, ...]
+    count: int = 0
+    """How many there are; the items may be fewer."""
+
+
+def short_form(report: Report, *, markdown: bool, link: str | None) -> str:
+    """Return the report in at most `MOST_CHARACTERS` characters, plain or as Markdown."""
+    address = web_link(link)
+    lines = list(_lines(report))
+    for longest in _LENGTHS:
+        text = _written(report, lines, longest, address, markdown=markdown)
+        if len(text) <= MOST_CHARACTERS:
+            return text
+    # reached only if nearly every character has to be escaped
+    while lines:
+        lines.pop()
+        text = _written(report, lines, _LENGTHS[-1], address, markdown=markdown)
+        if len(text) <= MOST_CHARACTERS:
+            break
+    return text
+
+
+def _lines(report: Report) -> Iterator[_Line]:
+    """Yield the lines, the most important first."""
+    doubts = tuple(notice.text for notice in report.notices if not notice.good)
+    if doubts:
+        yield _Line("Caution", doubts, len(doubts))
+    change, expiry = report.values.get("change"), report.values.get("expiry")
+    if change is None or expiry is None:
+        yield from _steps_and_numbers(report)
+        return
+    yield from _changes(change, _rows(report, "changed"))
+    yield _expiring(expiry, _rows(report, "deadline"))
+
+
+def _rows(report: Report, name: str) -> list[dict[str, Any]]:
+    """Return the rows of the first table of a section, by the names of its columns."""
+    parts = [part for section in report.sections if section.name == name for part in section.parts]
+    tables = [part for part in parts if isinstance(part, ReportTable)]
+    if not tables:
+        return []
+    names = [column.name for column in tables[0].columns]
+    return [dict(zip(names, row, strict=True)) for row in tables[0].rows]
+
+
+def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) -> Iterator[_Line]:
+    """Yield the groups that are new, and those that grow."""
+    rows = {row["signature"]: row for row in changed}
+
+    def named(group: str) -> str:
+        title, row = change["titles"].get(group, group), rows.get(group)
+        if row is None:
+            return str(title)
+        usual = f", usually {row['expected']:,.0f}" if row["expected"] else ""
+        return f"{title} ({row['now']:,}{usual})"
+
+    new, grown = change["new_groups"], change["grown_groups"]
+    if new is None:
+        yield _Line("New", ("not known, as nothing earlier is loaded",))
+    else:
+        yield _Line("New", tuple(map(named, new[:_NAMED])) or ("nothing",), len(new))
+    if change["worse"] is None:
+        yield _Line("Growing", ("not known, as nothing earlier is loaded",))
+        return
+    items = [named(group) for group in grown[:_NAMED]]
+    if change["worse"] and not grown:
+        usual = "" if change["expected"] is None else f", usually {change['expected']:,.0f}"
+        items = [f"all failures together ({change['failures']:,}{usual})"]
+    yield _Line("Growing", tuple(items) or ("nothing",), len(grown))
+
+
+def _expiring(expiry: Mapping[str, Any], deadlines: Sequence[Mapping[str, Any]]) -> _Line:
+    """Return how many expire within a day, when the next does, and of which group it is."""
+    left = expiry["next_hours_left"]
+    if left is None:
+        return _Line("Expiring", ("nothing",))
+    number = expiry["within_24_hours"]
+    items = [f"{number:,} within 24 hours, the next in {span(timedelta(hours=left))}"]
+    if deadlines:
+        items.append(f"first {deadlines[0]['group']}")
+    return _Line("Expiring", tuple(items), len(items))
+
+
+def _steps_and_numbers(report: Report) -> Iterator[_Line]:
+    """Yield the numbers of another kind of report, and the first steps that it advises."""
+    numbers = []
+    for number in report.numbers:
+        change = change_in_words(number)
+        more = f" ({change})" if change else ""
+        numbers.append(f"{number['value']:,} {number['name']}{more}")
+    if numbers:
+        yield _Line("Numbers", tuple(numbers), len(numbers))
+    steps = _rows(report, "first")
+    if steps:
+        yield _Line("First", tuple(str(row["what to do"]) for row in steps[:_NAMED]), len(steps))
+
+
+def _written(
+    report: Report, lines: Sequence[_Line], longest: int, link: str | None, *, markdown: bool
+) -> str:
+    """Return the message with items of at most `longest` characters each."""
+    clean = escape_markdown if markdown else _plain
+
+    def shown(text: str, length: int) -> str:
+        harmless = _MENTION.sub(r"\g<0> ", _SCHEME.sub("", text))
+        return clean(shorten(" ".join(harmless.split()), length))
+
+    title = shown(report.title, longest)
+    verdict = shown(report.verdict, int(_VERDICT * longest))
+    written = [f"**{title}**" if markdown else title, verdict]
+    written += [_line(line, lambda text: shown(text, longest), markdown=markdown) for line in lines]
+    if link is not None:
+        written.append(f"[The whole report]({link})" if markdown else f"The whole report: {link}")
+    # two line ends in Markdown, in which one does not end a line
+    return ("\n\n" if markdown else "\n").join(written) + "\n"
+
+
+def _line(line: _Line, shown: Callable[[str], str], *, markdown: bool) -> str:
+    label = f"**{line.label}:**" if markdown else f"{line.label}:"
+    items = [shown(item) for item in line.items]
+    more = line.count - len(items)
+    if more > 0:
+        items.append(f"and {more:,} more")
+    return f"{label} {'; '.join(items)}"
+
+
+def _plain(text: str) -> str:
+    return " ".join(visible(text).split())
