@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -13,6 +13,7 @@ from toolkit.arguments import plain, plain_list, text, whole
 from toolkit.errors import InputError
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.own_tokens import MASK_START
+from toolkit.python_code import PublicCall
 from toolkit.times import Time, milliseconds, parse_time
 
 FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
@@ -285,10 +286,11 @@ class FailureFilter:
 
     def to_code(self) -> str:
         """Python that makes the same filter, with the toolkit imported as ``tk``."""
-        return f"tk.{self._call(repr)}"
+        return _CALL.write(**self._chosen())
 
     def __repr__(self) -> str:
-        return self._call(_short)
+        arguments = (f"{name}={_short(value)}" for name, value in self._chosen().items())
+        return f"FailureFilter({', '.join(arguments)})"
 
     def _chosen(self) -> dict[str, str | tuple[str, ...] | tuple[int, ...]]:
         values = ((item.name, getattr(self, item.name)) for item in fields(self))
@@ -298,11 +300,8 @@ class FailureFilter:
             if value not in (None, ())
         }
 
-    def _call(self, shown: Callable[[object], str]) -> str:
-        arguments = (f"{name}={shown(value)}" for name, value in self._chosen().items())
-        return f"FailureFilter({', '.join(arguments)})"
 
-
+_CALL: Final = PublicCall("FailureFilter", tuple(item.name for item in fields(FailureFilter)))
 _SHOWN: Final = 3
 
 

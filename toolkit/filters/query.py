@@ -15,6 +15,7 @@ import numpy as np
 from toolkit.arguments import choice, flag, nearest, shown, text, unmasked, whole, wrong
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter
+from toolkit.python_code import PublicCall
 
 WeightingStrategy = Literal["IDF"]
 FusionAlgorithm = Literal["RRF", "DBSF"]
@@ -159,7 +160,7 @@ class VectorQuery:
             chosen["vector"] = list(self.vector)
         if self.sparse is not None:
             chosen["sparse"] = {"indices": list(self.sparse.indices), "values": list(self.sparse.values)}
-        return f"tk.VectorQuery({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
+        return _CALL.write(**chosen)
 
     def __repr__(self) -> str:
         chosen = {name: repr(value) for name, value in self._chosen().items()}
@@ -175,6 +176,7 @@ class VectorQuery:
 
 
 _DEFAULTS: Final = signature(VectorQuery).parameters
+_CALL: Final = PublicCall("VectorQuery", tuple(_DEFAULTS))
 
 
 def numbers(name: str, values: object) -> list[float]:

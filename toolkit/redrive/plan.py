@@ -21,9 +21,10 @@ from toolkit.analysis.lifetimes import expiring
 from toolkit.analysis.selection import opened, select
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, frame_table
-from toolkit.arguments import choice, file_path, instance, nearest, positive, text, texts, whole, wrong
+from toolkit.arguments import choice, file_path, instance, nearest, positive, texts, whole, wrong
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.private_files import read_file, write_file
+from toolkit.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.redrive.ledger import returned_entries
 from toolkit.tables.frames import to_frame
 from toolkit.times import parse_duration
@@ -48,6 +49,11 @@ UNCHANGED: Final = ("workflow_run_id", "created_at", "response_status", "failure
 _SHOWN: Final = 20  # rows of groups in a notebook
 _FORMAT: Final = "redrive-plan/1"
 _IDS_SHOWN: Final = 50
+_PLAN: Final = PublicCall("plan_redrive", (
+    "actions", "idempotent", "changed", "include", "history", "retention",
+    "canaries", "wave", "stop_above", "deadline", "rate", "parallelism",
+))  # fmt: skip
+_RUN: Final = PublicCall("run_redrive", ("ledger", "confirm"))
 _DOING: Final = "planning a redrive"
 _NEEDED: Final = (
     "dlq_id", "workflow_run_id", "workflow_url", "created_at", "failed_at", "response_status",
@@ -189,7 +195,7 @@ class RedrivePlan:
 
     def to_code(
         self, ledger: str | os.PathLike[str] = "redrive.sqlite", *, failures: str = "failures"
-    ) -> str:
+    ) -> Code:
         """Python that makes this plan again and runs it.
 
         Parameters
@@ -197,7 +203,7 @@ class RedrivePlan:
         ledger : str or path
             The file that the run writes.
         failures : str
-            The name of the frame that has the failures.
+            The name of the frame that has the failures: a Python identifier.
 
         Returns
         -------
@@ -206,14 +212,15 @@ class RedrivePlan:
             that the plan was made from. Other failures make another plan, which ``confirm=`` refuses.
         """
         ids = self.frame["dlq_id"].tolist()
-        file, failures = str(file_path("ledger", ledger)), text("failures", failures, empty=False)
-        run = f"tk.run_redrive(service, plan, ledger={file!r}, confirm={self.confirmation!r})"
-        limits = msgspec.structs.asdict(self.limits) | {"deadline": f"{self.limits.deadline:g}s"}
-        given = (self.options | limits).items()
-        options = "".join(f"    {name}={value!r},\n" for name, value in given if value not in (None, []))
-        few = len(ids) <= _IDS_SHOWN
-        chosen = f"{failures}[{failures}['dlq_id'].isin({ids!r})]" if few else failures
-        return f"plan = tk.plan_redrive(\n    {chosen},\n{options})\n{run}"
+        file, frame = str(file_path("ledger", ledger)), variable(failures)
+        limits = msgspec.structs.asdict(self.limits) | {"deadline": duration_text(self.limits.deadline)}
+        options = {name: value for name, value in (self.options | limits).items() if value not in (None, [])}
+        chosen = frame
+        if len(ids) <= _IDS_SHOWN:
+            chosen = fill("{frame}[{frame}['dlq_id'].isin({ids})]", frame=frame, ids=ids)
+        plan = _PLAN.write_lines(chosen, **options)
+        run = _RUN.write(variable("service"), variable("plan"), ledger=file, confirm=self.confirmation)
+        return joined([fill("plan = {plan}", plan=plan), run])
 
     def to_json(self) -> bytes:
         """The plan as JSON: what `save` writes."""
@@ -496,6 +503,18 @@ def _truncated(body: object) -> bool:
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         return isinstance(error, msgspec.DecodeError) and "truncated" in str(error)
     return False
+
+
+def duration_text(seconds: float) -> str:
+    """A duration as `plan_redrive` reads it.
+
+    >>> duration_text(600.0), duration_text(604_800), duration_text(0.25)
+    ('600s', '7d', '0.25s')
+    """
+    days, rest = divmod(seconds, 86_400)
+    if days and not rest:
+        return f"{days:.0f}d"
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 
 
 def _texts(frame: pd.DataFrame) -> list[list[str | None]]:

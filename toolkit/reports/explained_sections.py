@@ -12,6 +12,7 @@ import pandas as pd
 from toolkit.analysis.comparing import CHANGES
 from toolkit.analysis.selection import NONE
 from toolkit.analysis.wording import counted, percent, time_text
+from toolkit.python_code import Code, PublicCall, fill, listed
 from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.findings import Counts
 from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportText, Section, table
@@ -39,7 +40,36 @@ _FIRST_STEP: Final = {
 _OTHERWISE: Final = "Look at one of them first: what it says names no class of failure."
 _OF_ALL: Final = "Look for what all workflows need: a network, a database, a shared service, a deploy."
 _RESTARTED: Final = frozenset(("bug", "contract drift"))
-_SAMPLING: Final = "from toolkit.analysis import sample_failures\n\n"
+_PLAN: Final = PublicCall("plan_redrive", ("changed", "include"))
+_SAMPLING: Final = fill("from toolkit.analysis import sample_failures\n\n")
+_SAMPLED: Final = "{imported}failures = sample_failures(failures, most={most})\n{code}"
+_SAMPLED_BEFORE: Final = "{imported}previous = sample_failures(previous, most={most})\n"
+_RECENT: Final = (
+    'is_recent = failures["failed_at"].fillna(failures["created_at"]) > {since}\n'
+    "recent, before = failures[is_recent], failures[~is_recent]\n"
+)
+_LATER: Final = (
+    '{sampling}is_recent = failures["failed_at"].fillna(failures["created_at"]) > {since}\n'
+    'is_later = previous["failed_at"].fillna(previous["created_at"]) > {since}\n'
+    "recent, before = failures[is_recent], previous[~is_later]\n"
+)
+_CLASSES: Final = (
+    "{imported}groups = tk.group_failures(failures)\n"
+    'dated = groups.assign({chosen}).sort_values("failed_at")\n'
+    'latest = dated.drop_duplicates("signature", keep="last")\n'
+    'tk.classify_failures(latest).frame.assign(group=latest["signature"])'
+)
+_SEEN: Final = (
+    "{split}groups = tk.group_failures(failures)\n"
+    'new = groups.assign(recent).loc[lambda frame: frame["signature"].isin({groups})]\n'
+    "tk.similar_failures(new, before, k=1)"
+)
+_ACTION: Final = (
+    "service = tk.connect()\nids = {ids}\n"
+    'chosen = failures[failures["dlq_id"].isin(ids)]\n'
+    "plan = {plan}{stated}\n"
+    "tk.RedrivePanel(service, chosen, value=plan)"
+)
 _BLANKS: Final = (
     "What caused it", "How it was noticed", "What ended it", "What went well", "What went badly",
     "What is to be done, by whom, until when",
@@ -82,8 +112,10 @@ class Explained:
             f"{counted(len(stories), 'explanation')} for {share} of all failures: what rose, or fails at "
             "regular intervals all the time, and what its failures have in common. Not proof of a cause.",
             table("Explanations, the largest first, numbered as in the figure", columns, rows),
-            code="from datetime import datetime\n\nfrom toolkit.analysis import find_incidents\n\n"
-            f"find_incidents(failures, now={self._now()})",
+            code=fill(
+                "from datetime import datetime\n\nfrom toolkit.analysis import find_incidents\n\n"
+                "find_incidents(failures, now={now})", now=self._now(),
+            ),
             sampled="Estimated from a sample of {}.",
         )  # fmt: skip
 
@@ -105,7 +137,7 @@ class Explained:
             "What failed on several occasions: runs, destinations, callers, flow-control keys, labels, and "
             "entities named in the bodies of requests.",
             table("The first of each kind", columns, rows, left_out=len(offenders) - len(some)),
-            code="from toolkit.analysis import repeat_offenders\n\nrepeat_offenders(failures)",
+            code=fill("from toolkit.analysis import repeat_offenders\n\nrepeat_offenders(failures)"),
         )  # fmt: skip
 
     def deadline(self) -> Iterator[Section]:
@@ -128,8 +160,10 @@ class Explained:
             f"Failures are kept {self.kept}; after that nothing can be resumed or restarted.",
             table("Groups, those that expire first at the top", columns, rows[:_GROUPS],
                   left_out=max(len(rows) - _GROUPS, 0), more="more groups"),
-            code="from datetime import datetime\n\n"
-            f"tk.expiring(failures, {self.kept!r}, {self._now()})", whole=True,
+            code=fill(
+                "from datetime import datetime\n\ntk.expiring(failures, {kept}, {now})",
+                kept=self.kept, now=self._now(),
+            ), whole=True,
         )  # fmt: skip
 
     def changed(self) -> Iterator[Section]:
@@ -188,7 +222,7 @@ class Explained:
             f"{counted(self.evidence.total, 'failure')} in {counted(number, 'group')} by what responses say.",
             table("Groups, the largest first, with an example of each", columns, rows,
                   left_out=max(number - _GROUPS, 0), more="more groups"),
-            code="tk.group_failures(failures)", whole=True,
+            code=fill("tk.group_failures(failures)"), whole=True,
         )  # fmt: skip
 
     def classes(self) -> Iterator[Section]:
@@ -206,18 +240,16 @@ class Explained:
             for row in sizes.to_dict("records")
         ]
         columns = ["class", ReportColumn("evidence", beneath=True), "#groups", "#failures", _SHARE]
-        sentence, chosen, code = "What kind of failure each group is, by its latest response.", "failures", ""
+        sentence = "What kind of failure each group is, by its latest response."
+        chosen, imported = fill("failures"), fill("")
         if self.evidence.sampled:
             number = counted(len(self.evidence.sample), "failure")
             sentence = f"{sentence[:-1]} in a sample of {number}; groups that it lacks are left out."
-            chosen, code = f"sample_failures(failures, most={MOST})", _SAMPLING
+            chosen, imported = fill("sample_failures(failures, most={most})", most=MOST), _SAMPLING
         yield self._section(
             "classes", "Classes", sentence,
             table("Classes, and what decided for the largest group of each", columns, rows),
-            code=f"{code}groups = tk.group_failures(failures)\n"
-            f'dated = groups.assign({chosen}).sort_values("failed_at")\n'
-            'latest = dated.drop_duplicates("signature", keep="last")\n'
-            'tk.classify_failures(latest).frame.assign(group=latest["signature"])', whole=True,
+            code=fill(_CLASSES, imported=imported, chosen=chosen), whole=True,
         )  # fmt: skip
 
     def functions(self) -> Iterator[Section]:
@@ -237,8 +269,10 @@ class Explained:
             "functions", "Failure functions that need a look", "",
             table("Failures whose failure function failed, hangs, or was never set", columns, rows,
                   left_out=max(len(bad) - _WORST, 0), more="more workflows"),
-            code="from datetime import datetime\n\nfrom toolkit.analysis import failure_functions\n\n"
-            f"failure_functions(failures, now={self._now()})", whole=True,
+            code=fill(
+                "from datetime import datetime\n\nfrom toolkit.analysis import failure_functions\n\n"
+                "failure_functions(failures, now={now})", now=self._now(),
+            ), whole=True,
         )  # fmt: skip
 
     def outcomes(self) -> Iterator[Section]:
@@ -248,15 +282,18 @@ class Explained:
             return
         counts = outcomes.counts.to_dict("records")
         rows = [(row["outcome"], int(row["count"]), float(row["share"])) for row in counts]
-        compared, sentence, code = self.evidence.trend.compared, "", ""
+        compared, sentence, sampling = self.evidence.trend.compared, "", fill("")
         if compared and self.evidence.earlier > self.evidence.earlier_sample:
             sentence = f"Counted in a sample of {self.evidence.earlier_sample:,} of them."
-            code = f"{_SAMPLING}previous = sample_failures(previous, most={MOST})\n"
-        which = "previous, failures" if compared else "failures"
+            sampling = fill(_SAMPLED_BEFORE, imported=_SAMPLING, most=MOST)
+        which = fill("previous, failures") if compared else fill("failures")
         yield self._section(
             "outcomes", "What became of earlier entries", sentence,
             table("Entries by what became of them", ["outcome", "#entries", _SHARE], rows),
-            code=f"{code}tk.retry_outcomes({which}, retention={self.kept!r})", whole=compared,
+            code=fill(
+                "{sampling}tk.retry_outcomes({which}, retention={kept})",
+                sampling=sampling, which=which, kept=self.kept,
+            ), whole=compared,
         )  # fmt: skip
 
     def seen(self) -> Iterator[Section]:
@@ -282,9 +319,7 @@ class Explained:
         yield self._section(
             "seen", "Seen before", repr(similar).split(";")[0] + ".",
             table("New groups, and earlier ones that look alike", columns, rows),
-            code=f"{self._split()}groups = tk.group_failures(failures)\n"
-            f'new = groups.assign(recent).loc[lambda frame: frame["signature"].isin({new[:len(rows)]!r})]\n'
-            "tk.similar_failures(new, before, k=1)",
+            code=fill(_SEEN, split=self._split(), groups=new[:len(rows)]),
         )  # fmt: skip
 
     def actions(self) -> Iterator[Section]:
@@ -329,41 +364,37 @@ class Explained:
         return [section for make in makers for section in make()]
 
     def _section(
-        self, name: str, title: str, sentence: str, *parts: Part, code: str, whole: bool = False,
+        self, name: str, title: str, sentence: str, *parts: Part, code: Code, whole: bool = False,
         sampled: str = "Counted in a sample of {}.",
     ) -> Section:  # fmt: skip
         """A section with the code that computes it again, of the sample where that is what was looked at."""
         if self.evidence.sampled and not whole:
             number = counted(len(self.evidence.sample), "failure")
             sentence = f"{sentence} {sampled.format(number)}".strip()
-            code = f"{_SAMPLING}failures = sample_failures(failures, most={MOST})\n{code}"
+            code = fill(_SAMPLED, imported=_SAMPLING, most=MOST, code=code)
         return Section(name, title, sentence, (*parts, ReportCode(code)))
 
-    def _now(self) -> str:
-        return f"datetime.fromisoformat({_iso(self.now)!r})"
+    def _now(self) -> Code:
+        return fill("datetime.fromisoformat({now})", now=_iso(self.now))
 
-    def _split(self) -> str:
+    def _split(self) -> Code:
         """Code that makes the recent failures and those before."""
         if self.evidence.trend.compared:
-            return "recent, before = failures, previous\n"
-        return (
-            f"{self._recent('failures', 'is_recent')}"
-            "recent, before = failures[is_recent], failures[~is_recent]\n"
-        )
+            return fill("recent, before = failures, previous\n")
+        return fill(_RECENT, since=self.evidence.trend.since.isoformat())
 
-    def _recent(self, frame: str, name: str) -> str:
-        since = self.evidence.trend.since.isoformat()
-        return f'{name} = {frame}["failed_at"].fillna({frame}["created_at"]) > {since!r}\n'
-
-    def _comparison_code(self) -> str:
+    def _comparison_code(self) -> Code:
         split = self._split()
         if self.evidence.trend.compared:
-            sampled = self.evidence.earlier > self.evidence.earlier_sample
-            more = "" if self.evidence.sampled else _SAMPLING
-            split = f"{more}previous = sample_failures(previous, most={MOST})\n" * sampled
-            split += self._recent("failures", "is_recent") + self._recent("previous", "is_later")
-            split += "recent, before = failures[is_recent], previous[~is_later]\n"
-        return f"{split}tk.compare_failures(before, recent, exposure={self.evidence.trend.exposure})"
+            sampling = fill("")
+            if self.evidence.earlier > self.evidence.earlier_sample:
+                imported = fill("") if self.evidence.sampled else _SAMPLING
+                sampling = fill(_SAMPLED_BEFORE, imported=imported, most=MOST)
+            split = fill(_LATER, sampling=sampling, since=self.evidence.trend.since.isoformat())
+        exposure = self.evidence.trend.exposure
+        return fill(
+            "{split}tk.compare_failures(before, recent, exposure={exposure})", split=split, exposure=exposure
+        )
 
 
 def explained_in_words(evidence: Evidence | None) -> str:
@@ -431,18 +462,17 @@ def _times(story: Story) -> str:
     return f" ({story.episodes} episodes)" if story.episodes > 1 else ""
 
 
-def _action(story: Story) -> str:
+def _action(story: Story) -> Code:
     """Code that plans a redrive of the failures of an explanation, and shows the plan; nothing is sent."""
-    ids = "".join(f"\n    {dlq_id!r}," for dlq_id in story.ids)
-    options = f", changed={story.changed!r}" if story.found_class in _RESTARTED else ""
-    options += f", include={[story.found_class]!r}" if story.found_class == "contract drift" else ""
-    stated = "  # idempotent=[…]: whose steps may run twice" if "changed" in options else ""
-    return (
-        f"service = tk.connect()\nids = [{ids}\n]\n"
-        'chosen = failures[failures["dlq_id"].isin(ids)]\n'
-        f"plan = tk.plan_redrive(chosen{options}){stated}\n"
-        "tk.RedrivePanel(service, chosen, value=plan)"
-    )
+    options: dict[str, object] = {}
+    stated = fill("")
+    if story.found_class in _RESTARTED:
+        options["changed"] = story.changed
+        stated = fill("  # idempotent=[…]: whose steps may run twice")
+    if story.found_class == "contract drift":
+        options["include"] = [story.found_class]
+    plan = _PLAN.write(fill("chosen"), **options)
+    return fill(_ACTION, ids=listed(story.ids), plan=plan, stated=stated)
 
 
 def _confidence(value: float) -> float:

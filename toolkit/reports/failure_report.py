@@ -31,6 +31,7 @@ from toolkit.arguments import file_path, instance, text, wrong
 from toolkit.plots.failure_counts import draw_calendar, draw_expiry, draw_matrix
 from toolkit.plots.failure_trend import draw_trend
 from toolkit.plots.result_bars import draw_outcomes
+from toolkit.python_code import Code, PublicCall, fill, variable
 from toolkit.redaction import Redactor
 from toolkit.redrive.results import STATES, RedriveResult, redrive_status
 from toolkit.reports.evidence import Evidence
@@ -52,6 +53,9 @@ from toolkit.reports.sections import (
 from toolkit.times import parse_duration
 
 _SCHEMA: Final = "failure-report/4"
+_TREND: Final = PublicCall("plot_failure_trend", ("by", "top", "markers"))
+_STATUS: Final = PublicCall("redrive_status", ("plan",))
+_EXPIRY: Final = "tk.plot_expiry(failures, {kept})\n\ntk.count_expiring(failures, {kept})"
 _ROWS: Final = 8  # workflows and statuses in the matrix
 _COLUMNS: Final = 6
 _ROW: Final = 0.32  # inches of height of a row of cells
@@ -221,7 +225,9 @@ def _when(counts: Counts) -> Iterator[Section]:
     trend, clean, markers = counts.trend, counts.clean, counts.markers
     if trend.total <= 1:
         return
-    named = f", markers={markers!r}" if markers else ""
+    options: dict[str, object] = {"by": "workflow_url", "top": 5}
+    if markers:
+        options["markers"] = markers
     yield Section("when", "When", parts=(
         ReportFigure(
             "Failures over time", f"{counted(trend.total, 'failure')} in bars of {span(trend.step)}", 4.0,
@@ -234,7 +240,7 @@ def _when(counts: Counts) -> Iterator[Section]:
             zip(clean.value(trend.starts.to_pydatetime().tolist()), *trend.counts.tolist(), strict=True),
             folded=True,
         ),
-        ReportCode(f'tk.plot_failure_trend(failures, by="workflow_url", top=5{named})'),
+        ReportCode(_TREND.write(variable("failures"), **options)),
     ))  # fmt: skip
 
 
@@ -247,7 +253,7 @@ def _worst(counts: Counts) -> Iterator[Section]:
         f"Failures by workflow, and of the last {hours} hours against the {hours} before",
         {"workflow_url": "workflow", "count": "#failures", "recent": f"#last {hours} h",
          "before": ReportColumn("before", "number", missing="?"), "share": _SHARE},
-        "tk.count_workflows(failures)", most=CAPS["worst"], more="more workflows",
+        fill("tk.count_workflows(failures)"), most=CAPS["worst"], more="more workflows",
     ))  # fmt: skip
 
 
@@ -277,7 +283,7 @@ def _expiry(counts: Counts) -> Iterator[Section]:
         names = ("dlq_id", "workflow_url", "hours_left")
         following = ([row[name] for name in names] for row in counts.next_expiring)
         parts.append(table("The next to expire", columns, following, half=True))
-    parts.append(ReportCode(f"tk.plot_expiry(failures, {kept!r})\n\ntk.count_expiring(failures, {kept!r})"))
+    parts.append(ReportCode(fill(_EXPIRY, kept=kept)))
     yield Section("expiry", "What expires", parts=tuple(parts))
 
 
@@ -285,12 +291,14 @@ def _where(counts: Counts) -> Iterator[Section]:
     """Workflows by status."""
     by = ["workflow_url", "response_status"]
     matrix = count_matrix(counts.shown, *by, top_rows=_ROWS, top_columns=_COLUMNS)
-    code = 'tk.count_by(failures, ["workflow_url", "response_status"])'
+    code = fill('tk.count_by(failures, ["workflow_url", "response_status"])')
+    if matrix.total > 1:
+        code = fill("tk.plot_failure_matrix(failures)\n\n{code}", code=code)
     parts = _counts(
         counts, count_by(counts.failures, by), "Failures by workflow and response status",
         {"workflow_url": "workflow", "response_status": ReportColumn("status", "digits"),
          "count": "#failures", "share": _SHARE},
-        f"tk.plot_failure_matrix(failures)\n\n{code}" if matrix.total > 1 else code, most=CAPS["workflows"],
+        code, most=CAPS["workflows"],
     )  # fmt: skip
     if matrix.total > 1:
         most = counted(int(matrix.counts.max(initial=0)), "failure")
@@ -319,7 +327,7 @@ def _texts(counts: Counts) -> Iterator[Section]:
          "last_at": ReportColumn("at", "time", beneath=True),
          "workflows": ReportColumn("workflows", "number", beneath=True),
          "count": "#failures", "share": _SHARE},
-        "tk.count_errors(failures)", most=CAPS["texts"], more="more texts",
+        fill("tk.count_errors(failures)"), most=CAPS["texts"], more="more texts",
     ))  # fmt: skip
 
 
@@ -339,7 +347,7 @@ def _hours(counts: Counts) -> Iterator[Section]:
             [ReportColumn("hour", "digits"), *(f"#{day}" for day in WEEKDAYS)],
             ((hour, *days) for hour, days in enumerate(calendar.counts.T.tolist())), folded=True,
         ),
-        ReportCode("tk.plot_failure_calendar(failures)"),
+        ReportCode(fill("tk.plot_failure_calendar(failures)")),
     ))  # fmt: skip
 
 
@@ -352,7 +360,8 @@ def _callbacks(counts: Counts) -> Iterator[Section]:
         "Failures by the state of their failure function",
         {"state": "state", "meaning": ReportColumn("meaning", beneath=True), "count": "#failures",
          "share": _SHARE},
-        "tk.count_states(failures)", most=min(most, int((~none).sum())) + int(none.sum()), more="more states",
+        fill("tk.count_states(failures)"),
+        most=min(most, int((~none).sum())) + int(none.sum()), more="more states",
     ))  # fmt: skip
 
 
@@ -361,7 +370,7 @@ def _labels(counts: Counts) -> Iterator[Section]:
     yield Section("labels", "Labels", parts=_counts(
         counts, count_labels(counts.failures), "Failures by label; one with several labels counts under each",
         {"label": "label", "count": "#failures", "share": _SHARE},
-        "tk.count_labels(failures)", most=CAPS["labels"], more="more labels",
+        fill("tk.count_labels(failures)"), most=CAPS["labels"], more="more labels",
     ))  # fmt: skip
 
 
@@ -370,7 +379,7 @@ def _counts(
     frame: pd.DataFrame,
     caption: str,
     columns: Mapping[str, str | ReportColumn],
-    code: str,
+    code: Code,
     *,
     most: int,
     more: str = "more rows",
@@ -427,7 +436,7 @@ def _scope(counts: Counts) -> Iterator[Section]:
 
 def _code(counts: Counts) -> Iterator[Section]:
     """How to make the report again."""
-    yield Section("code", "The code", parts=(ReportCode(counts.findings["code"], folded=False),))
+    yield Section("code", "The code", parts=(ReportCode(Code(counts.findings["code"]), folded=False),))
 
 
 def _listed(value: Any) -> str:
@@ -465,7 +474,8 @@ def _redrive(result: RedriveResult, redactor: Redactor) -> Section:
     figure = ReportFigure(
         "Outcomes of the redrive", result.verdict, 1.4 + 0.5 * groups, partial(draw_outcomes, result)
     )
-    code = f'result = tk.redrive_status("redrive.sqlite", plan={result.plan.hash[:8]!r})\nresult.plot()'
+    status = _STATUS.write("redrive.sqlite", plan=result.plan.hash[:8])
+    code = fill("result = {status}\nresult.plot()", status=status)
     parts = (*([figure] if groups else []), *_tables(result.frame), ReportCode(code))
     return Section("redrive", "Redrive", result.verdict, parts)
 

@@ -34,6 +34,7 @@ from toolkit.analysis.selection import opened, receipt_of, scanned, select
 from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.analysis.wording import counted, percent, shorten, span, time_text
 from toolkit.filters.failure import FailureFilter
+from toolkit.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
 from toolkit.reports.evidence import Evidence, gather
@@ -43,7 +44,7 @@ CAPS: Final = {
     "workflows": 15, "labels": 25, "states": 15, "texts": 15, "ids": 200, "expiring": 10, "worst": 8,
     "new_workflows": 25,
 }  # fmt: skip
-ONCE: Final = (
+ONCE: Final = fill(
     "# the code of this report is for a frame with each id once\n"
     'failures = failures[~failures["dlq_id"].duplicated(keep="last") | failures["dlq_id"].isna()]'
 )
@@ -289,23 +290,33 @@ def _chosen(scope: Mapping[str, Any], now: datetime) -> FailureFilter:
     return FailureFilter(**parts, now=now)
 
 
-def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime, clean: Cleaner) -> str:  # noqa: FBT001 - private
+def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime, clean: Cleaner) -> Code:  # noqa: FBT001 - private
+    """Python that loads the failures and makes the report again."""
     scope = clean.value(receipt.scope) if receipt else {}
-    lines, arguments = ["import toolkit as tk", "", "service = tk.connect()"], "service"
+    lines = [fill("import toolkit as tk\n\nservice = tk.connect()")]
+    given = [variable("service")]
+    options: dict[str, object] = {}
     chosen = _chosen(scope, now)
     if not chosen.is_empty:
-        lines.append(f"chosen = {chosen.to_code()}")
-        arguments += ", chosen"
+        lines.append(fill("chosen = {made}", made=chosen.to_code()))
+        given.append(variable("chosen"))
     if scope.get("kind") == "messages":
-        arguments += ', kind="messages"'
+        options["kind"] = "messages"
     if receipt is not None and receipt.limit is not None:
-        arguments += f", limit={receipt.limit!r}"
-    lines.append(f"failures = tk.load_failures({arguments})")
+        options["limit"] = receipt.limit
+    lines.append(fill("failures = {load}", load=_LOAD.write(*given, **options)))
+    frames = [variable("failures")]
     if compared:
-        lines.append('previous = tk.read_snapshot("snapshots/failures")  # or another frame to compare with')
-    options = ", previous" * compared
-    lines.append(f'tk.failure_report(failures{options}, retention={retention!r}).save("failure-report.html")')
-    return "\n".join(lines)
+        lines.append(fill(_PREVIOUS))
+        frames.append(variable("previous"))
+    report = _REPORT.write(*frames, retention=retention)
+    lines.append(fill('{report}.save("failure-report.html")', report=report))
+    return joined(lines)
+
+
+_LOAD: Final = PublicCall("load_failures", ("kind", "limit"))
+_REPORT: Final = PublicCall("failure_report", ("retention",))
+_PREVIOUS: Final = 'previous = tk.read_snapshot("snapshots/failures")  # or another frame to compare with'
 
 
 _PARTS: Final = {

@@ -26,6 +26,7 @@ from toolkit.client.vectors import IndexInfo, index_info
 from toolkit.errors import InputError
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.plots.style import THEMES, Theme
+from toolkit.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.redaction import Redactor
 from toolkit.reports.findings import Cleaner
 from toolkit.reports.page import Report
@@ -265,13 +266,14 @@ def _numbers(audits: _Audits) -> Iterator[Mapping[str, Any]]:
         yield {"name": name, "value": value, "change": None, "note": note}
 
 
-def _as_passed(name: str, value: Any) -> str:
+def _as_passed(name: str, value: Any) -> Code:
     """A line that makes an argument again where it was a path, and otherwise says what it was."""
-    is_path = isinstance(value, str | os.PathLike)
-    return f"{name} = {os.fspath(value)!r}" if is_path else f"{name}  # as it was passed"
+    if isinstance(value, str | os.PathLike):
+        return fill("{name} = {path}", name=variable(name), path=os.fspath(value))
+    return fill("{name}  # as it was passed", name=variable(name))
 
 
-def _loading(has_service: bool, passed: Any, source: VectorSource) -> str:  # noqa: FBT001 - not an option
+def _loading(has_service: bool, passed: Any, source: VectorSource) -> Code:  # noqa: FBT001 - not an option
     """Lines that load the vectors of the report, where that is known of them."""
     if not has_service:
         return _as_passed("vectors", passed)
@@ -279,32 +281,49 @@ def _loading(has_service: bool, passed: Any, source: VectorSource) -> str:  # no
     rows = len(source) if isinstance(source, pd.DataFrame) else None
     loaded = None if rows is None else receipt_of(source)
     if loaded is not None and loaded.complete and loaded.rows == rows and not loaded.scope["prefix"]:
-        line = f"vectors = tk.load_vectors(service, namespace={loaded.scope['namespaces']!r})"
-    return f"service = tk.connect()\n{line}"
+        load = _LOAD.write(variable("service"), namespace=loaded.scope["namespaces"])
+        line = fill("vectors = {load}", load=load)
+    return joined([fill("service = tk.connect()"), line])
 
 
 def _codes(
-    lines: list[str],
+    lines: list[Code],
     options: Mapping[str, Any],
     labelled: bool,  # noqa: FBT001
     precision: float,
     scale: str | None,
     seed: int,
-) -> dict[str, str]:
+) -> dict[str, Code]:
     """Python that computes each part again."""
-    given = [f"{name}={'queries' if name == 'queries' else repr(value)}" for name, value in options.items()]
-    labels = "labels, " if labelled else ""
-    similarity = "" if scale is None else f"similarity={scale!r}, "
+    vectors = variable("vectors")
+    measured = dict(options)
+    if "queries" in measured:
+        measured["queries"] = variable("queries")
+    recall = _RECALL.write(variable("service"), vectors, **measured)
+    labels = [variable("labels")] if labelled else []
+    scored: dict[str, object] = {"precision": precision, "seed": seed}
+    if scale is not None:
+        scored["similarity"] = scale
     return {
-        "load": "\n".join(["import toolkit as tk\n", *lines]),
-        "health": "health = tk.audit_vectors(vectors)\nhealth.plot()\nhealth.frame",
-        "map": f"map = tk.project_vectors(vectors, sample={_MAP_POINTS}, seed={seed!r})\n",
-        "recall": f"recall = tk.audit_recall(service, vectors, {', '.join(given)})\nrecall.plot()\nrecall.by",
-        "scores": f"scores = tk.calibrate_threshold(vectors, {labels}precision={precision!r}, {similarity}"
-        f"seed={seed!r})\nscores.plot()\nscores.frame",
-        "drift": f"changes = tk.compare_vectors(previous, vectors, seed={seed!r})\n"
-        "changes.plot()\nchanges.counts",
+        "load": joined([fill("import toolkit as tk\n"), *lines]),
+        "health": fill("health = tk.audit_vectors(vectors)\nhealth.plot()\nhealth.frame"),
+        "map": fill("map = {call}", call=_PROJECT.write(vectors, sample=_MAP_POINTS, seed=seed)),
+        "recall": fill("recall = {call}\nrecall.plot()\nrecall.by", call=recall),
+        "scores": fill(
+            "scores = {call}\nscores.plot()\nscores.frame", call=_SCORE.write(vectors, *labels, **scored)
+        ),
+        "drift": fill(
+            "changes = {call}\nchanges.plot()\nchanges.counts",
+            call=_COMPARE.write(variable("previous"), vectors, seed=seed),
+        ),
     }
+
+
+_LOAD: Final = PublicCall("load_vectors", ("namespace",))
+_PROJECT: Final = PublicCall("project_vectors", ("sample", "seed"))
+_RECALL: Final = PublicCall("audit_recall", ("k", "sample", "seed", "queries"))
+_SCORE: Final = PublicCall("calibrate_threshold", ("precision", "similarity", "seed"))
+_COMPARE: Final = PublicCall("compare_vectors", ("seed",))
 
 
 def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
@@ -342,7 +361,7 @@ def _index(info: IndexInfo | None, health: VectorAudit) -> Section:
     return Section("index", "What the index is", sentence, (numbers,))
 
 
-def _health(health: VectorAudit, code: str, mask: _Mask) -> Iterator[Part]:
+def _health(health: VectorAudit, code: Code, mask: _Mask) -> Iterator[Part]:
     """What the audit of health found."""
     columns = [
         "finding", ReportColumn("detail", beneath=True), _IDS, _NAMESPACE, "severity", "#count",
@@ -357,7 +376,7 @@ def _health(health: VectorAudit, code: str, mask: _Mask) -> Iterator[Part]:
         yield from _figure(title, health, "similarities", "pair", code, mask)
 
 
-def _map(projection: VectorProjection, code: str, mask: _Mask) -> Iterator[Part]:
+def _map(projection: VectorProjection, code: Code, mask: _Mask) -> Iterator[Part]:
     """The map, and the groups on it."""
     if projection.frame.empty:
         return
@@ -375,10 +394,11 @@ def _map(projection: VectorProjection, code: str, mask: _Mask) -> Iterator[Part]
     ends.columns = pd.Index(["least x", "largest x", "least y", "largest y"])
     numbers = pd.concat([counts, ends], axis=1).reset_index()
     yield _table("Map of the vectors: the numbers", columns, numbers, folded=True)
-    yield ReportCode(code + (f'map.plot(color="{color}")' if color else "map.plot()"))
+    drawn = fill("map.plot(color={color})", color=color) if color else fill("map.plot()")
+    yield ReportCode(joined([code, drawn]))
 
 
-def _recall(recall: RecallAudit, code: str, mask: _Mask) -> Iterator[Part]:
+def _recall(recall: RecallAudit, code: Code, mask: _Mask) -> Iterator[Part]:
     """How much of the exact neighbours the service returned, and where it missed most."""
     named = {name: recall.by[name].map(mask) for name in ("namespace", "filter")}
     shown = replace(recall, by=recall.by.assign(**named))
@@ -399,7 +419,7 @@ def _recall(recall: RecallAudit, code: str, mask: _Mask) -> Iterator[Part]:
         yield _table("The worst queries, and what they missed", columns, missed)
 
 
-def _scores(scores: Calibration, code: str, mask: _Mask) -> Iterator[Part]:
+def _scores(scores: Calibration, code: Code, mask: _Mask) -> Iterator[Part]:
     """Which scores mean a match."""
     columns = [
         _NAMESPACE, "similarity", "#threshold", ReportColumn("why", beneath=True), "#random median",
@@ -410,7 +430,7 @@ def _scores(scores: Calibration, code: str, mask: _Mask) -> Iterator[Part]:
         yield from _figure("Scores of pairs", scores, "pairs", "pair", code, mask)
 
 
-def _drift(drift: VectorChanges, code: str, mask: _Mask) -> Iterator[Part]:
+def _drift(drift: VectorChanges, code: Code, mask: _Mask) -> Iterator[Part]:
     """What changed since an earlier load."""
     if len(drift.frame):
         yield _table("Vectors that changed", [_NAMESPACE, "change", "#rows"], drift.counts)
@@ -424,7 +444,7 @@ def _drift(drift: VectorChanges, code: str, mask: _Mask) -> Iterator[Part]:
         yield ReportCode(code)
 
 
-_AUDITED: Final[tuple[tuple[str, str, Callable[[Any, str, _Mask], Iterator[Part]]], ...]] = (
+_AUDITED: Final[tuple[tuple[str, str, Callable[[Any, Code, _Mask], Iterator[Part]]], ...]] = (
     ("health", "Health", _health),
     ("map", "Map", _map),
     ("recall", "Recall", _recall),
@@ -434,7 +454,7 @@ _AUDITED: Final[tuple[tuple[str, str, Callable[[Any, str, _Mask], Iterator[Part]
 """Sections of what is audited, in order: the verdict and parts, or why there was no audit."""
 
 
-def _figure(title: str, result: Any, field: str, column: str, code: str, mask: _Mask) -> Iterator[Part]:
+def _figure(title: str, result: Any, field: str, column: str, code: Code, mask: _Mask) -> Iterator[Part]:
     """A figure of scores of pairs, its numbers, and its code; names in it are masked as texts are."""
     values: pd.DataFrame = getattr(result, field)
     number = "score" if "score" in values.columns else "distance"

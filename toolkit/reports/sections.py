@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 
 from toolkit.analysis.wording import counted, percent, span, time_text
 from toolkit.plots.style import Theme
+from toolkit.python_code import Code
 
 Kind = Literal["text", "number", "digits", "share", "percent", "time", "hours", "id", "flag"]
 """What a column holds: texts; counts; numbers that are not counts; shares of 1, with a bar or without; times
@@ -88,7 +89,7 @@ class ReportList:
 class ReportCode:
     """Python to run, or to read; a page folds it away, unless it is there to be copied."""
 
-    code: str
+    code: Code
     folded: bool = True
 
 
@@ -162,7 +163,7 @@ def _masked(parts: Iterable[Part], clean: Callable[[Any], Any], code: Callable[[
             case ReportText():
                 yield replace(part, text=clean(part.text))
             case ReportCode():
-                yield replace(part, code=code(part.code))
+                yield replace(part, code=Code(code(part.code)))  # masking keeps each literal one
             case _:
                 yield part
 

@@ -17,6 +17,7 @@ from toolkit.analysis.grouping import FailureGroups
 from toolkit.analysis.wording import counted
 from toolkit.arguments import instance
 from toolkit.errors import InputError, ToolkitError
+from toolkit.python_code import fill, listed
 from toolkit.redaction import Redactor
 from toolkit.redrive.plan import RedrivePlan, plan_redrive
 from toolkit.settings.service import Service
@@ -34,6 +35,7 @@ _NOT_COPIED: Final = (
     "This page may not write to the clipboard: copy the code above. Where it is shortened,"
     " .selection_code() returns all of it."
 )
+_SELECTION: Final = 'ids = {ids}\nselected = {frame}[{frame}["dlq_id"].isin(ids)]'
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows a message
 _DELAY: Final = 1.0  # seconds until groups are read, so that the first rows are shown at once
@@ -324,12 +326,8 @@ class FailureBrowser(Panel):
         ]
         selected = failures[failures["dlq_id"].isin(ids)]
         """
-        ids = "".join(f"    {dlq_id!r},\n" for dlq_id in self.value.selected)
-        return named_code(
-            lambda name: f'ids = [\n{ids}]\nselected = {name}[{name}["dlq_id"].isin(ids)]',
-            self._rows.frame,
-            "failures",
-        )
+        ids = listed(self.value.selected)
+        return named_code(lambda name: fill(_SELECTION, ids=ids, frame=name), self._rows.frame, "failures")
 
     def show_failure(self, dlq_id: str) -> None:
         """Show one failure in full; InputError when it is not in the frame."""

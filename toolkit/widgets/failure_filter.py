@@ -21,6 +21,7 @@ from toolkit.filters.failure import FIELDS, FailureFilter, FilterField
 from toolkit.loading.failures import mistaken_values, open_failures
 from toolkit.loading.options import LoadOptions
 from toolkit.own_tokens import MASK
+from toolkit.python_code import PublicCall
 from toolkit.receipt import receipt
 from toolkit.settings.service import Service
 from toolkit.tables.frame_filters import count_choices, match_failures, unknown_values
@@ -35,6 +36,7 @@ from toolkit.widgets.shown_code import named_code
 NEWEST: Final = 1_000
 """How many entries `look` reads to find the values in use."""
 
+_LOAD: Final = PublicCall("load_failures", ("kind",))
 _MASKED: Final = "A masked value: the service cannot find it. Load with reveal=True."
 _NOT_SENT: Final = "Nothing was requested: first correct the fields marked above."
 _CHANGED: Final = "The filter has changed; press Load to apply it."
@@ -147,11 +149,10 @@ class FailureFilterWidget(SourcePanel):
             default kind. It finds the service by its name in the notebook, or else as ``service``, as a
             comment says.
         """
-        made = super().to_code()
         if self._service is None or self._kind == "workflows":
-            return made
+            return super().to_code()
         return named_code(
-            lambda name: f"tk.load_failures({name}, {made}, kind={self._kind!r})", self._service, "service"
+            lambda name: _LOAD.write(name, self.value.to_code(), kind=self._kind), self._service, "service"
         )
 
     def _control(self, field: FilterField) -> TextField | CheckList:

@@ -23,12 +23,14 @@ from toolkit.analysis.wording import value_text
 from toolkit.arguments import shown, wrong
 from toolkit.errors import InputError
 from toolkit.plots.failure_trend import times_and_groups
+from toolkit.python_code import Code, PublicCall, fill, joined, listed, variable
 from toolkit.redaction import visible
 from toolkit.widgets.controls import CheckList, Control, is_count, module, synced
 from toolkit.widgets.shown_code import named_code
 
 COLOURED: Final = 8  # groups that have a colour of their own; all others share the next one
 _ALIKE: Final = 0.5  # similarity from which on another group says nearly the same
+_GROUP: Final = PublicCall("group_failures", ("rules",))
 _LIKE: Final = 4  # groups that "more like this" chooses at most
 
 
@@ -218,13 +220,22 @@ class FailureGrouping:
 
     def code(self) -> str:
         """Python that makes the groups again of the same frame."""
-        rules, option = "", f", rules={self.path!r}" * bool(self.path)
-        if self.rules.text and not self.path:
-            lines = "".join(f"    {line!r},\n" for line in self.rules.text.splitlines())
-            rules, option = f'rules = tk.GroupRules("\\n".join([\n{lines}]))\n', ", rules=rules"
-        return named_code(
-            lambda name: f"{rules}groups = tk.group_failures({name}{option})", self._frame, "failures"
-        )
+        if self.path:
+            return self._grouped(rules=self.path)
+        if not self.rules.text:
+            return self._grouped()
+        lines = listed(self.rules.text.splitlines())
+        made = fill('rules = tk.GroupRules("\\n".join({lines}))', lines=lines)
+        return self._grouped(made, rules=variable("rules"))
+
+    def _grouped(self, *before: Code, **options: object) -> Code:
+        """The call of `group_failures`, and what is before it."""
+
+        def write(name: Code) -> Code:
+            groups = fill("groups = {call}", call=_GROUP.write(name, **options))
+            return joined([*before, groups])
+
+        return named_code(write, self._frame, "failures")
 
     def _current(self) -> GroupRules:
         """The rules, as the file has them, which may have been edited meanwhile."""

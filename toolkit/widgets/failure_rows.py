@@ -7,7 +7,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from toolkit.analysis.wording import shorten
 from toolkit.arguments import choice, flag, nearest, text, texts, wrong
 from toolkit.errors import InputError
 from toolkit.plots.style import without_prefix
+from toolkit.python_code import PublicCall
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.frame_filters import count_values, error_lines
 from toolkit.tables.frames import label_lists
@@ -141,7 +142,10 @@ class FailureView:
             for name, value in vars(self).items()
         }
         chosen = {name: value for name, value in plain.items() if value != getattr(default, name)}
-        return f"tk.FailureView({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
+        return _CALL.write(**chosen)
+
+
+_CALL: Final = PublicCall("FailureView", tuple(item.name for item in fields(FailureView)))
 
 
 class FailureRows:

@@ -14,6 +14,7 @@ from toolkit.client.vectors import VectorParts
 from toolkit.errors import IncompleteLoadError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.vectors import open_vectors
+from toolkit.python_code import literal
 from toolkit.receipt import receipt
 from toolkit.settings.service import Service
 from toolkit.tables.frame_filters import match_metadata, metadata_values, unknown_fields, unknown_texts
@@ -131,7 +132,7 @@ class MetadataFilterWidget(SourcePanel):
 
     def to_code(self) -> str:
         """The filter as a Python text: what ``filter=`` and `match_metadata` take."""
-        return repr(self.value)
+        return literal(self.value)
 
     def matching(self) -> str:
         """How many of the vectors known here match, as a sentence; no network is used."""

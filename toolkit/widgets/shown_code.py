@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from IPython.core.getipython import get_ipython
 
+from toolkit.errors import InputError
+from toolkit.python_code import Code, fill, joined, variable
 from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
 
 _LINES: Final = 300  # of code that is shown; what is copied is complete
 
 
-def named_code(write: Callable[[str], str], given: object, usual: str) -> str:
+def named_code(write: Callable[[Code], Code], given: object, usual: str) -> Code:
     """Code that finds what a panel was made with: by its name in the notebook, else by the usual one.
 
-    >>> print(named_code("len({})".format, pd.DataFrame(), "failures"))
+    >>> print(named_code(lambda name: fill("len({name})", name=name), pd.DataFrame(), "failures"))
     # failures: the frame this panel was made with
     len(failures)
     """
     names: dict[str, object] = dict(getattr(get_ipython(), "user_ns", {}))
-    found = [name for name, value in names.items() if value is given and not name.startswith("_")]
-    if found:
-        return write(min(found, key=len))
-    what = "service" if isinstance(given, Service) else "frame"
-    return f"# {usual}: the {what} this panel was made with\n{write(usual)}"
+    found = [name for name, value in names.items() if value is given and not str(name).startswith("_")]
+    for name in sorted(found, key=len):
+        with suppress(InputError):  # of a name that no variable can have
+            return write(variable(name))
+    named = variable(usual)
+    what = fill("service") if isinstance(given, Service) else fill("frame")
+    comment = fill("# {named}: the {what} this panel was made with", named=named, what=what)
+    return joined([comment, write(named)])
 
 
 def code_markup(code: str) -> str:

@@ -18,6 +18,7 @@ from toolkit.arguments import instance, nearest, wrong
 from toolkit.audits.projection import MapSource, VectorProjection, project_vectors
 from toolkit.errors import ToolkitError
 from toolkit.plots.vector_points import MISSING, as_categories, as_numbers
+from toolkit.python_code import Code, fill, listed
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.frame_filters import match_metadata
 from toolkit.widgets.controls import Actions, Dropdown, PageWidget, module, note, synced
@@ -36,6 +37,7 @@ _CORNERS: Final = 3
 _MOST_CORNERS: Final = 10_000
 _LONGEST: Final = 400  # characters of code that are shown
 _NAME: Final = 40
+_BY_KEYS: Final = "{frame}[[key in {keys} for key in zip({frame}['namespace'], {frame}['id'])]]"
 
 _Mask = npt.NDArray[np.bool_]
 Key = tuple[str, str]
@@ -185,15 +187,15 @@ class VectorMap(Panel):
         """
         return named_code(self._choosing, self._vectors, "vectors")
 
-    def _choosing(self, name: str) -> str:
+    def _choosing(self, name: Code) -> Code:
         """Python that chooses the same rows of a frame of this name."""
         text, chosen = self._filter
         if text and chosen == self.value and not self.projection.is_sample:
-            return f"{name}[tk.match_metadata({name}, {text!r})]"
+            return fill("{frame}[tk.match_metadata({frame}, {text})]", frame=name, text=text)
         if len({namespace for namespace, _ in self._keys}) < 2:  # noqa: PLR2004 - ids alone are enough
-            return f"{name}[{name}['id'].isin([\n{_lines(self.selection)}])]"
-        keys = f"zip({name}['namespace'], {name}['id'])"
-        return f"{name}[[key in {{\n{_lines(self.value)}}} for key in {keys}]]"
+            return fill("{frame}[{frame}['id'].isin({ids})]", frame=name, ids=listed(self.selection))
+        keys = listed(self.value, "{}") if self.value else fill("()")
+        return fill(_BY_KEYS, frame=name, keys=keys)
 
     def select(self, filter: str) -> None:  # noqa: A002 - the service's own name
         """Select the points whose metadata match a filter, as typing it in the panel does.
@@ -369,10 +371,6 @@ class VectorMap(Panel):
 
     def __repr__(self) -> str:
         return f"VectorMap({counted(len(self.value), 'vector')} selected)"
-
-
-def _lines(items: Iterable[object]) -> str:
-    return "".join(f"    {item!r},\n" for item in items)
 
 
 def _is_path(path: list[Any]) -> bool:
