@@ -103,7 +103,7 @@ values = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(value=values)
 def test_a_literal_is_the_value_again(value: object) -> None:
     """Alone, in a call and in a template; a text that looks like a place of the template is a text."""
@@ -153,7 +153,7 @@ def test_names_come_from_fixed_lists_only() -> None:
     assert literal([Disguised("a"), np.str_("b"), np.int64(3), np.float64(0.5)]) == "['a', 'b', 3, 0.5]"
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(urls=st.lists(sendable, min_size=1, max_size=3), error=sendable)
 def test_filters_queries_and_views(urls: list[str], error: str) -> None:
     """The code of each value is one call with literals, which makes the value again, masked as well."""
