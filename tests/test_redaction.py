@@ -528,3 +528,36 @@ def test_header_lists_of_json_are_masked_by_the_name_before():
         "allowed": ["x-api-key", "authorization", "x-csrf-token", "content-type"],
     }
     assert redact.value(names) == names
+
+
+@pytest.mark.parametrize("form", ["digits", "file of digits", "file of bytes"])
+def test_the_masking_key_can_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str):
+    """Masks are equal in two homes that have the same key, and no key is made there."""
+    key, path = bytes(range(32)), tmp_path / "secret"
+    if form == "digits":
+        monkeypatch.setenv("TOOLKIT_MASKING_KEY", key.hex())
+    else:
+        path.write_bytes(key if form == "file of bytes" else f"{key.hex()}\n".encode())
+        monkeypatch.setenv("TOOLKIT_MASKING_KEY_FILE", str(path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    assert masking_key() == key
+    assert Redactor().mask("hunter2-secret") == Redactor(key=key).mask("hunter2-secret")
+    assert not (tmp_path / "config").exists()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"TOOLKIT_MASKING_KEY": "0123"},
+        {"TOOLKIT_MASKING_KEY": "x" * 64},
+        {"TOOLKIT_MASKING_KEY_FILE": "no-such-file"},
+        {"TOOLKIT_MASKING_KEY": "ab" * 32, "TOOLKIT_MASKING_KEY_FILE": "no-such-file"},
+    ],
+)
+def test_a_masking_key_that_is_none_is_refused(given: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+    """A short key would let others test guesses; the error does not show it."""
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as caught:
+        masking_key()
+    assert not any(value in str(caught.value) for name, value in given.items() if name.endswith("KEY"))

@@ -55,6 +55,12 @@ DISPLAYED_HEADERS: Final = frozenset(
 )
 """Header names (normalised) whose values may be shown in HTML and widgets. All others show a mask."""
 
+KEY_VARIABLE: Final = "TOOLKIT_MASKING_KEY"
+KEY_FILE_VARIABLE: Final = "TOOLKIT_MASKING_KEY_FILE"
+_KEY_BYTES: Final = 32
+_KEY_DIGITS: Final = re.compile(rb"[0-9a-fA-F]{64}")
+_MOST_KEY_BYTES: Final = 256  # read of a file, which may not be a key
+
 _LITERAL: Final = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 """A text as `repr` writes it."""
 
@@ -294,7 +300,12 @@ def masking_key(folder: Path | None = None) -> bytes:
 
     By default it is in the user's configuration folder, so that masks stay comparable between syncs and
     snapshots never contain the key. Raises `SettingsError` when the file is a link, or is not a key.
+
+    If that folder does not last, as in a container, `TOOLKIT_MASKING_KEY` has the key, or
+    `TOOLKIT_MASKING_KEY_FILE` names a file that has it: 64 hexadecimal digits, or in a file 32 bytes.
     """
+    if folder is None and (given := _given_key()) is not None:
+        return given
     folder = folder or user_folder("config")
     path = folder / "masking.key"
     try:
@@ -311,6 +322,49 @@ def masking_key(folder: Path | None = None) -> bytes:
         ) from None
 
 
+def _given_key() -> bytes | None:
+    """Return the key that the variables name; None if there is none."""
+    digits, path = os.environ.get(KEY_VARIABLE), os.environ.get(KEY_FILE_VARIABLE)
+    if digits and path:
+        raise SettingsError(
+            "reading the masking key",
+            got=f"both {KEY_VARIABLE} and {KEY_FILE_VARIABLE}",
+            expected="one of them",
+            next_step="Unset the other.",
+        )
+    if digits:
+        return _key_of(digits.encode("utf-8", "surrogateescape"), KEY_VARIABLE, "64 hexadecimal digits")
+    if not path:
+        return None
+    try:
+        # a secret of Docker or Kubernetes is a link to a file of root's, so neither is refused here
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_KEY_BYTES)
+    except OSError as error:
+        raise SettingsError(
+            "reading the masking key",
+            got=f"{type(error).__name__}: {error.strerror}",
+            expected=f"a file at the path in {KEY_FILE_VARIABLE}",
+            next_step="Make one: openssl rand -hex 32 > masking.key.",
+        ) from None
+    if len(content) == _KEY_BYTES:
+        return content
+    return _key_of(content, KEY_FILE_VARIABLE, "64 hexadecimal digits, or 32 bytes")
+
+
+def _key_of(written: bytes, variable: str, expected: str) -> bytes:
+    """Return the key of these digits."""
+    digits = written.strip()
+    if not _KEY_DIGITS.fullmatch(digits):
+        raise SettingsError(
+            f"reading the masking key that {variable} gives",
+            got=f"{len(digits)} characters",
+            expected=expected,
+            next_step="Make one with openssl rand -hex 32.",
+        )
+    return bytes.fromhex(digits.decode())
+
+
 def _read_key(path: Path) -> bytes:
     if path.is_symlink():  # where the system has no flag for it (Windows)
         raise OSError(errno.ELOOP, "a link")
@@ -321,7 +375,7 @@ def _read_key(path: Path) -> bytes:
         if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077 and hasattr(os, "fchmod"):
             os.fchmod(handle, 0o600)
         key = file.read(64)
-    if len(key) != 32:  # noqa: PLR2004 - the key's length
+    if len(key) != _KEY_BYTES:
         raise SettingsError(
             f"reading the masking key {path.name!r} in the user's configuration folder",
             got=f"{len(key)} bytes",

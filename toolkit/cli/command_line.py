@@ -12,11 +12,13 @@ import sys
 import warnings
 from collections.abc import Collection, Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, Final
 
 from toolkit.analysis.wording import counted
 from toolkit.cli.exit_status import EXIT_HELP, ExitStatus
 from toolkit.cli.output import complain
+from toolkit.cli.shared_options import PATH_ARGUMENTS
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, ToolkitError, UnexpectedResultWarning
 from toolkit.version import __version__
 
@@ -28,6 +30,7 @@ COMMANDS: Final = {
     "redrive": "act on failures by a plan: plan, run, status",
     "verify": "check every file of snapshots",
     "query": "search a vector index by text",
+    "completion": "print a script that completes commands in bash, zsh or fish",
 }
 """The commands with their summaries. Each is defined in the module ``toolkit.cli.NAME_command``."""
 
@@ -56,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     1
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _show_any_character()
     with warnings.catch_warnings():
         # a load that is not complete ends with status 3 and its reasons; the warning would repeat them
         warnings.simplefilter("ignore", IncompleteLoadWarning)
@@ -65,10 +69,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(_run(words))
 
 
+def _show_any_character() -> None:
+    """Let the output escape characters that its encoding lacks, as in the locale "C", instead of raising."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _as_utf8(name: str, value: Any) -> Any:
+    """Return the value of an argument with characters beyond ASCII, which the locale "C" has as surrogates.
+
+    Paths stay as they are: the system finds files by the surrogates.
+    """
+    if isinstance(value, list):
+        return [_as_utf8(name, item) for item in value]
+    if name in PATH_ARGUMENTS or not isinstance(value, str):
+        return value
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def _run(words: Sequence[str]) -> int:
     """Run the command of these words, with its errors explained on standard error."""
     try:
         given = build_parser(words[:1]).parse_args(words)
+        vars(given).update({name: _as_utf8(name, value) for name, value in vars(given).items()})
         return int(given.run(given))
     except IncompleteLoadError as error:
         if isinstance(error.__cause__, KeyboardInterrupt):
@@ -78,6 +102,12 @@ def _run(words: Sequence[str]) -> int:
         return ExitStatus.NOT_COMPLETE
     except (ToolkitError, UnexpectedResultWarning) as error:
         complain(str(error))
+        return ExitStatus.FAILED
+    except UnicodeEncodeError as error:
+        complain(
+            f"naming a file: got characters that the encoding {error.encoding} of this locale lacks; "
+            "expected a locale with UTF-8. Set LC_ALL=C.UTF-8, or PYTHONUTF8=1."
+        )
         return ExitStatus.FAILED
     except KeyboardInterrupt:
         complain("interrupted")

@@ -18,6 +18,13 @@ def say(text: str) -> None:
     print(text, flush=True)  # noqa: T201 - the result
 
 
+def write(content: bytes) -> None:
+    """Write a result as it is, whatever the encoding of the output, for a program or file that takes it."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
 def complain(text: str) -> None:
     """Print a message about the command."""
     print(f"toolkit: {text}", file=sys.stderr)  # noqa: T201 - messages about it

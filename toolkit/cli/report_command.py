@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Final
 
 import toolkit as tk
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import complain, say, status_of, unknown_names_end
+from toolkit.cli.output import complain, say, status_of, unknown_names_end, write
 from toolkit.cli.shared_options import add_command, add_filters, filter_of
 from toolkit.errors import InputError
 from toolkit.redaction import visible
+
+_FORMS: Final[Mapping[str, Callable[[Any, argparse.Namespace], str | bytes]]] = {
+    "html": lambda report, _: report.to_html(),
+    "markdown": lambda report, _: report.to_markdown(),
+    "json": lambda report, _: report.to_json(),
+    "email": lambda report, given: bytes(report.to_email(to=given.to, sender=given.sender, link=given.link)),
+    "short": lambda report, given: report.to_short(link=given.link),
+    "short-markdown": lambda report, given: report.to_short(markdown=True, link=given.link),
+}
+"""The forms that standard output can have."""
+
+_LINKED: Final = ("email", "short", "short-markdown")
+"""The forms that have a link to the whole report."""
 
 
 def add(commands: Any, summary: str) -> None:
@@ -21,9 +34,15 @@ def add(commands: Any, summary: str) -> None:
     add_option = add_command(commands, "report", _report, summary, example)
     what = "report on the vector index, or on a snapshot of one: health, recall, scores, changes"
     add_option("--vectors", what, action="store_true")
-    what = ".html, .md, .json or .pdf; repeatable (failure-report.html, or index-report.html)"
+    what = ".html, .md, .json, .eml, .txt or .pdf; repeatable (failure-report.html, or index-report.html)"
     add_option("--output", what, action="append", metavar="FILE")
     add_option("--pdf", "the same for a .pdf; needs Chromium", action="append", dest="output", metavar="FILE")
+    what = "write the report in this form to standard output, for a program that sends it; no file is made"
+    add_option("--format", what, choices=tuple(_FORMS))
+    add_option("--link", "address of the whole report, for an email or a short form", metavar="URL")
+    what = "address that an email is for, in its header; repeatable"
+    add_option("--to", what, action="append", default=[], metavar="ADDRESS")
+    add_option("--from", "address that an email is from", dest="sender", metavar="ADDRESS")
     add_option("--snapshot", "report on a snapshot instead of asking the service", metavar="DIR")
     add_option("--previous", "a snapshot to compare with: what is new since then", metavar="DIR")
     add_option("--retention", "how long the service keeps failures (7d)", default="7d")
@@ -35,6 +54,16 @@ def add(commands: Any, summary: str) -> None:
 
 
 def _report(given: argparse.Namespace) -> ExitStatus:
+    if given.format != "email" and (given.to or given.sender is not None):
+        raise InputError(
+            "reporting", got="--to or --from without --format email", expected="both, or neither"
+        )
+    if given.link is not None and given.format not in _LINKED:
+        expected = f"--format {', '.join(_LINKED)}"
+        raise InputError("reporting", got="--link with another form", expected=expected)
+    from toolkit.reports.link import web_link  # noqa: PLC0415 - heavy
+
+    web_link(given.link)  # before the report is made
     chosen = filter_of(given)
     selects = given.limit is not None or not chosen.is_empty or given.kind != "workflows"
     if given.vectors:
@@ -58,7 +87,7 @@ def _report(given: argparse.Namespace) -> ExitStatus:
     report = tk.failure_report(
         failures, previous, retention=given.retention, title=given.title, redactor=redactor
     )
-    _save(report, given.output or ["failure-report.html"])
+    _show(report, given, "failure-report.html")
     if "receipt" in failures.attrs:
         status = status_of(tk.receipt(failures))
     else:  # a snapshot written from a frame that no loader made
@@ -72,7 +101,7 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
         raise InputError(
             "reporting on a vector index",
             got="options for failures together with --vectors",
-            expected="--snapshot, --previous, --title and --output alone",
+            expected="--snapshot, --previous, --title, --output and --format with its options alone",
             next_step="Leave them out.",
         )
     options = {"previous": given.previous, "title": given.title}
@@ -83,15 +112,22 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
         with tk.connect() as service:
             loaded = tk.load_vectors(service, namespace="all")
             report = tk.index_report(service, loaded, **options)
-    _save(report, given.output or ["index-report.html"])
+    _show(report, given, "index-report.html")
     return ExitStatus.DONE if loaded is None else status_of(tk.receipt(loaded))
 
 
-def _save(report: Any, paths: Sequence[str]) -> None:
-    saved = [report.save(path).resolve() for path in paths]  # all, before a reader of the output may leave
+def _show(report: Any, given: argparse.Namespace, default: str) -> None:
+    """Save the report, and write it to standard output if it is to be sent from there."""
+    content = None if given.format is None else _FORMS[given.format](report, given)
+    # all files, before a reader of the output may leave
+    paths = given.output or ([] if given.format else [default])
+    saved = [report.save(path).resolve() for path in paths]
+    tell = say if content is None else complain
     for path in saved:
-        say(f"wrote {path}")
-    say(visible(report.verdict))
+        tell(f"wrote {path}")
+    if content is not None:
+        write(content.encode() if isinstance(content, str) else content)
+    tell(visible(report.verdict))
 
 
 def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> ExitStatus:

@@ -5,13 +5,30 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import toolkit as tk
 from toolkit.cli.exit_status import EXIT_HELP
 from toolkit.errors import InputError
 from toolkit.filters.failure import FIELDS
 from toolkit.times import parse_duration
+
+PATH_ARGUMENTS: Final = frozenset(
+    {
+        "data_dir",
+        "history",
+        "ledger",
+        "notebooks",
+        "out",
+        "output",
+        "path",
+        "plan",
+        "previous",
+        "snapshot",
+        "token_file",
+    }
+)
+"""Names of arguments whose values are paths, except the `plan` of a status, which is a hash."""
 
 
 def add_command(
