@@ -105,6 +105,10 @@ SECRETS = {
         ),
         *(
             "glsa_{}_0a1b2c3d",
+            "eyJhbGciOiJSU0EtT0FFUCJ9.0a1b2c3d4e.5f6a7b8c.9d0e1f2a.{}",
+            "eyJhbGciOiJSU0EtT0FFUCJ9.0a1b2c3d4e.5f6a7b8c.{}.9d0e1f2a",
+            "nghp_{}",
+            "PuTTY-User-Key-File-3: ssh-ed25519\nPrivate-Lines: 2\nAAAAIQDx0a1b\n{}=\nPrivate-MAC: 0a1b2c3d",
             "figd_{}-x1",
             "ntn_abc{}",
             "eyJhbGciOiJkaXIifQ..0a1b2c3d.{}.tag",
@@ -164,6 +168,17 @@ SECRETS = {
         "Authorization:\r\n Digest username=ann, response={}\r\nHost: a",
         "Cookie: a=b;\r\n\ts={}\r\nHost: a",
         "X-Api-Key:\r\n\t{}\r\nHost: a",
+    ],
+    "lists of pairs": [
+        '[["authorization", "{}"], ["host", "a.example"]]',
+        "[('cookie', '{}')]",
+        '[["db_password","{}"]]',
+    ],
+    "names and values in lines of their own": [
+        "- name: DB_PASSWORD\n  value: {}",
+        '- name: DB_PASSWORD\n  value: "{} more"\n- name: MODE\n  value: "test"',
+        "- value: {}\n  name: API_KEY",
+        'set_sensitive {{\n  name = "db.password"\n  value = "{}"\n}}',
     ],
     "values as languages write them": [
         "{{'password': b'{}'}}",
@@ -451,6 +466,9 @@ ORDINARY = [
     '{"required":["password","email"],"optional":["token","session_key"]}',
     "fields 'password', 'password_confirmation' differ",
     "expected one of ['x-api-key', 'authorization']",
+    '[["password", "email"], ["token", "is required"], ["authorization", "host"]]',
+    "- name: MODE\n  value: production",
+    "- name: DB_PASSWORD\n  valueFrom:\n    secretKeyRef:\n      name: db",
     "token at index 17 of authenticationMiddlewareChain",
     "secret payments/stripe/live was not found",
     "the token 550e8400-e29b-41d4-a716-446655440000 has expired",

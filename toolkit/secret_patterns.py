@@ -13,6 +13,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from toolkit.secret_prefixes import LIKELY_TOKENS, SUSPICIOUS_TOKENS, token_spans
+
 _SECRET_WORDS: Final = re.compile(
     r"auth(?!or(?!i[sz](?!ed)))|token|secret|passw|passcode|passphrase|pwd|credential|cookie|session|signature|key|jwt"
     r"|csrf|xsrf"
@@ -96,16 +98,18 @@ _PATTERNS: Final = (
     ),
     _Pattern(
         ("eyj",),
-        # signed ones, encrypted ones of five parts, and tokens whose kind stands before it
+        # Signed tokens have three parts, encrypted ones five: eyJh….key.iv.text.tag, of which the key may be
+        # empty. What names the kind of a token may be in front: sk.eyJ…
         re.compile(
             r"(?P<secret>(?<![\w\-])(?:sk\.)?(?=[\w\-]*eyJ[\w\-]{5})[\w\-]++\."
-            r"(?:[\w\-]{5,}+|\.[\w\-]{5,}+\.[\w\-]{5,}+)\.[\w\-]*)",
+            r"(?:[\w\-]{5,}+\.[\w\-]*+|\.[\w\-]{5,}+\.[\w\-]{5,}+\.[\w\-]*+)"
+            r"(?:\.[\w\-]{1,}+\.[\w\-]{1,}+)?)",
             re.ASCII,
         ),
     ),
     _Pattern(
-        ("akia", "asia"),
-        re.compile(r"(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9]))"),
+        ("akia", "asia", "abia", "acca"),
+        re.compile(r"(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Z0-9]))"),
     ),
     # the secret key of 40 characters within a few lines of its key id
     _Pattern(
@@ -125,48 +129,37 @@ _PATTERNS: Final = (
             re.DOTALL,
         ),
     ),
+    # SendGrid's, in two parts: 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
     _Pattern(
-        (
-            *(
-                "ghp_",
-                "gho_",
-                "ghu_",
-                "ghs_",
-                "ghr_",
-                "github_pat_",
-                "gl",
-                "xox",
-                "xapp-",
-                "k_live_",
-                "k_test_",
-            ),
-            *("whsec_", "aiza", "ya29.", "gocspx-", "npm_", "pypi-", "sg.", "hf_", "sk-", "dop_v1_", "shp"),
-            *("sq0", "age-secret-key-", "key-", "dckr_pat_", "hvs.", "hvb.", "nrak-", "pmak-", "lin_api_"),
-            *(
-                "atatt3",
-                "atctt3",
-                "sbp_",
-                "glsa_",
-                "glc_",
-                "figd_",
-                "pul-",
-                "dapi",
-                "ntn_",
-                "rubygems_",
-                "sntrys_",
-            ),
-        ),
+        ("sg.",),
+        re.compile(r"(?<![A-Za-z0-9])(?P<secret>SG\.[\w\-]{16,64}+\.[\w\-]{16,}+)", re.ASCII),
+    ),
+    # Airtable's: pat and 14 characters, a dot, 64 hex digits (gitleaks: airtable-personnal-access-token)
+    _Pattern(("pat",), re.compile(r"(?P<secret>pat[A-Za-z0-9]{14}\.[0-9a-f]{64}(?![A-Za-z0-9]))")),
+    # Terraform's: p8dZ1kQ7wXv3Ab.atlasv1.9f… (gitleaks: hashicorp-tf-api-token)
+    _Pattern(
+        (".atlasv1.",),
+        re.compile(r"(?P<secret>(?<![\w\-])[\w\-]{6,64}+\.atlasv1\.[\w\-=]{16,}+)", re.ASCII),
+    ),
+    # Azure's client secrets: Zx18Q~9f… (gitleaks: azure-ad-client-secret)
+    _Pattern(
+        ("q~",),
+        re.compile(r"(?P<secret>(?<![\w.~\-])[\w.~]{3}[0-9]Q~[\w.~\-]{31,34}(?![\w~\-]))", re.ASCII),
+    ),
+    # MaxMind's, which end alike: aB3dE6_0123456789abcdefghijABCDEFGHI_mmk (gitleaks: maxmind-license-key)
+    _Pattern(
+        ("_mmk",),
+        re.compile(r"(?P<secret>(?<![A-Za-z0-9])[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk(?![A-Za-z0-9]))"),
+    ),
+    # Mailchimp's: 0123456789abcdef0123456789abcdef-us12 (gitleaks: mailchimp-api-key)
+    _Pattern(("-us",), re.compile(r"(?P<secret>(?<![A-Za-z0-9])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9\-]))")),
+    # PuTTY's keys have no end of their own: "Private-Lines: 2", two lines of base64, "Private-MAC: 0a1b…"
+    _Pattern(
+        ("private-lines:",),
         re.compile(
-            r"(?<![A-Za-z0-9])(?P<secret>"
-            r"gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+|gl(?:pat|dt|rt|ptt|oas|agent)-[\w.\-]{16,}+"
-            r"|xox[a-z](?:\.xox[a-z])?-[\w\-]{8,}+|xapp-[\w\-]{8,}+|[sr]k_(?:live|test)_\w{8,}+|whsec_[\w+/=\-]{16,}+"
-            r"|AIza[\w\-]{30,}+|ya29\.[\w\-]{16,}+|GOCSPX-[\w\-]{16,}+|npm_[A-Za-z0-9]{30,}+|pypi-[\w\-]{16,}+"
-            r"|SG\.[\w\-]{16,64}+\.[\w\-]{16,}+|hf_[A-Za-z0-9]{20,}+|(?<![\w\-])sk-(?=[\w\-]{0,99}\d)[\w\-]{20,}+"
-            r"|dop_v1_[0-9a-f]{32,}+|shp(?:at|ss|ca|pa)_[0-9a-fA-F]{32,}+|sq0[a-z]{3}-[\w\-]{16,}+"
-            r"|AGE-SECRET-KEY-[A-Z0-9]{20,}+|(?<!-)key-[0-9a-f]{32}|dckr_pat_[\w\-]{16,}+|hv[sb]\.[\w\-]{16,}+"
-            r"|NRAK-[A-Z0-9]{16,}+|PMAK-[0-9a-f\-]{30,}+|lin_api_\w{20,}+|AT[AC]TT3[\w\-=]{20,}+|sbp_[0-9a-f]{32,}+"
-            r"|gl(?:sa|c)_\w{20,}+|figd_[\w\-]{20,}+|pul-[0-9a-f]{40}|dapi[0-9a-f]{32}|ntn_[A-Za-z0-9]{20,}+"
-            r"|rubygems_[0-9a-f]{32,}+|sntrys_[\w+/=\-]{20,}+)"
+            r"Private-Lines:[ \t]{0,4}[0-9]{1,4}[ \t]{0,4}\r?\n"
+            r"(?P<secret>(?:[A-Za-z0-9+/=]{1,256}(?:\r?\n|\Z))++"
+            r"(?:Private-(?:MAC|Hash):[ \t]{0,4}[0-9a-f]{1,128})?)"
         ),
     ),
     # addresses that grant access
@@ -241,10 +234,9 @@ _PATTERNS: Final = (
 _HINTS: Final = tuple((word, index) for index, pattern in enumerate(_PATTERNS) for word in pattern.words)
 
 _COMMANDS: Final = r"curl|(?:mysql|mariadb|sshpass|login).* -p|login .*password|auth[ =]{0,3}\("
-_PREFIXES: Final = (
-    r"gh[pousr]_|github_pat_|gl(?:pat|dt|rt|ptt|oas|agent)-|xox[a-z][\-.]|xapp-|[sr]k_(?:live|test)_|whsec_|aiza"
-    r"|ya29\.|gocspx-|npm_|pypi-|sg\.|hf_|sk-|dop_v1_|shp[a-z]{2}_|sq0|age-secret-key-|key-[0-9a-f]|dckr_pat_"
-    r"|hv[sb]\.|nrak-|pmak-|lin_api_|at[ac]tt3|sbp_|gls?[ac]_|figd_|pul-|dapi|ntn_|rubygems_|sntrys_|hooks\.slack|webhook|/bot|:thin:|@tcp\(|@unix\("
+_OTHER_TOKENS: Final = (
+    rf"{LIKELY_TOKENS}|sg\.[\w\-]|pat[0-9a-z]+\.[0-9a-f]{{6}}|\.atlasv1\.|[0-9]q~|_mmk|[0-9a-f]-us[0-9]|private-lines:"
+    r"|hooks\.slack|webhook|/bot|:thin:|@tcp\(|@unix\("
     r"|[0-9]:aa[\w\-]{18}|auth (?:plain|login|x?oauth)|authenticate plain"
 )
 # Escapes of ASCII, and percent-encoded letters: a backslash begins one.
@@ -279,8 +271,9 @@ _NAMED: Final = (
 _STATED: Final = r"(?:passw|passphrase|passcode|pwd|secret|token|credential|jwt|[a-z][ _\-]?key)"
 _WIDE: Final = "\uff1d\uff1a"  # "=" and ":" in full width
 _TOKENS: Final = (
-    r"[^gr]_|hr_|\w-|[G9sb]\.|eyJ|[KS]IA|AIz|TAT|TCT|dapi|hook|/b|[Bb][Ee][Aa]|[Bb][Aa][Ss]|uth\("
-    r"|[0-9]:AA|UTH [PLXO]|TE PLAIN"
+    r"[^gr]_|[hd]r_|rg_|pat[0-9A-Za-z]{14}\.|\w-|eyJ|[KSB]IA|ACCA|hook|/b|[Bb][Ee][Aa]|[Bb][Aa][Ss]|uth\("
+    r"|[0-9]:AA|UTH [PLXO]|TE PLAIN|(?:uthorization|ookie)[\"']|SG\.|sv1\.|~"
+    rf"|{SUSPICIOUS_TOKENS}"
 )
 _SPOKEN: Final = rf" -[A-Za-z]|(?i:{_STATED}[a-z]*[\"'`]*[\s,(]|identified by)"
 
@@ -291,12 +284,13 @@ SUSPICIOUS: Final = (
 LIKELY: Final = (
     rf"(?i)^[/?]|{_IN_URL}|(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@|\\/"
     r"|\?[\w.\-~%\[\]]+=|(?:^|[?&])code="
-    rf"|-----BEGIN|bearer|basic|eyJ|A[KS]IA|{_PREFIXES}|{_ESCAPES}"
+    rf"|-----BEGIN|bearer|basic|eyJ|A[KSB]IA|ACCA|{_OTHER_TOKENS}|{_ESCAPES}"
     rf"|(?:^|[^\w.\-])--?[\w.\-]*(?:auth|key|{_WORDS_OF_NAMES}|{_SHORT}|{_BEYOND})"
     rf"|{_BEYOND}(?:[\w.\-]|{_BEYOND})*(?:[\"'`\]]*[ \t]*[=:<>\r\n;\\{_WIDE}]|[\"'][ \t]*,)"
     rf"|{_NAMED}(?:[\"'`\]]*[ \t]*[=:<>\r\n;\\{_WIDE}]|[\"'][ \t]*,)"
     rf"|{_STATED}(?:(?s:.*)[\w+/=\-.~%:]{{12}}|[a-z]*[ \t(]+[\"'`])"
     rf"|identified by|{_COMMANDS}"
+    r"|value[ \t]*[:=]"
     r"|\"(?:name|key|header|field)\"[^\"]*\"[^\"]*\"[^\"]*\"value|(?:name|value|content)=[\"']"
 )
 """A closer test, for RE2 alone (others may take long), of text with a match of `SUSPICIOUS`.
@@ -327,6 +321,7 @@ _RANDOM: Final = re.compile(r"(?![0-9]{4}-[0-9]{2}-[0-9]{2})[\w+/=\-.~%:]{12,409
 _MIXED: Final = re.compile(r"(?=[^A-Z]{0,99}[A-Z])(?=[^a-z]{0,99}[a-z])[A-Za-z0-9]{24,}")
 _LONGEST_NAME: Final = 100
 _HEADER_NAME: Final = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
+_WORDS: Final = re.compile(r"[A-Za-z]*(?:[ _.\-][A-Za-z]+){0,40}")  # a name or a sentence, of letters alone
 _TURNS: Final = 3  # between letters and digits, as in random texts, not in words with a number
 
 
@@ -369,7 +364,12 @@ def secret_items(items: Sequence[object]) -> set[int]:
 
     >>> secret_items(["Host", "a", "X-Api-Key", "b"]), secret_items(["password", "email"])
     ({3}, set())
+    >>> secret_items(["authorization", "s3cr3t"])
+    {1}
     """
+    match items:
+        case [str(name), str(value)] if is_pair(name, value):
+            return {1}
     return {
         position
         for position, (name, value) in enumerate(pairwise(items), start=1)
@@ -383,6 +383,17 @@ def names_next(name: str, value: str) -> bool:
         return False
     header = "-" in name and is_clear_name(name) and not _HEADER_NAME.fullmatch(value)
     return header or is_random(value)
+
+
+def is_pair(name: str, value: str) -> bool:
+    """Whether a list of these two items is a clear name and a secret, not two names or a sentence.
+
+    >>> is_pair("authorization", "s3cr3t"), is_pair("password", "email"), is_pair("token", "is required")
+    (True, False, False)
+    """
+    if len(name) > _LONGEST_NAME or not is_clear_name(name) or is_secret_name(value[:_LONGEST_NAME]):
+        return False
+    return not _WORDS.fullmatch(value) and not is_prose(value, quoted=True)
 
 
 @lru_cache(4096)
@@ -421,6 +432,7 @@ def pattern_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
     for index in sorted({index for word, index in _HINTS if word in lowered}):
         for found in _PATTERNS[index].expression.finditer(text):
             yield found.span(found.lastgroup or 0)
+    yield from token_spans(text)
 
 
 def speaks_of_secrets(lowered: str) -> bool:

@@ -16,6 +16,7 @@ from toolkit.own_tokens import MASK, MASK_START, DecodedText
 from toolkit.secret_patterns import (
     GIVES_ACCESS,
     is_clear_name,
+    is_pair,
     is_prose,
     is_random,
     is_secret_name,
@@ -123,6 +124,25 @@ _NAME_AND_VALUE: Final = re.compile(
 # an item of a list, and the next one: headers as many servers hand them on
 _ITEMS: Final = re.compile(
     rf"([\"'])({_NAME})\1\s{{0,9}},\s{{0,9}}b?(?:\"(?P<double>(?:[^\"\\]|\\.)*+)\"|'(?P<single>(?:[^'\\]|\\.)*+)')"
+)
+# a list of two items: [["authorization", "s3cr3t"], ["host", "a.example"]]
+_TWO_ITEMS: Final = re.compile(
+    rf"[\[(]\s{{0,9}}b?([\"'])({_NAME})\1\s{{0,9}},"
+    r"\s{0,9}b?(?:\"(?P<double>(?:[^\"\\]|\\.)*+)\"|'(?P<single>(?:[^'\\]|\\.)*+)')\s{0,9}[\])]"
+)
+# a name and, in the next line, its value: the variables of a container in YAML, settings of Helm in HCL
+#   - name: DB_PASSWORD
+#     value: s3cr3t
+_NAME_ABOVE_VALUE: Final = re.compile(
+    rf"(?i)\b(?:name|key|header|field)[ \t]{{0,4}}[:=][ \t]{{0,20}}[\"']?({_NAME})[\"']?[ \t]{{0,20}}\r?\n"
+    r"[ \t]{0,40}value[ \t]{0,20}[:=][ \t]{0,20}"
+    r"(?:\"(?P<double>[^\"\r\n]{1,4096})|'(?P<single>[^'\r\n]{1,4096})|(?P<bare>[^\s\"'#][^\r\n]{0,4096}))"
+)
+# the same with the value first
+_VALUE_ABOVE_NAME: Final = re.compile(
+    r"(?i)\bvalue[ \t]{0,4}[:=][ \t]{0,20}"
+    r"(?:\"(?P<double>[^\"\r\n]{1,4096})\"|'(?P<single>[^'\r\n]{1,4096})'|(?P<bare>[^\s\"'#][^\r\n]{0,4096}))"
+    rf"[ \t]{{0,20}}\r?\n[ \t]{{0,40}}(?:name|key|header|field)[ \t]{{0,20}}[:=][ \t]{{0,20}}[\"']?({_NAME})"
 )
 _PHP: Final = re.compile(
     rf"\"({_NAME})\"(?:\]\s{{0,9}}=>\s{{0,20}}string\(\d{{1,9}}\)\s|;s:\d{{1,9}}:)\"([^\"]*)"
@@ -265,6 +285,10 @@ def _pairs(text: str) -> Iterator[Span]:
         value = item.lastgroup or ""
         if names_next(item[2], item[value]):
             yield (*item.span(value), -1)
+    for pair in _TWO_ITEMS.finditer(text):
+        value = pair.lastgroup or ""
+        if is_pair(pair[2], pair[value]):
+            yield (*pair.span(value), -1)
     for said in _PHP.finditer(text):
         if is_secret_name(said[1]):
             yield (*said.span(2), -1)
@@ -374,11 +398,28 @@ def _fields(text: str, lowered: str) -> Iterator[Span]:
             for match in pattern.finditer(text):
                 if is_secret_name(match[name].strip("[]")):
                     yield (*match.span(value), -1)
-    if '"value' in lowered:
-        for match in _NAME_AND_VALUE.finditer(text):
-            if is_secret_name(match[1]):
-                first = text[match.end() : match.end() + 1]
-                if inner := _QUOTED['"'].match(text, match.end()):
-                    yield (*inner.span(1), -1)
-                elif first and first in "{[":
-                    yield match.end(), _closing(text, match.end()), match.end(1)
+    if "value" in lowered:
+        yield from _named_values(text)
+
+
+def _named_values(text: str) -> Iterator[Span]:
+    """Values whose field is called "value", named by the field before them, or in a line above or below."""
+    for pattern, name in ((_NAME_ABOVE_VALUE, 1), (_VALUE_ABOVE_NAME, 4)):
+        yield from _named_lines(text, pattern, name)
+    for match in _NAME_AND_VALUE.finditer(text):
+        if is_secret_name(match[1]):
+            first = text[match.end() : match.end() + 1]
+            if inner := _QUOTED['"'].match(text, match.end()):
+                yield (*inner.span(1), -1)
+            elif first and first in "{[":
+                yield match.end(), _closing(text, match.end()), match.end(1)
+
+
+def _named_lines(text: str, pattern: re.Pattern[str], name: int) -> Iterator[Span]:
+    """Values in lines of their own, whose name is in the line before or after; `name` is its group."""
+    for match in pattern.finditer(text):
+        kind = next(kind for kind in ("double", "single", "bare") if match[kind])
+        start, end = match.span(kind)
+        end = start + len(text[start:end].rstrip(_CLOSERS))
+        if is_secret_name(match[name]) and not is_prose(match[kind], quoted=True):
+            yield start, end, -1
