@@ -102,7 +102,7 @@ from toolkit.receipt import Receipt as Receipt
 from toolkit.receipt import receipt as receipt
 from toolkit.redrive.ledger import redrive_history as redrive_history
 from toolkit.redrive.plan import RedrivePlan as RedrivePlan
-from toolkit.redrive.plan import plan_redrive as plan_redrive
+from toolkit.redrive.planning import plan_redrive as plan_redrive
 from toolkit.redrive.results import RedriveResult as RedriveResult
 from toolkit.redrive.results import redrive_status as redrive_status
 from toolkit.redrive.running import run_redrive as run_redrive

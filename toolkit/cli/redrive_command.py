@@ -11,7 +11,7 @@ from toolkit.cli.output import say, status_of
 from toolkit.cli.shared_options import add_command, add_filters, filter_of
 from toolkit.errors import InputError
 from toolkit.redaction import visible
-from toolkit.redrive.plan import ACTIONS, LEAVE
+from toolkit.redrive.choices import ACTIONS, LEAVE
 
 
 def add(commands: Any, summary: str) -> None:

@@ -12,8 +12,9 @@ import pandas as pd
 from toolkit.analysis.wording import Plotted, frame_table
 from toolkit.arguments import nearest, text
 from toolkit.errors import InputError
+from toolkit.redrive.choices import LEAVE
 from toolkit.redrive.ledger import Ledger, entry_frame
-from toolkit.redrive.plan import LEAVE, RedrivePlan
+from toolkit.redrive.plan import RedrivePlan
 
 STATES: Final = (
     "succeeded", "called", "deleted", "failed again", "failed otherwise", "started", "running", "unknown",
@@ -111,7 +112,7 @@ def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> R
     Raises
     ------
     InputError
-        When there is no such ledger or plan.
+        When there is no such ledger or plan, or the plan in it was edited.
 
     Examples
     --------
@@ -130,7 +131,13 @@ def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> R
                 f"looking for the plan in {ledger}", got=repr(plan), expected="the start of the hash of one",
                 next_step=nearest(plan, hashes, what="It has") if hashes else "No plan was run with it.",
             )  # fmt: skip
-        found = RedrivePlan.from_json(plans[chosen[-1]], f"{chosen[-1][:8]} of {opened.path}")
+        key = chosen[-1]
+        found = RedrivePlan.from_json(plans[key], f"{key[:8]} of {opened.path}", older=True)
+        if found.hash != key:
+            raise InputError(
+                f"reading the plan {key[:8]} of {opened.path}", got=f"another plan, {found.hash[:8]}",
+                expected="the plan that was run", next_step="Use the ledger as run_redrive wrote it.",
+            )  # fmt: skip
         return result_of(found, opened)
 
 

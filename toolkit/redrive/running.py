@@ -37,6 +37,7 @@ from toolkit.errors import (
     ToolkitError,
 )
 from toolkit.loading.options import ProgressBar, ProgressOption
+from toolkit.redrive.choices import refusal
 from toolkit.redrive.ledger import Ledger
 from toolkit.redrive.plan import UNCHANGED, RedrivePlan
 from toolkit.redrive.results import RedriveResult, result_of
@@ -122,6 +123,7 @@ def run_redrive(
             repr(plan.confirmation),
             "Look at the plan once more, then pass plan.confirmation.",
         )
+    plan.checked("running a plan")
     with closing(Ledger(ledger, make=True)) as opened:
         with opened.held(), Transport.to(service, "queue") as transport:
             opened.add(plan)
@@ -216,6 +218,9 @@ class _Run:
             return
         if changed := [name for name in UNCHANGED if not _same(now[name], entry[name])]:
             skip(f"{', '.join(changed)} changed since it was planned")
+            return
+        if reason := refusal(action, now):
+            skip(reason)
             return
         self._ledger.intend(self._hash, entry, run_id)
         done = partial(self._ledger.set, self._hash, dlq_id)
@@ -322,7 +327,7 @@ class _Run:
         return FailureDecoder(self._redactor).decode(b"[" + get_entry(self._transport, dlq_id) + b"]")
 
     def _read(self, dlq_id: str) -> dict[str, Any]:
-        row: dict[str, Any] = self._decoded(dlq_id).select(list(UNCHANGED)).to_pylist()[0]
+        row: dict[str, Any] = self._decoded(dlq_id).select([*UNCHANGED, "failure_callback"]).to_pylist()[0]
         return row
 
 

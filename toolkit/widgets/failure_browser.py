@@ -19,7 +19,8 @@ from toolkit.arguments import instance
 from toolkit.errors import InputError, ToolkitError
 from toolkit.python_code import fill, listed
 from toolkit.redaction import Redactor
-from toolkit.redrive.plan import RedrivePlan, plan_redrive
+from toolkit.redrive.plan import RedrivePlan
+from toolkit.redrive.planning import plan_redrive
 from toolkit.settings.service import Service
 from toolkit.tables.frames import checked_frame
 from toolkit.times import milliseconds

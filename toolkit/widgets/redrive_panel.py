@@ -15,8 +15,10 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import file_path, instance
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
+from toolkit.redrive.choices import ACTIONS, LEFT_OUT
 from toolkit.redrive.ledger import Ledger
-from toolkit.redrive.plan import ACTIONS, LEFT_OUT, RedrivePlan, plan_redrive
+from toolkit.redrive.plan import RedrivePlan
+from toolkit.redrive.planning import plan_redrive
 from toolkit.redrive.results import UNFINISHED, RedriveResult, redrive_status
 from toolkit.redrive.running import run_redrive
 from toolkit.settings.service import Service

@@ -1,0 +1,170 @@
+"""Planning a redrive: which failures are acted on, how, in which order, and why others are left."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from hashlib import sha256
+from typing import Final
+
+import pandas as pd
+
+from toolkit.analysis.classes import classify_failures
+from toolkit.analysis.grouping import grouped
+from toolkit.analysis.lifetimes import expiring
+from toolkit.analysis.selection import opened, select
+from toolkit.analysis.sources import AnyFrame
+from toolkit.arguments import choice, nearest, texts
+from toolkit.errors import InputError, UnexpectedResultWarning
+from toolkit.redrive.choices import ACTIONS, LEAVE, LEFT_OUT, Action, Choices, marks_of
+from toolkit.redrive.ledger import returned_entries
+from toolkit.redrive.limits import Limits
+from toolkit.redrive.plan import RedrivePlan, duration_text
+from toolkit.redrive.plan_file import COLUMNS
+from toolkit.tables.frames import to_frame
+from toolkit.times import parse_duration
+
+_DOING: Final = "planning a redrive"
+_NEEDED: Final = (
+    "dlq_id", "workflow_run_id", "workflow_url", "created_at", "failed_at", "response_status",
+    "response_body", "response_body_base64", "failure_function_state",
+)  # fmt: skip
+_KNOWN: Final = ("body", "failure_callback", "gone_before")  # read where the failures have them
+
+
+def plan_redrive(
+    failures: AnyFrame,
+    *,
+    actions: Action | Mapping[str, Action] | None = None,
+    idempotent: Iterable[str] = (),
+    changed: Iterable[str] = (),
+    include: Iterable[str] = (),
+    history: str | os.PathLike[str] | None = None,
+    retention: str | timedelta = "7d",
+    canaries: int = 1,
+    wave: int = 50,
+    stop_above: float = 0.2,
+    deadline: str | timedelta = "10m",
+    rate: int | None = None,
+    parallelism: int | None = None,
+) -> RedrivePlan:
+    """Plan what to do with failed runs: nothing is sent, the plan is a value to look at.
+
+    Parameters
+    ----------
+    failures : pandas.DataFrame
+        As `load_failures` returns it, or some rows of it; the path of a snapshot, or what `scan_snapshot`
+        returns, of which entries that have left the queue are left.
+    actions : str or dict, optional
+        One action for all, or one a group (by `group_failures`' ids; groups without one are left):
+        ``"resume"`` from the step that failed, ``"restart"`` from the beginning, ``"failure function"`` once
+        more, ``"delete"``, ``"leave"``. Default: resume; restart where `changed` names the workflow.
+    idempotent : iterable of str
+        Workflow URLs whose runs may be restarted though that repeats every side effect of earlier steps.
+        Others are left where a restart is needed.
+    changed : iterable of str
+        Workflow URLs whose code has changed before the step that failed: resuming is unsafe there.
+    include : iterable of str
+        What is left otherwise, and shall not be: "poison input", "contract drift", "returned" (entries of an
+        earlier redrive that came back), "masked body", "truncated body".
+    history : str or path, optional
+        The ledger of earlier redrives, which tells what came back.
+    retention : str or timedelta
+        How long the queue keeps an entry: what expires first is redriven first.
+    canaries : int
+        Entries of each group that go first, alone: from 1.
+    wave : int
+        Entries of a group that go together after that, once those before have ended.
+    stop_above : float
+        Share of the ended runs of a group that may fail again (above 0, at most 1). Beyond it, the group is
+        stopped.
+    deadline : str or timedelta
+        How long a wave is waited for.
+    rate, parallelism : int, optional
+        Deliveries a second, and concurrent ones, of all redriven runs together: the service's flow control.
+        It takes the place of the runs' own flow control. Default: their own.
+
+    Returns
+    -------
+    RedrivePlan
+
+    Raises
+    ------
+    InputError
+        For arguments that cannot be used, or a frame without the columns of `load_failures`.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        When `idempotent` or `changed` names a workflow of which there is no failure.
+
+    Examples
+    --------
+    >>> failures = tk.load_failures(service, limit=20, progress=False)
+    >>> plan_redrive(failures, actions="leave").confirmation.split("-")[0]
+    '0'
+    """
+    wanted = _checked_actions(actions)
+    repeatable, unsafe, included = (
+        frozenset(texts(name, value))
+        for name, value in (("idempotent", idempotent), ("changed", changed), ("include", include))
+    )
+    included = frozenset(choice("include", item, LEFT_OUT) for item in included)
+    seconds = parse_duration(deadline, name="deadline").total_seconds()
+    limits = Limits(
+        canaries=canaries, wave=wave, stop_above=stop_above, deadline=seconds, rate=rate,
+        parallelism=parallelism,
+    )  # fmt: skip
+    kept = parse_duration(retention, name="retention")
+    columns = [*_NEEDED, *(name for name in opened(failures, doing=_DOING).names if name in _KNOWN)]
+    frame = to_frame(select(failures, columns, doing=_DOING).table())
+    # in one order, because titles and what grouping learns may depend on it
+    frame = frame.drop_duplicates("dlq_id").sort_values("dlq_id", ignore_index=True)
+    known = frame["workflow_url"].dropna().unique().tolist()
+    for name, urls in (("idempotent", repeatable), ("changed", unsafe)):
+        for url in sorted(urls.difference(known)):
+            message = f"{name} names {url!r}, of which there is no failure. {nearest(url, known)}"
+            warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
+    groups, ids = grouped(frame)
+    frame = frame.assign(signature=pd.Series(ids, index=frame.index, dtype="str"))
+    titles = groups.frame.set_index("group")["title"]
+    if isinstance(wanted, Mapping):
+        wanted = {choice("actions", group, titles.index): action for group, action in wanted.items()}
+    classes = classify_failures(frame).frame["class"]
+    rows = frame.assign(group=frame["signature"], title=frame["signature"].map(titles), **{"class": classes})
+    rows = rows.merge(expiring(frame, kept)[["dlq_id", "expires_at"]], on="dlq_id", how="left")
+    returned = returned_entries(history) if history is not None else frozenset()
+    rows = rows.assign(marks=pd.Series(marks_of(rows, returned), index=rows.index, dtype="str"))
+    actions_of, reasons = Choices(wanted, repeatable, unsafe, included).decided(rows)
+    rows = rows.assign(action=actions_of, reason=reasons)
+    rows["first"] = rows.groupby("group")["expires_at"].transform("min")
+    ordered = rows.sort_values(["first", "group", "expires_at", "dlq_id"], ignore_index=True)
+    options = {
+        "actions": wanted,
+        "idempotent": sorted(repeatable),
+        "changed": sorted(unsafe),
+        "include": sorted(included),
+        "history": None if history is None else os.fspath(history),
+        "retention": duration_text(kept.total_seconds()),
+    }
+    # whatever the order of the rows, and the unit of their times
+    types = {name: COLUMNS.get(name, "str") for name in _NEEDED} | {"failed_at": COLUMNS["created_at"]}
+    hashes = pd.util.hash_pandas_object(frame[list(_NEEDED)].astype(types), index=False)
+    source = sha256(hashes.sort_values().to_numpy().tobytes()).hexdigest()
+    return RedrivePlan(ordered[list(COLUMNS)].astype(COLUMNS), source, limits, options, groups.learned)
+
+
+def _checked_actions(actions: object) -> dict[str, str] | str | None:
+    """The argument ``actions``: one for all groups, or one a group."""
+    if isinstance(actions, Mapping):
+        return {str(group): _checked(f"actions[{group!r}]", action) for group, action in actions.items()}
+    return None if actions is None else _checked("actions", actions, "; or a dict from group to action")
+
+
+def _checked(name: str, action: object, otherwise: str = "") -> str:
+    if not isinstance(action, str) or action not in (*ACTIONS, LEAVE):
+        expected = f"{', '.join(ACTIONS)}, or {LEAVE}{otherwise}"
+        raise InputError(f"reading {name}", got=repr(action)[:80], expected=expected)
+    return str(action)
