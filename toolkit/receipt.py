@@ -16,6 +16,32 @@ from toolkit.redaction import escape_html
 _LISTS: Final = ("assumptions", "notes", "reasons")
 _DEEPEST: Final = 50  # levels of a scope: those that loaders write have three
 
+OVERDUE: Final = "last complete sync "
+"""How the note of a receipt begins that tells of a gap which this sync found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """A span of time of which a snapshot does not have all entries: they expired before a sync read them.
+
+    Attributes
+    ----------
+    start, end : str
+        ISO 8601, UTC: the last complete sync before the gap, and the time from which entries were read again.
+    is_certain : bool
+        Whether the queue's retention is known, so that what entered in between had expired. Otherwise
+        entries may be missing: nothing that the queue still had shows the contrary.
+    """
+
+    start: str
+    end: str
+    is_certain: bool = False
+
+    @property
+    def bounds(self) -> tuple[datetime, datetime]:
+        """Start and end as times."""
+        return datetime.fromisoformat(self.start), datetime.fromisoformat(self.end)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
@@ -61,6 +87,9 @@ class Receipt:
         Why it is not complete. Empty when it is.
     frame_rows : int or None
         Rows of the frame whose receipt this is, where they are not those that were loaded.
+    gaps : tuple of Gap
+        Of a snapshot: spans of time of which entries may be missing, as they expired between two syncs. The
+        earliest first.
 
     Examples
     --------
@@ -92,6 +121,7 @@ class Receipt:
     complete: bool = False
     reasons: tuple[str, ...] = ()
     frame_rows: int | None = None
+    gaps: tuple[Gap, ...] = ()
 
     def __post_init__(self) -> None:
         """Mask our own tokens: receipts go wherever frames go."""
@@ -106,7 +136,8 @@ class Receipt:
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON-able values, as in ``frame.attrs["receipt"]`` and in Parquet metadata."""
-        return asdict(self) | {name: list(getattr(self, name)) for name in _LISTS}
+        lists = {name: list(getattr(self, name)) for name in _LISTS}
+        return asdict(self) | lists | {"gaps": [asdict(gap) for gap in self.gaps]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
@@ -130,8 +161,10 @@ class Receipt:
             result = msgspec.convert(plain, cls)
         except (msgspec.ValidationError, RecursionError) as error:
             raise _unfit(str(error)) from None
-        for name in ("started_at", "ended_at"):
-            checked_instant(name, getattr(result, name))
+        times = [("started_at", result.started_at), ("ended_at", result.ended_at)]
+        times += [("a gap", text) for gap in result.gaps for text in (gap.start, gap.end)]
+        for name, text in times:
+            checked_instant(name, text)
         if _depth(result.scope) > _DEEPEST:
             raise _unfit(f"a scope nested more than {_DEEPEST} deep")
         for name, value in vars(result).items():
@@ -141,13 +174,19 @@ class Receipt:
 
     @property
     def verdict(self) -> str:
-        """One sentence: complete, or not and why; and what part of it the frame has, if not all."""
+        """One sentence: complete, or not and why; what expired; what part of it the frame has, if not all."""
         part = "" if self.frame_rows is None else f"; this frame has {self.part} loaded"
+        part = "".join(f"; {note}" for note in self.overdue) + part
         read = f"{self.rows:,} {self.what.removesuffix('s') if self.rows == 1 else self.what}"
         if self.complete:
             return f"complete: {read}{part}"
         reasons = "; ".join(self.reasons) or "the load did not end"
         return f"not complete: {read}; {reasons}{part}"
+
+    @property
+    def overdue(self) -> tuple[str, ...]:
+        """Notes of a gap that this load found: how long ago the last complete sync was."""
+        return tuple(note for note in self.notes if note.startswith(OVERDUE))
 
     @property
     def part(self) -> str:

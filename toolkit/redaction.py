@@ -171,6 +171,17 @@ class Redactor:
         parts = (purpose.encode(), *sorted(secret.reveal().encode() for secret in self._own))
         return hmac.digest(self._key, b"".join(b"%d:%b" % (len(part), part) for part in parts), "sha256")
 
+    def keyed_tag(self, purpose: str, value: Secret | None = None) -> str:
+        """32 hexadecimal digits that allow comparing a value, and not testing a guess of it without the key.
+
+        Without a value, they tell only whether two tags were made with the same key.
+        """
+        parts = [purpose.encode()]
+        if value is not None:
+            parts.append(value.reveal().encode("utf-8", "surrogatepass"))
+        message = b"".join(b"%d:%b" % (len(part), part) for part in parts)
+        return hmac.digest(self._key, message, "sha256")[:16].hex()
+
     def own(self, text: str) -> str:
         """The text with our own live tokens masked, and nothing else; see `toolkit.own_tokens`."""
         return masked(text, self.mask)

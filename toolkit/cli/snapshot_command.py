@@ -23,6 +23,11 @@ def add(commands: Any, summary: str) -> None:
     add_snapshot_options(add_option)
     what = "bring back what a damaged snapshot has lost: from its files, and from the queue"
     add_option("--repair", what, action="store_true")
+    what = "accept the token for this snapshot: once, if it was rotated and the entries cannot show it"
+    add_option("--rebind", what, action="store_true")
+    add_option(
+        "--retention", "how long the service keeps failures, such as 3d, if you know it", metavar="AGE"
+    )
     add_filters(kinds.choices["failures"])
     example = "snapshots/vectors --namespace runbooks --every 1d"
     add_option = add_command(kinds, "vectors", _vectors, "export a vector index", example)
@@ -41,7 +46,8 @@ def _failures(given: argparse.Namespace) -> ExitStatus:
             next_step="Sync everything, and choose when reading or reporting.",
         )
 
-    options = {"filter": chosen, "kind": given.kind, "repair": given.repair}
+    named = ("kind", "repair", "rebind", "retention")
+    options = {"filter": chosen, **{name: getattr(given, name) for name in named}}
     return _write(given, tk.sync_failures, **options)
 
 
@@ -73,6 +79,7 @@ def _write(given: argparse.Namespace, write: Callable[..., Any], **options: Any)
             complain(f"{began}: {error}")
         else:
             say(f"{began}: {verdict}; {receipt.verdict}")
+            options.pop("rebind", None)  # once: a later run with the token of another account is refused
 
     with sigterm_as_interrupt():
         if given.every is None:

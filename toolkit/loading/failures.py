@@ -15,6 +15,7 @@ from toolkit.client.failures import Kind, get_entry, list_page
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
+from toolkit.loading.accounts import account_of
 from toolkit.loading.load import Batch, Load, LoadState, Plan
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.rate_limiter import open_transport
@@ -304,6 +305,7 @@ def open_failures(
         limit=options.limit,
         assumptions=assumptions,
         rereads=True,
+        account=account_of(service, kind),
     )
     return Load(plan, read, lambda: ProgressBar(options.progress, title="failures", unit="entries"))
 

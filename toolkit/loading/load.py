@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from toolkit.client.pages import Page
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
+from toolkit.loading.accounts import Account
 from toolkit.loading.identities import Identities, IsStored, identities, row_keys
 from toolkit.loading.options import ProgressBar
 from toolkit.loading.paging import ProgressGuard
@@ -36,6 +37,7 @@ class Plan:
 
     `key` names the columns that identify a row. With `rereads`, the reader reads again what changed while it
     was read, and says what may be incomplete; otherwise every row that comes twice makes the load doubtful.
+    `account` is set if several accounts share the source.
     """
 
     what: str
@@ -46,6 +48,7 @@ class Plan:
     limit: int | None = None
     assumptions: tuple[str, ...] = ()
     rereads: bool = False
+    account: Account | None = None
 
     def __post_init__(self) -> None:
         """Mask our own tokens: snapshots and checkpoints are bound to a source and a scope."""

@@ -19,12 +19,16 @@ from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
 from toolkit.own_tokens import masked
 from toolkit.receipt import Receipt, checked_instant
 from toolkit.signatures.signing import RULES_VERSION, Learned
+from toolkit.snapshots.binding import AccountTag
+from toolkit.snapshots.coverage import Coverage
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.version import __version__
 
 MANIFEST: Final = "_manifest.json"
 CHECKPOINT: Final = "_checkpoint.json"
-FORMAT: Final = 1  # version of the layout: names, manifest and index
+FORMAT: Final = 2
+"""Version of the layout: names, manifest and index. 2 added `accounts` and `coverage` to the manifest; a
+manifest of format 1 is read as one that has neither."""
 
 SCHEMA_VERSION: Final = 6
 """Version of the columns, of what is hashed to recognise a changed row, and of what the index holds.
@@ -32,7 +36,7 @@ Snapshots of every older version are read (see `data_files.current_columns`), an
 written."""
 
 INDEX_VERSION: Final = 5  # the first schema version whose index is as today's
-CHECKPOINT_VERSION: Final = 1
+CHECKPOINT_VERSION: Final = 2  # 2 added the account; one of version 1 is of an unknown account
 MOST_AGE: Final = timedelta(days=1)
 """A load does not resume from an older checkpoint: what it has seen says little about what is there now."""
 
@@ -72,7 +76,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What a snapshot is, in one of its generations, counted from 1; 0 is an unfinished first write.
 
     `source` (the service's address) and `scope` bind the snapshot. `complete_at` is when the latest complete
-    load of failures began. `learned` is what signatures taught, so that later ones are the same.
+    load of failures began. `learned` is what signatures taught, so that later ones are the same. Failures are
+    also bound to `accounts`, one tag per masking key; `coverage` says of which times there are entries.
     """
 
     format: _Version
@@ -87,6 +92,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     index: ListedFile | None = None
     receipts: tuple[dict[str, Any], ...] = ()
     learned: Learned = Learned()
+    accounts: tuple[AccountTag, ...] = ()
+    coverage: Coverage | None = None
 
     @property
     def rows(self) -> int:
@@ -145,6 +152,7 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     files: tuple[PendingFile, ...] = ()
     later: tuple[PendingFile, ...] = ()
     seen: PendingFile | None = None
+    account: AccountTag | None = None
 
     @property
     def listed(self) -> tuple[PendingFile, ...]:
@@ -240,6 +248,8 @@ def _check(manifest: Manifest) -> None:
     checked_instant("written_at", manifest.written_at)
     if manifest.complete_at is not None:
         checked_instant("complete_at", manifest.complete_at)
+    for name, instant in manifest.coverage.instants if manifest.coverage else ():
+        checked_instant(name, instant)
     for receipt in manifest.receipts:
         Receipt.from_dict(receipt)
     paths = [file.path for file in manifest.listed]
@@ -282,7 +292,7 @@ def read_checkpoint(store: SnapshotStore) -> tuple[StoredCheckpoint | None, str]
     if hashlib.sha256(body).hexdigest().encode() != digest:
         return None, "damaged"
     try:
-        if _VERSIONS.decode(body).version != CHECKPOINT_VERSION:
+        if _VERSIONS.decode(body).version > CHECKPOINT_VERSION:
             return None, "of another version of the toolkit"
         checkpoint = _CHECKPOINT.decode(body)
         counts = msgspec.convert(checkpoint.counts, _Counts)

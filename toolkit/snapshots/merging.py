@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,12 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.errors import SnapshotError
+from toolkit.errors import SnapshotBindingError, SnapshotError
+from toolkit.loading.accounts import Account
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
 from toolkit.signatures.signed_rows import BodyReader, with_signatures
+from toolkit.snapshots.binding import AccountTag, SeenEntries, bound_accounts
+from toolkit.snapshots.coverage import Coverage, SyncTimes, extended, overdue_note
 from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, Part, read_checked, stored_failures
 from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint
 from toolkit.snapshots.resumable import Spool
@@ -43,13 +46,23 @@ from toolkit.snapshots.row_index import (
 )
 from toolkit.snapshots.transaction import Transaction
 from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
-from toolkit.times import DAY_MS, milliseconds
+from toolkit.times import DAY_MS, from_milliseconds, milliseconds
 
 SMALL_BYTES: Final = PART_BYTES // 4  # files below this are merged
 
 MOST_FILES: Final = 8  # small files of the current day; days that are over have one
 
+_EARLIEST: Final = 946_684_800_000  # the year 2000: earlier times are not those of a failure
+
 _STAYS, _ADDED, _CHANGED, _GONE = range(4)
+
+
+class Binding(NamedTuple):
+    """Whose load it is, and how long the queue keeps entries, if that is known."""
+
+    account: Account | None = None
+    rebind: bool = False
+    retention: timedelta | None = None
 
 
 class FileRows(NamedTuple):
@@ -83,10 +96,12 @@ class RowComparison:
         files = (checkpoint.files, checkpoint.later) if checkpoint else ((), ())
         self._first, self._later = (_SpooledRows(Spool(transaction, FAILURES, some)) for some in files)
         self._versions: dict[bytes, bytes] | None = None
+        self._oldest = self._now
         self.rows = 0
         if checkpoint is not None:
             for rows in (self._first, self._later):
                 for _, table in rows.spool.tables():
+                    self._learn_oldest(table)
                     rows.remember(*self._compared(table))
             if checkpoint.seen:
                 bits = np.frombuffer(read_checked(transaction.store, checkpoint.seen), dtype=np.uint8)
@@ -138,10 +153,20 @@ class RowComparison:
     def _keep(
         self, rows: _SpooledRows, table: pa.Table, entries: Entries, positions: Positions, chosen: Mask
     ) -> None:
-        rows.spool.add(table.filter(pa.array(chosen)))
+        kept = table.filter(pa.array(chosen))
+        self._learn_oldest(kept)
+        rows.spool.add(kept)
         rows.remember(entries[chosen], positions[chosen])
         if self._versions is not None:
             self._versions |= _contents(entries[chosen])
+
+    def _learn_oldest(self, table: pa.Table) -> None:
+        """Note the earliest failure; the destination's clock is not believed if it is before the message."""
+        times = (table[name].cast(pa.int64()) for name in ("created_at", "failed_at"))
+        failed = pc.max_element_wise(*times, skip_nulls=False)
+        oldest = pc.min(failed.filter(pc.greater(failed, _EARLIEST))).as_py()
+        if oldest is not None and oldest < self._oldest:
+            self._oldest = oldest
 
     def save(self) -> dict[str, Any]:
         """Write the rows kept, and which stored rows were seen, to disk."""
@@ -149,12 +174,28 @@ class RowComparison:
         seen = self._transaction.pending_file("bin", len(self._index), lambda file: file.write(bits))
         return {"files": self._first.spool.save(), "later": self._later.spool.save(), "seen": seen}
 
-    def commit(self, receipt: Receipt) -> dict[str, Any]:
+    def commit(self, receipt: Receipt, binding: Binding) -> dict[str, Any]:
         """Mark missing entries as gone, if the load was complete, write everything, and commit.
 
-        Returns the attributes of `Changes`, but for the store.
+        Returns the attributes of `Changes`, but for the store. `SnapshotBindingError` when the load is of
+        another account: nothing is written then, and its checkpoint is removed.
         """
         first = len(self._first.entries)
+        before = self._transaction.previous
+        try:
+            accounts, note = bound_accounts(
+                before.accounts if before else (),
+                binding.account,
+                self._seen_entries(first),
+                first=before is None,
+                rebind=binding.rebind,
+                snapshot=str(self._transaction.store),
+            )
+        except SnapshotBindingError:
+            self._transaction.remove_checkpoint()
+            raise
+        receipt = replace(receipt, notes=(*receipt.notes, note)) if note else receipt
+        receipt, coverage = self._covered(receipt, binding.retention)
         self._first.remember(self._later.entries.whole(), self._later.positions.whole())
         entries, positions = self._first.entries.whole(), self._first.positions.whole()
         if repeated(entries["id"][:first]):
@@ -169,7 +210,39 @@ class RowComparison:
         replaced[positions[chosen & known]] = True
         gone = ~self._seen & ~self._index.entries["gone"] & receipt.complete
         new = _NewRows(entries, chosen, ~known, (self._first.spool, self._later.spool))
-        return _DayWriter(self._transaction, self._index, replaced, gone, new, receipt).commit(self._now)
+        writer = _DayWriter(self._transaction, self._index, replaced, gone, new, receipt, accounts, coverage)
+        return writer.commit(self._now)
+
+    def _seen_entries(self, first: int) -> SeenEntries:
+        """How the load compares with what is stored; the first rows kept are those of different entries."""
+        stored = self._index.entries
+        new = self._first.entries.whole()["id"][:first][self._first.positions.whole()[:first] < 0]
+        retained, again = int((~stored["gone"]).sum()), int((self._seen & ~stored["gone"]).sum())
+        loaded = int(self._seen.sum()) + len(new)
+        if self._missing is not None:  # rows that a repair did not find are stored entries, too
+            lost = self._missing.entries
+            retained += int((~lost["gone"]).sum())
+            again += int(np.isin(new, lost["id"]).sum())
+        return SeenEntries(loaded=loaded, retained=retained, again=again)
+
+    def _covered(self, receipt: Receipt, retention: timedelta | None) -> tuple[Receipt, Coverage | None]:
+        """The receipt with the gaps of the snapshot, and the coverage after this load."""
+        before = self._transaction.previous
+        coverage = before.coverage if before else None
+        if receipt.complete:
+            there = self._seen & ~self._index.entries["gone"]
+            known = self._index.entries["first_seen"][there]
+            sync = SyncTimes(
+                began=datetime.fromisoformat(receipt.started_at),
+                last=datetime.fromisoformat(before.complete_at) if before and before.complete_at else None,
+                oldest=from_milliseconds(self._oldest),
+                kept=timedelta(milliseconds=self._now - int(known.min()) if len(known) else 0),
+                overlaps=bool(len(known)),
+            )
+            coverage, gap = extended(coverage, sync, retention)
+            if gap:
+                receipt = replace(receipt, notes=(*receipt.notes, overdue_note(gap, sync.began)))
+        return replace(receipt, gaps=coverage.gaps if coverage else ()), coverage
 
     def _compared(self, table: pa.Table, batch: Batch | None = None) -> tuple[Entries, Positions]:
         """The index entry of each row, and the position where it is stored; -1 for new ones."""
@@ -292,6 +365,8 @@ class _DayWriter:
     gone: Mask
     new: _NewRows
     receipt: Receipt
+    accounts: tuple[AccountTag, ...]
+    coverage: Coverage | None
 
     def __post_init__(self) -> None:
         self.before = self.transaction.previous
@@ -338,6 +413,8 @@ class _DayWriter:
             index=before.index if before is not None and same else [*kept, *written],
             complete_at=receipt.started_at if receipt.complete else before.complete_at if before else None,
             learned=self.learned,
+            accounts=self.accounts,
+            coverage=self.coverage,
         )
         return manifest.rows
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import msgspec
@@ -386,4 +386,7 @@ def _facts(manifest: Manifest) -> bytes:
 
 
 def _receipt(manifest: Manifest) -> Receipt | None:
-    return Receipt.from_dict(manifest.receipts[-1]) if manifest.receipts else None
+    if not manifest.receipts:
+        return None
+    gaps = manifest.coverage.gaps if manifest.coverage else ()
+    return replace(Receipt.from_dict(manifest.receipts[-1]), gaps=gaps)

@@ -21,7 +21,9 @@ import pyarrow as pa
 from toolkit.errors import SnapshotError
 from toolkit.loading.identities import Identities, IsStored
 from toolkit.loading.load import Batch, Checkpoint, Load, join_batches
+from toolkit.own_tokens import MASK
 from toolkit.receipt import Receipt
+from toolkit.snapshots.binding import any_is_there, may_be_other, tag_of
 from toolkit.snapshots.data_files import damage_error, problem_of, read_checked
 from toolkit.snapshots.manifest import CHECKPOINT_VERSION, SCHEMA_VERSION, PendingFile, StoredCheckpoint
 from toolkit.snapshots.row_index import WIDTH, Mask
@@ -29,6 +31,7 @@ from toolkit.snapshots.store import HashingFile
 from toolkit.snapshots.transaction import Transaction
 
 _STORED_BYTES: Final = 64  # of memory for the identity of a stored row
+_SOUGHT: Final = 5  # entries of a checkpoint that are requested, to tell whose it is
 
 _Handler = Callable[[int, FrameType | None], object]
 
@@ -214,6 +217,7 @@ class ResumableLoad:
             position=checkpoint.position,
             counts=checkpoint.receipt,
             identities=self._identities,
+            account=tag_of(self._load.plan.account),
             **sink.save(),
         )
         self._transaction.save_checkpoint(self.checkpoint)
@@ -235,12 +239,30 @@ class ResumableLoad:
             problem = checkpoint.mismatch_reason(expected=self._binding, now=self._options.clock())
             if not problem:
                 checkpoint = self._transaction.located(checkpoint)
-                if not any(problem_of(self._transaction.store, file) for file in checkpoint.listed):
+                if any(problem_of(self._transaction.store, file) for file in checkpoint.listed):
+                    problem = "damaged"
+                elif self._is_of_other_account(checkpoint):
+                    problem = "of another token, and the entries it holds are not in the queue"
+                else:
                     return checkpoint
-                problem = "damaged"
         self._transaction.remove_checkpoint()
         self._note = f"a checkpoint was not resumed: it is {problem}"
         return None
+
+    def _is_of_other_account(self, checkpoint: StoredCheckpoint) -> bool:
+        """Whether none of the rows read last, before the load stopped, is there with the token of now."""
+        account = self._load.plan.account
+        if account is None or not may_be_other(checkpoint.account, account):
+            return False
+        for file in reversed(checkpoint.files):
+            tables = [
+                table for _, table in Spool(self._transaction, self._load.plan.schema, (file,)).tables()
+            ]
+            dlq_ids = [dlq_id for table in tables for dlq_id in table["dlq_id"].to_pylist()]
+            known = [dlq_id for dlq_id in dlq_ids if not MASK.search(dlq_id)]
+            if known:
+                return not any_is_there(account, reversed(known[-_SOUGHT:]))
+        return True
 
 
 def _size(batch: Batch) -> int:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, BinaryIO, Final
 
@@ -36,7 +36,7 @@ from toolkit.settings.service import Service
 from toolkit.snapshots import data_files
 from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, DataFile, Part
 from toolkit.snapshots.manifest import REPAIRED, ListedFile, Manifest, StoredCheckpoint, repairs
-from toolkit.snapshots.merging import FileRows, RowComparison
+from toolkit.snapshots.merging import Binding, FileRows, RowComparison
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.resumable import ResumableLoad
 from toolkit.snapshots.row_index import (
@@ -60,7 +60,7 @@ from toolkit.snapshots.transaction import (
     raise_for_damage,
 )
 from toolkit.tables.frames import to_frame
-from toolkit.times import from_milliseconds
+from toolkit.times import from_milliseconds, parse_duration
 
 _ROWS: Final = 1_000  # rows read at once by a repair: those before a damaged page are kept
 
@@ -122,9 +122,10 @@ class Changes:
 
     @property
     def verdict(self) -> str:
-        """One sentence: the counts, what a repair did, and why nothing was marked gone, if so."""
+        """One sentence: counts, what a repair did, what expired, and why nothing was marked gone, if so."""
         counted = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
-        counted = "; ".join((counted, *(REPAIRED + repair for repair in repairs((self.receipt.to_dict(),)))))
+        repaired = (REPAIRED + repair for repair in repairs((self.receipt.to_dict(),)))
+        counted = "; ".join((counted, *repaired, *self.receipt.overdue))
         if self.receipt.complete:
             return counted
         return f"{counted} (the load is not complete, so nothing was marked gone)"
@@ -171,6 +172,8 @@ def sync_failures(
     passes: int = 1,
     filesystem: FileSystem | None = None,
     repair: bool = False,
+    rebind: bool = False,
+    retention: str | timedelta | None = None,
 ) -> Changes:
     """Bring a snapshot of the dead letter queue up to date, and say what is new, changed and gone.
 
@@ -200,6 +203,13 @@ def sync_failures(
         still in the queue are added again, with the time they were first seen, and the receipt's notes and
         `verify_snapshot` say what stayed lost. Lost files are kept next to the snapshot, as ``_….lost``.
         Every byte is compared, which takes as long as `verify_snapshot`.
+    rebind : bool
+        Accept the token for this snapshot, whatever the entries show: once, after the token was rotated and
+        all entries of the last sync have left the queue.
+    retention : str or timedelta, optional
+        How long the service keeps failures by your plan, such as ``"3d"``. It bounds the gap that remains if
+        the last complete sync is longer ago. Default: not known; three days are then taken for granted, and
+        longer times as far as earlier syncs show them.
 
     Returns
     -------
@@ -211,8 +221,8 @@ def sync_failures(
     Raises
     ------
     SnapshotBindingError
-        When the snapshot belongs to another service, kind or filter: a narrower load would mark everything
-        else gone.
+        When the snapshot belongs to another service, account, kind or filter: such a load would mark
+        everything else gone. See the notes. Nothing is written.
     SnapshotLockedError, SnapshotConflictError
         When another writer holds the snapshot; when it changed it meanwhile, where no lock keeps it out.
     SnapshotDamagedError
@@ -233,6 +243,17 @@ def sync_failures(
     What is read is stored in a checkpoint next to the snapshot, every half minute and when an error or Ctrl-C
     stops the load. The same call within a day resumes from there; the receipt counts that as `resumed`.
 
+    A snapshot is bound to the account by a keyed hash of the token, as all accounts of a region share one
+    address. Another token is accepted, with a note in the receipt, when at least a tenth of the entries show
+    that it reads the same queue; otherwise it is refused, and the error says what to do. With another masking
+    key (another user, a new home folder) tokens cannot be compared: then a sync is refused when all entries
+    of the last one are gone and others are there.
+
+    If the last complete sync is longer ago than the queue keeps failures, those that expired in between were
+    never read. The receipt's `gaps` names such spans and its verdict the latest, `read_snapshot` returns them
+    with the frame, and they are left out of usual rates. There is no gap as long as an entry of the last sync
+    is still in the queue.
+
     Of an entry that changes while it is read, the version read last is written. Header values and URLs are
     masked with the key of this user: another user's sync of the same folder sees them all as changed.
 
@@ -252,7 +273,13 @@ def sync_failures(
         kind=kind,
     )
     repair = arguments.flag("repair", repair)
-    changes = sync_load(load, open_store(path, filesystem), repair=repair)
+    changes = sync_load(
+        load,
+        open_store(path, filesystem),
+        repair=repair,
+        rebind=arguments.flag("rebind", rebind),
+        retention=None if retention is None else parse_duration(retention, name="retention"),
+    )
     if filter is not None and not changes.receipt.rows:
         warn_of_mistaken_values(service, filter, kind, stacklevel=3)
     if not changes.receipt.complete:
@@ -260,8 +287,17 @@ def sync_failures(
     return changes
 
 
-def sync_load(load: Load, store: SnapshotStore, *, repair: bool = False, **options: Any) -> Changes:
+def sync_load(
+    load: Load,
+    store: SnapshotStore,
+    *,
+    repair: bool = False,
+    rebind: bool = False,
+    retention: timedelta | None = None,
+    **options: Any,
+) -> Changes:
     """Bring a failure snapshot up to date with a load of everything retained; `options` of `WriteOptions`."""
+    binding = Binding(load.plan.account, rebind, retention)
     with begin(store, "failures", WriteOptions(**options)) as transaction:
         transaction.bind(load.plan.source, load.plan.scope)
         before = transaction.previous
@@ -286,7 +322,7 @@ def sync_load(load: Load, store: SnapshotStore, *, repair: bool = False, **optio
             if repaired.checkpoint:
                 comparison.add_unread(repaired.checkpoint)
             receipt = replace(receipt, notes=(*receipt.notes, repaired.note(comparison.ids)))
-        return Changes(store=store, **comparison.commit(receipt))
+        return Changes(store=store, **comparison.commit(receipt, binding))
 
 
 class _Repair:

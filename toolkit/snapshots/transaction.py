@@ -23,6 +23,8 @@ import pyarrow as pa
 
 from toolkit.errors import SnapshotBindingError, SnapshotConflictError, SnapshotDamagedError, SnapshotError
 from toolkit.signatures.signing import RULES_VERSION, Learned
+from toolkit.snapshots.binding import AccountTag
+from toolkit.snapshots.coverage import Coverage
 from toolkit.snapshots.data_files import (
     PART_BYTES,
     Part,
@@ -207,9 +209,13 @@ class Transaction:
         index: ListedFile | list[npt.NDArray[np.void]] | None = None,
         complete_at: str | None = None,
         learned: Learned | None = None,
+        accounts: tuple[AccountTag, ...] = (),
+        coverage: Coverage | None = None,
     ) -> Manifest:
         """Make the files kept and the finished parts, in this order, the snapshot."""
         receipts = self.previous.receipts if self.previous else ()
+        if receipt:  # the manifest has gaps once, in its coverage
+            receipts = kept_receipts((*receipts, receipt | {"gaps": []}))
         files = (*kept, *(part.as_listed for part in parts))
         named = [(part.path, part.name) for part in parts]
         if isinstance(index, list):
@@ -222,8 +228,10 @@ class Transaction:
             complete_at=complete_at,
             files=files,
             index=index,
-            receipts=kept_receipts((*receipts, receipt)) if receipt else receipts,
+            receipts=receipts,
             learned=learned or Learned(),
+            accounts=accounts,
+            coverage=coverage,
         )
         if manifest_bytes(self.store) != self._found:
             raise _conflict(self.store)

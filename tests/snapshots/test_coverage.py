@@ -1,0 +1,163 @@
+"""Gaps between syncs: spans of which entries expired before they were read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import toolkit as tk
+from toolkit.errors import InputError
+from toolkit.receipt import OVERDUE, Gap, Receipt
+from toolkit.snapshots.coverage import Coverage, SyncTimes, extended
+from toolkit.snapshots.manifest import Manifest, read_manifest
+from toolkit.snapshots.store import SnapshotStore
+from toolkit.snapshots.syncing import Changes, sync_load
+
+_NOW = datetime(2026, 3, 20, tzinfo=UTC)
+_DAY = timedelta(days=1)
+
+
+def _days(number: float) -> timedelta:
+    return timedelta(days=number)
+
+
+def _manifest(store: SnapshotStore) -> Manifest:
+    manifest = read_manifest(store)
+    assert manifest is not None
+    return manifest
+
+
+def _last_complete(path: Path, age: timedelta) -> None:
+    """Change the manifest as if the last complete sync had begun so long ago."""
+    manifest = json.loads((path / "_manifest.json").read_text())["manifest"]
+    manifest["complete_at"] = (datetime.now(UTC) - age).isoformat(timespec="milliseconds")
+    body = json.dumps(manifest, separators=(",", ":"))
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    (path / "_manifest.json").write_text(f'{{"sha256":"{digest}","manifest":{body}}}\n')
+
+
+def _failed(made: SimpleNamespace, name: str, age: timedelta) -> dict[str, Any]:
+    when = datetime.now(UTC) - age
+    row: dict[str, Any] = made.entry(name, created_at=when, failed_at=when)
+    return row
+
+
+def _length(gap: Gap) -> float:
+    start, end = gap.bounds
+    return (end - start) / _DAY
+
+
+def _synced(made: SimpleNamespace, store: SnapshotStore, *rows: Any, **options: Any) -> Changes:
+    return sync_load(made.load(list(rows)), store, **options)
+
+
+@pytest.mark.parametrize("retention", [_days(3), None])
+def test_a_pause_longer_than_the_retention_is_a_gap(
+    made: SimpleNamespace, store: SnapshotStore, retention: timedelta | None
+) -> None:
+    """After eight days without a sync of a queue that keeps three, five are named in all that tells of it."""
+    path = Path(str(store))
+    _synced(made, store, _failed(made, "a", _days(1)))
+    _last_complete(path, _days(8))
+    row = _failed(made, "b", _days(2))
+    found = _synced(made, store, row, retention=retention)
+    (gap,) = found.receipt.gaps
+    assert gap.is_certain is (retention is not None)
+    assert _length(gap) == pytest.approx(5.0, abs=0.01)
+    assert f"{OVERDUE}8 days ago" in found.receipt.verdict
+    assert f"{OVERDUE}8 days ago" in found.verdict
+    assert found.receipt.complete
+    again = _synced(made, store, row, retention=retention)
+    assert again.receipt.gaps == (gap,)
+    assert OVERDUE not in again.receipt.verdict
+    for stored in (tk.receipt(tk.read_snapshot(path)), tk.verify_snapshot(path).receipt):
+        assert stored is not None
+        assert stored.gaps == (gap,)
+    assert len(_manifest(store).receipts) == 3
+
+
+def test_an_entry_that_is_still_there_shows_that_nothing_expired(
+    made: SimpleNamespace, store: SnapshotStore
+) -> None:
+    """Entries expire by age: as one of the last sync is still there, later ones are, too."""
+    row = _failed(made, "a", _days(1))
+    _synced(made, store, row)
+    _last_complete(Path(str(store)), _days(8))
+    found = _synced(made, store, row, _failed(made, "b", _days(2)), retention=_days(3))
+    assert (found.receipt.gaps, found.receipt.overdue) == ((), ())
+
+
+def test_a_load_that_is_not_complete_ends_no_gap(made: SimpleNamespace, store: SnapshotStore) -> None:
+    """Only a complete load shows what the queue still keeps; the gap is counted from the last one."""
+    _synced(made, store, _failed(made, "a", _days(1)))
+    _last_complete(Path(str(store)), _days(8))
+    load = made.load([_failed(made, "b", _days(2))])
+    load.state.unsettled.append("entries changed while they were read")
+    assert sync_load(load, store).receipt.gaps == ()
+    found = _synced(made, store, _failed(made, "c", _days(1)), retention=_days(3))
+    assert len(found.receipt.gaps) == 1
+
+
+def test_hourly_syncs_of_sixty_days_keep_a_compact_record() -> None:
+    """1,440 syncs with two pauses of a queue that keeps three days leave two gaps, however few entries."""
+    coverage: Coverage | None = None
+    last: datetime | None = None
+    for hour in range(60 * 24):
+        began = _NOW + timedelta(hours=hour)
+        if 10 <= hour / 24 < 15 or 30 <= hour / 24 < 36:
+            continue
+        sync = SyncTimes(began=began, last=last, oldest=began, kept=timedelta(), overlaps=False)
+        coverage, _ = extended(coverage, sync, _days(3))
+        last = began
+    assert coverage is not None
+    assert [round(_length(gap), 2) for gap in coverage.gaps] == [2.04, 3.04]
+
+
+def test_gaps_without_end_are_joined() -> None:
+    """Beyond 500 gaps the earliest become one, so that the manifest does not grow for ever."""
+    coverage = Coverage(since=_NOW.isoformat())
+    for week in range(600):
+        began = _NOW + _days(7 * (week + 1))
+        sync = SyncTimes(began=began, last=began - _days(7), oldest=began, kept=_days(0), overlaps=False)
+        coverage, _ = extended(coverage, sync, None)
+    assert len(coverage.gaps) == 500
+    assert coverage.gaps[0].bounds[0] == _NOW
+
+
+@given(
+    kept=st.integers(0, 90), pause=st.integers(0, 120), oldest=st.integers(0, 90),
+    retention=st.none() | st.integers(1, 90), overlaps=st.booleans(),
+)  # fmt: skip
+def test_a_gap_lies_between_the_two_syncs(
+    *, kept: int, pause: int, oldest: int, retention: int | None, overlaps: bool
+) -> None:
+    """A gap begins with the last complete sync, and ends before what the queue is known to keep."""
+    sync = SyncTimes(
+        began=_NOW, last=_NOW - _days(pause), oldest=_NOW - _days(oldest), kept=_days(kept), overlaps=overlaps
+    )
+    before = Coverage(since=(_NOW - _days(400)).isoformat())
+    after, gap = extended(before, sync, None if retention is None else _days(retention))
+    assert after.gaps == ((gap,) if gap else ())
+    longest = max(kept, 3, oldest) if retention is None else retention
+    assert (gap is None) is (overlaps or longest >= pause)
+    if gap is not None:
+        assert gap.bounds == (_NOW - _days(pause), _NOW - _days(longest))
+
+
+def test_a_receipt_with_gaps_is_read_back() -> None:
+    """Gaps travel with a frame as plain values, and edited ones are refused."""
+    gap = Gap(start="2026-03-01T00:00:00.000+00:00", end="2026-03-06T00:00:00.000+00:00", is_certain=True)
+    done = Receipt(what="failures", source="", scope={}, started_at=gap.start, ended_at=gap.end, gaps=(gap,))
+    values = json.loads(json.dumps(done.to_dict()))
+    assert Receipt.from_dict(values) == done
+    values["gaps"][0]["end"] = "yesterday"
+    with pytest.raises(InputError):
+        Receipt.from_dict(values)

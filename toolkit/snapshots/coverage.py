@@ -1,0 +1,121 @@
+"""Of which times a snapshot of failures has all entries, and of which they may have expired unread.
+
+A sync sees everything that the queue still keeps. If the last complete sync is longer ago than the queue
+keeps entries, those that entered and expired in between were never read. The queue does not say how long it
+keeps them, so the following is used, in this order:
+
+1. An entry of the last complete sync that is still there: entries expire in the order of their age, so
+   nothing that entered later has expired. There is no gap.
+2. The retention, if it was given: with the last sync on day 0, a sync on day 8 and three days, entries from
+   day 0 to day 5 are missing.
+3. The longest time for which the queue is known to have kept an entry, and three days at least, which is the
+   shortest retention of the public service. What entered within that time is there. Entries before it, and
+   before the oldest failure that was read, may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from toolkit.receipt import OVERDUE, Gap
+
+SHORTEST_RETENTION: Final = timedelta(days=3)  # of the public service's plans
+
+_MOST_GAPS: Final = 500
+"""Gaps that a manifest keeps: the two earliest become one beyond, which says less and nothing wrong."""
+
+_UNITS: Final = (("day", timedelta(days=1)), ("hour", timedelta(hours=1)), ("minute", timedelta(minutes=1)))
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When complete syncs began and what they left out; `complete_at` of the manifest is the latest one.
+
+    `since` is when the first complete sync began, and `oldest` the earliest failure that it read, or None if
+    that was before format 2 of the manifest, which is not judged. The queue kept an entry for `kept_seconds`
+    at least.
+    """
+
+    since: str
+    oldest: str | None = None
+    kept_seconds: float = 0.0
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def instants(self) -> Iterator[tuple[str, str]]:
+        """All times, with their names."""
+        yield "since", self.since
+        if self.oldest is not None:
+            yield "oldest", self.oldest
+        for gap in self.gaps:
+            yield "start of a gap", gap.start
+            yield "end of a gap", gap.end
+
+
+class SyncTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """What one complete sync says about time.
+
+    `last` is when the complete sync before it began, and `oldest` the earliest failure among the rows that
+    were not stored, or the time of the sync. `kept` is how long the first of the entries still there has been
+    known. `overlaps` tells whether an entry of the last complete sync is still there.
+    """
+
+    began: datetime
+    last: datetime | None
+    oldest: datetime
+    kept: timedelta
+    overlaps: bool
+
+
+def extended(
+    before: Coverage | None, sync: SyncTimes, retention: timedelta | None
+) -> tuple[Coverage, Gap | None]:
+    """Return the coverage with one more complete sync, and the gap that it found."""
+    if sync.last is None:
+        return Coverage(since=_text(sync.began), oldest=_text(sync.oldest)), None
+    if before is None:  # of a manifest of format 1
+        before = Coverage(since=_text(sync.last))
+    kept = max(sync.kept, timedelta(seconds=before.kept_seconds))
+    gap = _gap(sync, kept, retention)
+    gaps = _limited((*before.gaps, gap)) if gap else before.gaps
+    return msgspec.structs.replace(before, kept_seconds=kept.total_seconds(), gaps=gaps), gap
+
+
+def overdue_note(gap: Gap, began: datetime) -> str:
+    """Return the note of the receipt of the sync that found a gap."""
+    start, _ = gap.bounds
+    missing = "are missing" if gap.is_certain else "may be missing"
+    return f"{OVERDUE}{_age(began - start)} ago; entries that expired in between {missing}"
+
+
+def _gap(sync: SyncTimes, kept: timedelta, retention: timedelta | None) -> Gap | None:
+    """Return the span of which entries can have expired between the last complete sync and this one."""
+    if sync.last is None or sync.overlaps:
+        return None
+    end = sync.began - (retention or max(kept, SHORTEST_RETENTION))
+    if retention is None:
+        end = min(end, sync.oldest)
+    if end <= sync.last:
+        return None
+    return Gap(start=_text(sync.last), end=_text(end), is_certain=retention is not None)
+
+
+def _limited(gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
+    if len(gaps) <= _MOST_GAPS:
+        return gaps
+    first, second, *others = gaps
+    return (Gap(start=first.start, end=second.end), *others)
+
+
+def _age(age: timedelta) -> str:
+    """Such as "8 days", "36 hours" or "5 minutes": in the largest unit of which there are two."""
+    name, unit = next(((name, unit) for name, unit in _UNITS if age >= 2 * unit), _UNITS[-1])
+    count = max(round(age / unit), 1)
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
+
+
+def _text(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds")
