@@ -137,6 +137,7 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
     text = capsys.readouterr().out
     assert f"example:\n  toolkit {command}" in text
     assert "exit status: 0 done" in text
+    assert "130 interrupted" in " ".join(text.split())
     assert not re.search(r"--\S*token(?!-file)", text)
 
 
@@ -437,14 +438,19 @@ def test_a_filter_of_a_name_that_is_not_there_does_not_pass(command, tmp_path: P
     typo = command(*report, "--workflow-url", "https://shop.example.com/typo")
     assert typo.returncode == 1
     assert "no workflow_url 'https://shop.example.com/typo'. Did you mean" in typo.stderr
-    assert "So --fail-on has nothing to judge, and no report is written.\n" in typo.stderr
+    assert "No report is written. --allow-no-match accepts the filter.\n" in typo.stderr
     assert not list(tmp_path.iterdir())
     nothing = command(*report, "--label", "shop", "--until", "2001-01-01")
     assert nothing.returncode == 0, nothing.stderr
     assert "nothing earlier to compare with" in nothing.stderr
-    shown = command("report", "--label", "no such label")
-    assert shown.returncode == 0
-    assert "no label 'no such label'" in shown.stderr
+    for words in (("report",), ("redrive", "plan"), ("snapshot", "failures", "typo")):
+        refused = command(*words, "--label", "no such label")
+        assert refused.returncode == 1, words
+        assert "no label 'no such label'" in refused.stderr
+        assert "--allow-no-match" in refused.stderr
+    allowed = command("report", "--label", "no such label", "--allow-no-match")
+    assert allowed.returncode == 0
+    assert "no label 'no such label'" in allowed.stderr
 
 
 @pytest.mark.slow

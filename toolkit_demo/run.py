@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import FrameType
 from typing import Final, NoReturn
 
 import httpx
@@ -261,8 +260,8 @@ def _variables(endpoint: Endpoint) -> dict[str, str]:
 def _ended_by_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP end the block as Ctrl-C does, and with it its child processes."""
 
-    def end(number: int, _: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
+    def end(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
 
     # only the main thread may set handlers, and signals that nohup ignores stay ignored
     mine = threading.current_thread() is threading.main_thread()

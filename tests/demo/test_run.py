@@ -77,7 +77,7 @@ def test_the_main_job(tmp_path: Path, notebooks: Path, capfd: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)]
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
 )
 def test_nothing_is_left_behind_when_interrupted(
     tmp_path: Path, marked, number: signal.Signals, status: int

@@ -7,17 +7,19 @@ command lines. `exit_status` lists the exit statuses.
 from __future__ import annotations
 
 import argparse
-import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Any, Final
 
 from toolkit.analysis.wording import counted
-from toolkit.cli.exit_status import EXIT_HELP, ExitStatus
-from toolkit.cli.output import complain
+from toolkit.cli.exit_status import ExitStatus, exit_help
+from toolkit.cli.output import abandon_broken_streams, complain, log_format
 from toolkit.cli.shared_options import PATH_ARGUMENTS
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, ToolkitError, UnexpectedResultWarning
 from toolkit.version import __version__
@@ -28,6 +30,7 @@ COMMANDS: Final = {
     "snapshot": "keep failures or vectors as Parquet",
     "report": "report on failures, or on a vector index",
     "redrive": "act on failures by a plan: plan, run, status",
+    "status": "how old snapshots are, and what their schedules do",
     "verify": "check every file of snapshots",
     "query": "search a vector index by text",
     "completion": "print a script that completes commands in bash, zsh or fish",
@@ -60,13 +63,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     _show_any_character()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), sigterm_as_interrupt():
         # a load that is not complete ends with status 3 and its reasons; the warning would repeat them
         warnings.simplefilter("ignore", IncompleteLoadWarning)
         # a mistyped label or namespace is reported like an error, without the line of code that warned
         warnings.simplefilter("always", UnexpectedResultWarning)
-        warnings.showwarning = lambda message, *_, **__: complain(str(message))
-        return int(_run(words))
+        warnings.showwarning = lambda message, *_, **__: complain(str(message), event="warning")
+        try:
+            given = build_parser(words[:1]).parse_args(words)
+            vars(given).update({name: _as_utf8(name, value) for name, value in vars(given).items()})
+        except KeyboardInterrupt:
+            complain("interrupted", event="interrupted")
+            return int(ExitStatus.INTERRUPTED)
+        with log_format(given.log_format):
+            status = _run(given)
+        abandon_broken_streams()
+        return int(status)
 
 
 def _show_any_character() -> None:
@@ -88,34 +100,52 @@ def _as_utf8(name: str, value: Any) -> Any:
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _run(words: Sequence[str]) -> int:
-    """Run the command of these words, with its errors explained on standard error."""
+def _run(given: argparse.Namespace) -> int:
+    """Run a command, with its errors explained on standard error."""
     try:
-        given = build_parser(words[:1]).parse_args(words)
-        vars(given).update({name: _as_utf8(name, value) for name, value in vars(given).items()})
         return int(given.run(given))
     except IncompleteLoadError as error:
         if isinstance(error.__cause__, KeyboardInterrupt):
-            complain(f"interrupted; what was read ({_rows_of(error.partial)}) is not kept")
+            rows = _rows_of(error.partial)
+            complain(f"interrupted; what was read ({rows}) is not kept", event="interrupted")
             return ExitStatus.INTERRUPTED
-        complain(str(error))
-        return ExitStatus.NOT_COMPLETE
+        return _failed(error)
     except (ToolkitError, UnexpectedResultWarning) as error:
-        complain(str(error))
-        return ExitStatus.FAILED
+        return _failed(error)
     except UnicodeEncodeError as error:
         complain(
             f"naming a file: got characters that the encoding {error.encoding} of this locale lacks; "
             "expected a locale with UTF-8. Set LC_ALL=C.UTF-8, or PYTHONUTF8=1."
         )
         return ExitStatus.FAILED
-    except KeyboardInterrupt:
-        complain("interrupted")
+    except KeyboardInterrupt as stopped:
+        complain(_with_notes("interrupted", stopped), event="interrupted")
         return ExitStatus.INTERRUPTED
-    except BrokenPipeError:
-        # the reader of the output has ended; keep the interpreter from complaining about it on exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of the output has ended
         return ExitStatus.FAILED
+
+
+def _failed(error: Exception) -> ExitStatus:
+    complain(_with_notes(str(error), error), event="failed", error=str(error))
+    return ExitStatus.FAILED
+
+
+def _with_notes(text: str, error: BaseException) -> str:
+    """Return a message with the notes of its error, such as how to continue."""
+    return " ".join((text, *getattr(error, "__notes__", ())))
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Handle SIGTERM as Ctrl-C, so that every command ends in order and with the same status."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def build_parser(chosen: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
@@ -130,7 +160,7 @@ def build_parser(chosen: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
     parser = argparse.ArgumentParser(
         prog="toolkit",
         description="Failed workflow runs and vector indexes: load, keep, report on, query.",
-        epilog=f"{_SERVICE_HELP}\n\n{EXIT_HELP}",
+        epilog=f"{_SERVICE_HELP}\n\n{exit_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -1,32 +1,71 @@
-"""The exit statuses of all commands, in one table."""
+"""The exit statuses of all commands, in one table.
+
+``docs/command-line.md`` shows the same table; a test compares them.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from enum import IntEnum
 from typing import Final, Self
 
+_WIDTH: Final = 79
+
 
 class ExitStatus(IntEnum):
-    """How a command ended. Each has its meaning, as help and documentation show it."""
+    """How a command ended.
 
+    Attributes
+    ----------
+    summary : str
+        A few words, for the help of every command.
+    meaning : str
+        When a command ends with it.
+    """
+
+    summary: str
     meaning: str
 
-    def __new__(cls, value: int, meaning: str) -> Self:
+    def __new__(cls, value: int, summary: str, meaning: str) -> Self:
         """Make a status that knows its meaning."""
         status = int.__new__(cls, value)
         status._value_ = value
+        status.summary = summary
         status.meaning = meaning
         return status
 
-    DONE = 0, "done"
-    FAILED = 1, "an error, or a name that is not there; standard error explains it"
-    USAGE = 2, "the command line is not understood"
-    NOT_COMPLETE = 3, "done, but a load is not complete, or a redrive is not; standard error explains it"
-    NEW = 4, "with --fail-on new: a group of failures was never seen before"
-    WORSE = 5, "with --fail-on worse: failures come at a higher rate than before"
-    INTERRUPTED = 130, "interrupted before its end, by Ctrl-C or SIGTERM"
+    DONE = (
+        0,
+        "done",
+        "The command did what it was asked to. `serve` and `--every` end with it when they are stopped.",
+    )
+    FAILED = (
+        1,
+        "error",
+        "Nothing came of it: an error, or an unknown name or filter value. Standard error explains it.",
+    )
+    USAGE = 2, "command line not understood", "The usage is on standard error."
+    NOT_COMPLETE = (
+        3,
+        "not complete",
+        "Done, but a load or a redrive is not complete, or a repair did not bring back every row.",
+    )
+    NEW = 4, "new (with --fail-on)", "With `--fail-on new`: a group of failures was never seen before."
+    WORSE = 5, "worse (with --fail-on)", "With `--fail-on worse`: failures come at a higher rate than before."
+    TOO_OLD = (
+        6,
+        "data too old",
+        "The last complete sync is too long ago, so that `--fail-on` cannot judge; also of `status`.",
+    )
+    UNHEALTHY = (
+        7,
+        "unhealthy (with --fail-on)",
+        "With `--vectors --fail-on unhealthy`: the index is not healthy, or could not be judged.",
+    )
+    INTERRUPTED = 130, "interrupted", "Interrupted before its end, by Ctrl-C or SIGTERM."
 
 
-EXIT_HELP: Final = """\
-exit status: 0 done, 1 error, 2 command line not understood, 3 load or redrive not complete, 4 new and
-5 worse (with --fail-on, before 3), 130 interrupted"""
+def exit_help() -> str:
+    """Return the statuses as one paragraph of a help text."""
+    summaries = ", ".join(f"{status.value} {status.summary}" for status in ExitStatus)
+    return textwrap.fill(f"exit status: {summaries}", _WIDTH)

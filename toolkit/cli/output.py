@@ -1,21 +1,62 @@
-"""Results go to standard output, everything else to standard error."""
+"""Results go to standard output, everything else to standard error.
+
+A message is a plain line, a line that begins with the time, or a JSON object, as ``--log-format`` says.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
+import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Final, Literal, TextIO
 
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.errors import UnexpectedResultWarning
+from toolkit.errors import ToolkitError, UnexpectedResultWarning
+from toolkit.own_tokens import masked
 from toolkit.receipt import Receipt
+
+LogFormat = Literal["plain", "time", "json"]
+
+_FORMAT: ContextVar[LogFormat] = ContextVar("_FORMAT", default="plain")
+_LONGEST: Final = 2_000  # characters of a message: a terminal shows a screen of them
+_END: Final = 400  # of them from the end, where the next step is
+_PROGRESS: Final = 30.0  # seconds between two lines of progress
+
+
+class OutputError(ToolkitError):
+    """Standard output cannot be written, for another reason than that its reader has ended."""
+
+
+@contextmanager
+def log_format(chosen: LogFormat) -> Iterator[None]:
+    """Write messages in this format for a while."""
+    before = _FORMAT.set(chosen)
+    try:
+        yield
+    finally:
+        _FORMAT.reset(before)
 
 
 def say(text: str) -> None:
-    """Print a result."""
-    print(text, flush=True)  # noqa: T201 - the result
+    """Print a result; `BrokenPipeError` if its reader has ended, `OutputError` if it cannot be written."""
+    try:
+        print(text, flush=True)  # noqa: T201 - the result
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            "writing to standard output",
+            got=error.strerror,
+            expected="room for the result",
+            next_step="What was saved to files is complete.",
+        ) from None
 
 
 def write(content: bytes) -> None:
@@ -25,14 +66,88 @@ def write(content: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def complain(text: str) -> None:
-    """Print a message about the command."""
-    print(f"toolkit: {text}", file=sys.stderr)  # noqa: T201 - messages about it
+def complain(text: str, *, event: str = "message", **facts: object) -> None:
+    """Write a message about the command to standard error; `facts` are for its JSON form.
+
+    A message that cannot be written is lost: no command fails because nobody reads its messages.
+    """
+    write_line(sys.stderr, message_line(text, event=event, **facts))
 
 
-def status_of(receipt: Receipt) -> ExitStatus:
-    """Print what a load did. Return the exit status."""
-    complain(str(receipt))
+def message_line(text: str, *, event: str, **facts: object) -> str:
+    """Return a message in the chosen format."""
+    chosen = _FORMAT.get()
+    text = shortened(text)
+    if chosen == "plain":
+        return f"toolkit: {text}"
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    if chosen == "time":
+        return f"{now} toolkit: {text}"
+    return masked(json.dumps({"time": now, "event": event, "message": text, **facts}, ensure_ascii=False))
+
+
+def has_events() -> bool:
+    """Return whether messages are JSON objects."""
+    return _FORMAT.get() == "json"
+
+
+def write_line(stream: TextIO, line: str) -> bool:
+    """Write a line of a log. Return False if it is lost: the pipe is closed, or the disk is full."""
+    try:
+        stream.write(f"{line}\n")
+        stream.flush()
+    except (OSError, ValueError):  # ValueError: the stream was closed
+        return False
+    return True
+
+
+def shortened(text: str) -> str:
+    """Return a message without its middle if it is longer than a screen.
+
+    >>> shortened("short")
+    'short'
+    >>> len(shortened("x" * 13_107)) < 2_100
+    True
+    """
+    if len(text) <= _LONGEST:
+        return text
+    left_out = len(text) - _LONGEST
+    return f"{text[: _LONGEST - _END]} … ({left_out:,} characters left out) … {text[-_END:]}"
+
+
+def abandon_broken_streams() -> None:
+    """Keep the interpreter from complaining on exit about output that nobody can read."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def progress_lines(unit: str) -> Callable[[int, int | None], None] | None:
+    """Return a `progress=` that writes a line now and then, or None for the bar of a terminal."""
+    if sys.stderr.isatty():
+        return None
+    began = last = time.monotonic()
+
+    def report(done: int, total: int | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < _PROGRESS:
+            return
+        last = now
+        of_all = "" if total is None else f" of {total:,}"
+        seconds = round(now - began, 1)
+        text = f"{done:,}{of_all} {unit} after {seconds:,.0f} s"
+        complain(text, event="progress", rows=done, total=total, seconds=seconds)
+
+    return report
+
+
+def status_of(receipt: Receipt, *, what: str = "") -> ExitStatus:
+    """Print what a load did, after `what` it was. Return the exit status."""
+    complain(f"{what}{receipt}", event="loaded", rows=receipt.rows, seconds=receipt.seconds)
     return ExitStatus.DONE if receipt.complete else ExitStatus.NOT_COMPLETE
 
 

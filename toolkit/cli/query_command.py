@@ -9,6 +9,7 @@ from typing import Any, get_args
 import toolkit as tk
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.output import complain, say, unknown_names_end
+from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command
 from toolkit.filters.query import QueryMode
 from toolkit.redaction import visible
@@ -23,6 +24,7 @@ def add(commands: Any, summary: str) -> None:
     add_option("--namespace", "namespace to search (the default one)", default="", metavar="NAME")
     add_option("--filter", "metadata filter", default="", metavar="FILTER")
     add_option("--query-mode", "for hybrid indexes", choices=get_args(QueryMode))
+    add_token_file(add_option)
     add_option("--json", "one JSON object per hit, with data and metadata", action="store_true")
 
 
@@ -31,7 +33,7 @@ def _query(given: argparse.Namespace) -> ExitStatus:
 
     named = ("top_k", "namespace", "filter", "query_mode")
     options = {name: getattr(given, name) for name in named}
-    with tk.connect() as service, unknown_names_end(begin="The index has no namespace"):
+    with connected(given, "vector") as service, unknown_names_end(begin="The index has no namespace"):
         hits = tk.query_text(service, given.text, include_data=True, include_metadata=True, **options)
     if hits.empty:
         complain("no hits")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
+from pathlib import Path
 from typing import Any
 
 import toolkit as tk
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import say, status_of
-from toolkit.cli.shared_options import add_command, add_filters, filter_of
+from toolkit.cli.output import progress_lines, say, status_of
+from toolkit.cli.service_connection import add_token_file, connected
+from toolkit.cli.shared_options import add_command, add_filters, filter_of, unknown_values_end
 from toolkit.errors import InputError
 from toolkit.redaction import visible
 from toolkit.redrive.choices import ACTIONS, LEAVE
@@ -23,6 +27,7 @@ def add(commands: Any, summary: str) -> None:
     add_to_run = add_command(kinds, "run", _run, summary, example)
     add_to_run("plan", "file of the plan")
     add_to_run("--confirm", "what the plan's preview ends with", required=True, metavar="COUNT-HASH")
+    add_token_file(add_to_run)
     example = "--ledger redrive.sqlite"
     add_to_status = add_command(kinds, "status", _status, "how far a redrive is", example)
     add_to_status("--plan", "the start of a plan's hash (the latest)", metavar="HASH")
@@ -54,27 +59,48 @@ def _add_plan(kinds: Any) -> None:
     add_option("--deadline", "how long a wave is waited for (10m)", default="10m", metavar="DURATION")
     add_option("--rate", "deliveries a second, of all runs together", type=int, metavar="N")
     add_option("--parallelism", "concurrent deliveries, of all runs together", type=int, metavar="N")
+    what = "print the preview as one JSON object: counts, groups, confirmation, file"
+    add_option("--json", what, action="store_true")
+    add_token_file(add_option)
     add_filters(kinds.choices["plan"])
 
 
 def _plan(given: argparse.Namespace) -> ExitStatus:
     if given.kind != "workflows":
         raise InputError("planning a redrive", got=f"--kind {given.kind}", expected="workflow runs")
-    with tk.connect() as service:
-        failures = tk.load_failures(service, filter_of(given))
+    with connected(given, "queue") as service, unknown_values_end(given, " No plan is written."):
+        failures = tk.load_failures(service, filter_of(given), progress=progress_lines("failures"))
     options = ("idempotent", "changed", "include", "history", "canaries", "wave", "stop_above", "deadline")
     limits = {name: getattr(given, name) for name in (*options, "rate", "parallelism")}
     plan = tk.plan_redrive(failures, actions=given.action, **limits)
     saved = plan.save(given.output).resolve()  # before anything is printed, as the reader may leave early
-    say(visible(repr(plan)))
-    say(f"wrote {saved}")
+    if given.json:
+        say(json.dumps(_preview(plan, saved)))
+    else:
+        say(f"wrote {saved}")
+        say(visible(repr(plan)))
+        say(f"toolkit redrive run {shlex.quote(given.output)} --confirm {plan.confirmation}")
     return status_of(tk.receipt(failures))
+
+
+def _preview(plan: tk.RedrivePlan, saved: Path) -> dict[str, Any]:
+    """Return the preview of a plan as JSON-able values, masked."""
+    columns = ["group", "title", "workflow_url", "action", "count", "reason"]
+    groups = json.loads(plan.groups[columns].to_json(orient="records"))
+    return {
+        "failures": len(plan.frame),
+        "actions": {str(name): int(count) for name, count in plan.frame["action"].value_counts().items()},
+        "groups": groups,
+        "file": str(saved),
+        "confirmation": plan.confirmation,
+    }
 
 
 def _run(given: argparse.Namespace) -> ExitStatus:
     plan = tk.RedrivePlan.read(given.plan)
-    with tk.connect() as service:
-        result = tk.run_redrive(service, plan, ledger=given.ledger, confirm=given.confirm)
+    with connected(given, "queue") as service:
+        progress = progress_lines("entries")
+        result = tk.run_redrive(service, plan, ledger=given.ledger, confirm=given.confirm, progress=progress)
     say(visible(repr(result)))
     left = result.frame["state"].isin(("succeeded", "called", "deleted", "left"))
     return ExitStatus.DONE if left.all() else ExitStatus.NOT_COMPLETE

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import toolkit as tk
+from toolkit.analysis.wording import counted
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import complain, say, status_of, unknown_names_end, write
-from toolkit.cli.shared_options import add_command, add_filters, filter_of
+from toolkit.cli.judging import FAILURES, VECTORS, judge_failures, judge_index
+from toolkit.cli.output import complain, progress_lines, say, status_of, write
+from toolkit.cli.service_connection import add_token_file, connected
+from toolkit.cli.shared_options import add_command, add_filters, filter_of, unknown_values_end
 from toolkit.errors import InputError
 from toolkit.redaction import visible
 
@@ -26,6 +29,8 @@ _FORMS: Final[Mapping[str, Callable[[Any, argparse.Namespace], str | bytes]]] = 
 
 _LINKED: Final = ("email", "short", "short-markdown")
 """The forms that have a link to the whole report."""
+
+_NO_REPORT: Final = " No report is written."
 
 
 def add(commands: Any, summary: str) -> None:
@@ -47,9 +52,13 @@ def add(commands: Any, summary: str) -> None:
     add_option("--previous", "a snapshot to compare with: what is new since then", metavar="DIR")
     add_option("--retention", "how long the service keeps failures (7d)", default="7d")
     add_option("--title", "title of the report")
-    what = "end with 4 when a group was never seen before, 5 when the rate is higher than before; repeatable"
-    add_option("--fail-on", what, action="append", default=[], choices=("new", "worse"))
+    what = (
+        "end with 4 when a group was never seen before, 5 when the rate is higher than before, "
+        "7 when the index of --vectors is not healthy; repeatable"
+    )
+    add_option("--fail-on", what, action="append", default=[], choices=(*FAILURES, *VECTORS))
     add_option("--limit", "read at most N failures, for a first look", type=int, metavar="N")
+    add_token_file(add_option)
     add_filters(commands.choices["report"])
 
 
@@ -68,6 +77,13 @@ def _report(given: argparse.Namespace) -> ExitStatus:
     selects = given.limit is not None or not chosen.is_empty or given.kind != "workflows"
     if given.vectors:
         return _report_vectors(given, selects=selects)
+    if {*given.fail_on} & {*VECTORS}:
+        raise InputError(
+            "reporting on failures",
+            got="--fail-on unhealthy without --vectors",
+            expected="--fail-on new or worse",
+            next_step="Add --vectors for a report on the vector index.",
+        )
     if given.snapshot is not None:
         if selects:
             raise InputError(
@@ -78,30 +94,41 @@ def _report(given: argparse.Namespace) -> ExitStatus:
             )
         failures, redactor = tk.read_snapshot(given.snapshot), None
     else:
-        nothing = " So --fail-on has nothing to judge, and no report is written."
-        judging = unknown_names_end(then=nothing) if given.fail_on else nullcontext()
-        with tk.connect() as service, judging:
-            failures = tk.load_failures(service, chosen, kind=given.kind, limit=given.limit)
+        with connected(given, "queue") as service, unknown_values_end(given, _NO_REPORT):
+            failures = tk.load_failures(
+                service, chosen, kind=given.kind, limit=given.limit, progress=progress_lines("failures")
+            )
             redactor = service.redactor
     previous = None if given.previous is None else tk.read_snapshot(given.previous)
     report = tk.failure_report(
         failures, previous, retention=given.retention, title=given.title, redactor=redactor
     )
     _show(report, given, "failure-report.html")
-    if "receipt" in failures.attrs:
-        status = status_of(tk.receipt(failures))
-    else:  # a snapshot written from a frame that no loader made
+    status = _completeness(failures, is_snapshot=given.snapshot is not None)
+    if given.fail_on:
+        return judge_failures(report.to_dict(), given.fail_on, status, tell=_teller(given))
+    return status
+
+
+def _completeness(failures: Any, *, is_snapshot: bool) -> ExitStatus:
+    """Print whether the failures are all that there are. Return the exit status."""
+    if "receipt" not in failures.attrs:  # a snapshot written from a frame that no loader made
         complain("no receipt: whether these are all failures is not known")
-        status = ExitStatus.DONE
-    return _judged(report.to_dict()["change"], given.fail_on) or status
+        return ExitStatus.DONE
+    receipt = tk.receipt(failures)
+    if not is_snapshot:
+        return status_of(receipt)
+    # a snapshot has more rows than its last load: those of entries that have left the queue since
+    what = f"the snapshot has {counted(len(failures), 'row')}; its last load was "
+    return status_of(replace(receipt, frame_rows=None), what=what)
 
 
 def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
-    if selects or given.fail_on:
+    if selects or {*given.fail_on} & {*FAILURES}:
         raise InputError(
             "reporting on a vector index",
             got="options for failures together with --vectors",
-            expected="--snapshot, --previous, --title, --output and --format with its options alone",
+            expected="options for an index alone: --snapshot, --previous, --title, --output, --format, --link",
             next_step="Leave them out.",
         )
     options = {"previous": given.previous, "title": given.title}
@@ -109,11 +136,14 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
     if given.snapshot is not None:
         report = tk.index_report(given.snapshot, **options)
     else:
-        with tk.connect() as service:
-            loaded = tk.load_vectors(service, namespace="all")
+        with connected(given, "vector") as service:
+            loaded = tk.load_vectors(service, namespace="all", progress=progress_lines("vectors"))
             report = tk.index_report(service, loaded, **options)
     _show(report, given, "index-report.html")
-    return ExitStatus.DONE if loaded is None else status_of(tk.receipt(loaded))
+    status = ExitStatus.DONE if loaded is None else status_of(tk.receipt(loaded))
+    if given.fail_on:
+        return judge_index(report.values["healthy"], report.verdict, status, tell=_teller(given))
+    return status
 
 
 def _show(report: Any, given: argparse.Namespace, default: str) -> None:
@@ -122,7 +152,7 @@ def _show(report: Any, given: argparse.Namespace, default: str) -> None:
     # all files, before a reader of the output may leave
     paths = given.output or ([] if given.format else [default])
     saved = [report.save(path).resolve() for path in paths]
-    tell = say if content is None else complain
+    tell = _teller(given)
     for path in saved:
         tell(f"wrote {path}")
     if content is not None:
@@ -130,23 +160,6 @@ def _show(report: Any, given: argparse.Namespace, default: str) -> None:
     tell(visible(report.verdict))
 
 
-def _judged(change: Mapping[str, Any], fail_on: Sequence[str]) -> ExitStatus:
-    """The exit status of what is new or worse; 0 where neither is, or nothing earlier is known."""
-    facts = {"new": change["new_groups"], "worse": change["worse"]}
-    for name in fail_on:
-        if facts[name] is None:
-            complain(f"--fail-on {name}: nothing earlier to compare with")
-
-    def named(groups: Sequence[str]) -> str:
-        return "; ".join(f"{change['titles'][group]} ({group})" for group in groups)
-
-    status = ExitStatus.DONE
-    if "new" in fail_on and facts["new"]:
-        complain(visible(f"new since {change['since']}: {named(facts['new'])}"))
-        status = ExitStatus.NEW
-    if "worse" in fail_on and facts["worse"]:
-        expected = "" if change["expected"] is None else f", usually {change['expected']:,.0f} in such a time"
-        grown = f"; grown: {named(change['grown_groups'])}" if change["grown_groups"] else ""
-        complain(visible(f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}"))
-        status = status or ExitStatus.WORSE
-    return status
+def _teller(given: argparse.Namespace) -> Callable[[str], None]:
+    """Return what prints results: standard output, unless the report itself is written there."""
+    return say if given.format is None else complain

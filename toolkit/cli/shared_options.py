@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, get_args
 
 import toolkit as tk
-from toolkit.cli.exit_status import EXIT_HELP
+from toolkit.cli.exit_status import exit_help
+from toolkit.cli.output import LogFormat, unknown_names_end
 from toolkit.errors import InputError
 from toolkit.filters.failure import FIELDS
 from toolkit.times import parse_duration
@@ -42,8 +45,10 @@ def add_command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    command.epilog = f"example:\n  {command.prog} {example}\n\n{EXIT_HELP}"
+    command.epilog = f"example:\n  {command.prog} {example}\n\n{exit_help()}"
     command.set_defaults(run=run)
+    what = "messages on standard error: plain lines, with the time, or one JSON object per event (plain)"
+    command.add_argument("--log-format", help=what, choices=get_args(LogFormat), default="plain")
     return lambda argument, what, **options: command.add_argument(argument, help=what, **options)
 
 
@@ -61,14 +66,30 @@ def add_filters(command: argparse.ArgumentParser) -> None:
                 field.option, dest=field.name, metavar=field.metavar, help=field.help, type=read, **several
             )
     kinds = "failed workflow runs, or failed plain messages (workflows)"
+    what = "the filter may match nothing, as of a workflow that rightly has no failures (that is an error)"
+    group.add_argument("--allow-no-match", help=what, action="store_true")
     group.add_argument("--kind", choices=get_args(Kind), default="workflows", help=kinds)
+
+
+@contextmanager
+def unknown_values_end(given: argparse.Namespace, then: str = "") -> Iterator[None]:
+    """Turn a warning about a value of the filter that no failure has into an error, unless it is allowed."""
+    if given.allow_no_match:
+        yield
+        return
+    with unknown_names_end(begin="No failure matches", then=f"{then} --allow-no-match accepts the filter."):
+        yield
 
 
 def add_snapshot_options(add: Callable[..., object]) -> None:
     """Add where a snapshot is, how often it is written, and how it is read."""
     add("path", "folder of the snapshot, made when missing; or s3://bucket/prefix")
     what = "repeat until Ctrl-C or SIGTERM: every 30s, 15m, 1h or 1d. Without it, run once, as for cron"
-    add("--every", what, type=_seconds, metavar="DURATION")
+    add("--every", what, type=seconds_of, metavar="DURATION")
+    what = "with --every: give up after N failed runs in a row (never; 3 for a refused token or damage)"
+    add("--max-failures", what, type=_count, metavar="N")
+    what = "file for the state of --every (PATH/_heartbeat.json of a local folder); see toolkit status"
+    add("--heartbeat", what, type=Path, metavar="FILE")
     what = "concurrent requests at most (16)"
     add("--connections", what, type=int, default=argparse.SUPPRESS, metavar="N")
     what = "requests a second, at most (as many as the service allows)"
@@ -76,7 +97,14 @@ def add_snapshot_options(add: Callable[..., object]) -> None:
     add("--passes", "2 reads everything twice and compares (1)", type=int, choices=(1, 2), default=1)
 
 
-def _seconds(text: str) -> float:
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected a whole number of at least 1")
+    return int(text)
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds of a duration, such as 1h, as the type of an option."""
     try:
         return parse_duration(text).total_seconds()
     except InputError as error:

@@ -8,10 +8,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import toolkit as tk
+from toolkit.analysis.wording import counted
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import complain, say, status_of, unknown_names_end
-from toolkit.cli.shared_options import add_command, add_filters, add_snapshot_options, filter_of
-from toolkit.errors import InputError, SettingsError, SnapshotBindingError, ToolkitError
+from toolkit.cli.outcome import Outcome
+from toolkit.cli.output import progress_lines, say, status_of, unknown_names_end
+from toolkit.cli.service_connection import add_token_file, connected
+from toolkit.cli.shared_options import (
+    add_command,
+    add_filters,
+    add_snapshot_options,
+    filter_of,
+    unknown_values_end,
+)
+from toolkit.errors import InputError, ToolkitError
 
 
 def add(commands: Any, summary: str) -> None:
@@ -21,6 +30,7 @@ def add(commands: Any, summary: str) -> None:
     summary, example = "bring a snapshot of the DLQ up to date", "snapshots/failures --every 1h"
     add_option = add_command(kinds, "failures", _failures, summary, example)
     add_snapshot_options(add_option)
+    add_token_file(add_option)
     what = "bring back what a damaged snapshot has lost: from its files, and from the queue"
     add_option("--repair", what, action="store_true")
     what = "accept the token for this snapshot: once, if it was rotated and the entries cannot show it"
@@ -32,6 +42,7 @@ def add(commands: Any, summary: str) -> None:
     example = "snapshots/vectors --namespace runbooks --every 1d"
     add_option = add_command(kinds, "vectors", _vectors, "export a vector index", example)
     add_snapshot_options(add_option)
+    add_token_file(add_option)
     what = 'repeatable; "" is the default namespace (all namespaces)'
     add_option("--namespace", what, action="append", metavar="NAME")
 
@@ -45,49 +56,75 @@ def _failures(given: argparse.Namespace) -> ExitStatus:
             expected="fixed times, or none",
             next_step="Sync everything, and choose when reading or reporting.",
         )
-
     named = ("kind", "repair", "rebind", "retention")
-    options = {"filter": chosen, **{name: getattr(given, name) for name in named}}
-    return _write(given, tk.sync_failures, **options)
+    options = {"filter": chosen, **_options(given), **{name: getattr(given, name) for name in named}}
+
+    def run() -> Outcome:
+        mistake = f" The snapshot {given.path} is empty and belongs to this filter: remove it."
+        with connected(given, "queue") as service, unknown_values_end(given, mistake):
+            changes = tk.sync_failures(service, given.path, **options)
+        given.allow_no_match = True  # one run has shown that the filter is meant
+        options["rebind"] = False  # once: a later run with the token of another account is refused
+        complete = changes.receipt.complete and not changes.lost
+        return Outcome(
+            verdict=changes.verdict,
+            receipt=changes.receipt,
+            rows=changes.rows,
+            status=ExitStatus.DONE if complete else ExitStatus.NOT_COMPLETE,
+        )
+
+    return _write(given, run)
 
 
 def _vectors(given: argparse.Namespace) -> ExitStatus:
-    namespace = "all" if given.namespace is None else given.namespace
-    with unknown_names_end():
-        return _write(given, tk.export_vectors, namespace=namespace)
+    options = _options(given) | {"namespace": "all" if given.namespace is None else given.namespace}
+
+    def run() -> Outcome:
+        with connected(given, "vector") as service, unknown_names_end():
+            receipt = tk.export_vectors(service, given.path, **options)
+        status = ExitStatus.DONE if receipt.complete else ExitStatus.NOT_COMPLETE
+        return Outcome(verdict="exported", receipt=receipt, rows=receipt.rows, status=status)
+
+    return _write(given, run)
 
 
-def _write(given: argparse.Namespace, write: Callable[..., Any], **options: Any) -> ExitStatus:
-    """Write once, or on a schedule. Errors that another run may not repeat are then reported and retried."""
-    from toolkit.snapshots.resumable import repeat, sigterm_as_interrupt  # noqa: PLC0415 - heavy
-
+def _options(given: argparse.Namespace) -> dict[str, Any]:
+    """Return how the snapshot is read from the service."""
     named = ("connections", "requests_per_second", "passes")
-    options |= {name: getattr(given, name) for name in named if hasattr(given, name)}
+    options = {name: getattr(given, name) for name in named if hasattr(given, name)}
+    return options | {"progress": progress_lines("rows")}
 
-    def run() -> tuple[str, tk.Receipt]:
-        with tk.connect() as service:
-            done = write(service, given.path, **options)
-        return ("exported", done) if isinstance(done, tk.Receipt) else (done.verdict, done.receipt)
 
-    def report() -> None:
-        began = f"{datetime.now(UTC).isoformat(timespec='seconds')} {given.path}"
-        try:
-            verdict, receipt = run()
-        except (SettingsError, InputError, SnapshotBindingError):
-            raise
-        except ToolkitError as error:
-            complain(f"{began}: {error}")
-        else:
-            say(f"{began}: {verdict}; {receipt.verdict}")
-            options.pop("rebind", None)  # once: a later run with the token of another account is refused
+def _write(given: argparse.Namespace, run: Callable[[], Outcome]) -> ExitStatus:
+    """Write once, or on a schedule."""
+    from toolkit.cli.heartbeat import heartbeat_file  # noqa: PLC0415 - heavy
+    from toolkit.cli.schedule import Plan, Schedule  # noqa: PLC0415 - heavy
 
-    with sigterm_as_interrupt():
-        if given.every is None:
-            verdict, receipt = run()
-            say(f"{given.path}: {verdict}")
-            return status_of(receipt)
-        try:
-            repeat(report, every=given.every)
-        except KeyboardInterrupt:
-            complain("stopped; the next run resumes an unfinished load")
-            return ExitStatus.DONE
+    if given.every is not None:
+        plan = Plan(every=given.every, max_failures=given.max_failures)
+        schedule = Schedule(given.path, plan, heartbeat_file(given.path, given.heartbeat))
+        return schedule.run_until_stopped(run)
+    try:
+        outcome = run()
+    except (ToolkitError, KeyboardInterrupt) as error:
+        if note := _resumes(given.path):
+            error.add_note(note)
+        raise
+    say(f"{given.path}: {outcome.verdict}")
+    status_of(outcome.receipt)
+    return outcome.status
+
+
+def _resumes(path: str) -> str:
+    """Return what is kept of a load that did not end, as a note; "" if nothing is."""
+    from toolkit.snapshots.manifest import read_checkpoint  # noqa: PLC0415 - heavy
+    from toolkit.snapshots.object_store import open_store  # noqa: PLC0415 - heavy
+
+    try:
+        checkpoint, _ = read_checkpoint(open_store(path, None))
+    except (ToolkitError, OSError):
+        return ""
+    if checkpoint is None:
+        return ""
+    rows = sum(file.rows for file in checkpoint.identities)
+    return f"The {counted(rows, 'row')} read so far are kept; the same command resumes there within a day."

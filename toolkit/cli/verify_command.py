@@ -7,8 +7,9 @@ from typing import Any
 
 import toolkit as tk
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import say
+from toolkit.cli.output import complain, say
 from toolkit.cli.shared_options import add_command
+from toolkit.errors import ToolkitError
 
 
 def add(commands: Any, summary: str) -> None:
@@ -18,6 +19,14 @@ def add(commands: Any, summary: str) -> None:
 
 
 def _verify(given: argparse.Namespace) -> ExitStatus:
+    """Verify every snapshot, also after one that is damaged."""
+    status = ExitStatus.DONE
     for path in given.path:
-        say(f"{path}: {tk.verify_snapshot(path)}")
-    return ExitStatus.DONE
+        try:
+            verified = tk.verify_snapshot(path)
+        except ToolkitError as error:
+            complain(f"{path}: {error}", event="failed", path=path, error=str(error))
+            status = ExitStatus.FAILED
+        else:
+            say(f"{path}: {verified}")
+    return status

@@ -63,6 +63,7 @@ _CONNECT_TIMEOUT: Final = 10.0
 _NO_CONTENT: Final = 204
 _QUERY: Final = re.compile(r"\?[^\s\"']+")
 _HEADER: Final = re.compile(r"(?:[^\s\x00-\x1f\x7f][^\x00-\x08\x0a-\x1f\x7f]*)?")
+_LOG: Final = logging.getLogger(__name__)
 _LOGGERS: Final = ("urllib3.connection", "urllib3.connectionpool", "urllib3.util.retry")
 _ALWAYS: Final = {
     "User-Agent": f"workflow-vector-toolkit/{__version__}",
@@ -203,6 +204,8 @@ class Transport:
                     f"Waiting {delay:,.1f} s more would exceed the {self.policy.total:,.0f} s for a request."
                 )
                 break
+            retry = "%s Try %d of %d failed; the next one in %.1f s."
+            _LOG.info(retry, error, number, self.policy.tries, delay, extra={"delay": round(delay, 1)})
             self._sleep(delay)
         # without the frames it was made in: the token is a local value there
         raise error.with_traceback(None)

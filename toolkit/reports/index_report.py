@@ -215,6 +215,7 @@ def index_report(
         schema=_SCHEMA,
         title=clean.value("Index report" if title is None else title),
         verdict=clean.value(_verdict(audits, steps)),
+        values={"healthy": None if not (steps or audits.health.dense) else not steps},
         made_at=when.isoformat(timespec="milliseconds"),
         notices=tuple(notices),
         numbers=tuple(_numbers(audits)),

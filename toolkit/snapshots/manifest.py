@@ -26,6 +26,9 @@ from toolkit.version import __version__
 
 MANIFEST: Final = "_manifest.json"
 CHECKPOINT: Final = "_checkpoint.json"
+HEARTBEAT: Final = "_heartbeat.json"
+"""What a schedule last did, next to the snapshot that it syncs; no part of the snapshot."""
+
 FORMAT: Final = 2
 """Version of the layout: names, manifest and index. 2 added `accounts` and `coverage` to the manifest; a
 manifest of format 1 is read as one that has neither."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from types import FrameType
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -317,22 +316,3 @@ class DelayedSignals:
         if self._held:
             (number, frame), self._held = self._held[0], []
             self.handlers[number](number, frame)
-
-
-def repeat(
-    run: Callable[[], None],
-    *,
-    every: float,
-    sleep: Callable[[float], None] = time.sleep,
-    monotonic: Callable[[], float] = time.monotonic,
-) -> NoReturn:
-    """Call now and at multiples of `every` seconds from now, never overlapping, until something is raised."""
-    began = monotonic()
-    while True:
-        run()
-        sleep(every - (monotonic() - began) % every)
-
-
-def sigterm_as_interrupt() -> AbstractContextManager[None]:
-    """Handle SIGTERM as Ctrl-C, so that a load that is running writes its checkpoint."""
-    return _handled({signal.SIGTERM: signal.default_int_handler})

@@ -77,6 +77,8 @@ class Changes:
         Of the load. Nothing is marked gone unless it is complete.
     rows : int
         Rows in the snapshot now, including those marked gone.
+    lost : int
+        Rows that a repair did not bring back; at most, if the index was lost, too.
     store : SnapshotStore
         Where the snapshot is stored.
     added_rows, changed_rows, gone_rows : tuple of FileRows
@@ -94,6 +96,7 @@ class Changes:
 
     receipt: Receipt
     rows: int
+    lost: int = 0
     store: SnapshotStore = field(repr=False)
     added_rows: tuple[FileRows, ...]
     changed_rows: tuple[FileRows, ...]
@@ -280,7 +283,7 @@ def sync_failures(
         rebind=arguments.flag("rebind", rebind),
         retention=None if retention is None else parse_duration(retention, name="retention"),
     )
-    if filter is not None and not changes.receipt.rows:
+    if filter is not None and not changes.rows:  # rows of an earlier sync show that the filter is right
         warn_of_mistaken_values(service, filter, kind, stacklevel=3)
     if not changes.receipt.complete:
         warnings.warn(changes.verdict, IncompleteLoadWarning, stacklevel=2)
@@ -322,7 +325,8 @@ def sync_load(
             if repaired.checkpoint:
                 comparison.add_unread(repaired.checkpoint)
             receipt = replace(receipt, notes=(*receipt.notes, repaired.note(comparison.ids)))
-        return Changes(store=store, **comparison.commit(receipt, binding))
+        rows_lost = repaired.rows_lost(comparison.ids) if repaired else 0
+        return Changes(store=store, lost=rows_lost, **comparison.commit(receipt, binding))
 
 
 class _Repair:
@@ -365,6 +369,13 @@ class _Repair:
         kept = f"the lost files are kept as {', '.join(self._kept_as)}"
         parts.append(kept if self._kept_as else "nothing of the lost files is left to keep")
         return REPAIRED + "; ".join(parts)
+
+    def rows_lost(self, ids: Ids) -> int:
+        """Return how many rows stayed lost, when the load returned rows with these ids."""
+        rows = sum(damage.listed.rows for damage in self._lost if not damage.is_index)
+        if len(self.missing) == rows - self._recovered:
+            return int((~np.isin(self.missing.entries["id"], ids)).sum())
+        return rows - self._recovered
 
     def _indexes(self, lost: set[str]) -> tuple[RowIndex, RowIndex]:
         """The index of the rows that are there again, and of those that are missing."""

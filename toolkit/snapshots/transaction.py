@@ -38,6 +38,7 @@ from toolkit.snapshots.manifest import (
     DATA_NAME,
     DAYS,
     FORMAT,
+    HEARTBEAT,
     INDEX_NAME,
     MANIFEST,
     PENDING_NAME,
@@ -61,7 +62,7 @@ _DATA: Final = re.compile(rf"\A(?:{DATA_NAME})\Z")
 _FINISHED: Final = re.compile(rf"\A(?:{DATA_NAME}|{INDEX_NAME})\Z")
 _UNFINISHED: Final = re.compile(
     rf"\A(?:{re.escape(CHECKPOINT)}|{PENDING_NAME}|(?:{DAYS}/\d{{4}}-\d\d-\d\d/)?"
-    r"_(?:part|index|manifest|checkpoint)[-.0-9a-z]*\.[0-9a-f]{16}\.tmp)\Z"
+    r"_(?:part|index|manifest|checkpoint|heartbeat)[-.0-9a-z]*\.[0-9a-f]{16}\.tmp)\Z"
 )
 _NAMED: Final = 3  # damaged files that an error names
 
@@ -299,7 +300,7 @@ def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
     """Files in the store that are not part of the snapshot."""
     checkpoint, _ = read_checkpoint(store)
     pending = checkpoint.names if checkpoint else ()
-    listed = {MANIFEST, LOCK, *_listed(manifest), *pending}
+    listed = {MANIFEST, LOCK, HEARTBEAT, *_listed(manifest), *pending}
     return tuple(sorted(name for name in store.names() if name not in listed))
 
 
@@ -327,7 +328,7 @@ def _conflict(store: SnapshotStore) -> SnapshotConflictError:
 
 
 def _refuse_others(store: SnapshotStore) -> None:
-    names = [name for name in store.names() if name != LOCK and not _UNFINISHED.match(name)]
+    names = [name for name in store.names() if name not in {LOCK, HEARTBEAT} and not _UNFINISHED.match(name)]
     if any(_FINISHED.match(name) for name in names):
         raise SnapshotDamagedError(
             f"writing the snapshot {store}",

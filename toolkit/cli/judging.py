@@ -1,0 +1,128 @@
+"""``report --fail-on``: an exit status for automation, and a verdict as the last line of the output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from toolkit.analysis.wording import counted
+from toolkit.cli.exit_status import ExitStatus
+from toolkit.cli.output import complain, say
+from toolkit.redaction import visible
+
+FAILURES: Final = ("new", "worse")
+"""What ``--fail-on`` looks for in failures."""
+VECTORS: Final = ("unhealthy",)
+"""What ``--fail-on`` looks for in a vector index."""
+
+_NAMED: Final = 5  # groups that a line names
+_LONGEST_TITLE: Final = 120
+_HOUR: Final = 3600
+
+
+class Judgement(NamedTuple):
+    """One reason to fail: a line that names everything, and a few words for the verdict."""
+
+    status: ExitStatus
+    reason: str
+    brief: str
+
+
+def judge_failures(
+    report: Mapping[str, Any],
+    fail_on: Sequence[str],
+    status: ExitStatus,
+    *,
+    tell: Callable[[str], None] = say,
+) -> ExitStatus:
+    """Print the verdict on a failure report. Return the exit status.
+
+    Parameters
+    ----------
+    report : mapping
+        The report as values, of `FailureReport.to_dict`.
+    fail_on : sequence of str
+        Some of `FAILURES`.
+    status : ExitStatus
+        How the command ends if nothing is found.
+    tell : callable
+        Prints the verdict.
+    """
+    change = report["change"]
+    facts = {"new": change["new_groups"], "worse": change["worse"]}
+    unknown = [name for name in fail_on if facts[name] is None]
+    for name in unknown:
+        complain(f"--fail-on {name}: nothing earlier to compare with", event="not judged", fail_on=name)
+    compared = "" if unknown else _compared(change, str(report["generated_at"]))
+    judgements = list(_judgements(change, fail_on, compared))
+    for judgement in judgements:
+        complain(visible(judgement.reason), event="fail-on", status=int(judgement.status))
+    return _concluded(fail_on, judgements, compared or "nothing earlier to compare with", status, tell)
+
+
+def judge_index(
+    healthy: bool | None,  # noqa: FBT001 - a fact
+    verdict: str,
+    status: ExitStatus,
+    *,
+    tell: Callable[[str], None] = say,
+) -> ExitStatus:
+    """Print the verdict on an index report, of which `healthy` is None if it could not judge."""
+    judgements = []
+    if not healthy:
+        brief = "not judged" if healthy is None else "not healthy"
+        judgements.append(Judgement(ExitStatus.UNHEALTHY, visible(verdict), brief))
+    return _concluded(VECTORS, judgements, "healthy", status, tell)
+
+
+def _judgements(change: Mapping[str, Any], fail_on: Sequence[str], compared: str) -> Iterator[Judgement]:
+    """Yield the reasons to fail, the most important first."""
+    if "new" in fail_on and change["new_groups"]:
+        new = change["new_groups"]
+        reason = f"new since {change['since']}: {_named(change, new)}"
+        yield Judgement(ExitStatus.NEW, reason, counted(len(new), "new group"))
+    if "worse" in fail_on and change["worse"]:
+        expected = "" if change["expected"] is None else f", usually {change['expected']:,.0f} in such a time"
+        groups = _named(change, change["grown_groups"])
+        grown = f"; grown: {groups}" if groups else ""
+        reason = f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}"
+        yield Judgement(ExitStatus.WORSE, reason, f"worse: {compared}")
+
+
+def _named(change: Mapping[str, Any], groups: Sequence[str]) -> str:
+    """Return the titles of groups, of many the first few."""
+    titles = [f"{change['titles'][group][:_LONGEST_TITLE]} ({group})" for group in groups[:_NAMED]]
+    if len(groups) > _NAMED:
+        titles.append(f"and {len(groups) - _NAMED:,} more")
+    return "; ".join(titles)
+
+
+def _compared(change: Mapping[str, Any], made_at: str) -> str:
+    """Return what was compared, such as "107 failures in 24 hours, usually 84"."""
+    since = datetime.fromisoformat(change["since"])
+    hours = (datetime.fromisoformat(made_at) - since).total_seconds() / _HOUR
+    basis = f"{counted(change['failures'], 'failure')} in {hours:,.0f} hours"
+    if change["expected"] is not None:
+        basis += f", usually {change['expected']:,.0f}"
+    return basis
+
+
+def _concluded(
+    fail_on: Sequence[str],
+    judgements: Sequence[Judgement],
+    basis: str,
+    status: ExitStatus,
+    tell: Callable[[str], None],
+) -> ExitStatus:
+    """Print the last line, and return the status of the first reason, or else `status`."""
+    asked = " ".join(f"--fail-on {name}" for name in fail_on)
+    if judgements:
+        status = judgements[0].status
+        brief = "; ".join(judgement.brief for judgement in judgements)
+        tell(f"{asked}: failed with status {status.value} ({brief})")
+    elif status:
+        tell(f"{asked}: passed ({basis}), but status {status.value}: {status.summary}")
+    else:
+        tell(f"{asked}: passed ({basis})")
+    return status

@@ -1,0 +1,68 @@
+"""How a command finds its service: the environment, and a file with the token if one is named."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import toolkit as tk
+from toolkit.errors import SettingsError
+from toolkit.private_files import read_file
+
+_LONGEST: Final = 4096  # bytes of a token file
+
+Endpoint = Literal["queue", "vector"]
+
+
+def add_token_file(add_option: Callable[..., object]) -> None:
+    """Add the option for a token in a file."""
+    what = "file with the token, read again at each run; else the token is a variable"
+    add_option("--token-file", what, type=Path, metavar="FILE")
+
+
+def connected(given: argparse.Namespace, endpoint: Endpoint) -> tk.Service:
+    """Connect to the service. A token file replaces the variable with the token of this endpoint.
+
+    Raises
+    ------
+    SettingsError
+        If nothing is configured, or the file cannot be read.
+    """
+    if given.token_file is None:
+        return tk.connect()
+    token = _token_of(given.token_file)
+    return tk.connect(environ={**os.environ, _variable(endpoint, os.environ): token})
+
+
+def _variable(endpoint: Endpoint, environment: Mapping[str, str]) -> str:
+    """Return the variable that has the token of an endpoint, among the families that `connect` reads."""
+    own = f"TOOLKIT_{endpoint.upper()}"
+    if environment.get(f"{own}_URL") or environment.get(f"{own}_TOKEN"):
+        return f"{own}_TOKEN"
+    if endpoint == "vector":
+        return "UPSTASH_VECTOR_REST_TOKEN"
+    region = environment.get("TOOLKIT_REGION") or environment.get("QSTASH_REGION")
+    if not region:
+        return "QSTASH_TOKEN"
+    return f"{region.strip().upper().replace('-', '_')}_QSTASH_TOKEN"
+
+
+def _token_of(path: Path) -> str:
+    """Return the token in a file, without the line end at its close."""
+    doing = f"reading the token file {str(path)!r}"
+    try:
+        content = read_file(path)
+        token = content.decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        got = error.strerror if isinstance(error, OSError) else "bytes that are not text"
+        raise SettingsError(doing, got=got, expected="a file of one line", next_step=_NEXT_STEP) from None
+    if not token or len(content) > _LONGEST:
+        got = "nothing" if not token else f"{len(content):,} bytes"
+        raise SettingsError(doing, got=got, expected="the token alone", next_step=_NEXT_STEP)
+    return token
+
+
+_NEXT_STEP: Final = "Write the token into it, or name another file with --token-file."
