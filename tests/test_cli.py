@@ -25,7 +25,7 @@ from toolkit.cli import main
 TOKEN = "command-line-token-0123456789"
 COMMANDS = (
     "demo", "serve", "snapshot failures", "snapshot vectors", "report", "redrive plan",
-    "redrive run", "redrive status", "verify", "query",
+    "redrive run", "redrive status", "status", "verify", "query",
 )  # fmt: skip
 
 
@@ -308,7 +308,8 @@ def test_a_single_run_that_is_terminated_ends_in_order(server, tmp_path: Path) -
         child.send_signal(signal.SIGTERM)
         text = child.communicate(timeout=20)
         responded.set()
-    assert (child.returncode, text) == (130, ("", "toolkit: interrupted\n"))
+    assert (child.returncode, text[0]) == (130, "")
+    assert text[1].startswith("toolkit: interrupted The 1 row read so far are kept; ")
     with tk.connect(environ=environment) as service:
         changes = tk.sync_failures(service, tmp_path / "kept", progress=False)
     assert (changes.receipt.complete, changes.counts["added"]) == (True, 2)
@@ -597,8 +598,9 @@ def test_serve_says_where_it_is_and_ends_with_its_parent(tmp_path: Path) -> None
         assert time.monotonic() - begin < 5
 
 
-def test_interrupted_ends_with_130() -> None:
-    """Ctrl-C while the service does not respond: one line and the usual status."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_ends_with_130(number: signal.Signals) -> None:
+    """Ctrl-C or SIGTERM while the service does not respond: one line and the usual status."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         child = subprocess.Popen(
@@ -608,7 +610,7 @@ def test_interrupted_ends_with_130() -> None:
             text=True,
         )
         connection, _ = silent.accept()
-        child.send_signal(signal.SIGINT)
+        child.send_signal(number)
         text = child.communicate(timeout=20)[1]
         connection.close()
     assert (child.returncode, text) == (130, "toolkit: interrupted\n")

@@ -174,12 +174,15 @@ def test_an_unknown_column_names_the_nearest():
 
 
 def test_the_shell_says_it_too(sample_service, monkeypatch, tmp_path, capsys):
-    """`--state failed` reports no failures and says on standard error what the states are."""
+    """`--state failed` is an error that lists the states, unless no match is allowed."""
     monkeypatch.chdir(tmp_path)
     half = sample_service.need("queue")
     monkeypatch.setenv("TOOLKIT_QUEUE_URL", half.url)
     monkeypatch.setenv("TOOLKIT_QUEUE_TOKEN", half.token.reveal())
-    assert main(["report", "--state", "failed", "--output", "report.md"]) == 0
+    report = ["report", "--state", "failed", "--output", "report.md"]
+    assert main(report) == 1
+    assert not (tmp_path / "report.md").exists()
+    assert main([*report, "--allow-no-match"]) == 0
     assert "toolkit: No failure matches" in (text := capsys.readouterr().err)
     assert "CALLBACK_FAIL" in text
 

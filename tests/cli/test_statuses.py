@@ -1,0 +1,189 @@
+"""Exit statuses of real processes, what they print last, and what a schedule survives."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.cli import main
+from toolkit.cli.exit_status import ExitStatus, exit_help
+from toolkit.snapshots.manifest import HEARTBEAT
+
+TOKEN = "command-line-token-0123456789"
+PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
+
+
+def run(
+    *words: str, folder: Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "toolkit", *words],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def entry(name: str, hours: float = 1, body: str = "connection refused") -> dict[str, Any]:
+    """An entry of the queue that failed some hours ago."""
+    failed = datetime.now(UTC) - timedelta(hours=hours)
+    return {
+        "dlqId": name, "url": "https://example.com/", "createdAt": int(failed.timestamp() * 1000),
+        "responseStatus": 500, "responseBody": body,
+    }  # fmt: skip
+
+
+def configured(url: str) -> dict[str, str]:
+    """The variables that lead to a server."""
+    return dict(os.environ) | {"TOOLKIT_QUEUE_URL": url, "TOOLKIT_QUEUE_TOKEN": TOKEN}
+
+
+@pytest.fixture
+def synced(server, tmp_path: Path) -> Path:
+    """A folder with the snapshots `before` (one kind of failure) and `kept` (two kinds)."""
+    old = [entry(f"old-{number}", hours=30 + number) for number in range(40)]
+    new = [entry(f"new-{number}", body="disk quota exceeded for tenant") for number in range(9)]
+    with server.service() as service:
+        for name, rows in (("before", old), ("kept", old + new)):
+            server.always(json.dumps({"messages": rows}).encode())
+            tk.sync_failures(service, tmp_path / name, progress=False)
+    return tmp_path
+
+
+def test_help_and_documentation_have_the_same_table() -> None:
+    """Each status, its summary and its meaning are in the page; the help of every command lists them."""
+    rows = re.findall(r"^\| (\d+) \| (.+?) \| (.+?) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert rows == [(str(int(status)), status.summary, status.meaning) for status in ExitStatus]
+    for status in ExitStatus:
+        assert f"{int(status)} {status.summary}" in " ".join(exit_help().split())
+
+
+def test_failures_have_a_status_for_each_verdict(synced: Path) -> None:
+    """0, 3, 4 and 6 of processes; the last line of the output is the verdict."""
+    report = ("report", "--snapshot", "kept", "--previous", "before", "--output", "a.json")
+    new = run(*report, "--fail-on", "new", folder=synced)
+    assert new.returncode == ExitStatus.NEW, new.stderr
+    assert new.stdout.splitlines()[-1] == "--fail-on new: failed with status 4 (1 new group)"
+    passed = run("report", "--snapshot", "kept", "--previous", "kept", "--fail-on", "new", folder=synced)
+    assert passed.returncode == ExitStatus.DONE, passed.stderr
+    assert passed.stdout.splitlines()[-1].startswith("--fail-on new: passed (")
+    assert "not the" not in passed.stderr
+    time.sleep(1.1)
+    old = run("status", "kept", "--max-age", "1s", folder=synced)
+    assert old.returncode == ExitStatus.TOO_OLD
+    assert "49 rows; TOO OLD" in old.stdout
+
+
+def test_verify_goes_on_after_a_damaged_snapshot(synced: Path) -> None:
+    """Every path has its line, and one error is enough for status 1."""
+    ended = run("verify", "before", "nothing", "kept", folder=synced)
+    assert ended.returncode == ExitStatus.FAILED
+    assert [line.split(":")[0] for line in ended.stdout.splitlines()] == ["before", "kept"]
+    assert ended.stderr.startswith("toolkit: nothing: ")
+
+
+def test_an_index_that_is_not_healthy_fails(tmp_path: Path) -> None:
+    """With --fail-on unhealthy 7, else 0; of failures it is refused."""
+    vectors = pd.DataFrame({"id": [f"v{number}" for number in range(40)], "vector": list(np.eye(40, 8) + 1)})
+    vectors["vector"] = vectors["vector"].astype("vector[float32, 8]")
+    tk.write_snapshot(vectors, tmp_path / "ill")
+    report = ("report", "--vectors", "--snapshot", "ill")
+    ended = run(*report, "--fail-on", "unhealthy", folder=tmp_path)
+    assert ended.returncode == ExitStatus.UNHEALTHY, ended.stderr
+    assert ended.stdout.splitlines()[-1] == "--fail-on unhealthy: failed with status 7 (not healthy)"
+    assert run("report", "--snapshot", "ill", "--fail-on", "unhealthy", folder=tmp_path).returncode == 1
+
+
+def test_an_error_in_the_middle_of_a_load_is_an_error(server, synced: Path, monkeypatch, capsys) -> None:
+    """Status 1 for a report and for a snapshot, which tells that the next run resumes."""
+    monkeypatch.chdir(synced)
+    for name, value in configured(server.url).items():
+        monkeypatch.setenv(name, value)
+    for words in (["report"], ["snapshot", "failures", "part"]):
+        capsys.readouterr()
+        server.json(json.dumps({"messages": [entry("first")], "cursor": "next"}).encode())
+        server.always(b'{"error": "no such cursor"}', status=400)
+        assert main(words) == ExitStatus.FAILED
+        assert ("same command resumes" in capsys.readouterr().err) == (words[0] == "snapshot")
+
+
+def test_a_repair_that_does_not_bring_back_every_row_is_not_complete(
+    server, synced: Path, monkeypatch
+) -> None:
+    """Rows of a lost file that the queue no longer has: status 3."""
+    monkeypatch.chdir(synced)
+    for name, value in configured(server.url).items():
+        monkeypatch.setenv(name, value)
+    next((synced / "kept").rglob("*.parquet")).unlink()
+    server.always(json.dumps({"messages": [entry("new-1", body="disk quota exceeded for tenant")]}).encode())
+    assert main(["snapshot", "failures", "kept", "--repair"]) == ExitStatus.NOT_COMPLETE
+    assert main(["verify", "kept"]) == ExitStatus.DONE
+
+
+def test_results_that_cannot_be_written_are_an_error(synced: Path) -> None:
+    """A full disk behind standard output: status 1 and one line, no traceback."""
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "toolkit", "verify", "kept"],
+            cwd=synced, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert ended.returncode == ExitStatus.FAILED
+    assert ended.stderr.startswith("toolkit: writing to standard output: got No space left")
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_schedule_survives_its_log_and_a_rotated_token(server, tmp_path: Path, capsys) -> None:
+    """Neither a full log nor a token that is refused once ends it; the heartbeat and `status` tell of it."""
+    server.always(b'{"error": "unauthorized"}', status=401)
+    token = tmp_path / "token"
+    token.write_text("old-token\n")
+    kept = tmp_path / "kept"
+    words = ["snapshot", "failures", str(kept), "--every", "2s", "--token-file", str(token)]
+    with Path("/dev/full").open("wb") as full:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "toolkit", *words], env=configured(server.url), stdout=full, stderr=full
+        )
+    heartbeat = _waited(kept, lambda beat: beat["failures_in_a_row"] == 1)
+    assert "401" in heartbeat["last_error"]
+    assert main(["status", str(kept)]) == ExitStatus.TOO_OLD
+    server.always(json.dumps({"messages": [entry("a")]}).encode())
+    token.write_text("new-token\n")
+    first = _waited(kept, lambda beat: beat["rows"] == 1)
+    later = _waited(kept, lambda beat: beat["last_complete_at"] > first["last_complete_at"])
+    assert later["failures_in_a_row"] == 0
+    assert server.requests[0].headers["Authorization"] == "Bearer old-token"
+    assert server.requests[-1].headers["Authorization"] == "Bearer new-token"
+    capsys.readouterr()
+    assert main(["status", str(kept), "--json"]) == ExitStatus.DONE
+    status = json.loads(capsys.readouterr().out)
+    assert (status["rows"], status["max_age_seconds"], status["status"]) == (1, 6.0, 0)
+    assert tk.verify_snapshot(kept).unlisted == ()
+    assert len(pd.read_parquet(kept)) == 1
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(30) == ExitStatus.DONE
+    assert json.loads((kept / HEARTBEAT).read_bytes())["state"] == "stopped"
+
+
+def _waited(kept: Path, ready: Any) -> dict[str, Any]:
+    """The heartbeat when it is ready, within half a minute."""
+    for _ in range(300):
+        try:
+            heartbeat = json.loads((kept / HEARTBEAT).read_bytes())
+        except FileNotFoundError:
+            heartbeat = None
+        if heartbeat is not None and ready(heartbeat):
+            return heartbeat
+        time.sleep(0.1)
+    raise AssertionError(heartbeat)
