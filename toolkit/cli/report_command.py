@@ -128,7 +128,7 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
         raise InputError(
             "reporting on a vector index",
             got="options for failures together with --vectors",
-            expected="options for an index alone: --snapshot, --previous, --title, --output, --format, --link",
+            expected="--snapshot, --previous, --title, --output, --format and --fail-on unhealthy alone",
             next_step="Leave them out.",
         )
     options = {"previous": given.previous, "title": given.title}
