@@ -158,8 +158,22 @@ def check_private(*paths: Path) -> None:
             os.close(open_private(path, os.O_RDONLY))
 
 
+def check_unchanged(path: Path) -> None:
+    """Check a file without opening or changing it, for a library that reads it; raises as `open_private`."""
+    state = path.lstat()
+    if stat.S_ISLNK(state.st_mode):
+        raise OSError(errno.ELOOP, "a link", path.name)
+    _check_state(state, path.name)
+
+
 def _check(handle: int, name: str) -> None:
     state = os.fstat(handle)
+    _check_state(state, name)
+    if stat.S_IMODE(state.st_mode) & 0o077 and hasattr(os, "fchmod"):
+        os.fchmod(handle, 0o600)
+
+
+def _check_state(state: os.stat_result, name: str) -> None:
     if not stat.S_ISREG(state.st_mode):
         raise OSError(errno.EINVAL, "no regular file", name)
     if state.st_nlink > 1:
@@ -167,8 +181,6 @@ def _check(handle: int, name: str) -> None:
     user = os.geteuid() if hasattr(os, "geteuid") else state.st_uid
     if user not in (state.st_uid, 0):  # to root, in a container, files of its host's users are its own
         raise OSError(errno.EPERM, "another user's file", name)
-    if stat.S_IMODE(state.st_mode) & 0o077 and hasattr(os, "fchmod"):
-        os.fchmod(handle, 0o600)
 
 
 def hold(file: BinaryIO) -> bool:

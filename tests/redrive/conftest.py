@@ -31,6 +31,7 @@ class Shop:
     slow: dict[str, float] = field(default_factory=dict)  # seconds that a delivery takes
     held: dict[str, threading.Event] = field(default_factory=dict)  # deliveries wait for it
     delivered: Counter[str] = field(default_factory=Counter)
+    called: Counter[str] = field(default_factory=Counter)  # failure functions, by the id of the entry
     most_at_once: int = 0
     _now: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -46,6 +47,16 @@ class Shop:
         for number in range(count):
             self.request("POST", f"/v2/trigger/{self.url}/{name}", json.dumps({"order": number}), given)
         return self.failures(name, count)
+
+    def fail_with_function(self, name: str, count: int) -> pd.DataFrame:
+        """Start runs that fail, as do their failure functions; return the entries after the calls."""
+        function = {"Failure-Callback": f"{self.url}/function", "Failure-Callback-Retries": "0"}
+        failed, until = self.fail(name, count, **function), time.monotonic() + 60
+        while set(failed["failure_function_state"]) != {"CALLBACK_FAIL"}:
+            assert time.monotonic() < until, f"waited for the failure functions of {name}"
+            failed = self.failures(name, count)
+        self.called.clear()
+        return failed
 
     def failures(self, name: str, count: int) -> pd.DataFrame:
         """The failures of a workflow, once there are so many."""
@@ -105,6 +116,13 @@ class Shop:
                 self._now -= 1
 
 
+@pytest.fixture(autouse=True)
+def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder of the test's own, in which runs claim entries."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
 @pytest.fixture(scope="module")
 def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
     """The embedded service of a module's tests."""
@@ -128,8 +146,10 @@ def open_shop(queue: LocalService) -> Iterator[Shop]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             name, run_id = self.path.rsplit("/", 1)[-1], self.headers.get("Service-Workflow-RunId", "")
+            if name == "function":
+                opened.called[json.loads(sent)["dlqId"]] += 1
             status, body = opened.deliver(name, run_id)
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

@@ -16,33 +16,24 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+import msgspec
 import pandas as pd
 
 from toolkit.analysis.selection import typed_frame
 from toolkit.arguments import file_path
 from toolkit.errors import InputError, LedgerLockedError, ToolkitError
 from toolkit.private_files import hold, open_private
+from toolkit.redrive import ledger_file
+from toolkit.redrive.ledger_file import Content, Entry, NotALedgerError, State, Step
 
 if TYPE_CHECKING:
     from toolkit.redrive.plan import RedrivePlan
 
-_TABLES: Final = """
-CREATE TABLE IF NOT EXISTS plans (hash TEXT PRIMARY KEY, plan BLOB NOT NULL, began_at INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS entries (
-  plan TEXT NOT NULL, dlq_id TEXT NOT NULL, grouped TEXT NOT NULL, action TEXT NOT NULL, run_id TEXT,
-  origin_run TEXT, state TEXT NOT NULL, intended_at INTEGER, ended_at INTEGER, new_dlq_id TEXT,
-  new_group TEXT, reason TEXT,
-  PRIMARY KEY (plan, dlq_id)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS entries_new ON entries (new_dlq_id) WHERE new_dlq_id IS NOT NULL;
-CREATE TABLE IF NOT EXISTS stopped (
-  plan TEXT NOT NULL, grouped TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (plan, grouped)
-) WITHOUT ROWID;
-"""
-_VERSION: Final = 1
 _HISTORY: Final = {
     "dlq_id": "str", "origin": "str", "times": "Int64", "plan": "str", "action": "str", "state": "str",
     "run_id": "str", "new_dlq_id": "str", "intended_at": "datetime64[ms, UTC]",
@@ -50,140 +41,273 @@ _HISTORY: Final = {
 }  # fmt: skip
 
 
+@dataclass(eq=False)
+class _Change:
+    """A value that a thread waits for to be stored."""
+
+    table: Literal["steps", "stops"]
+    number: int
+    value: str
+    stored: bool = False
+
+
 class Ledger:
-    """The file of one or several plans; used from several threads, and by one process at a time."""
+    """The steps of one or several plans, kept in a file; used from several threads.
+
+    With ``make=False`` it contains what the file had when it was opened, and the file is not changed. With
+    ``make=True`` each step is stored in the file before a method returns; `running` makes sure that one
+    process at a time does that.
+    """
 
     def __init__(self, path: str | os.PathLike[str], *, make: bool, name: str = "ledger") -> None:
         self.path = file_path(name, path)
         self._doing = f"opening the {name} {self.path}"
+        self._database: sqlite3.Connection | None = None
+        self._storing = threading.Lock()
+        self._queueing = threading.Lock()
+        self._queued: list[_Change] = []
+        self._numbers: dict[str, dict[tuple[str, str], int]] = {}
+        with self._readable():
+            if make:
+                self._content = self._opened_for_writing()
+            else:
+                self._content = ledger_file.read(self.path)
+
+    def _opened_for_writing(self) -> Content:
+        """Open the file, or make or convert it; return what it contains."""
+        kind = ledger_file.look(self.path)
+        content = Content()
+        if kind != "missing":
+            os.close(open_private(self.path, os.O_RDWR))
+        if kind == "first version":
+            content = ledger_file.convert_first(self.path)
+        if kind != "ledger":
+            ledger_file.replace_file(self.path, content)
+        return self._open()
+
+    def _open(self) -> Content:
+        self._database = ledger_file.open_file(self.path)
         try:
-            os.close(open_private(self.path, os.O_RDWR | (os.O_CREAT if make else 0)))
-        except (OSError, ValueError) as error:
-            got = (isinstance(error, OSError) and error.strerror) or str(error)
-            raise InputError(self._doing, got=got, expected="the ledger of a redrive") from None
-        self._writing = threading.Lock()
-        self._database = sqlite3.connect(self.path, check_same_thread=False, timeout=30)
-        self._database.row_factory = sqlite3.Row
-        try:
-            self._prepare()
+            content = ledger_file.content_of(self._database)
         except BaseException:
             self.close()
             raise
-
-    def _prepare(self) -> None:
-        with self._readable():
-            version = self._database.execute("PRAGMA user_version").fetchone()[0]
-            if version > _VERSION:
-                raise InputError(
-                    self._doing, got=f"version {version}", expected=f"version {_VERSION}",
-                    next_step="Open it with a newer toolkit.",
-                )  # fmt: skip
-            self._database.execute("PRAGMA journal_mode = WAL")
-            # a step that was stored must still be stored after a power failure
-            self._database.execute("PRAGMA synchronous = FULL")
-            self._database.executescript(f"{_TABLES} PRAGMA user_version = {_VERSION};")
+        self._numbers = {
+            "steps": {key: number for number, key in enumerate(content.entries)},
+            "stops": {key: number for number, key in enumerate(content.stopped)},
+        }
+        return content
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
-            raise InputError(self._doing, got=str(error), expected="the ledger of a redrive") from None
+        except (OSError, ValueError, NotALedgerError, sqlite3.Error) as error:
+            got = (isinstance(error, OSError) and error.strerror) or str(error)
+            raise InputError(
+                self._doing, got=got, expected="the ledger of a redrive",
+                next_step="Name the file that run_redrive wrote, or another one for a new ledger.",
+            ) from None  # fmt: skip
 
     def close(self) -> None:
         """Close the file."""
+        if self._database is None:
+            return
+        with suppress(sqlite3.Error):
+            self._database.execute("PRAGMA journal_mode = DELETE")  # which removes the journal
         self._database.close()
+        self._database = None
 
+    @classmethod
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the ledger for a run, until the block or the process ends; else a `LedgerLockedError`."""
-        lock = self.path.with_name(f"{self.path.name}.lock")
-        with os.fdopen(open_private(lock, os.O_RDWR | os.O_CREAT), "r+b") as file:
-            if not hold(file):
-                raise LedgerLockedError(
-                    f"running a plan with the ledger {self.path}",
-                    got="a ledger that another process runs a plan with",
-                    expected="one run at a time",
-                    next_step="Wait until it has ended, or stop it; redrive_status() shows how far it is.",
-                )
-            yield
+    def running(cls, path: str | os.PathLike[str]) -> Iterator[Self]:
+        """Open the ledger of a run, until the block or the process ends; else a `LedgerLockedError`."""
+        file = file_path("ledger", path)
+        cls._check_before_locking(file)
+        with _lock_of(file):
+            opened = cls(file, make=True)
+            try:
+                yield opened
+            finally:
+                opened.close()
+
+    @classmethod
+    def _check_before_locking(cls, file: Path) -> None:
+        """Raise before a lock is made next to a file of another program."""
+        try:
+            kind = ledger_file.look(file)
+        except (OSError, ValueError, NotALedgerError):
+            kind = "ledger"
+        if kind not in ("missing", "empty"):
+            cls(file, make=False)
 
     def add(self, plan: RedrivePlan) -> None:
-        """Store a plan, once."""
-        self._write("INSERT OR IGNORE INTO plans VALUES (?, ?, ?)", plan.hash, plan.to_json(), _now())
+        """Store a plan, once, with a row for each entry that something is done with."""
+        content, missing = self._content, self._missing_entries(plan)
+        if plan.hash in content.plans and not missing:
+            return
+        content.plans.setdefault(plan.hash, plan.to_json())
+        content.began_at.setdefault(plan.hash, _now())
+        for entry in missing:
+            content.entries[entry.plan, entry.dlq_id] = entry
+        for group in plan.acted["group"].unique():
+            content.stopped.setdefault((plan.hash, group), None)
+        with self._written():
+            self.close()
+            ledger_file.replace_file(self.path, content)
+            self._content = self._open()
+
+    def _missing_entries(self, plan: RedrivePlan) -> list[Entry]:
+        """Return the entries of a plan without a row: of the first version, those not begun."""
+        columns = ["dlq_id", "group", "action", "workflow_run_id"]
+        rows = plan.acted[columns].itertuples(index=False, name=None)
+        return [
+            Entry(plan=plan.hash, dlq_id=dlq_id, grouped=group, action=action, origin_run=_known(run_id))
+            for dlq_id, group, action, run_id in rows
+            if (plan.hash, dlq_id) not in self._content.entries
+        ]
 
     def plans(self) -> dict[str, bytes]:
         """The plans as JSON by their hashes, the latest last."""
-        rows = self._rows("SELECT hash, plan FROM plans ORDER BY began_at, hash")
-        return {row["hash"]: row["plan"] for row in rows}
+        return dict(self._content.plans)
 
     def intend(self, plan: str, entry: dict[str, Any], run_id: str | None) -> None:
         """Store that a request is about to be sent."""
-        origin = entry["workflow_run_id"]
-        self._insert(plan, entry, state="intended", origin_run=origin, run_id=run_id, intended_at=_now())
+        self._store(plan, entry["dlq_id"], Step(state="intended", run_id=run_id, intended_at=_now()))
 
     def skip(self, plan: str, entry: dict[str, Any], reason: str) -> None:
         """Store that an entry was left, before anything was sent."""
-        self._insert(plan, entry, state="skipped", reason=reason, ended_at=_now())
+        self._store(plan, entry["dlq_id"], Step(state="skipped", reason=reason, ended_at=_now()))
 
-    def _insert(self, plan: str, entry: dict[str, Any], **columns: object) -> None:
-        row = {"plan": plan, "dlq_id": entry["dlq_id"], "grouped": entry["group"], "action": entry["action"]}
-        row |= columns
-        sql = f"INSERT INTO entries ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"  # noqa: S608 - names of this class
-        self._write(sql, *row.values())
-
-    def set(self, plan: str, dlq_id: str, state: str, *, ended: bool = True, **columns: str | None) -> None:
+    def set(self, plan: str, dlq_id: str, state: State, *, ended: bool = True, **columns: str | None) -> None:
         """Store the next state of an entry."""
-        names = "".join(f", {name} = ?" for name in columns)
-        sql = f"UPDATE entries SET state = ?, ended_at = ?{names} WHERE plan = ? AND dlq_id = ?"  # noqa: S608 - names of this class
-        self._write(sql, state, _now() if ended else None, *columns.values(), plan, dlq_id)
+        step = self._content.entries[plan, dlq_id].step or Step(state=state)
+        changes: dict[str, Any] = {"state": state, "ended_at": _now() if ended else None, **columns}
+        self._store(plan, dlq_id, msgspec.structs.replace(step, **changes))
 
     def withdraw(self, plan: str, dlq_id: str) -> None:
         """Remove an intent that is known not to have arrived."""
-        self._write("DELETE FROM entries WHERE plan = ? AND dlq_id = ? AND state = 'intended'", plan, dlq_id)
+        step = self._content.entries[plan, dlq_id].step
+        if step is not None and step.state == "intended":
+            self._store(plan, dlq_id, None)
 
     def stop(self, plan: str, group: str, reason: str) -> None:
         """Store that nothing more is done with a group."""
-        self._write("INSERT OR IGNORE INTO stopped VALUES (?, ?, ?)", plan, group, reason)
+        if self._content.stopped[plan, group] is None:
+            self._change("stops", (plan, group), ledger_file.padded_reason(reason))
+            self._content.stopped[plan, group] = reason
 
     def stopped(self, plan: str) -> dict[str, str]:
         """The groups that were stopped, and why."""
-        rows = self._rows("SELECT grouped, reason FROM stopped WHERE plan = ?", plan)
-        return {row["grouped"]: row["reason"] for row in rows}
+        groups = self._content.stopped.items()
+        return {group: reason for (of, group), reason in groups if of == plan and reason is not None}
 
-    def entries(self, plan: str | None = None, *states: str) -> list[sqlite3.Row]:
+    def entries(self, plan: str | None = None, *states: str) -> list[dict[str, Any]]:
         """The entries that something was done or decided with, in order: all, or of a plan and states."""
-        of_plan = " AND plan = ?" if plan else ""
-        only = f" AND state IN ({', '.join('?' * len(states))})" if states else ""
-        order = "coalesce(intended_at, ended_at), dlq_id"
-        sql = f"SELECT * FROM entries WHERE TRUE{of_plan}{only} ORDER BY {order}"  # noqa: S608 - question marks
-        return self._rows(sql, *filter(None, (plan, *states)))
+        rows = []
+        for entry in self._content.entries.values():
+            of_plan = plan is None or entry.plan == plan
+            if of_plan and entry.step is not None and (not states or entry.step.state in states):
+                rows.append(entry.row)
+        return sorted(rows, key=_when)
 
     def states(self, plan: str) -> dict[str, dict[str, str]]:
         """The states of entries, by group and id."""
         found: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        for group, dlq_id, state in self._rows(
-            "SELECT grouped, dlq_id, state FROM entries WHERE plan = ?", plan
-        ):
-            found[group][dlq_id] = state
+        for entry in self._content.entries.values():
+            if entry.plan == plan and entry.step is not None:
+                found[entry.grouped][entry.dlq_id] = entry.step.state
         return found
 
-    def _rows(self, sql: str, *values: object) -> list[sqlite3.Row]:
-        with self._writing, self._readable():
-            return self._database.execute(sql, values).fetchall()
+    def _store(self, plan: str, dlq_id: str, step: Step | None) -> None:
+        """Store a step in the file, then in memory."""
+        key = (plan, dlq_id)
+        self._change("steps", key, ledger_file.padded_step(step))
+        self._content.entries[key] = msgspec.structs.replace(self._content.entries[key], step=step)
 
-    def _write(self, sql: str, *values: object) -> None:
-        with self._writing:
-            try:
-                with self._database:
-                    self._database.execute(sql, values)
-            except sqlite3.Error as error:
-                raise ToolkitError(
-                    f"writing the ledger {self.path}",
-                    got=str(error),
-                    expected="every step stored before it is taken",
-                    next_step="Nothing more was sent. Make room or free the file, then run the plan again.",
-                ) from None
+    def _change(self, table: Literal["steps", "stops"], key: tuple[str, str], value: str) -> None:
+        """Overwrite a value; changes that several threads wait for are stored together (group commit)."""
+        change = _Change(table, self._numbers[table][key], value)
+        with self._queueing:
+            self._queued.append(change)
+        with self._storing:
+            if change.stored:  # by the thread that stored before this one
+                return
+            with self._queueing:
+                changes, self._queued = self._queued, []
+            if change not in changes:  # it was among changes that could not be stored
+                changes.append(change)
+            with self._written():
+                self._commit(changes)
+
+    def _commit(self, changes: Sequence[_Change]) -> None:
+        if self._database is None:
+            raise sqlite3.ProgrammingError("the ledger was opened for reading, or is closed")
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            updated = 0
+            for change in changes:
+                column = {"steps": "step", "stops": "reason"}[change.table]
+                sql = f"UPDATE {change.table} SET {column} = ? WHERE id = ?"  # noqa: S608 - names of this class
+                updated += self._database.execute(sql, (change.value, change.number)).rowcount
+            _check_updated(updated, len(changes))
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
+        for change in changes:
+            change.stored = True
+
+    @contextmanager
+    def _written(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            raise ToolkitError(
+                f"writing the ledger {self.path}",
+                got=str(error),
+                expected="every step stored before it is taken",
+                next_step="Nothing more was sent. Make room or free the file, then run the plan again.",
+            ) from None
+
+
+@contextmanager
+def _lock_of(file: Path) -> Iterator[None]:
+    """Hold the lock next to a ledger until the block or the process ends."""
+    lock = file.with_name(f"{file.name}.lock")
+    try:
+        handle = open_private(lock, os.O_RDWR | os.O_CREAT)
+    except (OSError, ValueError) as error:
+        got = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise InputError(
+            f"opening the ledger {file}", got=f"{got} (its lock {lock.name})",
+            expected="a folder in which this user can write files",
+            next_step="Remove what has the name of the lock, or name a ledger in another folder.",
+        ) from None  # fmt: skip
+    with os.fdopen(handle, "r+b") as opened:
+        if not hold(opened):
+            raise LedgerLockedError(
+                f"running a plan with the ledger {file}",
+                got="a ledger that another process runs a plan with",
+                expected="one run at a time",
+                next_step="Wait until it has ended, or stop it; redrive_status() shows how far it is.",
+            )
+        yield
+
+
+def _check_updated(updated: int, expected: int) -> None:
+    if updated != expected:
+        raise sqlite3.DatabaseError(f"{updated} of {expected} rows: another program has removed some")
+
+
+def _known(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _when(row: Mapping[str, Any]) -> tuple[int, str]:
+    begun = row["intended_at"] if row["intended_at"] is not None else row["ended_at"]
+    return begun or 0, row["dlq_id"]
 
 
 def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
@@ -219,7 +343,7 @@ def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
 
 def _history(ledger: str | os.PathLike[str], name: str) -> pd.DataFrame:
     with closing(Ledger(ledger, make=False, name=name)) as opened:
-        rows = [dict(row) for row in opened.entries()]
+        rows = opened.entries()
     came_from: dict[str, tuple[str, int]] = {}
     for row in rows:
         origin, times = came_from.get(row["dlq_id"], (row["dlq_id"], 0))

@@ -143,7 +143,7 @@ def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> R
 
 def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
     """What the ledger says of a plan."""
-    rows = {row["dlq_id"]: dict(row) for row in ledger.entries(plan.hash)}
+    rows = {row["dlq_id"]: row for row in ledger.entries(plan.hash)}
     stopped = ledger.stopped(plan.hash)
 
     def became(dlq_id: str, group: str, action: str, reason: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, Literal
@@ -38,7 +38,9 @@ from toolkit.errors import (
 )
 from toolkit.loading.options import ProgressBar, ProgressOption
 from toolkit.redrive.choices import refusal
+from toolkit.redrive.claims import Claims
 from toolkit.redrive.ledger import Ledger
+from toolkit.redrive.ledger_file import State
 from toolkit.redrive.plan import UNCHANGED, RedrivePlan
 from toolkit.redrive.results import RedriveResult, result_of
 from toolkit.settings.service import Service, endpoint_of
@@ -54,7 +56,7 @@ _LONGEST_WAIT: Final = 60.0  # seconds, for the service's rate limit
 _FAILED: Final = ("failed again", "failed otherwise")
 _ENDED: Final = ("succeeded", "called", "deleted", *_FAILED)
 _PENDING: Final = ("intended", "started")
-_CALLS: Final = {
+_CALLS: Final[dict[str, State]] = {
     "CALLBACK_SUCCESS": "called",
     "CALLBACK_FAIL": "failed again",
     "CALLBACK_CANCELED": "failed otherwise",
@@ -124,16 +126,19 @@ def run_redrive(
             "Look at the plan once more, then pass plan.confirmation.",
         )
     plan.checked("running a plan")
-    with closing(Ledger(ledger, make=True)) as opened:
-        with opened.held(), Transport.to(service, "queue") as transport:
+    with Ledger.running(ledger) as opened:
+        with Transport.to(service, "queue") as transport:
             opened.add(plan)
             with ProgressBar(progress, title="redrive", unit="entries", total=len(plan.acted)) as bar:
-                run = _Run(service, transport, plan, opened, stop or threading.Event())
+                claims = Claims(plan.hash, opened.path)
+                run = _Run(service, transport, plan, opened, claims, stop or threading.Event())
                 try:
                     run.all_groups(bar)
                 except (KeyboardInterrupt, ToolkitError) as error:
                     error.add_note(f"{result_of(plan, opened).verdict} The same call continues.")
                     raise
+                finally:
+                    claims.close()
         return result_of(plan, opened)
 
 
@@ -146,11 +151,18 @@ class _Run:
     """One run of a plan: what is sent and looked at, for all groups side by side."""
 
     def __init__(
-        self, service: Service, transport: Transport, plan: RedrivePlan, ledger: Ledger, stop: threading.Event
+        self,
+        service: Service,
+        transport: Transport,
+        plan: RedrivePlan,
+        ledger: Ledger,
+        claims: Claims,
+        stop: threading.Event,
     ) -> None:
         self._transport = transport
         self._plan, self._hash = plan, plan.hash
-        self._ledger = ledger
+        self._ledger, self._claims = ledger, claims
+        self._queue_url = endpoint_of(service, "queue").url
         self._stop = stop
         self._redactor = service.redactor
         self._rules = GroupRules("", plan.learned or None)
@@ -165,7 +177,7 @@ class _Run:
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
             try:
                 while True:
-                    list(pool.map(self._look_at, map(dict, self._ledger.entries(self._hash, *seen))))
+                    list(pool.map(self._look_at, self._ledger.entries(self._hash, *seen)))
                     seen = _PENDING
                     groups = self._ledger.states(self._hash)
                     states = [state for group in groups.values() for state in group.values()]
@@ -224,21 +236,61 @@ class _Run:
             return
         self._ledger.intend(self._hash, entry, run_id)
         done = partial(self._ledger.set, self._hash, dlq_id)
+        # the intent comes first: with it, a later call never claims the entry again
+        if action == "failure function" and (reason := self._claimed_elsewhere(entry)):
+            done("skipped", reason=reason)
+            return
         try:
             started = self._request(action, dlq_id, run_id)
         except RateLimitError as error:
+            self._release(entry)
             self._ledger.withdraw(self._hash, dlq_id)  # refused before anything was done
             self._stop.wait(min(error.wait or 1.0, _LONGEST_WAIT))
         except NotFoundError:
+            self._release(entry)
             done("skipped", reason=_GONE)
         except ResponseError as error:
             # after a server's error it may have been done; a conflict is with an earlier request of ours
             if not isinstance(error, ServerError) and error.status != _CONFLICT:
+                self._release(entry)
                 done("refused", reason=str(error)[:300])
         except ServiceError:
             pass  # it may have been done: looked into with the next look
         else:
             done("deleted" if action == "delete" else "started", ended=action == "delete", run_id=started)
+
+    def _claimed_elsewhere(self, entry: Mapping[str, Any]) -> str:
+        """Claim an entry, then look at it once more; return why it must be left, or nothing."""
+        key = self._claim_key(entry["dlq_id"], entry["workflow_run_id"])
+        if other := self._claims.take(*key):
+            if other.plan == self._hash:
+                return f"this plan has claimed its failure function with the ledger {other.ledger}"
+            return (
+                f"the plan {other.plan[:8]} has claimed its failure function with the ledger {other.ledger}, "
+                "and the outcome is not known"
+            )
+        try:
+            state = self._read(entry["dlq_id"])["failure_function_state"]
+        except NotFoundError:
+            self._claims.release(*key)
+            return _GONE
+        except ServiceError:
+            self._claims.release(*key)
+            self._ledger.withdraw(self._hash, entry["dlq_id"])
+            raise
+        if _same(state, entry["failure_function_state"]):
+            return ""
+        self._claims.release(*key)
+        return "failure_function_state changed since it was planned"
+
+    def _release(self, entry: Mapping[str, Any]) -> None:
+        """Remove the claim of a failure function that is known not to have been called."""
+        if entry["action"] == "failure function":
+            self._claims.release(*self._claim_key(entry["dlq_id"], entry["workflow_run_id"]))
+
+    def _claim_key(self, dlq_id: str, run_id: object) -> tuple[str, str]:
+        """Return the identity of an entry; the entry of a message has no run, but is one of this queue."""
+        return dlq_id, run_id if isinstance(run_id, str) else self._queue_url
 
     def _request(self, action: str, dlq_id: str, run_id: str | None) -> str | None:
         if action == "delete":
@@ -258,15 +310,7 @@ class _Run:
         if row["state"] == "intended":
             return self._reconcile(row)
         if row["action"] == "failure function":
-            try:
-                state = self._read(row["dlq_id"])["failure_function_state"]
-            except NotFoundError:
-                return done("unknown", reason="it left the DLQ before its failure function had responded")
-            if state in _CALLS:
-                return done(_CALLS[state])
-            if late:
-                done("running", reason="the failure function had not responded before the deadline")
-            return None
+            return self._look_at_call(row, late=late)
         run = self._run_of(row["run_id"]) or {}
         state = run.get("workflowState")
         if state == "RUN_SUCCESS":
@@ -279,6 +323,28 @@ class _Run:
             done("running" if run else "unknown", reason="it had not ended before the deadline")
         return None
 
+    def _look_at_call(self, row: dict[str, Any], *, late: bool) -> None:
+        """Look at a failure function that was called."""
+        done = partial(self._ledger.set, self._hash, row["dlq_id"])
+        try:
+            state = self._read(row["dlq_id"])["failure_function_state"]
+        except NotFoundError:
+            done("unknown", reason="it left the DLQ before its failure function had responded")
+        else:
+            if row["state"] == "unknown" and _same(state, self._planned_state(row["dlq_id"])):
+                return  # the state from before the plan tells nothing of a call that may not have arrived
+            if state in _CALLS:
+                done(_CALLS[state])
+            elif late:
+                done("running", reason="the failure function had not responded before the deadline")
+                return
+            else:
+                return
+        self._claims.end(*self._claim_key(row["dlq_id"], row["origin_run"]))
+
+    def _planned_state(self, dlq_id: str) -> Any:
+        return self._plan.frame.set_index("dlq_id").loc[dlq_id, "failure_function_state"]
+
     def _failed(self, row: dict[str, Any], new_dlq_id: object) -> None:
         """Store whether a run failed in the same way or in another one."""
         group, known = None, str(new_dlq_id) if new_dlq_id else None
@@ -286,7 +352,7 @@ class _Run:
             with suppress(NotFoundError):
                 new = to_frame(self._decoded(known))
                 group = str(group_failures(new, rules=self._rules).frame["group"].iloc[0])
-        state = "failed again" if group == row["grouped"] else "failed otherwise"
+        state: State = "failed again" if group == row["grouped"] else "failed otherwise"
         self._ledger.set(self._hash, row["dlq_id"], state, new_dlq_id=known, new_group=group)
 
     def _reconcile(self, row: dict[str, Any]) -> None:
@@ -305,13 +371,13 @@ class _Run:
                     return done("started", ended=False)
                 return done("unknown", reason="it has left the DLQ, and no run has the id that was requested")
             if action == "failure function":
-                planned = self._plan.frame.set_index("dlq_id").loc[dlq_id, "failure_function_state"]
-                if not _same(now["failure_function_state"], planned):
+                if not _same(now["failure_function_state"], self._planned_state(dlq_id)):
                     return done("started", ended=False)
             if number < _LOOKS - 1:
                 self._stop.wait(_FIRST_LOOK * 2**number)
         if action == "failure function":
-            return done("unknown", reason="its failure function may have run: its state is as before")
+            done("unknown", reason="its failure function may have run: its state is as before")
+            return self._claims.end(*self._claim_key(dlq_id, row["origin_run"]))
         # still in the DLQ: it was not carried out, and the id of its run would refuse a second one
         self._ledger.withdraw(self._hash, dlq_id)
         return None
