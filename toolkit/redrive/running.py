@@ -370,9 +370,9 @@ class _Run:
                 if self._run_of(run_id) is not None:
                     return done("started", ended=False)
                 return done("unknown", reason="it has left the DLQ, and no run has the id that was requested")
-            if action == "failure function":
-                if not _same(now["failure_function_state"], self._planned_state(dlq_id)):
-                    return done("started", ended=False)
+            is_call = action == "failure function"
+            if is_call and not _same(now["failure_function_state"], self._planned_state(dlq_id)):
+                return done("started", ended=False)
             if number < _LOOKS - 1:
                 self._stop.wait(_FIRST_LOOK * 2**number)
         if action == "failure function":
