@@ -86,6 +86,9 @@ soak: install ## kill the service 500 times under load; load, crash and race at 
 	$(BIN)/python tests/soak/soak.py 2>&1 | tee -a build/soak.txt || status=1; \
 	$(BIN)/python tests/soak/loading.py --out build/soak.txt || status=1; \
 	$(BIN)/python tests/soak/redrive.py 2>&1 | tee -a build/soak.txt || status=1; \
+	for ledgers in copied two; do \
+	  $(BIN)/python tests/soak/redrive.py --ledgers $$ledgers --failures 900 2>&1 | tee -a build/soak.txt || status=1; \
+	done; \
 	exit $$status
 
 fuzz: install ## call everything public with generated services, snapshots, frames and arguments (half an hour)

@@ -8,11 +8,13 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+
+import pandas as pd
 
 import toolkit as tk
 from tests.redrive.conftest import Shop
@@ -21,7 +23,6 @@ from toolkit.redrive.running import new_run_id, run_redrive
 
 _CONTEXT = get_context("forkserver")
 LEDGER = "redrive.sqlite"
-DONE = ("succeeded", "called", "deleted", "failed again")
 
 
 @dataclass(frozen=True)
@@ -71,14 +72,14 @@ class Clients:
             machine = following
         return tk.redrive_status(machine / LEDGER)
 
-    def killed_with_two_ledgers(self, kills: int, seed: int) -> list[tk.RedriveResult]:
-        """Run the plan with two ledgers at once, on one machine, and kill either client so many times."""
+    def killed_with_two_ledgers(self, pauses: Iterable[float], seed: int) -> list[tk.RedriveResult]:
+        """Run the plan with two ledgers at once, on one machine; kill either client after each pause."""
         chosen = random.Random(seed)
         machines = [self.folder / name for name in ("first", "second")]
         data = self.folder / "data"
         running = [self.start(machine, data) for machine in machines]
-        for _ in range(kills):
-            time.sleep(chosen.uniform(0.1, 0.8))
+        for pause in pauses:
+            time.sleep(pause)
             number = chosen.randrange(2)
             running[number].kill()
             running[number].join()
@@ -108,6 +109,25 @@ class Clients:
                 wrong["runs delivered twice"] += self.shop.delivered[new_run_id(self.plan.hash, dlq_id)] != 1
                 wrong["runs reported otherwise"] += "succeeded" not in seen
         return {name: count for name, count in wrong.items() if count}
+
+
+def mixed_plan(shop: Shop, name: str, count: int, workflows: int) -> tk.RedrivePlan:
+    """A plan that calls failure functions of so many workflows, resumes and deletes; so many of each.
+
+    A group in which the first outcome is unknown is stopped, hence several groups of failure functions.
+    """
+    functions = [f"{name}-function-{number}" for number in range(workflows)]
+    failed = {"failure function": [shop.fail_with_function(each, count // workflows) for each in functions]}
+    failed |= {action: [shop.fail(f"{name}-{action}", count)] for action in ("resume", "delete")}
+    shop.mended.add(f"{name}-resume")
+    everything = pd.concat([frame for frames in failed.values() for frame in frames])
+    groups = tk.plan_redrive(everything).frame.set_index("dlq_id")["group"]
+    chosen: dict[Hashable, str] = {}
+    for action, frames in failed.items():
+        for frame in frames:
+            chosen |= dict.fromkeys(groups[frame["dlq_id"]], action)
+    shop.called.clear()
+    return tk.plan_redrive(everything, actions=chosen, stop_above=1, wave=4)  # type: ignore[arg-type]
 
 
 def _run(url: str, token: str, plan: Path, ledger: Path, data_home: Path, kill: Kill | None) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import toolkit as tk
 from tests.redrive.conftest import Shop
-from tests.redrive.killed_clients import Clients, Kill
+from tests.redrive.killed_clients import Clients, Kill, mixed_plan
 from toolkit.errors import InputError, LedgerLockedError, ToolkitError
 from toolkit.redrive.ledger import Ledger, returned_entries
 from toolkit.redrive.ledger_file import STEP_BYTES
@@ -55,7 +55,7 @@ def plan() -> tk.RedrivePlan:
 
 
 def files_of(folder: Path) -> dict[str, tuple[bytes, int, int]]:
-    """The content, mode and time of change of all files in a folder."""
+    """Return the content, mode and time of change of all files in a folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
         state = path.stat()
@@ -121,7 +121,7 @@ def run(path: Path) -> None:
 
 
 def states(path: Path) -> list[tuple[str, str]]:
-    """The state of each entry and its reason."""
+    """Return the state and reason of each entry."""
     frame = tk.redrive_status(path).frame
     return list(zip(frame["state"], frame["reason"].fillna(""), strict=True))
 
@@ -296,7 +296,7 @@ def test_steps_that_were_not_stored_stop_the_run(plan: tk.RedrivePlan, tmp_path:
 
 def test_killed_at_its_steps_a_copied_file_continues_elsewhere(shop: Shop, tmp_path: Path) -> None:
     """Each machine gets the one file that the docs name: nothing is done twice, and the deletes are known."""
-    clients = Clients(shop, mixed_plan(shop, "copied", 4), tmp_path)
+    clients = Clients(shop, mixed_plan(shop, "copied", 4, workflows=4), tmp_path)
     kills = [Kill(change, stored=stored) for change, stored in ((1, True), (2, True), (3, False), (4, True))]
     result = clients.killed_with_copies([*kills, Kill(6, stored=True), Kill(5, stored=False)])
     assert clients.wrong([result]) == {}
@@ -305,21 +305,8 @@ def test_killed_at_its_steps_a_copied_file_continues_elsewhere(shop: Shop, tmp_p
 
 def test_one_plan_with_two_ledgers_calls_each_function_once(shop: Shop, tmp_path: Path) -> None:
     """Two processes at once, of which either is killed: no entry is acted on twice."""
-    clients = Clients(shop, mixed_plan(shop, "two", 4), tmp_path)
-    assert clients.wrong(clients.killed_with_two_ledgers(2, seed=1)) == {}
-
-
-def mixed_plan(shop: Shop, name: str, count: int) -> tk.RedrivePlan:
-    """A plan that calls failure functions, resumes and deletes."""
-    names = {f"{name}-{action}": action for action in ("failure function", "resume", "delete")}
-    parts = [shop.fail_with_function(key.replace(" ", "-"), count) for key in names]
-    shop.mended.add(f"{name}-resume")
-    groups = tk.plan_redrive(pd.concat(parts)).frame.set_index("dlq_id")["group"]
-    chosen = {}
-    for part, action in zip(parts, names.values(), strict=True):
-        chosen |= dict.fromkeys(groups[part["dlq_id"]], action)
-    shop.called.clear()
-    return tk.plan_redrive(pd.concat(parts), actions=chosen, stop_above=1)  # type: ignore[arg-type]
+    clients = Clients(shop, mixed_plan(shop, "two", 4, workflows=2), tmp_path)
+    assert clients.wrong(clients.killed_with_two_ledgers((0.7, 0.4), seed=1)) == {}
 
 
 def test_another_plan_calls_a_function_again_once_the_outcome_is_known(shop: Shop, tmp_path: Path) -> None:

@@ -4,6 +4,10 @@ Twelve groups fail: four are mended, four stay broken, two are mended for every 
 poison; a thirteenth is not in the plan. After the last kill the plan runs to its end, and ledger and service
 are compared entry by entry. Bounded by ``--failures``, ``--kills`` and ``--minutes``; ends with 1 when
 anything is wrong.
+
+With ``--ledgers copied``, clients of a plan of failure functions, resumes and deletes are killed, and each
+next one has a copy of the ledger's file alone and another data folder. With ``--ledgers two``, two clients run
+a plan at once with two ledgers.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ import httpx
 import pandas as pd
 
 import toolkit as tk
+from tests.redrive.conftest import open_shop
+from tests.redrive.killed_clients import Clients, Kill, mixed_plan
 from toolkit.redrive.running import new_run_id
 from toolkit_demo.local_service import LocalService
 
@@ -57,10 +63,52 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--ledgers", choices=("one", "copied", "two"), default="one")
     given = parser.parse_args()
+    if given.ledgers != "one":
+        return kill_clients(given)
     _CLIENTS.set_forkserver_preload(["__main__"])
     with tempfile.TemporaryDirectory() as folder, LocalService(Path(folder) / "queue") as queue:
         return Soak(queue, Path(folder), given).run()
+
+
+def kill_clients(given: argparse.Namespace) -> int:
+    """Kill the clients of a plan, with copied ledgers or with two; returns the exit status."""
+    chosen = random.Random(given.seed)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalService(Path(folder) / "queue") as queue,
+        open_shop(queue) as shop,
+    ):
+        each = given.failures // 3
+        plan = mixed_plan(shop, given.ledgers, each, workflows=max(1, each // 3))
+        say(plan.verdict)
+        clients = Clients(shop, plan, Path(folder))
+        struck: list[Kill] = []
+        kills = _kills(chosen, given, struck)
+        if given.ledgers == "two":
+            results = clients.killed_with_two_ledgers((kill.seconds for kill in kills), given.seed)
+        else:
+            results = [clients.killed_with_copies(kills)]
+        for result in results:
+            say(result.verdict)
+        wrong = clients.wrong(results)
+        calls = Counter(shop.called.values())
+        say(f"seed {given.seed}: {len(struck)} kills of clients; functions by their calls: {dict(calls)}")
+        say(f"wrong: {wrong or 'nothing'}")
+        return 1 if wrong else 0
+
+
+def _kills(chosen: random.Random, given: argparse.Namespace, struck: list[Kill]) -> Iterator[Kill]:
+    """Kills at random moments, or of copied ledgers' clients at a change, before or after it is stored."""
+    until = time.monotonic() + given.minutes * 60
+    while len(struck) < given.kills and time.monotonic() < until:
+        if len(struck) % 2 or given.ledgers == "two":
+            kill = Kill(seconds=chosen.uniform(0.2, 1.5))
+        else:
+            kill = Kill(change=chosen.randint(1, 12), stored=chosen.random() < 0.5)
+        struck.append(kill)
+        yield kill
 
 
 class Soak:

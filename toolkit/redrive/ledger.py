@@ -168,7 +168,7 @@ class Ledger:
         ]
 
     def plans(self) -> dict[str, bytes]:
-        """The plans as JSON by their hashes, the latest last."""
+        """Return the plans as JSON by hash, the latest last."""
         return dict(self._content.plans)
 
     def intend(self, plan: str, entry: dict[str, Any], run_id: str | None) -> None:
@@ -198,12 +198,12 @@ class Ledger:
             self._content.stopped[plan, group] = reason
 
     def stopped(self, plan: str) -> dict[str, str]:
-        """The groups that were stopped, and why."""
+        """Return the groups that were stopped, and why."""
         groups = self._content.stopped.items()
         return {group: reason for (of, group), reason in groups if of == plan and reason is not None}
 
     def entries(self, plan: str | None = None, *states: str) -> list[dict[str, Any]]:
-        """The entries that something was done or decided with, in order: all, or of a plan and states."""
+        """Return the entries with a step, in order: all, or those of a plan and states."""
         rows = []
         for entry in self._content.entries.values():
             of_plan = plan is None or entry.plan == plan
@@ -212,7 +212,7 @@ class Ledger:
         return sorted(rows, key=_when)
 
     def states(self, plan: str) -> dict[str, dict[str, str]]:
-        """The states of entries, by group and id."""
+        """Return the states of entries, by group and id."""
         found: defaultdict[str, dict[str, str]] = defaultdict(dict)
         for entry in self._content.entries.values():
             if entry.plan == plan and entry.step is not None:
@@ -329,7 +329,7 @@ def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
     Raises
     ------
     InputError
-        When there is no such ledger.
+        When there is no such ledger, it is damaged, or the file is another program's. It is not changed.
 
     Examples
     --------

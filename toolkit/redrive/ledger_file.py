@@ -72,7 +72,7 @@ Kind = Literal["missing", "empty", "ledger", "first version"]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What was done with an entry last; times are in milliseconds."""
+    """Contain what was done with an entry last; times are in milliseconds."""
 
     state: State
     run_id: str | None = None
@@ -89,7 +89,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of a plan, and its step, if there is one."""
+    """Contain an entry of a plan, and the last step if there is one."""
 
     plan: str
     dlq_id: str
@@ -107,7 +107,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Content(msgspec.Struct, kw_only=True):
-    """Everything that a ledger contains: plans as JSON by hash, entries, and why groups were stopped."""
+    """Contain everything of a ledger: plans as JSON by hash, entries, and why groups were stopped."""
 
     plans: dict[str, bytes] = {}
     began_at: dict[str, int] = {}

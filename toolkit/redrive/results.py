@@ -112,7 +112,8 @@ def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> R
     Raises
     ------
     InputError
-        When there is no such ledger or plan, or the plan in it was edited.
+        When there is no such ledger or plan, the ledger is damaged, or the plan in it was edited. The file is
+        not changed.
 
     Examples
     --------

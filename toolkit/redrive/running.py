@@ -77,7 +77,8 @@ def run_redrive(
     Each entry is read again just before it is acted on, and left when it is gone or has changed. Every step
     is stored in the ledger before it is taken: interrupted, or even killed, the same call continues, and
     nothing is sent twice. A request whose response was lost is looked into, and not sent again unless the
-    entry is still in the queue.
+    entry is still in the queue. An entry is claimed before its failure function is called, so that two runs
+    of this user on this machine call it once.
 
     Parameters
     ----------
@@ -85,7 +86,8 @@ def run_redrive(
     plan : RedrivePlan
         From `plan_redrive`.
     ledger : str or path
-        A file of this user (SQLite), made when missing. One file may hold any number of plans.
+        A file of this user (SQLite), made if it is missing or empty. One file may contain any number of
+        plans. It is complete after each step: copied alone, it continues elsewhere.
     confirm : str
         ``plan.confirmation``, as the preview shows it.
     progress : bool or callable, optional
@@ -101,7 +103,8 @@ def run_redrive(
     Raises
     ------
     InputError
-        When `confirm` is not this plan's, or another argument cannot be used.
+        When `confirm` is not this plan's, or another argument cannot be used, for example a damaged ledger
+        or a file of another program.
     LedgerLockedError
         When another process runs a plan with this ledger.
     ServiceError
