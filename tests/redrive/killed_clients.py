@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
 import signal
+import string
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
@@ -116,7 +118,9 @@ def mixed_plan(shop: Shop, name: str, count: int, workflows: int) -> tk.RedriveP
 
     A group in which the first outcome is unknown is stopped, hence several groups of failure functions.
     """
-    functions = [f"{name}-function-{number}" for number in range(workflows)]
+    # letters, because numbers make no groups of their own
+    endings = ["".join(pair) for pair in itertools.product(string.ascii_lowercase, repeat=2)]
+    functions = [f"{name}-function-{ending * 3}" for ending in endings[:workflows]]
     failed = {"failure function": [shop.fail_with_function(each, count // workflows) for each in functions]}
     failed |= {action: [shop.fail(f"{name}-{action}", count)] for action in ("resume", "delete")}
     shop.mended.add(f"{name}-resume")

@@ -23,7 +23,7 @@ from toolkit.analysis.classes import CLASSES
 from toolkit.errors import InputError
 from toolkit.redrive import plan_file
 from toolkit.redrive.choices import ACTIONS, LEAVE, LEFT_OUT, MARKS, Action, refusal
-from toolkit.redrive.ledger import Ledger
+from toolkit.redrive.ledger_file import Content, Entry, Step, replace_file
 from toolkit.redrive.limits import Limits
 
 PAYLOAD = "__import__('os').system('id')"
@@ -289,15 +289,10 @@ def test_a_plan_of_the_older_format_names_the_way_out(plan: tk.RedrivePlan) -> N
 
 def ledger_of(path: Path, content: dict[str, Any], key: str) -> Path:
     """A ledger of one plan, of which one entry is done."""
-    with closing(Ledger(path, make=True)):
-        pass
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("INSERT INTO plans VALUES (?, ?, 1)", (key, json.dumps(content).encode()))
-        row = (key, "d0", "g", "resume", "wfr_new", "wfr_0", "succeeded", 1, 2)
-        database.execute(
-            "INSERT INTO entries (plan, dlq_id, grouped, action, run_id, origin_run, state, intended_at, "
-            "ended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row,
-        )  # fmt: skip
+    step = Step(state="succeeded", run_id="wfr_new", intended_at=1, ended_at=2)
+    done = Entry(plan=key, dlq_id="d0", grouped="g", action="resume", origin_run="wfr_0", step=step)
+    plans = {key: json.dumps(content).encode()}
+    replace_file(path, Content(plans=plans, began_at={key: 1}, entries={(key, "d0"): done}))
     return path
 
 
@@ -333,7 +328,7 @@ def test_a_hostile_plan_in_a_ledger_is_refused(name: str, plan: tk.RedrivePlan, 
     typed = ledger_of(ledger.with_name("typed.sqlite"), content_of(plan), plan.hash)
     with closing(sqlite3.connect(typed)) as database, database:
         database.execute("UPDATE plans SET plan = 7")
-    with pytest.raises(InputError, match="reading the plan"):
+    with pytest.raises(InputError, match="opening the ledger"):
         tk.redrive_status(typed)
     swapped = ledger_of(ledger, content_of(plan), "0" * 64)
     with pytest.raises(InputError, match="another plan"):

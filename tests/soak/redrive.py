@@ -6,8 +6,8 @@ are compared entry by entry. Bounded by ``--failures``, ``--kills`` and ``--minu
 anything is wrong.
 
 With ``--ledgers copied``, clients of a plan of failure functions, resumes and deletes are killed, and each
-next one has a copy of the ledger's file alone and another data folder. With ``--ledgers two``, two clients run
-a plan at once with two ledgers.
+next one has a copy of the ledger's file alone and another data folder. With ``--ledgers two``, two clients
+run a plan at once with two ledgers.
 """
 
 from __future__ import annotations
