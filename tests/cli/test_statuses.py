@@ -20,6 +20,7 @@ import pytest
 import toolkit as tk
 from toolkit.cli import main
 from toolkit.cli.exit_status import ExitStatus, exit_help
+from toolkit.errors import TransportError
 from toolkit.snapshots.manifest import HEARTBEAT
 
 TOKEN = "command-line-token-0123456789"
@@ -187,3 +188,53 @@ def _waited(kept: Path, ready: Any) -> dict[str, Any]:
             return heartbeat
         time.sleep(0.1)
     raise AssertionError(heartbeat)
+
+
+def test_messages_name_the_cause(tmp_path: Path, monkeypatch, capsys) -> None:
+    """A missing folder is no full disk, and a token with a line end is not the fault of its address."""
+    (tmp_path / "kept").write_text("a file")
+    cases = {
+        ("verify", str(tmp_path / "kept" / "inner")): {},
+        ("report", "--output", str(tmp_path / "a.json")): {
+            "TOOLKIT_QUEUE_URL": "https://queue.example.com", "TOOLKIT_QUEUE_TOKEN": f"{TOKEN}\n",
+        },
+    }  # fmt: skip
+    said = []
+    for words, variables in cases.items():
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert main(words) == ExitStatus.FAILED
+        said.append(capsys.readouterr().err)
+    assert "room" not in said[0]
+    assert "TOOLKIT_QUEUE_TOKEN" in said[1]
+    assert "TOOLKIT_QUEUE_URL" not in said[1]
+    assert TOKEN not in said[1]
+
+
+def test_a_dead_proxy_is_named(monkeypatch, no_backoff) -> None:
+    """With the variables to look at, and without the password that its address may have."""
+    monkeypatch.setenv("HTTP_PROXY", "http://user:pw-canary@127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://user:pw-canary@127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.warns(UserWarning, match="clear text"):
+        service = tk.connect(queue_url="http://queue.example.com", queue_token=TOKEN)
+    with service, pytest.raises(TransportError) as raised:
+        tk.load_failures(service, progress=False)
+    assert "127.0.0.1:9" in str(raised.value)
+    assert "HTTP_PROXY" in str(raised.value)
+    assert "pw-canary" not in str(raised.value)
+
+
+def test_the_service_logs_events(tmp_path: Path) -> None:
+    """With --log-format json, standard error is one object per line; the address stays on standard output."""
+    words = ["serve", "--port", "0", "--temporary", "--log-format", "json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "toolkit", *words],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        assert json.loads(child.stdout.readline())["queue_url"].startswith("http://127.0.0.1:")
+        child.send_signal(signal.SIGTERM)
+        events = [json.loads(line) for line in child.communicate(timeout=30)[1].splitlines()]
+    assert [event["event"] for event in events] == ["starting", "stopped"]
+    assert child.returncode == ExitStatus.DONE

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from toolkit.cli.local_packages import local_packages
+from toolkit.cli.output import complain, has_events
 from toolkit.cli.shared_options import add_command
 from toolkit.local.startup import add_arguments
 
@@ -21,4 +26,40 @@ def _serve(given: argparse.Namespace) -> int:
         from toolkit.local.serve import run  # noqa: PLC0415 - it needs the extra [local]
         from toolkit_demo.faults.middleware import Faults  # noqa: PLC0415 - the same
         from toolkit_demo.filling import fill  # noqa: PLC0415 - the same
-    return run(given, fill=fill, interception=Faults.read(given.faults))
+    began = time.monotonic()
+    with _events_logged():
+        _event("starting", event="starting")
+        status = run(given, fill=fill, interception=Faults.read(given.faults))
+        seconds = round(time.monotonic() - began, 1)
+        _event("stopped", event="stopped", seconds=seconds)
+    return status
+
+
+def _event(text: str, *, event: str, **facts: object) -> None:
+    """Write an event that only programs are interested in."""
+    if has_events():
+        complain(text, event=event, **facts)
+
+
+class _EventHandler(logging.Handler):
+    """Writes what the service logs as events."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(self.format(record), event=record.levelname.lower(), logger=record.name)
+
+
+@contextmanager
+def _events_logged() -> Iterator[None]:
+    """Write what the service logs as JSON objects for a while, if that format was chosen.
+
+    The service configures logging only if nobody else has.
+    """
+    if not has_events():
+        yield
+        return
+    handler = _EventHandler(logging.WARNING)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)

@@ -370,6 +370,11 @@ class Transport:
             got = f"no end of the response within {self._connections.allowed:,.0f} s"
             next_step = "Ask for fewer rows a page, or raise the deadline."
             return self._error(DeadlineError, request, got, "the complete response in that time", next_step)
+        proxy = self._pool.proxy
+        if isinstance(error, ProxyError) and proxy is not None and not self._closed.is_set():
+            got = f"{reason}, from the proxy {self._redactor.url(proxy.url)[:MOST_SHOWN]}"
+            next_step = "Check the proxy, and HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the environment."
+            return self._error(TransportError, request, got, "a connection through the proxy", next_step)
         return self._incomplete(request, reason)
 
     def _incomplete(self, request: Request, got: str) -> TransportError:

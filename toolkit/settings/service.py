@@ -459,8 +459,11 @@ def _finished(
     token, *keys = endpoint.secrets
     for what, secret in (("token", token), *(("signing key", key) for key in keys)):
         if not _TOKEN.fullmatch(secret.reveal()):
+            prefix = endpoint.source.removesuffix("_URL").removesuffix("_TOKEN")
+            variable = f"{prefix}_TOKEN" if what == "token" else f"{prefix}_…_SIGNING_KEY"
+            source = endpoint.source if prefix == endpoint.source else variable
             raise SettingsError(
-                f"reading the {what} {where}",
+                f"reading the {what} of the {_TITLES[endpoint.name]} from {source}",
                 got="white space or characters that no header can carry" if secret.reveal() else "nothing",
                 expected=f"the {what} alone",
                 next_step="Copy it again; a line end at its close is the usual cause.",

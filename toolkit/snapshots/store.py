@@ -30,6 +30,21 @@ _BLOCK: Final = 1 << 20
 _LONGEST_LOCK: Final = 20  # bytes: a lock holds the number of a process
 _DECODED: Final = 4  # bytes of memory per byte of JSON, about, when it is decoded
 
+_WHOLE: Final = "The snapshot is whole, as it was or new."
+_FULL: Final = f"Make room on the disk, or in the quota of this user. {_WHOLE}"
+_FORBIDDEN: Final = f"Let this user read and write the folder. {_WHOLE}"
+_MISSING: Final = "Check the path: is the folder there, and are all folders on the way to it?"
+_NEXT_STEPS: Final = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EROFS: f"The file system can only be read: use a folder on another one. {_WHOLE}",
+    errno.ENOENT: _MISSING,
+    errno.ENOTDIR: _MISSING,
+}
+"""What helps, by what the operating system refused."""
+
 Step = Callable[[str], None]
 """Called with a name before each operation that changes something: tests stop a writer there."""
 
@@ -130,7 +145,7 @@ class SnapshotStore:
     """
 
     exclusive: ClassVar[bool] = True
-    _next_step: ClassVar[str] = "Check that the disk has room. The snapshot is whole, as it was or new."
+    _next_step: ClassVar[str] = "The snapshot is whole, as it was or new. Call again when the cause is gone."
 
     def __init__(self, path: str | os.PathLike[str], *, step: Step = no_step) -> None:
         text = os.fspath(path)
@@ -383,5 +398,5 @@ class SnapshotStore:
             raise SnapshotError(
                 f"{doing} the snapshot {self}",
                 got=f"{type(error).__name__}: {error.strerror or error}",
-                next_step=self._next_step,
+                next_step=_NEXT_STEPS.get(error.errno or 0, self._next_step),
             ) from error
