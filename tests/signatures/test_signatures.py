@@ -150,11 +150,40 @@ def test_system_logs_are_grouped_by_their_template() -> None:
         ["drawn= true, moved = false", "drawn= false, moved = true"],
         [f"{one} does not respond to {two} since noon" for one in _NAMES for two in _NAMES if one < two],
         [f"upload returned error {number} to the caller" for number in range(100, 130)],
+        [
+            "refused: redis://10.0.0.5/0",
+            "refused: rediss://:p@cache-7.internal:6380/1",
+            "refused: 10.0.0.9:6379",
+        ],
+        ["refused: postgresql+psycopg://a:b@c/d", "refused: postgres://e", "refused: jobs-pgsql.internal"],
+        ["GET http://a.example.com/1 failed", "GET https://b.example.org:8443/x?y=z failed"],
     ],
 )
 def test_values_of_many_shapes_are_one_failure(texts: list[str]) -> None:
     """Values of other kinds, lists and phrases of any length, quantities in two units, names that vary."""
     assert len(set(error_signatures(texts))) == 1
+
+
+def test_many_kinds_of_services_stay_apart() -> None:
+    """However many there are, a kind of service is not taken for a name that varies."""
+    schemes = (
+        "redis",
+        "postgres",
+        "mysql",
+        "amqp",
+        "kafka",
+        "mongodb",
+        "nats",
+        "s3",
+        "ldap",
+        "grpc",
+        "mqtt",
+        "sftp",
+    )
+    texts = [f"connection refused: {scheme}://10.0.0.{n}/{n}" for scheme in schemes for n in range(20)]
+    found = agreement(error_signatures(texts), [text.partition("//")[0] for text in texts])
+    assert found.precision == 1
+    assert len(set(error_signatures(texts))) == len(schemes)
 
 
 def test_signatures_stay_when_more_texts_come() -> None:
@@ -183,6 +212,15 @@ def test_the_order_of_texts_does_not_matter(texts: list[str | None], rng: random
         ("KeyError: 'order'", "KeyError: 'user'"),
         ("connect ECONNREFUSED 10.0.0.1:80", "connect ETIMEDOUT 10.0.0.1:80"),
         ("<html><title>502 Bad Gateway</title></html>", "<html><title>504 Gateway Timeout</title></html>"),
+        ("connection refused: redis://10.0.0.5:6379/0", "connection refused: postgres://10.0.0.5:5432/shop"),
+        ("connection refused: redis://u:[masked len=8 tag=5d1c09ab]@h/0", "connection refused: amqp://h/0"),
+        ("connect ECONNREFUSED 10.0.0.5:6379", "connect ECONNREFUSED 10.0.0.5:5432"),
+        ("connect ECONNREFUSED 127.0.0.1:6379", "connect ECONNREFUSED 127.0.0.1:8080"),
+        (
+            "dial tcp: lookup orders-postgres.internal: no such host",
+            "dial tcp: lookup redis-2.internal: no such host",
+        ),
+        ("cannot reach localhost:5432", "cannot reach localhost:6379"),
     ],
 )
 def test_codes_types_and_keys_make_two_failures(one: str, two: str) -> None:

@@ -1,7 +1,8 @@
 """Values inside messages replaced by typed placeholders, so that two occurrences of a failure are equal.
 
 Numbers that name a kind of failure (status, exit and error codes) stay, as does every word: which words are
-values is decided from many messages together, in `templates`.
+values is decided from many messages together, in `templates`. Of an address, the kind of service stays, as in
+``redis://<url>``: see `services`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import re
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
+
+from toolkit.signatures.services import of_address, of_scheme
 
 PLACEHOLDER: Final = re.compile(
     r"<(?:bool|duration|email|hex|host|id|ip|mac|num|path|secret|size|time|url|uuid|value|version)>"
@@ -59,7 +62,7 @@ _NO_VALUE: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}]*[.]*")
 # Within one word, the first of these that fits at a position.
 _VALUES: Final = re.compile(
     r"""
-      (?P<url>\b[a-zA-Z][a-zA-Z0-9+.\-]*://[^\s'"<>\])},;]*[^\s'"<>\])},;.:!?])
+      (?P<url>\b[a-zA-Z][a-zA-Z0-9+.\-]*://(?:[^\s'"<>\])},;]|<secret>)*(?:[^\s'"<>\])},;.:!?]|<secret>))
     | (?P<email>\b[\w.+\-]+@[\w\-]+(?:\.[\w\-]+)+\b)
     | (?P<uuid>\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b)
     | (?P<mac>\b(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}\b)
@@ -117,6 +120,7 @@ _KEPT_KEYS: Final = re.compile(
     r"|severity|result|op|operation|method|action|phase|step)=$"
 )
 _SPACE: Final = re.compile(r"\s+")
+_ADDRESSES: Final = frozenset(("url", "ip", "host"))
 
 
 def with_placeholders(message: str) -> str:
@@ -175,9 +179,11 @@ def _pair(found: re.Match[str]) -> str:
 
 def _placeholder(found: re.Match[str]) -> str:
     kind, text = found.lastgroup, found[0]
+    if kind in _ADDRESSES:
+        return _with_service(kind, text)
     if kind != "word":
         return text if kind == "path" and len(text) < 3 else f"<{kind}>"  # noqa: PLR2004 - "/" and "./"
-    is_name = text.lower() in _KEPT or _NAMED_CODE.match(text)
+    is_name = text.lower() in _KEPT or text.startswith("HTTP/") or _NAMED_CODE.match(text)
     if is_name or (_MODULE.match(text) and _TYPE_AFTER.match(found.string, found.end())):
         return text
     bare = text.strip("#:")
@@ -188,12 +194,16 @@ def _placeholder(found: re.Match[str]) -> str:
         return text if before and _SHORT.search(bare) and _CODES.search(before) else "<num>"
     if quantity := _QUANTITY.match(bare):
         return "<size>" if quantity[1].lower() in _SIZES else "<duration>"
-    if text.startswith("HTTP/"):
-        return text
     if _VERSION.match(bare):
         return "<version>"
     tail = ":" if text.endswith(":") else ""
     return (_compound(text) if "." in text or ":" in text or "/" in text else "<id>") + tail
+
+
+def _with_service(kind: str, address: str) -> str:
+    """Return the placeholder of an address, with the kind of service that it names."""
+    service = of_scheme(address) if kind == "url" else of_address(address)
+    return f"{service}://<{kind}>" if service else f"<{kind}>"
 
 
 _PART: Final = re.compile(r"[^.:/]+")
@@ -201,6 +211,8 @@ _PART: Final = re.compile(r"[^.:/]+")
 
 def _compound(text: str) -> str:
     """A dotted name keeps the parts without digits: ``com.acme.Job17.run`` is a name, not an id."""
+    if text.startswith("localhost:") and of_address(text):
+        return _with_service("host", text)
     return _PART.sub(lambda part: "<id>" if _is_id(part[0]) else part[0], text)
 
 

@@ -16,7 +16,7 @@ from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.templates import KnownTemplates, learn, without_kinds
 from toolkit.signatures.trace_frames import cached
 
-RULES_VERSION: Final = 3
+RULES_VERSION: Final = 4
 """Part of every id. It changes whenever a change of the rules gives some failure another id."""
 
 
@@ -34,7 +34,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     Returns
     -------
     list of str
-        One id a text, in the same order, such as ``s3-5f0c9a3b12de``. None and empty texts share an id.
+        One id a text, in the same order, such as ``s4-5f0c9a3b12de``. None and empty texts share an id.
 
     Raises
     ------

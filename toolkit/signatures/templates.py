@@ -2,7 +2,8 @@
 
 A word is a value when many messages that agree everywhere else differ in it. How many is many depends on
 how much the word looks like one: a name in quotes, behind ``user`` or ``host``, or spelled like an
-identifier needs fewer than a plain word of the language. Types of errors and codes never become values. A
+identifier needs fewer than a plain word of the language. Types of errors, codes and kinds of services never
+become values. A
 message that no template covers keeps its own words, so that two different failures stay two.
 """
 
@@ -33,6 +34,7 @@ _NEVER: Final = re.compile(
     r"|exceed|cannot|could|null|undefined|^(?:no|not|none|is|was|to|of|in|on|the|a|an|and|or|by|for|at"
     r"|with|from|name|user|host)$)"
     r"|^[A-Z][A-Z_]{2,}\W*$"
+    r"|\w://"  # the kind of service of an address
 )
 _CUES: Final = frozenset(  # what a name follows
     """
