@@ -44,6 +44,26 @@ class Gap:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Syncs:
+    """When a snapshot was brought up to date.
+
+    Attributes
+    ----------
+    complete_at : str or None
+        When the latest complete sync began, ISO 8601, UTC; None if there was none.
+    every_seconds : float or None
+        Usual time between two complete syncs: the median of those that the manifest still lists. None if
+        there were fewer than two.
+    longest_seconds : float
+        How long the longest of these syncs took, resumed ones included.
+    """
+
+    complete_at: str | None = None
+    every_seconds: float | None = None
+    longest_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Receipt:
     """What a load did and whether it is complete.
 
@@ -90,6 +110,8 @@ class Receipt:
     gaps : tuple of Gap
         Of a snapshot: spans of time of which entries may be missing, as they expired between two syncs. The
         earliest first.
+    syncs : Syncs or None
+        Of a snapshot: when it was brought up to date.
 
     Examples
     --------
@@ -122,6 +144,7 @@ class Receipt:
     reasons: tuple[str, ...] = ()
     frame_rows: int | None = None
     gaps: tuple[Gap, ...] = ()
+    syncs: Syncs | None = None
 
     def __post_init__(self) -> None:
         """Mask our own tokens: receipts go wherever frames go."""
@@ -162,7 +185,10 @@ class Receipt:
         except (msgspec.ValidationError, RecursionError) as error:
             raise _unfit(str(error)) from None
         times = [("started_at", result.started_at), ("ended_at", result.ended_at)]
+        times = [("started_at", result.started_at), ("ended_at", result.ended_at)]
         times += [("a gap", text) for gap in result.gaps for text in (gap.start, gap.end)]
+        if result.syncs is not None and result.syncs.complete_at is not None:
+            times.append(("complete_at", result.syncs.complete_at))
         for name, text in times:
             checked_instant(name, text)
         if _depth(result.scope) > _DEEPEST:

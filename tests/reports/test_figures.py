@@ -111,7 +111,8 @@ def test_every_reason_is_printed(
     monkeypatch.chdir(tmp_path)
     now = datetime.now(UTC).replace(microsecond=0) - MINUTE
     rows = at(every(120, now - 240 * HOUR, now)) + at(every(5, now - 20 * HOUR, now), "bad token")
-    tk.write_snapshot(failures(rows), "kept")
+    loaded = {"ended_at": now.isoformat(), "started_at": now.isoformat()}
+    tk.write_snapshot(failures(rows, **loaded), "kept")
     command = "report --snapshot kept --retention 30d --fail-on worse --fail-on new --output r.json"
     assert main(command.split()) == 4
     said = capsys.readouterr().err

@@ -14,7 +14,7 @@ import pandas as pd
 from toolkit.analysis.explaining import Explanation
 from toolkit.analysis.failure_attributes import SIGNATURE, WORKFLOW, FailureAttributes
 from toolkit.analysis.incident_search import Incident, IncidentSearch, Span, datetimes
-from toolkit.analysis.selection import NONE, scanned, select, typed_rows, when_counted
+from toolkit.analysis.selection import NONE, scanned, select, told_until, typed_rows, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import wrong
 from toolkit.times import parse_time
@@ -95,7 +95,7 @@ def incidents_with_rows(failures: AnyFrame, *, now: datetime | None = None) -> l
     failures = scanned(failures, doing=_FINDING)
     read = FailureAttributes(failures, doing=_FINDING)
     total = int(select(failures, ["failed_at"], doing=_FINDING).count()["count_"][0].as_py())
-    search = IncidentSearch(read, None if now is None else when_counted(now))
+    search = IncidentSearch(read, None if now is None else told_until(failures, when_counted(now)))
     rises = [(_rise(incident, read), incident.rows) for incident in search.incidents()]
     return [
         ({"rank": rank, **record, "share": record["observed"] / total}, read.positions[rows])
@@ -121,7 +121,8 @@ def explain_spike(
     baseline : pair of datetime, optional
         What the window is compared with. Default: all other times.
     now : datetime, optional
-        When the history ends; later failures are left out. Default: at the last failure.
+        When the history ends, or when the data end if that is earlier; later failures are left out. Default:
+        at the last failure.
 
     Returns
     -------
@@ -147,7 +148,7 @@ def explain_spike(
     datetime.datetime(2026, 3, 5, 10, 0, tzinfo=datetime.timezone.utc)
     """
     read = FailureAttributes(failures, doing="explaining a spike")
-    search = IncidentSearch(read, None if now is None else when_counted(now))
+    search = IncidentSearch(read, None if now is None else told_until(failures, when_counted(now)))
     if window is None:
         incidents = search.incidents()
         if incidents:

@@ -24,6 +24,7 @@ from toolkit.analysis.selection import (
     select,
     select_timed,
     timestamps,
+    told_until,
     typed_frame,
     with_minute,
     with_time,
@@ -144,7 +145,8 @@ def count_over_time(
     top : int
         Number of groups, at least 1; all others are the group ``other (n)``.
     now : datetime, optional
-        Bins extend to this time. Default: to the last failure.
+        Bins extend to this time, or to the end of the data if that is earlier: nobody knows that no failure
+        came later. Default: to the last failure.
 
     Returns
     -------
@@ -210,7 +212,7 @@ def failure_trend(
     """
     doing = "counting failures over time"
     top = whole("top", top)
-    now = None if now is None else parse_time(now, exact=True, name="now")
+    now = None if now is None else told_until(failures, parse_time(now, exact=True, name="now"))
     wanted = None if freq is None else bin_width(freq)
     chosen = {} if by is None else {"by": by}
     selected = select(failures, ["failed_at", "created_at"], doing=doing, chosen=chosen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 from toolkit.analysis.counts import count_by
 from toolkit.analysis.run_log import run_summary
 from toolkit.analysis.selection import (
+    freshness_of,
     opened,
     receipt_of,
     scanned,
@@ -22,13 +23,13 @@ from toolkit.analysis.selection import (
     select_retained,
     select_timed,
     typed_frame,
-    when_counted,
 )
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, time_text
+from toolkit.freshness import Clock, facts_of_age
 from toolkit.receipt import Receipt, facts_html
 from toolkit.redaction import visible
-from toolkit.times import parse_duration, parse_time
+from toolkit.times import parse_duration
 
 _FEW: Final = 3  # ids that are shown
 _Summed = tuple[int, list[tuple[str, str]]]  # rows; names and texts of lines
@@ -104,29 +105,44 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecentFailures:
-    """How the last span of time compares with the one before it."""
+    """How the last span of time compares with the one before it.
+
+    Numbers are None if the data are too old to tell.
+    """
 
     span: timedelta  # length of both
-    failures: int
-    failures_before: int
-    workflows: int  # different workflow URLs among them
-    workflows_before: int
+    until: datetime  # when the last one ends: now, or earlier if the data end earlier
+    failures: int | None
+    failures_before: int | None
+    workflows: int | None  # different workflow URLs among them
+    workflows_before: int | None
     by_workflow: pd.DataFrame  # what `count_workflows` returns
 
 
-def recent_failures(failures: AnyFrame, now: datetime, *, span: str | timedelta = "24h") -> RecentFailures:
+def recent_failures(
+    failures: AnyFrame,
+    now: Clock,
+    *,
+    span: str | timedelta = "24h",
+    max_age: str | timedelta | None = None,
+) -> RecentFailures:
     """Compare the failures of the span of time that ends `now` with those of the one before it.
 
-    Entries that have expired or been deleted are not in the frame, and so not in the earlier span.
+    Entries that have expired or been deleted are not in the frame, and so not in the earlier span. If the
+    data end a little earlier than `now`, for example at the latest sync of a snapshot, so do both spans. If
+    they are older than `max_age`, the numbers are missing.
 
     Parameters
     ----------
     failures
         As in `count_workflows`.
-    now : datetime
-        When the later span ends; without a time zone, UTC.
+    now : datetime or callable
+        When the later span ends; without a time zone, UTC. A callable is a clock.
     span : str or timedelta
         Length of each of the two: "24h", "7d", …
+    max_age : str or timedelta, optional
+        How old the data may be. Default: three times the usual time between the complete syncs of a snapshot,
+        an hour at least, and a day without such syncs.
 
     Returns
     -------
@@ -144,7 +160,9 @@ def recent_failures(failures: AnyFrame, now: datetime, *, span: str | timedelta 
     >>> recent.failures, recent.failures_before
     (5000, 0)
     """
-    end, length = parse_time(now, exact=True, name="now"), parse_duration(span, name="span")
+    length = parse_duration(span, name="span")
+    found = freshness_of(failures, now, max_age)
+    end = found.end
     rows = select_timed(failures, ["workflow_url"], doing="comparing with the time before")
     rows = rows.then(partial(_with_spans, end, length))
     table = rows.count("workflow_url", recent=("recent", "sum"), before=("before", "sum"))
@@ -157,15 +175,32 @@ def recent_failures(failures: AnyFrame, now: datetime, *, span: str | timedelta 
         recent=("Int64", table["recent"].to_pylist()),
         before=("Int64", table["before"].to_pylist()),
     )
+    if not found.is_current:
+        unknown = by_workflow.assign(recent=_unknown(by_workflow), before=_unknown(by_workflow))
+        return RecentFailures(
+            span=length,
+            until=end,
+            failures=None,
+            failures_before=None,
+            workflows=None,
+            workflows_before=None,
+            by_workflow=unknown,
+        )
     with_url = by_workflow.dropna(subset="workflow_url")
     return RecentFailures(
         span=length,
+        until=end,
         failures=int(by_workflow["recent"].sum()),
         failures_before=int(by_workflow["before"].sum()),
         workflows=int((with_url["recent"] > 0).sum()),
         workflows_before=int((with_url["before"] > 0).sum()),
         by_workflow=by_workflow,
     )
+
+
+def _unknown(frame: pd.DataFrame) -> pd.Series[Any]:
+    """Return a column of missing counts."""
+    return pd.Series(pd.NA, index=frame.index, dtype="Int64")
 
 
 def _with_spans(end: datetime, span: timedelta, table: pa.Table) -> pa.Table:
@@ -179,7 +214,11 @@ def _with_spans(end: datetime, span: timedelta, table: pa.Table) -> pa.Table:
 
 
 def count_workflows(
-    failures: AnyFrame, *, now: datetime | None = None, span: str | timedelta = "24h"
+    failures: AnyFrame,
+    *,
+    now: Clock = None,
+    span: str | timedelta = "24h",
+    max_age: str | timedelta | None = None,
 ) -> pd.DataFrame:
     """Count failures by workflow: in all, in the last span of time, and in the one before it.
 
@@ -187,10 +226,12 @@ def count_workflows(
     ----------
     failures : frame
         With the columns `workflow_url`, `failed_at`, `created_at`.
-    now : datetime, optional
-        End of the last span; without a time zone, UTC. Default: the clock.
+    now : datetime or callable, optional
+        End of the last span; without a time zone, UTC. A callable is a clock. Default: that of this machine.
     span : str or timedelta
         Length of the two spans: "24h", "7d", …
+    max_age : str or timedelta, optional
+        As in `failure_report`: `recent` and `before` are missing if the data are older.
 
     Returns
     -------
@@ -214,7 +255,7 @@ def count_workflows(
     0            a      2  0.666667       1       1
     1            b      1  0.333333       1       0
     """
-    return recent_failures(failures, when_counted(now), span=span).by_workflow
+    return recent_failures(failures, now, span=span, max_age=max_age).by_workflow
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -363,6 +404,8 @@ def summary(frame: AnyFrame) -> FrameSummary:
         what = receipt.what if receipt else "rows"
         rows = select(frame, names[:1], doing=doing).count()["count_"][0].as_py()
         lines = [("rows", f"{rows:,} of {counted(len(names), 'column')}")]
+    if receipt is not None and receipt.syncs is not None:
+        lines += facts_of_age(freshness_of(frame)).items()
     lines.append(("complete", completeness(receipt, rows - gone)))
     return FrameSummary(
         what=what,

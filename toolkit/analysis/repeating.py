@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from toolkit.analysis.counts import SHORT_STATES
 from toolkit.analysis.failure_attributes import labels_of
 from toolkit.analysis.grouping import with_labels
-from toolkit.analysis.selection import opened, select_timed, timestamps, when_counted
+from toolkit.analysis.selection import opened, select_timed, timestamps, told_until, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import whole
 from toolkit.redaction import Redactor
@@ -194,7 +194,8 @@ def failure_functions(
     >>> found[["workflow_url", "hanging", "never set"]].values.tolist()
     [['u', 1, 0], ['v', 0, 1]]
     """
-    span, end = parse_duration(hanging, name="hanging"), pd.Timestamp(when_counted(now))
+    span = parse_duration(hanging, name="hanging")
+    end = pd.Timestamp(told_until(failures, when_counted(now)))  # when their states were read
     names = ["workflow_url", "failure_callback", "failure_function_state"]
     rows = select_timed(failures, names, doing="counting failure functions")
     table = rows.then(partial(_with_lateness, end - span)).count(*names[::2], "is_set", "late")

@@ -10,7 +10,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from toolkit import snapshots  # loaded when a path is given
 from toolkit.analysis.sources import KINDS, AnyFrame, SelectedRows, open_rows
 from toolkit.arguments import nearest, shown, whole, wrong
 from toolkit.errors import InputError
+from toolkit.freshness import Clock, Freshness, freshness
 from toolkit.receipt import Receipt
 from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.tables.frames import in_index, to_frame
@@ -259,6 +260,16 @@ def receipt_of(frame: object) -> Receipt | None:
     """The receipt that a frame, or what was scanned of a snapshot, carries, or None."""
     values = facts_of(frame).get("receipt")
     return Receipt.from_dict(values) if isinstance(values, Mapping) else None
+
+
+def freshness_of(frame: object, now: Clock = None, max_age: str | timedelta | None = None) -> Freshness:
+    """Return how old the data of a frame are; see `toolkit.freshness`."""
+    return freshness(receipt_of(frame), now, max_age)
+
+
+def told_until(frame: object, now: datetime) -> datetime:
+    """Return until when a frame can tell something: now, or when the data end if that is earlier."""
+    return freshness_of(frame, now).end
 
 
 def named(value: object) -> str:

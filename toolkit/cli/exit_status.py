@@ -55,7 +55,7 @@ class ExitStatus(IntEnum):
     TOO_OLD = (
         6,
         "data too old",
-        "The last complete sync is too long ago, so that `--fail-on` cannot judge; also of `status`.",
+        "Data are too old, or have nothing to compare with, for `--fail-on`; too old for `verify`, `status`.",
     )
     UNHEALTHY = (
         7,

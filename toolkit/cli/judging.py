@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from toolkit.analysis.wording import counted
+from toolkit.cli.data_age import unjudged
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.output import complain, say
 from toolkit.redaction import visible
@@ -49,16 +50,17 @@ def judge_failures(
     tell : callable
         Prints the verdict.
     """
+    not_judged = unjudged(report, fail_on, status)
+    if not_judged is not None:
+        asked = " ".join(f"--fail-on {name}" for name in fail_on)
+        tell(f"{asked}: not judged, so status {not_judged.value}: {not_judged.summary}")
+        return not_judged
     change = report["change"]
-    facts = {"new": change["new_groups"], "worse": change["worse"]}
-    unknown = [name for name in fail_on if facts[name] is None]
-    for name in unknown:
-        complain(f"--fail-on {name}: nothing earlier to compare with", event="not judged", fail_on=name)
-    compared = "" if unknown else _compared(change, str(report["generated_at"]))
+    compared = _compared(change, str(report["recent"]["until"]))
     judgements = list(_judgements(change, fail_on, compared))
     for judgement in judgements:
         complain(visible(judgement.reason), event="fail-on", status=int(judgement.status))
-    return _concluded(fail_on, judgements, compared or "nothing earlier to compare with", status, tell)
+    return _concluded(fail_on, judgements, compared, status, tell)
 
 
 def judge_index(
@@ -98,10 +100,10 @@ def _named(change: Mapping[str, Any], groups: Sequence[str]) -> str:
     return "; ".join(titles)
 
 
-def _compared(change: Mapping[str, Any], made_at: str) -> str:
+def _compared(change: Mapping[str, Any], until: str) -> str:
     """Return what was compared, such as "107 failures in 24 hours, usually 84"."""
     since = datetime.fromisoformat(change["since"])
-    hours = (datetime.fromisoformat(made_at) - since).total_seconds() / _HOUR
+    hours = (datetime.fromisoformat(until) - since).total_seconds() / _HOUR
     basis = f"{counted(change['failures'], 'failure')} in {hours:,.0f} hours"
     if change["expected"] is not None:
         basis += f", usually {change['expected']:,.0f}"

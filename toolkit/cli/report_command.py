@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import toolkit as tk
 from toolkit.analysis.wording import counted
+from toolkit.cli.data_age import MAX_AGE_HELP, complain_of_age, refuse_short_history
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.judging import FAILURES, VECTORS, judge_failures, judge_index
 from toolkit.cli.output import complain, progress_lines, say, status_of, write
@@ -57,6 +58,7 @@ def add(commands: Any, summary: str) -> None:
         "7 when the index of --vectors is not healthy; repeatable"
     )
     add_option("--fail-on", what, action="append", default=[], choices=(*FAILURES, *VECTORS))
+    add_option("--max-age", MAX_AGE_HELP, metavar="DURATION")
     add_option("--limit", "read at most N failures, for a first look", type=int, metavar="N")
     add_token_file(add_option)
     add_filters(commands.choices["report"])
@@ -84,6 +86,8 @@ def _report(given: argparse.Namespace) -> ExitStatus:
             expected="--fail-on new or worse",
             next_step="Add --vectors for a report on the vector index.",
         )
+    if given.fail_on:
+        refuse_short_history(chosen, has_previous=given.previous is not None)
     if given.snapshot is not None:
         if selects:
             raise InputError(
@@ -101,10 +105,16 @@ def _report(given: argparse.Namespace) -> ExitStatus:
             redactor = service.redactor
     previous = None if given.previous is None else tk.read_snapshot(given.previous)
     report = tk.failure_report(
-        failures, previous, retention=given.retention, title=given.title, redactor=redactor
+        failures,
+        previous,
+        retention=given.retention,
+        max_age=given.max_age,
+        title=given.title,
+        redactor=redactor,
     )
     _show(report, given, "failure-report.html")
     status = _completeness(failures, is_snapshot=given.snapshot is not None)
+    complain_of_age(report.to_dict())
     if given.fail_on:
         return judge_failures(report.to_dict(), given.fail_on, status, tell=_teller(given))
     return status

@@ -16,6 +16,8 @@ def add(commands: Any, summary: str) -> None:
     """Add the command."""
     add_option = add_command(commands, "verify", _verify, summary, "snapshots/failures")
     add_option("path", "folder of a snapshot", nargs="+")
+    what = "end with 6 if the last complete sync is longer ago (three times the usual time between syncs)"
+    add_option("--max-age", what, metavar="DURATION")
 
 
 def _verify(given: argparse.Namespace) -> ExitStatus:
@@ -23,10 +25,13 @@ def _verify(given: argparse.Namespace) -> ExitStatus:
     status = ExitStatus.DONE
     for path in given.path:
         try:
-            verified = tk.verify_snapshot(path)
+            verified = tk.verify_snapshot(path, max_age=given.max_age)
         except ToolkitError as error:
             complain(f"{path}: {error}", event="failed", path=path, error=str(error))
             status = ExitStatus.FAILED
         else:
             say(f"{path}: {verified}")
+            if verified.out_of_date:
+                complain(f"{path}: out of date: {verified.out_of_date}", event="out of date", path=path)
+                status = status or ExitStatus.TOO_OLD
     return status

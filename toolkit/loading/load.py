@@ -166,6 +166,7 @@ class Load:
     plan: Plan
     read: Callable[[LoadState], Generator[pa.Table | Batch]]
     progress: Callable[[], ProgressBar]
+    clock: Callable[[], str] = utc_now
     state: LoadState = field(default_factory=LoadState, init=False)
     # after a batch: its number, position, rows and counts
     _progress: tuple[int, dict[str, Any], int, dict[str, Any]] = field(
@@ -194,7 +195,7 @@ class Load:
         """
         if self._started:
             raise InputError("reading a load", got="a load that was read before", expected="a new one")
-        self._started = utc_now()
+        self._started = self.clock()
         self.state.is_stored = is_stored
         if resume is not None:
             self.state.resume(resume)
@@ -224,7 +225,7 @@ class Load:
                 yield batch
                 if self._reached_limit:
                     break
-        self._ended = utc_now()
+        self._ended = self.clock()
 
     @property
     def batches_yielded(self) -> int:
@@ -234,7 +235,7 @@ class Load:
     def checkpoint(self) -> Checkpoint:
         """The progress of the load: valid whenever it waits for its consumer, has raised, or has ended."""
         _, position, rows, counts = self._progress
-        receipt = counts | {"started_at": self._started or utc_now(), "resumed": self._resumed}
+        receipt = counts | {"started_at": self._started or self.clock(), "resumed": self._resumed}
         return Checkpoint(position=position, identities=self.state.rows.first(rows), receipt=receipt)
 
     @property
@@ -253,8 +254,8 @@ class Load:
             what=self.plan.what,
             source=self.plan.source,
             scope=self.plan.scope,
-            started_at=self._started or utc_now(),
-            ended_at=self._ended or utc_now(),
+            started_at=self._started or self.clock(),
+            ended_at=self._ended or self.clock(),
             rows=self._rows,
             retries=self.state.requests - self.state.pages,
             resumed=self._resumed,

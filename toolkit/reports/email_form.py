@@ -34,6 +34,7 @@ from toolkit.reports.sections import (
     ReportText,
     Section,
     change_in_words,
+    number_text,
     read_time,
 )
 
@@ -156,7 +157,7 @@ def _text(report: Report, sections: Iterable[Section], link: str | None) -> str:
     lines += [_line(notice.text) for notice in report.notices]
     for number in report.numbers:
         notes = "; ".join(note for note in (change_in_words(number), number["note"]) if note)
-        lines.append(_line(f"{number['value']:,} {number['name']} ({notes})"))
+        lines.append(_line(f"{number_text(number['value'])} {number['name']} ({notes})"))
     if link is not None:
         lines += ["", f"The whole report: {link}"]
     for section in sections:

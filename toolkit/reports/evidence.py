@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from toolkit.analysis import (
     FailureComparison,
@@ -26,32 +22,29 @@ from toolkit.analysis import (
     sample_failures,
     similar_failures,
 )
-from toolkit.analysis.change_points import dispersion
 from toolkit.analysis.comparing import compare_grouped
 from toolkit.analysis.conditions import plainest
 from toolkit.analysis.explaining import describe
+from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import grouped
 from toolkit.analysis.incidents import WithRows, incidents_with_rows
 from toolkit.analysis.seen_before import similar_grouped
 from toolkit.analysis.selection import (
     opened,
-    receipt_of,
     select_retained,
     select_timed,
-    with_minute,
     with_time,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
+from toolkit.freshness import Freshness
+from toolkit.reports.periods import CONFIDENT, Trend, trend_of
 from toolkit.signatures.signed_rows import SIGNATURE, are_signed
 from toolkit.tables.schemas import GONE_BEFORE
 
 MOST: Final = 20_000
 """Failures that are looked at one by one; of more, a sample."""
 
-DAY: Final = timedelta(hours=24)
 _DOING: Final = "making a report"
-_CONFIDENT: Final = 0.997  # three standard deviations
 _CLASSED: Final = 300  # groups whose class is shown, the largest
 _MARKED: Final = 6  # rises in the figure
 _UNNAMED: Final = ("several errors", "a rise of all failures")  # by whether there is no condition
@@ -102,42 +95,6 @@ class Story:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Trend:
-    """How failures came since a time, beside before, and which groups are new since then."""
-
-    since: datetime
-    recent: int
-    usual: float | None  # failures in as long a time, by the mean of all the time before
-    confidence: float | None  # that the rate is another one
-    exposure: float  # how many times longer the time before is; of samples, how many times more it would have
-    new: list[str] | None  # ids of groups, the largest first
-    compared: bool  # with an earlier frame
-    grown: list[str] = field(default_factory=list)  # ids of groups whose rate is higher
-
-    @property
-    def direction(self) -> str | None:
-        """Worse, better or the same, of all failures; None where nothing earlier is known."""
-        if self.usual is None or self.confidence is None:
-            return None
-        if self.confidence < _CONFIDENT:
-            return "the same"
-        return "worse" if self.recent > self.usual else "better"
-
-    @property
-    def words(self) -> str:
-        """How the rate is beside the one before, as one statement."""
-        if self.worse:
-            grown = f", as {counted(len(self.grown), 'group')} grew" if self.grown else ""
-            return f"worse than before{grown}"
-        return "better than before" if self.direction == "better" else "no clear change from before"
-
-    @property
-    def worse(self) -> bool | None:
-        """Whether all failures, or those of a group, come at a higher rate than before."""
-        return None if self.direction is None else self.direction == "worse" or bool(self.grown)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Evidence:
     """Everything that the sections which explain are made of."""
 
@@ -156,6 +113,7 @@ class Evidence:
     outcomes: RetryOutcomes | None = None
     earlier: int = 0  # entries of the earlier frame
     earlier_sample: int = 0  # and how many of them are looked at one by one
+    is_current: bool = True  # whether the data reach up to now
 
     @property
     def begins(self) -> dict[str, str]:
@@ -170,7 +128,7 @@ class Evidence:
 
 
 def gather(
-    failures: AnyFrame, previous: AnyFrame | None, *, total: int, retention: timedelta, now: datetime
+    failures: AnyFrame, previous: AnyFrame | None, *, total: int, retention: timedelta, fresh: Freshness
 ) -> Evidence | None:
     """Run the analyses; None where there are no failures, or without what they read."""
     names = set(opened(failures, doing=_DOING).names)
@@ -183,32 +141,28 @@ def gather(
     rules = None if known is None else known.rules
     sample = sample_failures(failures, most=MOST, columns=_READ)
     signed = _is_signed(sample)
-    if total > len(sample):
-        groups = group_failures(failures, rules=rules)
-        sample = sample if signed else groups.assign(sample)
-    elif signed:
-        groups = group_failures(sample, rules=rules)
-    else:
-        groups, ids = grouped(sample, rules)
-        sample = sample.assign(signature=pd.Series(ids, index=sample.index, dtype="str"))
-    trend = _trend(failures, previous, groups.frame, None if known is None else known.frame, now)
+    groups, sample = _grouped(failures, sample, rules, is_whole=total <= len(sample))
+    trend = trend_of(
+        failures, previous, groups.frame, None if known is None else known.frame, fresh, retention
+    )
+    now = fresh.end
     recent, before = _split(sample, trend.since, now)
     classes = _classes(sample, groups.frame)
-    kinds = dict(zip(classes["group"], classes["class"], strict=True))
     evidence: dict[str, Any] = {}
     if previous is not None:
         before, entries = _earlier(previous, groups)
         evidence |= {"earlier": entries, "earlier_sample": len(before)}
         chosen = (len(before) / max(entries, 1)) / (len(sample) / total)
         trend = replace(trend, exposure=float(f"{trend.exposure * (chosen or 1):.6g}"))
-        evidence["outcomes"] = retry_outcomes(before, failures, retention=retention, now=now)
-        past = _split(before, trend.since, now)[1]
-        evidence["comparison"] = compare_grouped(past, recent, groups, exposure=trend.exposure)
+        evidence["outcomes"] = retry_outcomes(before, failures, retention=retention, now=fresh.now)
+        if fresh.is_current:
+            past = _split(before, trend.since, now)[1]
+            evidence["comparison"] = compare_grouped(past, recent, groups, exposure=trend.exposure)
     elif trend.usual and len(recent) and len(before):
         evidence["comparison"] = compare_grouped(before, recent, groups, exposure=trend.exposure)
     if "comparison" in evidence and trend.usual:
         frame = evidence["comparison"].frame
-        sure = 1 - (1 - _CONFIDENT) / max(len(frame), 1)  # as so many are looked at
+        sure = 1 - (1 - CONFIDENT) / max(len(frame), 1)  # as so many are looked at
         grown = frame["group"][(frame["change"] == "growing") & (frame["confidence"] >= sure)]
         trend = replace(trend, grown=grown.tolist())
     waiting = groups.frame
@@ -230,12 +184,27 @@ def gather(
         waiting=waiting,
         classes=classes,
         trend=trend,
-        stories=_stories(incidents := incidents_with_rows(sample, now=now), sample, total, groups, kinds),
+        stories=_stories(incidents := incidents_with_rows(sample, now=now), sample, total, groups, classes),
         explained=len({position for _, rows in incidents for position in rows.tolist()}) / len(sample),
         offenders=repeat_offenders(sample) if names >= _OFFENDING else None,
+        is_current=fresh.is_current,
         functions=failure_functions(failures, now=now) if names >= _FUNCTIONS else None,
         **evidence,
     )
+
+
+def _grouped(
+    failures: AnyFrame, sample: pd.DataFrame, rules: GroupRules | None, *, is_whole: bool
+) -> tuple[FailureGroups, pd.DataFrame]:
+    """The groups of all failures, and the sample, which may be all of them, with the group of each."""
+    signed = _is_signed(sample)
+    if not is_whole:
+        groups = group_failures(failures, rules=rules)
+        return groups, sample if signed else groups.assign(sample)
+    if signed:
+        return group_failures(sample, rules=rules), sample
+    groups, ids = grouped(sample, rules)
+    return groups, sample.assign(signature=pd.Series(ids, index=sample.index, dtype="str"))
 
 
 def _is_signed(failures: pd.DataFrame) -> bool:
@@ -267,73 +236,6 @@ def _split(failures: pd.DataFrame, since: datetime, now: datetime) -> tuple[pd.D
     return failures[recent & ~later], failures[~recent]
 
 
-def _trend(
-    failures: AnyFrame, previous: AnyFrame | None, groups: pd.DataFrame, known: pd.DataFrame | None,
-    now: datetime,
-) -> Trend:  # fmt: skip
-    """The rate since the earlier load, or of the last day, beside the rate before it."""
-    if previous is None:
-        since = now - DAY
-        groups = groups[groups["count"] > 0]
-        new = groups["group"][groups["first_at"].between(since, now, inclusive="right")].tolist()
-    else:
-        receipt = receipt_of(previous)
-        kept = select_retained(previous, [], doing=_DOING).count()["count_"][0].as_py()
-        if (
-            receipt is not None and receipt.rows != kept
-        ):  # rows chosen of a load, which ended after all of them
-            receipt = None
-        last = None if receipt is None else pd.to_datetime(receipt.ended_at, utc=True, errors="coerce")
-        if last is None or pd.isna(last):
-            counts = select_timed(previous, [], doing=_DOING).count(last=("when_", "max"))
-            last = pd.to_datetime(counts["last"][0].as_py(), utc=True)
-        since = (now - DAY) if last is None or pd.isna(last) else min(last.to_pydatetime(), now)
-        new = groups["group"][~groups["group"].isin(set() if known is None else known["group"])].tolist()
-    recent = _minutes(failures, since, now)["count_"]
-    earlier = _minutes(failures if previous is None else previous, None, since)
-    before, length = earlier["count_"], (now - since).total_seconds()
-    usual = confidence = None
-    exposure = 1.0
-    observed = (since - earlier["first"].min()).total_seconds() if len(before) else 0.0
-    if len(before) and observed >= length / 2 > 0:
-        exposure = observed / length
-        usual = float(before.sum()) / exposure
-        confidence = _confidence(recent, before, since.timestamp() / 60, exposure)
-    started = previous is not None or bool(len(before))
-    return Trend(
-        since=since, recent=int(recent.sum()), usual=usual, confidence=confidence,
-        exposure=round(exposure, 4), new=new if started else None, compared=previous is not None,
-    )  # fmt: skip
-
-
-def _minutes(failures: AnyFrame, after: datetime | None, until: datetime) -> pd.DataFrame:
-    """Failures after a time and until another, by minute since 1970, and when the first of each was."""
-    rows = select_timed(failures, [], doing=_DOING).then(partial(_within, after, until)).then(with_minute)
-    counts = rows.count("minute_", first=("when_", "min")).to_pandas()
-    first = pd.to_datetime(counts["first"], utc=True)
-    return pd.DataFrame(counts.assign(first=first).set_index("minute_").sort_index())
-
-
-def _within(after: datetime | None, until: datetime, table: pa.Table) -> pa.Table:
-    when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
-    within = pc.less_equal(when, pa.scalar(until, when.type))
-    if after is not None:
-        within = pc.and_(within, pc.greater(when, pa.scalar(after, when.type)))
-    return table.filter(within)
-
-
-def _confidence(recent: pd.Series, before: pd.Series, edge: float, exposure: float) -> float:
-    """That a rate changed: two-sided, normal, with the variance of counts that come in bursts."""
-    hours = (before.index.to_numpy() - before.index.min()) // 60
-    size = int((edge - before.index.min()) // 60) + 1
-    counts = np.bincount(hours.astype(np.int64), weights=before.to_numpy(), minlength=size)
-    bursts = dispersion(counts.astype(np.float64), np.ones(size))
-    usual = float(recent.sum() + before.sum()) / (1 + exposure)
-    deviation = math.sqrt(bursts * max(usual, 1e-9) * (1 + 1 / exposure))
-    z = max(abs(float(recent.sum()) - float(before.sum()) / exposure) - 0.5, 0) / deviation
-    return math.erf(z / math.sqrt(2))
-
-
 def _classes(sample: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
     """The class of each of the largest groups, by its latest failure."""
     largest = groups.sort_values(["count", "group"], ascending=[False, True]).head(_CLASSED)
@@ -346,9 +248,10 @@ def _classes(sample: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
 
 
 def _stories(
-    incidents: list[WithRows], sample: pd.DataFrame, total: int, groups: FailureGroups, kinds: dict[str, str]
+    incidents: list[WithRows], sample: pd.DataFrame, total: int, groups: FailureGroups, classes: pd.DataFrame
 ) -> list[Story]:
     titles = groups.frame.set_index("group")["title"]
+    kinds = dict(zip(classes["group"], classes["class"], strict=True))
     scale = total / max(len(sample), 1)
     stories = []
     for row, positions in incidents:

@@ -101,7 +101,8 @@ class Explained:
             _CONFIDENCE,
         ]  # fmt: skip
         rows = [
-            (story.goes_on, f"{number}. {story.name}{_times(story)}", _iso(story.start), _iso(story.stop),
+            (story.goes_on and self.evidence.is_current, f"{number}. {story.name}{_times(story)}",
+             _iso(story.start), _iso(story.stop),
              _places(self.evidence, story), story.condition, "; or ".join(story.alternatives) or None,
              story.found_class, story.observed, story.expected, story.share,
              _confidence(story.confidence))
@@ -187,7 +188,7 @@ class Explained:
             for row in frame.head(_GROUPS).to_dict("records")
         ]  # fmt: skip
         parts = [table("Groups whose rate changed", columns, rows, left_out=max(len(frame) - _GROUPS, 0))]
-        lately = f"{counted(trend.recent, 'failure')} since {time_text(trend.since)}"
+        lately = f"{counted(trend.recent or 0, 'failure')} since {time_text(trend.since)}"
         if trend.direction is not None:
             lately += f", usually {trend.usual or 0:,.0f} in such a time: {trend.words}"
         yield self._section(
@@ -406,7 +407,7 @@ def explained_in_words(evidence: Evidence | None) -> str:
         first = evidence.stories[0]
         sentences.append(
             f"the largest explanation is {_named(evidence, first, first.name)}: {_number(evidence, first)} "
-            f"({percent(first.share)}) {_when(first)}"
+            f"({percent(first.share)}) {_when(first, is_current=evidence.is_current)}"
         )
     if trend.worse or trend.direction == "better":
         when = "it is" if trend.compared else "the last 24 hours are"
@@ -447,12 +448,14 @@ def _places(evidence: Evidence, story: Story, stated: Collection[str] = ()) -> s
     return f"{names} ({shared})" if shared else names
 
 
-def _when(story: Story) -> str:
+def _when(story: Story, *, is_current: bool = True) -> str:
     """From when to when an explanation was."""
     start, stop = time_text(story.start), time_text(story.stop)
     number = f"in {story.episodes} episodes " * (story.episodes > 1)
-    if story.goes_on:
+    if story.goes_on and is_current:
         return f"{number}since {start}, and ongoing"
+    if story.goes_on:
+        return f"{number}since {start}, until the data end"
     return f"{number}{'between' if number else 'from'} {start} {'and' if number else 'until'} {stop}"
 
 

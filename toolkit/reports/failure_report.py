@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -24,20 +24,21 @@ from toolkit.analysis import (
 )
 from toolkit.analysis.lifetimes import times_left
 from toolkit.analysis.over_time import WEEKDAYS
-from toolkit.analysis.selection import select, when_counted
+from toolkit.analysis.selection import freshness_of, select
 from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.analysis.wording import counted, short_number, span, time_text
 from toolkit.arguments import file_path, instance, text, wrong
+from toolkit.freshness import Clock
 from toolkit.plots.failure_counts import draw_calendar, draw_expiry, draw_matrix
 from toolkit.plots.failure_trend import draw_trend
 from toolkit.plots.result_bars import draw_outcomes
 from toolkit.python_code import Code, PublicCall, fill, variable
 from toolkit.redaction import Redactor
 from toolkit.redrive.results import STATES, RedriveResult, redrive_status
-from toolkit.reports.evidence import Evidence
 from toolkit.reports.explained_sections import Explained, explained_in_words
 from toolkit.reports.findings import CAPS, ONCE, Cleaner, Counts, four_numbers, verdict, without_repeated
 from toolkit.reports.page import Report
+from toolkit.reports.periods import DAY
 from toolkit.reports.sections import (
     Notice,
     Part,
@@ -52,10 +53,10 @@ from toolkit.reports.sections import (
 )
 from toolkit.times import parse_duration
 
-_SCHEMA: Final = "failure-report/4"
 _TREND: Final = PublicCall("plot_failure_trend", ("by", "top", "markers"))
 _STATUS: Final = PublicCall("redrive_status", ("plan",))
 _EXPIRY: Final = "tk.plot_expiry(failures, {kept})\n\ntk.count_expiring(failures, {kept})"
+_SCHEMA: Final = "failure-report/5"
 _ROWS: Final = 8  # workflows and statuses in the matrix
 _COLUMNS: Final = 6
 _ROW: Final = 0.32  # inches of height of a row of cells
@@ -93,7 +94,8 @@ def failure_report(
     previous: AnyFrame | None = None,
     *,
     retention: str | timedelta = "7d",
-    now: datetime | None = None,
+    now: Clock = None,
+    max_age: str | timedelta | None = None,
     title: str | None = None,
     redactor: Redactor | None = None,
     redrive: RedriveResult | str | os.PathLike[str] | None = None,
@@ -110,8 +112,13 @@ def failure_report(
         An earlier one, to compare with.
     retention : str or timedelta
         How long the queue keeps an entry ("3d", "7d", … by plan); entries expire that long after `failed_at`.
-    now : datetime, optional
-        What "within 24 hours" counts from; without a time zone, UTC. Default: the clock.
+    now : datetime or callable, optional
+        What "within 24 hours" counts from; without a time zone, UTC. A callable is a clock: data from its
+        future are out of date, too. Default: the clock of this machine.
+    max_age : str or timedelta, optional
+        How old the data may be: "2h", "1d", … The headline and a notice name the age of older ones, and
+        counts of the last hours, what is new and what is worse are missing. Default: three times the usual
+        time between the complete syncs of a snapshot, an hour at least, and a day without such syncs.
     title : str, optional
     redactor : Redactor, optional
         Masks secrets in everything shown. Default: one with the user's key, which has no live tokens;
@@ -137,12 +144,12 @@ def failure_report(
     >>> report.verdict
     'No failures.'
     """
-    now = when_counted(now)
     length = parse_duration(retention, name="retention")
     redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
     if title is not None:
         title = text("title", title)
     redriven = _redrive_of(redrive)
+    fresh = freshness_of(failures, now, max_age)
     failures, repeated = without_repeated(failures, doing="making a report")
     if previous is not None:
         previous, _ = without_repeated(previous, doing="comparing failures", name="previous")
@@ -152,7 +159,7 @@ def failure_report(
         shown=_masked(failures, redactor),
         retention=length,
         kept=retention if isinstance(retention, str) else span(retention).replace(" ", ""),
-        now=now,
+        fresh=fresh,
         clean=Cleaner(redactor),
         repeated=repeated,
     )
@@ -167,29 +174,39 @@ def failure_report(
     notices = [Notice(facts["sentence"], good=facts["state"] == "complete")]
     if repeated:
         notices.append(Notice(f"Left out: {counted(repeated, 'row')} with the id of a later one."))
-    if (last := counts.overview.last_at) and last > now:
+    if fresh.problem:
         notices.append(Notice(
-            f"The last failure is dated {time_text(last)}, after the time of this report, {time_text(now)}: "
-            "such failures are in the totals, but in no explanation and no rate."
+            f"Out of date: {fresh.problem}, so what came lately, what is new and what is worse is not known. "
+            "Bring the snapshot up to date, or load again."
+        ))  # fmt: skip
+    if (last := counts.overview.last_at) and last > fresh.now:
+        notices.append(Notice(
+            f"The last failure is dated {time_text(last)}, after the time of this report, "
+            f"{time_text(fresh.now)}: such failures are in the totals, but in no explanation and no rate."
         ))  # fmt: skip
     notices += [Notice(comparison["caution"])] if comparison.get("caution") else []
     return FailureReport(
         schema=_SCHEMA,
         title=clean.value("Failure report" if title is None else title),
         verdict=redactor.text(verdict(findings, explained_in_words(evidence))),
-        made_at=clean.value(now),
+        made_at=clean.value(fresh.now),
         notices=tuple(notices),
         numbers=tuple(four_numbers(findings)),
         sections=tuple(sorted(sections, key=lambda section: _ORDER.index(section.name))),
-        values=findings | {"change": _change(evidence, clean)},
+        values=findings | {"change": _change(counts)},
     )
 
 
-def _change(evidence: Evidence | None, clean: Cleaner) -> dict[str, Any]:
-    """What is new, and whether it is worse, as JSON-able values; null where nothing earlier is known."""
-    if evidence is None:
-        return {"since": None, "failures": 0, "expected": None, "worse": None, "new_groups": None,
-                "grown_groups": [], "titles": {}}  # fmt: skip
+def _change(counts: Counts) -> dict[str, Any]:
+    """What is new, and whether it is worse, as JSON-able values; null where the data cannot tell."""
+    evidence, clean = counts.evidence, counts.clean
+    unknown = {"since": None, "failures": None, "expected": None, "worse": None, "new_groups": None,
+               "grown_groups": [], "titles": {}}  # fmt: skip
+    if evidence is None and counts.is_quiet:
+        since = clean.value(counts.fresh.end - DAY)
+        return unknown | {"since": since, "failures": 0, "worse": False, "new_groups": []}
+    if evidence is None or not evidence.is_current:
+        return unknown
     trend = evidence.trend
     new = None if trend.new is None else trend.new[:_NEW_GROUPS]
     titles = evidence.groups.set_index("group")["title"]
@@ -251,7 +268,8 @@ def _worst(counts: Counts) -> Iterator[Section]:
     yield Section("worst", "Worst workflows", parts=_counts(
         counts, rows if counts.covered else rows.assign(before=None),
         f"Failures by workflow, and of the last {hours} hours against the {hours} before",
-        {"workflow_url": "workflow", "count": "#failures", "recent": f"#last {hours} h",
+        {"workflow_url": "workflow", "count": "#failures",
+         "recent": ReportColumn(f"last {hours} h", "number", missing="?"),
          "before": ReportColumn("before", "number", missing="?"), "share": _SHARE},
         fill("tk.count_workflows(failures)"), most=CAPS["worst"], more="more workflows",
     ))  # fmt: skip

@@ -34,6 +34,7 @@ from toolkit.analysis.selection import opened, receipt_of, scanned, select
 from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.analysis.wording import counted, percent, shorten, span, time_text
 from toolkit.filters.failure import FailureFilter
+from toolkit.freshness import Freshness, span_text
 from toolkit.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
@@ -119,9 +120,14 @@ class Counts:
     shown: SelectedRows  # what figures count, texts masked
     retention: timedelta
     kept: str  # the retention in words
-    now: datetime
+    fresh: Freshness
     clean: Cleaner
     repeated: int = 0  # rows left out, as a later one has their id
+
+    @property
+    def now(self) -> datetime:
+        """The time of the report."""
+        return self.fresh.now
 
     @cached_property
     def receipt(self) -> Receipt | None:
@@ -136,18 +142,25 @@ class Counts:
     @cached_property
     def recent(self) -> RecentFailures:
         """The last hours against those before."""
-        return recent_failures(self.failures, self.now)
+        return recent_failures(self.failures, self.now, max_age=self.fresh.max_age)
 
     @cached_property
     def covered(self) -> bool:
         """Whether all failures of the hours before were kept and loaded."""
         length = 2 * self.recent.span
-        return _covers(self.receipt, self.now - length) and self.retention >= length
+        is_covered = _covers(self.receipt, self.fresh.end - length) and self.retention >= length
+        return self.fresh.is_current and is_covered
 
     @cached_property
     def expiring(self) -> list[dict[str, Any]]:
         """How many expire when."""
         return self.clean.rows(count_expiring(self.failures, self.retention, self.now))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there are no failures, and the data show that there are none."""
+        complete = self.receipt is not None and self.receipt.complete
+        return not self.overview.count and complete and self.fresh.state == "current"
 
     @property
     def left(self) -> list[tuple[str, int]]:
@@ -163,7 +176,11 @@ class Counts:
     def evidence(self) -> Evidence | None:
         """What the analyses that explain find."""
         return gather(
-            self.failures, self.previous, total=self.overview.count, retention=self.retention, now=self.now
+            self.failures,
+            self.previous,
+            total=self.overview.count,
+            retention=self.retention,
+            fresh=self.fresh,
         )
 
     @property
@@ -190,6 +207,7 @@ class Counts:
             "overview": clean.value(vars(overview) | {"worst_share": worst_share, "repeated": self.repeated}),
             "recent": {
                 "hours": int(recent.span.total_seconds() // 3600),
+                "until": clean.value(recent.until),
                 "failures": recent.failures,
                 "failures_before": recent.failures_before if self.covered else None,
                 "workflows": recent.workflows,
@@ -200,6 +218,7 @@ class Counts:
                 "within_24_hours": sum(row["count"] for row in self.expiring if row["when"] in soon),
                 "next_hours_left": next((row["hours_left"] for row in self.next_expiring), None),
             },
+            "data": clean.value(self.fresh.to_dict()),
             "completeness": _completeness(receipt, overview, clean),
             "comparison": _comparison(failures, previous, receipt, clean),
             "code": _code(receipt, previous is not None, self.kept, self.now, clean),
@@ -337,7 +356,7 @@ def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
     """How many failures, of which filter, when, where most, what is new, what expires; what explains it."""
     overview, state = findings["overview"], findings["completeness"]["state"]
     count = overview["count"]
-    prefix = "Incomplete: " * (state == "incomplete")
+    prefix = age_in_words(findings["data"]) + "Incomplete: " * (state == "incomplete")
     chosen = filter_in_words(findings["completeness"].get("scope", {}))
     if not count:
         return f"{prefix}{'no' if prefix else 'No'} failures{chosen}{_new(findings)}."
@@ -351,6 +370,21 @@ def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
     soon = findings["expiry"]["within_24_hours"]
     expiry = f"; {soon:,} {'expires' if soon == 1 else 'expire'} within 24 hours" if soon else ""
     return f"{', '.join(parts)}{new}{expiry}.{explained}"
+
+
+def age_in_words(data: Mapping[str, Any]) -> str:
+    """Return how the headline begins if the data cannot tell about the last hours; "" if they can.
+
+    >>> age_in_words({"state": "old", "until": "2026-03-01T09:00:00.000+00:00", "age_hours": 312.5})
+    'Out of date: the data end at 2026-03-01 09:00 UTC, 13 days before this report. '
+    """
+    if data["state"] not in {"old", "ahead"}:
+        return ""
+    until = time_text(read_time(data["until"]))
+    if data["state"] == "ahead":
+        return f"Out of date: the data are of {until}, after this report, so a clock is wrong. "
+    age = span_text(timedelta(hours=data["age_hours"]))
+    return f"Out of date: the data end at {until}, {age} before this report. "
 
 
 def filter_in_words(scope: Mapping[str, Any]) -> str:
@@ -392,7 +426,8 @@ def _new(findings: Mapping[str, Any]) -> str:
 def four_numbers(findings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How many, how many lately, in how many workflows, and how many are about to be lost."""
     overview, recent, comparison = findings["overview"], findings["recent"], findings["comparison"]
-    hours, change = f"last {recent['hours']} hours", None
+    change = None
+    hours = _period_in_words(recent, findings["data"])
     note = f"{counted(overview['workflows'], 'workflow')}, {counted(overview['runs'], 'run')}"
     if comparison is not None:
         change = overview["count"] - comparison["previous_count"]
@@ -400,15 +435,23 @@ def four_numbers(findings: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {"name": "failures", "value": overview["count"], "change": change, "note": note},
         {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")},
-        {"name": f"workflows, {hours}", "value": recent["workflows"],
-         **_against(recent, "workflows")},
+        {"name": f"workflows, {hours}", "value": recent["workflows"], **_against(recent, "workflows")},
         {"name": "expire within 24 hours", "value": findings["expiry"]["within_24_hours"], "change": None,
          "note": _next(findings["expiry"])},
     ]  # fmt: skip
 
 
+def _period_in_words(recent: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """Return the period of the recent counts; if the data end earlier than the report, until when it is."""
+    hours = f"last {recent['hours']} hours"
+    lags = data["age_hours"] is not None and data["age_hours"] > 1 and data["state"] == "current"
+    return f"{recent['hours']} hours until {time_text(read_time(recent['until']))}" if lags else hours
+
+
 def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
     before = recent[f"{what}_before"]
+    if recent[what] is None:
+        return {"change": None, "note": "not known: the data are too old"}
     if before is None:
         return {"change": None, "note": "the earlier value is not known"}
     return {"change": recent[what] - before, "note": f"{before:,} in the {recent['hours']} hours before"}

@@ -14,7 +14,14 @@ from toolkit.analysis.wording import time_text
 from toolkit.plots.style import drawing
 from toolkit.plots.svg import inline_svg
 from toolkit.redaction import escape_attribute, escape_html
-from toolkit.reports.sections import NUMBERS, ReportColumn, ReportFigure, change_in_words, read_time
+from toolkit.reports.sections import (
+    NUMBERS,
+    ReportColumn,
+    ReportFigure,
+    change_in_words,
+    number_text,
+    read_time,
+)
 
 if TYPE_CHECKING:
     from toolkit.reports.page import Report
@@ -39,7 +46,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters |= {
-        "exact": "{:,}".format,
+        "exact": number_text,
         "breakable": _breakable,
         "attribute": lambda value: Markup(escape_attribute(value)),  # noqa: S704 - escaped right here
         "time": lambda text: time_text(read_time(text)),

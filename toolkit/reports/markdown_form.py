@@ -18,6 +18,7 @@ from toolkit.reports.sections import (
     ReportTable,
     ReportText,
     change_in_words,
+    number_text,
     read_time,
 )
 
@@ -119,4 +120,4 @@ def _code(identity: str) -> str:
 def _number(number: Mapping[str, Any]) -> str:
     change = change_in_words(number)
     words = ", ".join(text for text in (change, number["note"]) if text)
-    return f"- **{number['value']:,}** {escape_markdown(number['name'])}: {escape_markdown(words)}"
+    return f"- **{number_text(number['value'])}** {escape_markdown(number['name'])}: {escape_markdown(words)}"

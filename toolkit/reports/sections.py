@@ -201,6 +201,15 @@ def read_time(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
+def number_text(value: int | None) -> str:
+    """Return a number of the head; "?" if the data cannot tell it.
+
+    >>> number_text(1234), number_text(None)
+    ('1,234', '?')
+    """
+    return "?" if value is None else f"{value:,}"
+
+
 def change_in_words(number: Mapping[str, Any]) -> str | None:
     """The change as a sign, a number and a share, read the same by eye and by ear.
 

@@ -16,7 +16,7 @@ from toolkit.analysis.wording import shorten, span
 from toolkit.redaction import visible
 from toolkit.reports.link import web_link
 from toolkit.reports.markdown_form import escape_markdown
-from toolkit.reports.sections import ReportTable, change_in_words
+from toolkit.reports.sections import ReportTable, change_in_words, number_text
 
 if TYPE_CHECKING:
     from toolkit.reports.page import Report
@@ -96,11 +96,11 @@ def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) ->
 
     new, grown = change["new_groups"], change["grown_groups"]
     if new is None:
-        yield _Line("New", ("not known, as nothing earlier is loaded",))
+        yield _Line("New", ("not known",))
     else:
         yield _Line("New", tuple(map(named, new[:_NAMED])) or ("nothing",), len(new))
     if change["worse"] is None:
-        yield _Line("Growing", ("not known, as nothing earlier is loaded",))
+        yield _Line("Growing", ("not known",))
         return
     items = [named(group) for group in grown[:_NAMED]]
     if change["worse"] and not grown:
@@ -127,7 +127,7 @@ def _steps_and_numbers(report: Report) -> Iterator[_Line]:
     for number in report.numbers:
         change = change_in_words(number)
         more = f" ({change})" if change else ""
-        numbers.append(f"{number['value']:,} {number['name']}{more}")
+        numbers.append(f"{number_text(number['value'])} {number['name']}{more}")
     if numbers:
         yield _Line("Numbers", tuple(numbers), len(numbers))
     steps = _rows(report, "first")

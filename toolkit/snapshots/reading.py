@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Final, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from pyarrow.fs import FileSystem
 
 from toolkit import arguments
 from toolkit.errors import SnapshotDamagedError, SnapshotError, ToolkitError
+from toolkit.freshness import Clock, freshness
 from toolkit.loading.memory import available_memory, check_memory, memory_errors_named
 from toolkit.receipt import Receipt, facts_html
 from toolkit.signatures.signed_rows import SIGNATURE
@@ -35,6 +37,7 @@ from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.row_index import read_index
 from toolkit.snapshots.store import SnapshotStore
+from toolkit.snapshots.sync_times import syncs_of
 from toolkit.snapshots.transaction import unlisted
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import UNFIT
@@ -203,6 +206,8 @@ class Verification:
         Of the latest load.
     repairs : tuple of str
         What each repair of a damaged snapshot brought back, and what stayed lost.
+    out_of_date : str
+        How old the data are, if they are older than allowed; "" if they are not.
 
     Examples
     --------
@@ -225,6 +230,7 @@ class Verification:
     unlisted: tuple[str, ...]
     receipt: Receipt | None
     repairs: tuple[str, ...] = ()
+    out_of_date: str = ""
 
     @property
     def verdict(self) -> str:
@@ -232,9 +238,10 @@ class Verification:
         unlisted_files = f"; {len(self.unlisted):,} files do not belong to it" if self.unlisted else ""
         repaired = f"; repaired {len(self.repairs):,} times, see .repairs" if self.repairs else ""
         gone = f" ({self.gone:,} gone)" if self.gone else ""
+        age = f"; out of date: {self.out_of_date}" if self.out_of_date else ""
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
         files = "1 file" if self.files == 1 else f"{self.files:,} files"
-        return f"whole: {rows}{gone} in {files}, {self.bytes / 1e6:,.1f} MB{unlisted_files}{repaired}"
+        return f"whole: {rows}{gone} in {files}, {self.bytes / 1e6:,.1f} MB{unlisted_files}{repaired}{age}"
 
     def __str__(self) -> str:
         return self.verdict
@@ -246,18 +253,30 @@ class Verification:
             "generation": str(self.generation),
             "not part of it": ", ".join(self.unlisted) or "nothing",
             "latest load": self.receipt.verdict if self.receipt else "none",
+            "out of date": self.out_of_date or "no",
             "repaired": "; ".join(self.repairs) or "never",
         }
         return facts_html(self.verdict, facts.items())
 
 
-def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None = None) -> Verification:
-    """Read every byte of a snapshot and see that it is as it was written.
+def verify_snapshot(
+    path: str | os.PathLike[str],
+    *,
+    filesystem: FileSystem | None = None,
+    max_age: str | timedelta | None = None,
+    now: Clock = None,
+) -> Verification:
+    """Read every byte of a snapshot and see that it is as it was written, and not out of date.
 
     Parameters
     ----------
     path, filesystem
         As in `read_snapshot`.
+    max_age : str or timedelta, optional
+        How long ago the latest complete sync may be: "2h", "1d", … Default: three times the usual time
+        between two, an hour at least, and any time if there were fewer than two.
+    now : datetime or callable, optional
+        What the age is counted to. Default: the clock.
 
     Returns
     -------
@@ -297,6 +316,7 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
             unlisted=unlisted(store, manifest),
             receipt=_receipt(manifest),
             repairs=repairs(manifest.receipts),
+            out_of_date=_age_problem(_receipt(manifest), now, max_age),
         )
 
     return _consistent(store, verify)
@@ -385,8 +405,18 @@ def _facts(manifest: Manifest) -> bytes:
     return msgspec.json.encode(facts)
 
 
+def _age_problem(receipt: Receipt | None, now: Clock, max_age: str | timedelta | None) -> str:
+    """Return what is wrong with the age of a snapshot that is synced, or whose age is to be checked."""
+    is_synced = receipt is not None and receipt.syncs is not None and receipt.syncs.every_seconds is not None
+    if max_age is None and not is_synced:
+        return ""
+    return freshness(receipt, now, max_age).problem
+
+
 def _receipt(manifest: Manifest) -> Receipt | None:
+    """The latest receipt, with what the manifest tells about gaps and syncs."""
     if not manifest.receipts:
         return None
     gaps = manifest.coverage.gaps if manifest.coverage else ()
-    return replace(Receipt.from_dict(manifest.receipts[-1]), gaps=gaps)
+    syncs = None if manifest.kind == "frame" else syncs_of(manifest)
+    return replace(Receipt.from_dict(manifest.receipts[-1]), gaps=gaps, syncs=syncs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +15,11 @@ import pandas as pd
 
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups
+from toolkit.analysis.selection import receipt_of
 from toolkit.analysis.wording import counted
 from toolkit.arguments import instance
 from toolkit.errors import InputError, ToolkitError
+from toolkit.freshness import Clock, freshness
 from toolkit.python_code import fill, listed
 from toolkit.redaction import Redactor
 from toolkit.redrive.plan import RedrivePlan
@@ -60,6 +63,10 @@ class FailureBrowser(Panel):
         As of `group_failures`. To a file, which need not exist yet, merging and splitting add lines.
     service : Service, optional
         Where "Plan a redrive" can run its plan; without it, the plan is shown with its code.
+    max_age : str or timedelta, optional
+        How old the failures may be until a line above the table warns, as in `failure_report`.
+    now : datetime or callable, optional
+        What the age is counted to, as in `failure_report`.
 
     Attributes
     ----------
@@ -107,12 +114,16 @@ class FailureBrowser(Panel):
         redactor: Redactor | None = None,
         rules: str | Path | GroupRules | None = None,
         service: Service | None = None,
+        max_age: str | timedelta | None = None,
+        now: Clock = None,
     ) -> None:
         if service is not None:
             instance("service", service, Service, "a Service")
             redactor = service.redactor if redactor is None else redactor
         redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
         self._rows = FailureRows(checked_frame("failures", failures, distinct=True), redactor, rules)
+        self._freshness = partial(freshness, receipt_of(failures), now, max_age)
+        self._freshness()  # raises if an option cannot be read
         self._grouping, self._service = self._rows.grouping, service
         self._order: Indices = np.arange(0, dtype=np.int64)
         self._orders: dict[int, Indices] = {}
@@ -402,7 +413,9 @@ class FailureBrowser(Panel):
             remarks.extend(self._rows.unknown_words(search))
         if self._rows.without_time:
             remarks.append("≥ is before the time of the message, where that of the failure is not known.")
-        self._counted.value = note(self._counts(), "count") + note(" ".join(remarks))
+        problem = self._freshness().problem
+        age = note(f"Out of date: {problem}." if problem else "", "problem")
+        self._counted.value = age + note(self._counts(), "count") + note(" ".join(remarks))
 
     def _id_at(self, position: int) -> str:
         return self._rows.ids([int(self._order[position])])[0]

@@ -1,0 +1,243 @@
+"""How failures came in the period of a report, compared with the time before, and which groups are new.
+
+The period is the last day of the data, or the time since an earlier load. Without data that reach up to now,
+nothing about it is known, and every value is None.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from toolkit.analysis.change_points import dispersion
+from toolkit.analysis.selection import opened, receipt_of, select_retained, select_timed, with_minute
+from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.wording import counted
+from toolkit.freshness import Freshness
+from toolkit.receipt import Receipt
+from toolkit.signatures.signed_rows import SIGNATURE
+from toolkit.tables.schemas import FIRST_SEEN_AT
+
+DAY: Final = timedelta(hours=24)
+CONFIDENT: Final = 0.997  # three standard deviations
+_DOING: Final = "making a report"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trend:
+    """How failures came since a time, beside before, and which groups are new since then."""
+
+    since: datetime
+    recent: int | None  # None if the data are too old to tell
+    usual: float | None  # failures in as long a time, by the mean of all the time before
+    confidence: float | None  # that the rate is another one
+    exposure: float  # how many times longer the time before is; of samples, how many times more it would have
+    new: list[str] | None  # ids of groups, the largest first
+    compared: bool  # with an earlier frame
+    grown: list[str] = field(default_factory=list)  # ids of groups whose rate is higher
+
+    @property
+    def direction(self) -> str | None:
+        """Worse, better or the same, of all failures; None where nothing earlier is known."""
+        if self.recent is None or self.usual is None or self.confidence is None:
+            return None
+        if self.confidence < CONFIDENT:
+            return "the same"
+        return "worse" if self.recent > self.usual else "better"
+
+    @property
+    def words(self) -> str:
+        """How the rate is beside the one before, as one statement."""
+        if self.worse:
+            grown = f", as {counted(len(self.grown), 'group')} grew" if self.grown else ""
+            return f"worse than before{grown}"
+        return "better than before" if self.direction == "better" else "no clear change from before"
+
+    @property
+    def worse(self) -> bool | None:
+        """Whether all failures, or those of a group, come at a higher rate than before."""
+        return None if self.direction is None else self.direction == "worse" or bool(self.grown)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Period:
+    """The time that a report judges: after `since`, which is when an earlier load ended, or a day before."""
+
+    since: datetime
+    end: datetime  # when the data end
+    now: datetime
+    compared: bool  # with an earlier load
+    slack: timedelta = timedelta()  # a sync that began so long before `since` can have ended after it
+
+    @classmethod
+    def before(cls, fresh: Freshness, previous: AnyFrame | None, slack: timedelta = timedelta()) -> Period:
+        """Return the period that ends when the data end."""
+        if previous is None:
+            return cls(since=fresh.end - DAY, end=fresh.end, now=fresh.now, compared=False, slack=slack)
+        since = min(_ended(previous) or fresh.end - DAY, fresh.now)
+        return cls(since=since, end=max(fresh.end, since), now=fresh.now, compared=True)
+
+    @property
+    def length(self) -> timedelta:
+        """From since until the end."""
+        return self.end - self.since
+
+
+def _covered_from(receipt: Receipt | None, end: datetime, retention: timedelta) -> datetime | None:
+    """Return from when on the data have every failure; None if they do not, or nobody knows."""
+    if receipt is None or not receipt.complete:
+        return None
+    start = end - retention
+    since = receipt.scope.get("since")
+    return start if since is None else max(start, datetime.fromisoformat(str(since)))
+
+
+def _slack(receipt: Receipt | None) -> timedelta:
+    """Return how long the longest sync took: its failures are readable so long after they were first seen."""
+    if receipt is None or receipt.syncs is None or receipt.syncs.every_seconds is None:
+        return timedelta()
+    return timedelta(seconds=min(receipt.syncs.longest_seconds, receipt.syncs.every_seconds))
+
+
+def _ended(previous: AnyFrame) -> datetime | None:
+    """Return when the earlier load ended; of rows chosen from it, which ended after all of them, the last."""
+    receipt = receipt_of(previous)
+    kept = select_retained(previous, [], doing=_DOING).count()["count_"][0].as_py()
+    ended = None
+    if receipt is not None and receipt.rows == kept:
+        ended = pd.to_datetime(receipt.ended_at, utc=True, errors="coerce")
+    if ended is None or pd.isna(ended):
+        counts = select_timed(previous, [], doing=_DOING).count(last=("when_", "max"))
+        ended = pd.to_datetime(counts["last"][0].as_py(), utc=True)
+    return None if ended is None or pd.isna(ended) else ended.to_pydatetime()
+
+
+def _new_groups(
+    failures: AnyFrame, groups: pd.DataFrame, known: pd.DataFrame | None, period: Period
+) -> list[str]:
+    """Return the ids of groups that the earlier load does not have, or that were not known before a day ago.
+
+    A failure is known when it was first seen: what failed while no sync ran, or a moment before the report of
+    yesterday, is new today. A failure of the first sync was known when it failed.
+    """
+    if period.compared:
+        return groups["group"][~groups["group"].isin(set() if known is None else known["group"])].tolist()
+    groups = groups[groups["count"] > 0]
+    names = opened(failures, doing=_DOING).names
+    if FIRST_SEEN_AT not in names or SIGNATURE not in names:
+        is_new = groups["first_at"].between(period.since, period.end, inclusive="right")
+        return groups["group"][is_new].tolist()
+    rows = select_timed(failures, [FIRST_SEEN_AT, SIGNATURE], doing=_DOING)
+    first_sync = rows.count(first=(FIRST_SEEN_AT, "min"))["first"][0].as_py()
+    rows = rows.then(partial(_with_known, first_sync, period.now))
+    counts = rows.count(SIGNATURE, known=("known_", "min")).to_pandas()
+    since = period.now - DAY
+    known_at = pd.to_datetime(counts["known"], utc=True)
+    new = set(counts[SIGNATURE][known_at > pd.Timestamp(since - period.slack)])
+    return [group for group in groups["group"] if group in new]
+
+
+def _with_known(first_sync: datetime | None, now: datetime, table: pa.Table) -> pa.Table:
+    """The rows with `known_`: when each was first seen, or when it failed if that was later."""
+    kind = pa.timestamp("us", "UTC")
+    nothing = pa.scalar(None, kind)
+    failed, seen = (table[name].cast(kind, safe=False) for name in ("when_", FIRST_SEEN_AT))
+    if first_sync is not None:
+        is_first = pc.equal(seen, pa.scalar(first_sync, kind))
+        seen = pc.if_else(pc.fill_null(is_first, True), nothing, seen)
+    # a time from the future is of a clock that was wrong
+    past = [pc.if_else(pc.greater(time, pa.scalar(now, kind)), nothing, time) for time in (failed, seen)]
+    latest = pc.max_element_wise(*(time.cast(pa.int64()) for time in past), skip_nulls=True)
+    return table.append_column("known_", latest.cast(kind))
+
+
+def trend_of(
+    failures: AnyFrame,
+    previous: AnyFrame | None,
+    groups: pd.DataFrame,
+    known: pd.DataFrame | None,
+    fresh: Freshness,
+    retention: timedelta,
+) -> Trend:
+    """Return the rate of the period, compared with the rate before it, and the new ones of `groups`.
+
+    `known` are the groups of the earlier load.
+    """
+    if not fresh.is_current:
+        return _unknown_trend(fresh.end, compared=previous is not None)
+    receipt = receipt_of(failures)
+    period = Period.before(fresh, previous, _slack(receipt))
+    covered = _covered_from(receipt, fresh.end, retention)
+    since = period.since
+    recent = _minutes(failures, since, period.end)["count_"]
+    earlier = _minutes(failures if previous is None else previous, None, since)
+    before, length = earlier["count_"], period.length
+    usual = confidence = None
+    exposure = 1.0
+    observed = since - earlier["first"].min() if len(before) else timedelta()
+    if covered is not None and previous is None and observed < length / 2:
+        observed = since - covered  # nothing failed in the time that is covered, which is long enough
+    if observed >= length / 2 > timedelta():
+        exposure = observed / length
+        usual = float(before.sum()) / exposure
+        confidence = _confidence(recent, before, since.timestamp() / 60, exposure)
+    has_earlier = period.compared or bool(len(before)) or usual is not None
+    return Trend(
+        since=since,
+        recent=int(recent.sum()),
+        usual=usual,
+        confidence=confidence,
+        exposure=round(exposure, 4),
+        new=_new_groups(failures, groups, known, period) if has_earlier else None,
+        compared=period.compared,
+    )
+
+
+def _unknown_trend(end: datetime, *, compared: bool) -> Trend:
+    """Return the trend of data that are too old to have one."""
+    return Trend(
+        since=end - DAY, recent=None, usual=None, confidence=None, exposure=1.0, new=None, compared=compared
+    )
+
+
+def _minutes(failures: AnyFrame, after: datetime | None, until: datetime) -> pd.DataFrame:
+    """Failures after a time and until another, by minute since 1970, and when the first of each was."""
+    rows = select_timed(failures, [], doing=_DOING).then(partial(_within, after, until)).then(with_minute)
+    counts = rows.count("minute_", first=("when_", "min")).to_pandas()
+    first = pd.to_datetime(counts["first"], utc=True)
+    return pd.DataFrame(counts.assign(first=first).set_index("minute_").sort_index())
+
+
+def _within(after: datetime | None, until: datetime, table: pa.Table) -> pa.Table:
+    when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
+    within = pc.less_equal(when, pa.scalar(until, when.type))
+    if after is not None:
+        within = pc.and_(within, pc.greater(when, pa.scalar(after, when.type)))
+    return table.filter(within)
+
+
+def _confidence(recent: pd.Series, before: pd.Series, edge: float, exposure: float) -> float:
+    """That a rate changed: two-sided, normal, with the variance of counts that come in bursts."""
+    bursts = 1.0
+    if len(before):
+        bursts = _dispersion(before, edge)
+    usual = float(recent.sum() + before.sum()) / (1 + exposure)
+    deviation = math.sqrt(bursts * max(usual, 1e-9) * (1 + 1 / exposure))
+    z = max(abs(float(recent.sum()) - float(before.sum()) / exposure) - 0.5, 0) / deviation
+    return math.erf(z / math.sqrt(2))
+
+
+def _dispersion(before: pd.Series, edge: float) -> float:
+    """How much more counts per hour vary than independent events do."""
+    hours = (before.index.to_numpy() - before.index.min()) // 60
+    size = int((edge - before.index.min()) // 60) + 1
+    counts = np.bincount(hours.astype(np.int64), weights=before.to_numpy(), minlength=size)
+    return float(dispersion(counts.astype(np.float64), np.ones(size)))
