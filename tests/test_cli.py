@@ -308,8 +308,8 @@ def test_a_single_run_that_is_terminated_ends_in_order(server, tmp_path: Path) -
         child.send_signal(signal.SIGTERM)
         text = child.communicate(timeout=20)
         responded.set()
-    assert (child.returncode, text[0]) == (130, "")
-    assert text[1].startswith("toolkit: interrupted The 1 row read so far are kept; ")
+    # the only row had not been stored yet, so no message claims that it is kept
+    assert (child.returncode, text) == (130, ("", "toolkit: interrupted\n"))
     with tk.connect(environ=environment) as service:
         changes = tk.sync_failures(service, tmp_path / "kept", progress=False)
     assert (changes.receipt.complete, changes.counts["added"]) == (True, 2)

@@ -132,7 +132,8 @@ def _failed(error: Exception) -> ExitStatus:
 
 def _with_notes(text: str, error: BaseException) -> str:
     """Return a message with the notes of its error, such as how to continue."""
-    return " ".join((text, *getattr(error, "__notes__", ())))
+    notes = getattr(error, "__notes__", ())
+    return " ".join((f"{text.rstrip('.')}.", *notes)) if notes else text
 
 
 @contextmanager

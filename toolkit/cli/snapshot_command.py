@@ -127,4 +127,4 @@ def _resumes(path: str) -> str:
     if checkpoint is None:
         return ""
     rows = sum(file.rows for file in checkpoint.identities)
-    return f"The {counted(rows, 'row')} read so far are kept; the same command resumes there within a day."
+    return f"Kept of what was read: {counted(rows, 'row')}. The same command resumes there within a day."
