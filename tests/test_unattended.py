@@ -1,4 +1,4 @@
-"""The page "Run it unattended": every block is executed, or checked by the program that reads it."""
+"""The page "Run it unattended": what can run here is executed, and the units are read by systemd."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from email import message_from_bytes, policy
 from pathlib import Path
 
@@ -140,6 +141,21 @@ def test_a_doubt_comes_first_in_the_short_form():
     made = failures(ordinary(4), complete=False, reasons=("the load was interrupted",))
     text = failure_report(made, now=NOW, redactor=Redactor(key=b"example")).to_short()
     assert text.index("Caution: Not complete") < text.index("New:")
+
+
+def test_the_age_of_the_data_is_in_both_forms():
+    """Data that end five days before the report are named first, and nothing is called new or growing."""
+    options = {"now": NOW + timedelta(days=5), "redactor": Redactor(key=b"example")}
+    made = failure_report(failures(ordinary(1)), **options)
+    short, mail = made.to_short(), made.to_email()
+    assert short.splitlines()[1].startswith("Out of date: ")
+    assert (
+        short.index("Caution: Out of date")
+        < short.index("New: not known")
+        < short.index("Growing: not known")
+    )
+    assert "Out of date" in mail["Subject"]
+    assert "Out of date" in mail.get_body(("plain",)).get_content()
 
 
 def test_the_short_form_of_an_index_report_has_its_numbers():

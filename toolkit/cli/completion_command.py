@@ -1,8 +1,8 @@
 """``toolkit completion``: scripts that complete commands, options and values in bash, zsh and fish.
 
 The scripts are generated from the parser and contain all words, so that completing starts no Python. They are
-made by this module rather than by a package: argcomplete imports the command at each press of Tab (half a
-second), and shtab is a dependency at run time for this command alone.
+made by this module rather than by a package: argcomplete imports the command at each press of Tab (two
+seconds), and shtab is a dependency at run time for this command alone.
 """
 
 from __future__ import annotations
