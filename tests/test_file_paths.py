@@ -187,6 +187,7 @@ def test_a_file_is_replaced_as_a_whole_for_this_user_alone(function, written, he
     (here / "link.md").symlink_to(victim)
     (here / "hard.md").hardlink_to(victim)
     for name in ("file.md", "link.md", "hard.md"):
+        (here / "file.md").chmod(0o600)
         assert attempt(function, name, written) is None
         state = (here / name).lstat()
         assert stat.S_ISREG(state.st_mode)

@@ -13,8 +13,9 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
@@ -22,6 +23,7 @@ from toolkit.errors import InputError
 
 _LOCKED_BYTE: Final = 1 << 30  # on Windows nobody can read it: not one of those that a lock file holds
 _LONGEST_NAME: Final = 200
+_LOOK_AGAIN: Final = 0.01  # seconds until a lock that others hold is tried again
 _APPLICATION: Final = "workflow-vector-toolkit"
 
 
@@ -94,29 +96,104 @@ def _unlink_drafts(path: Path) -> None:
                 draft.unlink()
 
 
-def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a new file beside the path and rename it: mode 0600, no link followed, never a part of one.
+def make_folder(path: Path) -> None:
+    """Make a folder of this user alone unless it is there; `OSError` for a link, or another user's folder.
 
+    Links above it are followed: a user chooses those.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "a link in place of a folder", path.name)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = path.lstat()
+    if not stat.S_ISDIR(state.st_mode):  # replaced by a link meanwhile
+        raise OSError(errno.ELOOP, "a link in place of a folder", path.name)
+    _check_owner(state, path.name)
+
+
+def write_file(path: Path, write: Callable[[BinaryIO], object], *, shared: bool = False) -> None:
+    """Write a new file next to the path and rename it: no link followed, never a part of one.
+
+    It has mode 0600; one that several users change (`shared`) has the mode and the group of the old file.
     Whatever the system refuses is an `InputError` that names the file; others of `write` are not caught.
     """
     try:
+        before = _granted(path) if shared else None
         draft = path.with_name(f".{secrets.token_hex(8)}.part")
         _check_regular(path)  # a rename would put a file where a device or a pipe was
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         handle = os.open(draft, flags, 0o600)  # which follows no link
     except (OSError, ValueError) as error:  # ValueError: no name, null bytes, lone surrogates
-        raise _not_written(path, error) from None
+        raise not_written(path, error) from None
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
             file.flush()
+            if before is not None:
+                _grant(handle, before)
             os.fsync(file.fileno())
         draft.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise _not_written(path, error) from None
+        raise not_written(path, error) from None
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _granted(path: Path) -> os.stat_result | None:
+    """The state of a file whose permissions its successor is to have; None without such a file."""
+    if not hasattr(os, "fchmod") or path.is_symlink() or not path.is_file():
+        return None
+    state = path.stat()
+    return state if state.st_nlink == 1 else None  # else they are those of somebody's other file
+
+
+def _grant(handle: int, granted: os.stat_result) -> None:
+    """Give an open file the group and the permissions of another one."""
+    mode = stat.S_IMODE(granted.st_mode) & 0o777
+    if os.fstat(handle).st_gid != granted.st_gid:
+        try:
+            os.fchown(handle, -1, granted.st_gid)
+        except OSError:  # not a group of this user: what it was granted is not granted to another group
+            mode &= 0o707
+    os.fchmod(handle, mode)
+
+
+@contextmanager
+def changing(path: Path, seconds: float = 30.0) -> Iterator[None]:
+    """Hold a file that is read, changed and replaced within the block, by one thread or process at a time.
+
+    The lock is a file of its own, ``.NAME.lock``: the file itself is another one after each change. Whoever
+    may replace files of the folder may lock it. `TimeoutError` if others hold it for so many seconds.
+    """
+    _check_regular(path)  # before there is a lock next to it
+    with os.fdopen(_open_lock(path.with_name(f".{path.name}.lock")), "r+b") as file:
+        until = time.monotonic() + seconds
+        while not hold(file):
+            if time.monotonic() > until:
+                raise TimeoutError(
+                    errno.ETIMEDOUT, f"another process has held it for {seconds:g} s", path.name
+                )
+            time.sleep(_LOOK_AGAIN)
+        yield
+
+
+def _open_lock(lock: Path) -> int:
+    careful = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+    if lock.is_symlink():  # if the system has no flag for it (Windows)
+        raise OSError(errno.ELOOP, "a link", lock.name)
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | careful, 0o600)
+    except FileExistsError:
+        handle = os.open(lock, os.O_RDWR | careful)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError(errno.EINVAL, "no regular file", lock.name) from None
+        return handle
+    if hasattr(os, "fchmod"):
+        with suppress(OSError):  # then it is this user's alone
+            _grant(handle, lock.parent.stat())
+            os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) & 0o666)
+    return handle
 
 
 def read_file(path: Path) -> bytes:
@@ -130,7 +207,8 @@ def _check_regular(path: Path) -> None:
         raise OSError(errno.EINVAL, "no regular file")
 
 
-def _not_written(path: Path, error: OSError | ValueError) -> InputError:
+def not_written(path: Path, error: OSError | ValueError) -> InputError:
+    """Return the error of a file that cannot be written."""
     return InputError(
         f"writing the file {str(path)[:_LONGEST_NAME]!r}",
         got=f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}",
@@ -178,9 +256,14 @@ def _check_state(state: os.stat_result, name: str) -> None:
         raise OSError(errno.EINVAL, "no regular file", name)
     if state.st_nlink > 1:
         raise OSError(errno.EMLINK, "a file with several names (hard links)", name)
+    _check_owner(state, name)
+
+
+def _check_owner(state: os.stat_result, name: str) -> None:
     user = os.geteuid() if hasattr(os, "geteuid") else state.st_uid
     if user not in (state.st_uid, 0):  # to root, in a container, files of its host's users are its own
-        raise OSError(errno.EPERM, "another user's file", name)
+        kind = "folder" if stat.S_ISDIR(state.st_mode) else "file"
+        raise OSError(errno.EPERM, f"another user's {kind}", name)
 
 
 def hold(file: BinaryIO) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from toolkit.errors import SettingsError
 from toolkit.own_tokens import MASK, DecodedText, is_in, map_json, masked, watch
-from toolkit.private_files import make_private, user_folder
+from toolkit.private_files import make_folder, make_private, user_folder
 from toolkit.secret_patterns import SUSPICIOUS, is_secret_name, normalise_header, secret_items, secret_members
 from toolkit.secret_spans import MASKED, Span, decoded, text_spans, url_spans, without_masks
 
@@ -320,7 +320,7 @@ def masking_key(folder: Path | None = None) -> bytes:
     folder = folder or user_folder("config")
     path = folder / "masking.key"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         if not (path.exists() or path.is_symlink()):
             make_private(path, secrets.token_bytes(32))
         return _read_key(path)  # of another process, where that was first

@@ -15,7 +15,7 @@ import pyarrow as pa
 from toolkit.analysis.wording import counted, value_text
 from toolkit.arguments import file_path, mapping, nearest, shown, text, wrong
 from toolkit.errors import InputError
-from toolkit.private_files import read_file, write_file
+from toolkit.private_files import changing, not_written, read_file, write_file
 from toolkit.redaction import Redactor
 from toolkit.signatures.signing import RULES_VERSION, Learned, signature_id
 from toolkit.tables.frames import label_lists
@@ -35,6 +35,7 @@ LABELS: Final = "labels"
 _BODY: Final = "body", "response_body"  # two names of the response's body
 _ID: Final = re.compile(r"s\d{1,4}-[0-9a-f]{12}")
 _LEARNED: Final = "learned "
+_LONGEST_LINE: Final = 16_384  # characters of a rule: the time that shlex takes grows with the square of them
 _FORMS: Final = (
     'name ID "TITLE", merge ID into ID, split ID where COLUMN = "VALUE",'
     ' split ID where response_body contains "TEXT", or pin ID'
@@ -124,10 +125,27 @@ class GroupRules:
             raise wrong("rules", str(path), f"the path of a rules file ({type(error).__name__})") from None
 
     def save(self, path: str | Path) -> None:
-        """Write a rules file: the text, then what was learned on one line; InputError when that fails."""
-        learned = f"{_LEARNED}{json_text(self.learned)}\n" if self.learned is not None else ""
-        content = (self.text + learned).encode()
-        write_file(file_path("path", path), lambda file: file.write(content))
+        """Write a rules file: the text, then what was learned on one line; InputError when that fails.
+
+        A file that is there is replaced as a whole and keeps its mode; a new one is for this user alone.
+        Lines that somebody else wrote since `read` are gone then: a `FailureBrowser` with ``rules=`` keeps
+        them.
+        """
+        target = file_path("path", path)
+        try:
+            with changing(target):
+                write_rules(self, target)
+        except InputError:
+            raise
+        except (OSError, ValueError) as error:
+            raise not_written(target, error) from None
+
+
+def write_rules(rules: GroupRules, path: Path) -> None:
+    """Replace a rules file that the caller holds; see `changing`."""
+    learned = f"{_LEARNED}{json_text(rules.learned)}\n" if rules.learned is not None else ""
+    content = (rules.text + learned).encode()
+    write_file(path, lambda file: file.write(content), shared=True)
 
 
 def json_text(value: object) -> str:
@@ -193,6 +211,10 @@ def _learned(value: object) -> Learned:
 
 
 def _rule(line: str, number: int) -> Rule | None:
+    if line.lstrip().startswith("#"):
+        return None
+    if len(line) > _LONGEST_LINE:
+        raise _unreadable(number, line, f"a rule of at most {_LONGEST_LINE:,} characters, or a comment")
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:

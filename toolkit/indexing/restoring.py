@@ -24,7 +24,7 @@ from toolkit.client.vectors import fetch_bytes, read_info
 from toolkit.errors import InputError, SnapshotBindingError, UnexpectedResultWarning
 from toolkit.indexing.upserts import BATCH_ROWS, RowEncoder, WireRow, store_rows
 from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
-from toolkit.private_files import open_private, user_folder
+from toolkit.private_files import make_folder, open_private, user_folder
 from toolkit.redaction import escape_html, visible
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.snapshots.reading import scan_snapshot
@@ -234,8 +234,10 @@ class _RestoreCheckpoint:
     """How many rows are stored, in a file that is replaced atomically."""
 
     def __init__(self, path: str | os.PathLike[str] | None, binding: str) -> None:
-        folder = user_folder("data") / "restores"
-        self._path = folder / f"{binding[:32]}.json" if path is None else file_path("checkpoint", path)
+        self._own_folder = user_folder("data") / "restores"
+        self._path = (
+            self._own_folder / f"{binding[:32]}.json" if path is None else file_path("checkpoint", path)
+        )
         self._binding = binding
 
     def read(self) -> int:
@@ -261,7 +263,7 @@ class _RestoreCheckpoint:
         content = json.dumps({"rows": rows, "binding": self._binding}).encode()
         partial = self._path.with_name(f"{self._path.name}.partial")
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_folder()
             with os.fdopen(open_private(partial, os.O_WRONLY | os.O_CREAT), "wb") as file:
                 file.truncate()
                 file.write(content)
@@ -270,6 +272,13 @@ class _RestoreCheckpoint:
             partial.replace(self._path)
         except (OSError, ValueError) as error:
             raise self._unusable(f"{type(error).__name__}") from None
+
+    def _make_folder(self) -> None:
+        """Make the folder of checkpoints; the folder of a file that the caller names may be any."""
+        if self._path.parent == self._own_folder:
+            make_folder(self._own_folder)
+        else:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import logging
 import re
+import sqlite3
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,7 +19,6 @@ from urllib.parse import parse_qsl, urlsplit
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -36,6 +36,7 @@ from toolkit.local.queue.run_routes import run_operations
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.schedules import schedule_operations
 from toolkit.local.queue.url_groups import url_group_operations
+from toolkit.local.storage_errors import QUEUE_FILE, storage_problem
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit.local.vectors.vector_routes import vector_operations
@@ -112,6 +113,10 @@ async def _error(request: Request, error: Exception) -> Response:
     path = request.url.path
     if isinstance(error, ApiError):
         return _error_response(path, error.status, error.message)
+    if isinstance(error, sqlite3.Error):
+        index = request.path_params.get("index")
+        file = QUEUE_FILE if index is None else f"vectors/{index}.sqlite"
+        return _error_response(path, 500, storage_problem(error, file))
     if not isinstance(error, HTTPException):
         return _error_response(path, 500, _FAILED)
     allowed = _allowed_methods(request)
@@ -261,7 +266,7 @@ def status_operation(queue: Queue, registry: IndexRegistry) -> Operation:
 
     async def page(request: Request, _: Query) -> Response:
         counts = await queue.store.read(_counted, queue.store.expired_before)
-        indexes = await run_in_threadpool(vectors)
+        indexes = await registry.run(vectors)
         counts += [("vector indexes", len(indexes)), ("vectors", sum(count for _, count in indexes))]
         render = partial(template.render, counts=counts, version=__version__)
         return HTMLResponse(render(indexes=indexes if request.scope.get(KNOWN) else None), headers=_HEADERS)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import h11
+import pyarrow as pa
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -29,11 +30,13 @@ from toolkit.local.queue.state import Store
 from toolkit.local.startup import DEFAULT_INDEXES, read_signing_keys, read_token
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import IndexRegistry
-from toolkit.private_files import check_private, open_private, user_folder
+from toolkit.private_files import check_private, make_folder, open_private, user_folder
 from toolkit.serving import ACCEPTED_AT_ONCE, BoundedHttp, Strangers, listen, listen_longer
 
 Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
 """Puts sample history into a service that is about to start."""
+
+_FOLDERS: Final = ("queue", "vectors")  # in the data folder; a link in place of one would lead elsewhere
 
 # seconds; a busy event loop lets the databases' threads wait this long at each statement (Python's own: 5 ms)
 _SWITCH_INTERVAL: Final = 0.0005
@@ -43,15 +46,18 @@ def run(options: argparse.Namespace, *, fill: Fill, interception: Interception) 
     """Run the service until SIGTERM, SIGINT or the end of its standard input; `fill` is for ``--sample``."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL)
+    # Arrow's own pool keeps some 14 MB for each thread that ever wrote numbers: 560 MB with 40 threads
+    pa.set_memory_pool(pa.system_memory_pool())
     with ExitStack() as opened:
         folder = _folder(options, opened)
         _lock(folder, opened)
         token, token_file = read_token(options.token_file or folder / "token")
         listening = opened.enter_context(listen(options.port))
-        store = Store(folder / "queue", retention_ms=options.retention, signing_keys=read_signing_keys())
+        queue_folder, vectors_folder = (folder / name for name in _FOLDERS)
+        store = Store(queue_folder, retention_ms=options.retention, signing_keys=read_signing_keys())
         opened.callback(store.close)
         registry = IndexRegistry(
-            folder / "vectors",
+            vectors_folder,
             approximate_above=options.approximate_above,
             expansion=options.approximate_expansion,
         )
@@ -83,7 +89,7 @@ def _prepare(
         if "docs" not in {spec.name for spec in registry.specs()}:
             registry.create(IndexSpec.parse(DEFAULT_INDEXES[0]))
         fill(store, registry)
-        filled.touch(mode=0o600)
+        os.close(open_private(filled, os.O_WRONLY | os.O_CREAT))  # not through a link
 
 
 def _serve(
@@ -155,7 +161,10 @@ def _folder(options: argparse.Namespace, opened: ExitStack) -> Path:
         )
     folder: Path = options.data_dir or user_folder("data") / "local"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if options.data_dir is None:
+            make_folder(folder)
+        else:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a link here is the user's own choice
     except OSError as error:
         raise _unusable(folder, str(error.strerror), "a folder this user may write") from None
     return folder
@@ -175,11 +184,13 @@ def _lock(folder: Path, opened: ExitStack) -> None:
     try:
         handle = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
         opened.callback(os.close, handle)
+        for name in _FOLDERS:
+            make_folder(folder / name)
         # before SQLite opens them: closing a file afterwards would release its locks
         check_private(*folder.glob("*/*.sqlite*"), *folder.glob("*/*.f32"))
     except OSError as error:
         got = f"{Path(error.filename).name!r}: {error.strerror}"
-        raise _unusable(folder, got, "files of this user alone, and no links") from None
+        raise _unusable(folder, got, "files and folders of this user alone, and no links") from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import RLock
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,13 +16,14 @@ import traitlets
 from numpy.typing import NDArray
 
 from toolkit.analysis import failure_trend, similar_texts
-from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules, split_values
+from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules, split_values, write_rules
 from toolkit.analysis.grouping import FailureGroups, SignedFailures, grouped_columns, grouped_rows, read_rows
 from toolkit.analysis.over_time import FailureTrend, readable_top
 from toolkit.analysis.wording import value_text
 from toolkit.arguments import shown, wrong
 from toolkit.errors import InputError
 from toolkit.plots.failure_trend import times_and_groups
+from toolkit.private_files import changing
 from toolkit.python_code import Code, PublicCall, fill, joined, listed, variable
 from toolkit.redaction import visible
 from toolkit.widgets.controls import CheckList, Control, is_count, module, synced
@@ -32,6 +33,10 @@ COLOURED: Final = 8  # groups that have a colour of their own; all others share 
 _ALIKE: Final = 0.5  # similarity from which on another group says nearly the same
 _GROUP: Final = PublicCall("group_failures", ("rules",))
 _LIKE: Final = 4  # groups that "more like this" chooses at most
+_ATTEMPTS: Final = 4  # to write what was learned before others have learned more
+
+Edit: TypeAlias = Callable[[list[str]], list[str]]
+"""Makes the new lines of rules from those that are there."""
 
 
 class Brush(Control):
@@ -126,6 +131,8 @@ class FailureGrouping:
         self.columns = [name for name in SPLIT_COLUMNS if name in frame.columns]
         self.possible = {*grouped_columns(GroupRules()), "failed_at", "created_at"} <= {*frame.columns}
         self._made: list[str] = []
+        self._unwritten: list[str] = []  # made here, but their file could not be written
+        self._basis: Mapping[str, Any] | None = None  # what the rows were read with
         self._rows: SignedFailures | None = None
 
     @property
@@ -204,19 +211,26 @@ class FailureGrouping:
         """Take the last merge or split back, if there is one; those of the file's other lines stay."""
         if not self._made:
             return False
-        lines = self._current().text.splitlines()
         last = self._made.pop()
-        if last in lines:
-            del lines[len(lines) - 1 - lines[::-1].index(last)]
-        self._change("\n".join(lines))
+
+        def without_last(lines: list[str]) -> list[str]:
+            if last in lines:
+                del lines[len(lines) - 1 - lines[::-1].index(last)]
+            return lines
+
+        self._change(without_last)
         return True
 
     def choose(self, path: str) -> None:
         """Take the rules of a file, if it exists, and write those into it that were made here."""
         known = _of_file(path) or GroupRules()
-        mine, lines = self.rules.text.splitlines(), known.text.splitlines()
-        self.path = path
-        self._change("\n".join([*lines, *(line for line in mine if line not in lines)]), write=bool(mine))
+        mine = self.rules.text.splitlines()
+        self.path, self._unwritten = path, []
+        if mine:
+            self._change(lambda lines: [*lines, *(line for line in mine if line not in lines)])
+        else:
+            with self._lock:
+                self._use(GroupRules(known.text, known.learned or self.groups.learned))
 
     def code(self) -> str:
         """Python that makes the groups again of the same frame."""
@@ -237,22 +251,25 @@ class FailureGrouping:
 
         return named_code(write, self._frame, "failures")
 
-    def _current(self) -> GroupRules:
-        """The rules, as the file has them, which may have been edited meanwhile."""
-        return _of_file(self.path) or self.rules
+    def _add(self, added: list[str]) -> None:
+        self._change(lambda lines: [*lines, *added])
+        self._made += added
 
-    def _add(self, lines: list[str]) -> None:
-        self._change("\n".join([*self._current().text.splitlines(), *lines]))
-        self._made += lines
-
-    def _change(self, text: str, *, write: bool = True) -> None:
+    def _change(self, edit: Edit) -> None:
+        """Change the lines, those of the file if there is one, and group by them."""
         with self._lock:
-            self._use(GroupRules(text, self._current().learned or self.groups.learned))
-            if not (self.path and write):
+            # the first reading can take a minute, in which nobody is to wait for the file
+            _ = self.groups
+            if not self.path:
+                self._use(self._edited(edit, self.rules))
                 return
+            known = _of_file(self.path)
             try:
-                self.rules.save(self.path)
+                self._use(self._written(edit))
             except (OSError, ValueError) as error:
+                self._use(self._edited(edit, known or self.rules))
+                in_file = known.text.splitlines() if known else []
+                self._unwritten = [line for line in self.rules.text.splitlines() if line not in in_file]
                 raise InputError(
                     "writing rules",
                     got=f"{type(error).__name__} for {shown(self.path)}",
@@ -260,9 +277,40 @@ class FailureGrouping:
                     next_step="Enter another path: what was merged and split is kept here.",
                 ) from None
 
+    def _written(self, edit: Edit) -> GroupRules:
+        """Read, change and write the file while nobody else does, so that the lines of others stay."""
+        path = Path(self.path)
+        for attempt in range(_ATTEMPTS):
+            self._learn(_of_file(self.path))
+            with changing(path):
+                known = _of_file(self.path)
+                if attempt == _ATTEMPTS - 1:
+                    self._learn(known)  # others learn all the time: they have to wait now
+                if known is None or self._knows(known):
+                    rules = self._edited(edit, known or self.rules)
+                    write_rules(rules, path)
+                    break
+        self._unwritten = []
+        return rules
+
+    def _edited(self, edit: Edit, known: GroupRules) -> GroupRules:
+        """Rules whose lines are changed, with what was learned here."""
+        lines = known.text.splitlines()
+        lines += [line for line in self._unwritten if line not in lines]
+        return GroupRules("\n".join(edit(lines)), self.rules.learned)
+
+    def _knows(self, known: GroupRules) -> bool:
+        """Whether all that a file has learned was known when the rows were read."""
+        return known.learned is None or known.learned in (self._basis, self.rules.learned)
+
+    def _learn(self, known: GroupRules | None) -> None:
+        """Read the rows again if a file has learned from others: their ids stay, and ours follow them."""
+        if known is not None and not self._knows(known):
+            self._use(GroupRules(self.rules.text, known.learned))
+
     def _use(self, rules: GroupRules) -> None:
         if self._rows is None or rules.learned != self.rules.learned:
-            self._rows = read_rows(self._frame, rules, self.columns)
+            self._rows, self._basis = read_rows(self._frame, rules, self.columns), rules.learned
         self._groups, self._codes = grouped_rows(self._rows, rules)
         self.rules = self._groups.rules
         table = times_and_groups(self._rows, self._groups, self._codes)

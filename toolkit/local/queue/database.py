@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from toolkit.errors import LocalServiceError
 from toolkit.local.api import ApiError
 from toolkit.local.queue.messages import message_json, url_hosts, url_path
+from toolkit.local.storage_errors import damaged_file
 
 VERSION: Final = 3
 """Version of these tables, stored in the database; a file of another version is an error."""
@@ -97,22 +98,27 @@ class Database:
                 self._reading = opened.enter_context(contextlib.closing(_open(path)))
                 self._prepare()
             except sqlite3.Error as error:
-                raise LocalServiceError(
-                    f"opening {path.name!r}", got=str(error), expected="a database of this service"
-                ) from None
+                raise damaged_file(path, error) from None
             opened.pop_all()  # they stay open until `close`
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue-reader")
         self._writer = threading.Thread(target=self._write_all, name="queue-writer", daemon=True)
         self._writer.start()
 
     def _prepare(self) -> None:
-        stored = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'kept'"
+        tables = {
+            name for (name,) in self._writing.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
         version = VERSION
-        if self._writing.execute(stored).fetchone():
-            (version,) = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
+        if "kept" in tables:
+            stored = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
+            if stored is None:
+                raise damaged_file(self._path, "tables without a version")
+            (version,) = stored
+        elif tables:
+            raise damaged_file(self._path, "a database of another program")
         if version != VERSION and version not in _MIGRATIONS:
             raise LocalServiceError(
-                f"opening {self._path.name!r}",
+                f"opening the service's file {str(self._path)!r}",
                 got=f"tables of version {version}",
                 expected=f"version {VERSION}",
                 next_step="Start with an empty data folder.",

@@ -25,6 +25,7 @@ from toolkit.local.queue.outcomes import record_outcome, record_start
 from toolkit.local.queue.publishing import PREFIXES
 from toolkit.local.queue.sender import Destinations, Sender, gateway_response, outgoing
 from toolkit.local.queue.state import Store
+from toolkit.local.storage_errors import QUEUE_FILE, logged_problem
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -114,7 +115,7 @@ class Queue:
                         expired_at = now
                     next_due = await self.start_due()
                 except Exception as error:  # noqa: BLE001 - such as a full disk: retry after a second
-                    _log.error("looking for due messages failed: %s", type(error).__name__)
+                    _log.error("looking for due messages failed: %s", logged_problem(error, QUEUE_FILE))
                     next_due = now + 1000
                 await self._pause(min(next_due, now + _EXPIRY_EVERY_MS))
         finally:
@@ -204,7 +205,7 @@ class Queue:
             response = await self._sender.deliver(message, sent, now_ms=store.clock.now_ms())
             await store.write(record_outcome, Attempt(message, sent, response, retried))
         except Exception as error:  # noqa: BLE001 - any error; other deliveries continue
-            _log.error("delivering %s failed here: %s", message.id, type(error).__name__)
+            _log.error("delivering %s failed here: %s", message.id, logged_problem(error, QUEUE_FILE))
             await self._count_as_failed(message, sent, retried, type(error).__name__)
         finally:
             self.flow.release(message)

@@ -16,6 +16,8 @@ from toolkit.local.api import RETENTION_MS
 from toolkit.local.queue.database import Database, QueueWrite
 from toolkit.local.queue.listing import CursorSigner
 from toolkit.local.queue.outcomes import column_value, store_entry
+from toolkit.local.storage_errors import damaged_file
+from toolkit.private_files import make_folder
 from toolkit.times import http_date_ms
 
 P = ParamSpec("P")
@@ -53,13 +55,18 @@ class Store:
         retention_ms: int = RETENTION_MS,
         signing_keys: tuple[str, str] | None = None,
     ) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         self.clock = clock or SystemClock()
         self.factor = 1.0
         self.retention_ms = retention_ms
         self.database = Database(folder / "queue.sqlite")
-        self.cursors = CursorSigner(self.database.submit(self._in_transaction(_cursor_key)).result())
-        self.signing_keys = self.database.submit(self._in_transaction(_keys, signing_keys)).result()
+        try:
+            self.cursors = CursorSigner(self.database.submit(self._in_transaction(_cursor_key)).result())
+            self.signing_keys = self.database.submit(self._in_transaction(_keys, signing_keys)).result()
+        except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:
+            self.database.close()
+            got = error if isinstance(error, sqlite3.Error) else "keys that cannot be read"
+            raise damaged_file(folder / "queue.sqlite", got) from None
 
     @property
     def expired_before(self) -> int:

@@ -62,7 +62,8 @@ class IndexDatabase:
     """The file of one index, made by `make`. Not thread-safe: its index holds a lock."""
 
     def __init__(self, path: Path) -> None:
-        with _opening(path), ExitStack() as opened:
+        self.path = path
+        with opening(path), ExitStack() as opened:
             self._connection = opened.enter_context(closing(_connect(path)))
             self._execute = self._connection.execute
             (layout,) = self._execute("PRAGMA user_version").fetchone()
@@ -79,7 +80,7 @@ class IndexDatabase:
     def make(path: Path, spec: IndexSpec) -> None:
         """Make the file of an empty index, readable for this user only. It is there whole, or not at all."""
         draft = path.with_name(f"{path.name}.new")
-        with _opening(path):
+        with opening(path):
             draft.unlink(missing_ok=True)
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             with closing(_connect(draft)) as connection:
@@ -254,18 +255,23 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _opening(path: Path) -> Iterator[None]:
+def opening(path: Path) -> Iterator[None]:
     """Turn the errors of a file that cannot be used into a LocalServiceError with its name."""
     try:
         yield
-    except (OSError, sqlite3.Error, TypeError) as error:
+    except LocalServiceError:
+        raise  # which names the file already
+    except (OSError, sqlite3.Error, TypeError, ValueError, KeyError) as error:
         got, expected = (
             f"{type(error).__name__}: {error}",
             "a file of this service that no other process has open",
         )
-        raise _unusable(path, got, expected, "End the other service, or use another data folder.") from None
+        next_step = (
+            "End the other service, put a copy of the file back, or use another data folder (--data-dir)."
+        )
+        raise _unusable(path, got, expected, next_step) from None
 
 
 def _unusable(path: Path, got: str, expected: str, next_step: str) -> LocalServiceError:
-    doing = f"opening the index file {path.name!r}"
+    doing = f"opening the index file {str(path)!r}"
     return LocalServiceError(doing, got=got, expected=expected, next_step=next_step)

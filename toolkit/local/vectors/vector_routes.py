@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Meta
 from numpy.typing import NDArray
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -168,7 +167,7 @@ async def _index(registry: IndexRegistry, request: Request, _: Query) -> Respons
 async def _make_index(registry: IndexRegistry, request: Request, _: Query) -> Response:
     """Make an index; the same one again changes nothing."""
     body = await read_json(request)
-    return await run_in_threadpool(_make, registry, request.path_params["index"], body)
+    return await registry.run(_make, registry, request.path_params["index"], body)
 
 
 def _make(registry: IndexRegistry, name: str, body: Any) -> Response:
@@ -218,7 +217,7 @@ def _operation(
             try:
                 raw = b"" if body is None else await read_body(request)
                 # parsing, numpy and SQLite work off the event loop, which other requests need
-                return await run_in_threadpool(respond, registry, request, raw, budget)
+                return await registry.run(respond, registry, request, raw, budget)
             finally:
                 budget.end()  # also when the service ends: canceling the task does not end its thread
 
