@@ -13,19 +13,26 @@ NEWER ?= $(shell for found in python3.13 "$${PYENV_ROOT:-$$HOME/.pyenv}"/version
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
+# The demo and JupyterLab have an environment of their own: it is small, and installed in half a minute.
+DEMO := $(VENV)-demo
 # Tests that share a page stay together, in their order. They wait for processes and pages half the time: three for two cores.
 PARALLEL := -n 3 --dist loadgroup
 
-.PHONY: help demo test test-quick test-newer test-lowest lint format lab serve bench soak fuzz accuracy wheels docs pictures browser install install-newer clean
+.PHONY: help demo test test-all test-quick test-newer test-lowest lint format lab serve bench soak fuzz accuracy wheels docs pictures browser install install-newer clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-demo: install ## run the main job on the embedded service; results land in out/
-	@$(BIN)/toolkit demo --out $(OUT)
+demo: $(DEMO)/.ready ## run the main job on the embedded service; results land in out/
+	@$(DEMO)/bin/toolkit demo --out $(OUT)
 
-test: install browser ## run all tests, the browser's included
-	@$(BIN)/python -m pytest $(PARALLEL)
+# tests/tiers.py decides what is exhaustive. Tests of a page need the ones before them: they run again as a whole.
+test: install browser ## run every module's tests and a tour of each panel in the browser (10 minutes)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not exhaustive"
+	@echo "tested on $$($(BIN)/python --version); make test-all runs everything"
+
+test-all: test ## run everything: all cases, crash points, panels, soak-like tests, a second Python (40 minutes)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "exhaustive or browser"
 	@$(MAKE) test-newer
 	@echo "tested: all tests on $$($(BIN)/python --version)$(if $(NEWER),; the tests of reading and public calls on $$($(VENV)-newer/bin/python --version),; no Python 3.13 here)"
 
@@ -71,8 +78,8 @@ format: install ## format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-lab: install ## open JupyterLab on the notebooks, connected to an embedded service
-	@$(BIN)/python -m toolkit_demo.lab
+lab: $(DEMO)/.lab ## open JupyterLab on the notebooks, connected to an embedded service
+	@$(DEMO)/bin/python -m toolkit_demo.lab
 
 serve: install ## run the embedded service with sample data until Ctrl-C
 	@$(BIN)/toolkit serve --sample
@@ -122,12 +129,32 @@ browser: ## install Chromium where it is missing
 
 install: $(VENV)/.ready ## make the virtual environment
 
+# An environment is made again when pyproject.toml or constraints.txt are newer than its .ready.
 $(VENV)/.ready: pyproject.toml constraints.txt
-	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed, and was not found"; exit 1; }
-	@echo "installing into $(VENV) with $$($(PYTHON) --version): a minute or two the first time"
-	@$(PYTHON) -m venv --clear $(VENV)
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(call make_environment,$(VENV),dev,two minutes)
+
+$(DEMO)/.ready: pyproject.toml constraints.txt
+	$(call make_environment,$(DEMO),demo,half a minute)
+
+$(DEMO)/.lab: $(DEMO)/.ready
+	@echo "installing JupyterLab into $(DEMO)"
+	@$(DEMO)/bin/python -m pip install $(PIP_OPTIONS) --editable '.[lab]'
 	@touch $@
 
+PIP_OPTIONS := --quiet --disable-pip-version-check --constraint constraints.txt
+
+# Make a virtual environment: folder, extra of pyproject.toml, how long it takes.
+# Debian's python3 has the module venv, but not ensurepip, until python3-venv is installed.
+define make_environment
+@[ -n "$(PYTHON)" ] || { echo "No Python 3.11 or newer was found on the PATH. Install one, or name it: make PYTHON=/path/to/python3"; exit 1; }
+@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+  echo "$$($(PYTHON) --version) cannot make virtual environments: its module venv or ensurepip is missing."; \
+  echo "On Debian and Ubuntu, install it with: apt-get install python3-venv"; exit 1; }
+@echo "installing into $(1) with $$($(PYTHON) --version): about $(3) the first time"
+@$(PYTHON) -m venv --clear $(1)
+@$(1)/bin/python -m pip install $(PIP_OPTIONS) --editable '.[$(2)]'
+@touch $(1)/.ready
+endef
+
 clean: ## remove everything that was made
-	rm -rf $(VENV) $(VENV)-newer $(LOWEST) $(OUT) build .*_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) $(VENV)-newer $(LOWEST) $(OUT) build .*_cache .hypothesis

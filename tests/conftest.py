@@ -18,10 +18,18 @@ import certifi
 import pytest
 
 import toolkit as tk
+from tests.tiers import group_by_fixtures, mark_tiers
 from toolkit.client.responses import RetryPolicy
 from toolkit_demo.local_service import LocalService
 
 _PREFIXES = ("TOOLKIT_", "QSTASH_", "UPSTASH_", "US_EAST_1_", "EU_CENTRAL_1_")
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Decide which tests are of the second tier, and which share a worker."""
+    mark_tiers(items)
+    group_by_fixtures(items)
 
 
 @pytest.fixture(scope="session")

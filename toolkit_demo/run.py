@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ import httpx
 from tqdm import tqdm
 
 import toolkit as tk
-from toolkit.children import first_line, python_variables, running
+from toolkit.children import end, first_line, python_variables, running
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.settings import Endpoint, Service
 from toolkit_demo.filling import INDEX
@@ -42,6 +43,7 @@ _STARTERS: Final = 8
 _MESSAGES: Final = 5  # plain messages whose callbacks are awaited
 _DEADLINE: Final = 90.0  # seconds for all runs to end
 _POLL: Final = 0.5
+_NOTEBOOKS_AT_ONCE: Final = 2  # they wait about half of the time, for the service and for kernels
 
 Say = Callable[[str], None]
 """Prints a line of progress."""
@@ -197,26 +199,58 @@ def _store(service: Service, out: Path, say: Say) -> None:
 
 
 def _execute(notebooks: Path, out: Path, environment: Mapping[str, str], say: Say) -> tuple[str, ...]:
-    """Execute the notebooks, each in a process of its own."""
-    problems = []
-    for source in sorted(notebooks.glob("*.ipynb")):
-        log = out / "logs" / f"{source.stem}.log"
-        arguments = (str(source), str(out / "notebooks" / source.name), "--folder", str(out))
+    """Execute the notebooks, two at a time. Return a line for each that failed."""
+    sources = sorted(notebooks.glob("*.ipynb"))
+    executing = _Executing(out, environment, say)
+    with (
+        tqdm(total=len(sources), desc="notebooks", disable=None, leave=False) as bar,
+        ThreadPoolExecutor(_NOTEBOOKS_AT_ONCE) as executors,
+        executing,
+    ):
+        problems = []
+        for problem in executors.map(executing.execute, sources):
+            problems.append(problem)
+            bar.update()
+    return tuple(problem for problem in problems if problem)
+
+
+class _Executing:
+    """Executes notebooks, each in a process of its own. Leaving the block ends those that still run."""
+
+    def __init__(self, out: Path, environment: Mapping[str, str], say: Say) -> None:
+        self._out, self._environment, self._say = out, environment, say
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._ended = threading.Event()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for process in self._processes:
+            end(process)
+
+    def execute(self, source: Path) -> str:
+        """Execute a notebook. Return why it failed, or an empty string."""
+        log = self._out / "logs" / f"{source.stem}.log"
+        arguments = (str(source), str(self._out / "notebooks" / source.name), "--folder", str(self._out))
         begin, cells = time.monotonic(), 0
-        with running("toolkit_demo.notebooks", *arguments, variables=environment, log=log) as process:
-            with tqdm(desc=source.name, disable=None, leave=False, unit=" cells") as bar:
-                for line in process.stdout or ():
-                    step = json.loads(line)
-                    cells, bar.total = step["cells"], step["of"]
-                    bar.update(cells - bar.n)
+        if self._ended.is_set():
+            return f"{source.name}: interrupted"
+        with running("toolkit_demo.notebooks", *arguments, variables=self._environment, log=log) as process:
+            self._processes.append(process)
+            if self._ended.is_set():  # while it was started
+                return f"{source.name}: interrupted"
+            for line in process.stdout or ():
+                cells = json.loads(line)["cells"]
             status = process.wait()
         if status == 0:
-            say(f"executed {source.name}: {cells} cells in {time.monotonic() - begin:.1f} s")
-        else:
-            output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            problems.append(f"{source.name}: {output[-1] if output else f'exit status {status}'}")
-            say(f"failed: {problems[-1]}")
-    return tuple(problems)
+            self._say(f"executed {source.name}: {cells} cells in {time.monotonic() - begin:.1f} s")
+            return ""
+        output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        reason = output[-1] if output else f"exit status {status}"
+        self._say(f"failed: {source.name}: {reason}")
+        return f"{source.name}: {reason}"
 
 
 def _emptied(out: Path) -> Path:

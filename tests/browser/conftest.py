@@ -55,14 +55,6 @@ while not Path({ended!r}).exists():
 """
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups, also when a file of this folder is named
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of a module share a page and its state."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failed test of a notebook says what had the focus, and what the panels' fields held."""

@@ -1,0 +1,99 @@
+"""Two tiers of tests: `make test` takes minutes, `make test-all` runs everything.
+
+The second tier contains, marked `exhaustive` when tests are collected:
+
+1. Tests that are marked `slow` or `browser`, unless they are also marked `tour`. If all tests of a module are
+   slow, the first one stays in the first tier, so that every module is tested there.
+2. Of a test with more than `MOST_CASES` cases, all cases but that number of evenly spaced ones. For example,
+   of 477 combinations of an audit and a hostile frame, the first tier runs every 20th.
+
+This module also decides which tests share a worker: those that use a fixture of their module, so that the
+fixture is built once and not once per worker.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+MOST_CASES = 24
+"""Cases of one test function in the first tier."""
+
+MOST_IN_A_GROUP = 60
+"""Tests of a module that share a worker. More would leave the other workers idle at the end."""
+
+SHARED_ACROSS_MODULES = frozenset({"planted_service"})
+"""Session fixtures that take so long to build that all their users share a worker."""
+
+
+def mark_tiers(items: list[pytest.Item]) -> None:
+    """Mark the tests of the second tier as `exhaustive`."""
+    _mark_slow_tests(items)
+    _mark_most_cases(items)
+
+
+def _mark_slow_tests(items: list[pytest.Item]) -> None:
+    by_module: defaultdict[Path, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        by_module[item.path].append(item)
+    for tests in by_module.values():
+        slow = [test for test in tests if _is_slow(test)]
+        if len(slow) == len(tests) and not tests[0].get_closest_marker("exhaustive"):
+            slow = [test for test in slow if _is_another(test, tests[0])]
+        for test in slow:
+            test.add_marker("exhaustive")
+
+
+def _is_another(test: pytest.Item, first: pytest.Item) -> bool:
+    """Return whether a test is another one than the first of its module, cases of which count as one test."""
+    if first.get_closest_marker("browser"):
+        return test is not first  # each case opens a page of its own
+    return getattr(test, "originalname", test.name) != getattr(first, "originalname", first.name)
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    marks = {mark.name for mark in item.iter_markers()}
+    return "tour" not in marks and not marks.isdisjoint({"slow", "browser"})
+
+
+def _mark_most_cases(items: Iterable[pytest.Item]) -> None:
+    by_function: defaultdict[tuple[Path, str], list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            by_function[item.path, item.originalname].append(item)
+    for cases in by_function.values():
+        step = max(1.0, len(cases) / MOST_CASES)
+        chosen = {int(number * step) for number in range(MOST_CASES)}
+        for number, case in enumerate(cases):
+            if number not in chosen:
+                case.add_marker("exhaustive")
+
+
+def group_by_fixtures(items: Iterable[pytest.Item]) -> None:
+    """Give tests that share an expensive fixture to one worker (an `xdist_group`)."""
+    counts: defaultdict[str, int] = defaultdict(int)
+    for item in items:
+        if item.get_closest_marker("browser"):
+            # tests of a page run in their order, on one worker
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            continue
+        group = _group(item)
+        if group:
+            chunk = counts[group] // MOST_IN_A_GROUP
+            counts[group] += 1
+            item.add_marker(pytest.mark.xdist_group(f"{group} {chunk}"))
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the name of the group of a test; an empty string if it can run on any worker."""
+    if not isinstance(item, pytest.Function):
+        return ""
+    definitions = item._fixtureinfo.name2fixturedefs
+    shared = SHARED_ACROSS_MODULES & definitions.keys()
+    if shared:
+        return min(shared)
+    scopes = {found[-1].scope for found in definitions.values() if found}
+    return item.path.stem if "module" in scopes else ""
