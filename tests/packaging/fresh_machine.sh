@@ -18,7 +18,8 @@ git clone -q "$project" "$work/clone"
 mkdir "$work/home"
 # registries, certificates and proxies are the machine's own; nothing else of this environment is passed on
 passed=$(env | grep -E '^(PIP_[A-Z_]+|[A-Za-z_]*(proxy|PROXY)|[A-Z_]*CA_BUNDLE|SSL_CERT_(FILE|DIR))=' || true)
-readarray -t variables <<<"$passed"
+variables=()
+[ -z "$passed" ] || readarray -t variables <<<"$passed"
 
 cd "$work/clone"
 for target in "$@"; do
