@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.analysis.change_points import change_points
+from toolkit.analysis.gaps import Spans, bins_in, gaps_of
 from toolkit.analysis.selection import (
     EARLIEST,
     LATEST,
@@ -65,16 +66,30 @@ class FailureTrend(Counted):
     undated: int  # rows without any plausible time (2000 to 2099), which are in no bin
     markers: tuple[tuple[datetime, str], ...] = ()  # times and names, the earliest first
     runs: NDArray[np.int64] | None = None  # shape (bins,): runs that started, where they are known
+    gaps: Spans = ()  # times of which failures may be missing, as they expired before a sync read them
+
+    @cached_property
+    def in_gap(self) -> NDArray[np.bool_]:
+        """Which bins lie in a gap, if only in part."""
+        return bins_in(self.gaps, self.starts, self.step)
 
     @cached_property
     def baseline(self) -> NDArray[np.float64]:
-        """What each bin usually holds, in all groups; NaN where too few weeks (else days) came before it."""
-        return usual_counts(self.counts.sum(axis=0), self.step)
+        """What each bin usually holds, in all groups; NaN where too few weeks (else days) came before it.
+
+        Bins in a gap do not count.
+        """
+        return usual_counts(self.counts.sum(axis=0), self.step, ~self.in_gap)
 
     @cached_property
     def changes(self) -> pd.DataFrame:
-        """Where the rate changed to another level, of all groups: `change_points` with `start` (the time)."""
-        found = change_points(self.counts.sum(axis=0))
+        """Where the rate changed to another level, of all groups: `change_points` with `start` (the time).
+
+        Bins in a gap are left out, as if the bins before and after it were neighbours.
+        """
+        known = np.flatnonzero(~self.in_gap)
+        found = change_points(self.counts.sum(axis=0)[known])
+        found = found.assign(at=known[found["at"].to_numpy(dtype=np.int64)].astype(np.int64))
         return found.assign(start=self.starts[found["at"].to_numpy(dtype=np.int64)])
 
     @property
@@ -89,12 +104,17 @@ class FailureTrend(Counted):
         """One row a bin, of all groups.
 
         `start` (datetime64[ms, UTC]), `count` (Int64), `baseline`, `level` (float64: the mean between two
-        changes), `runs` (Int64), `rate` (float64, failures a run), `marker` (str: names in the bin).
+        changes), `runs` (Int64), `rate` (float64, failures a run), `marker` (str: names in the bin), `in_gap`
+        (boolean: failures may be missing, so the bin counts neither for `baseline` nor for `level`).
         """
         bins = len(self.starts)
         counts = self.counts.sum(axis=0)
         edges = [0, *self.changes["at"].astype(int), bins]
-        level = [counts[one:two].mean() for one, two in pairwise(edges) for _ in range(two - one)]
+        known = ~self.in_gap
+        level = np.full(bins, np.nan)
+        for one, two in pairwise(edges):
+            if known[one:two].any():
+                level[one:two] = counts[one:two][known[one:two]].mean()
         return typed_frame(
             start=("datetime64[ms, UTC]", self.starts),
             count=("Int64", counts),
@@ -103,6 +123,7 @@ class FailureTrend(Counted):
             runs=("Int64", [pd.NA] * bins if self.runs is None else self.runs),
             rate=("float64", np.full(bins, np.nan) if self.rates is None else self.rates.sum(axis=0)),
             marker=("str", self._marked()),
+            in_gap=("boolean", self.in_gap),
         )
 
     def _marked(self) -> list[str | None]:
@@ -179,6 +200,7 @@ def failure_trend(
     now: datetime | None = None,
     markers: Markers | None = None,
     runs: AnyFrame | None = None,
+    gaps: Spans | None = None,
 ) -> FailureTrend:
     """Count failures per time bin, as `count_over_time` does, with what is usual and named times.
 
@@ -191,6 +213,8 @@ def failure_trend(
         its index, or pairs of a time and a name.
     runs : frame, optional
         The run log (`load_runs`), for the runs that started in each bin.
+    gaps : tuple of pairs of datetime, optional
+        Times of which failures may be missing. Default: those of the snapshot that the failures come from.
 
     Returns
     -------
@@ -232,6 +256,7 @@ def failure_trend(
         undated=int(rows[~dated].sum()),
         markers=read_markers(markers, now),
         runs=None if runs is None else _started(runs, starts, width, doing),
+        gaps=gaps_of(failures) if gaps is None else gaps,
     )
 
 
@@ -404,20 +429,25 @@ def _zone(tz: str | tzinfo) -> ZoneInfo:
         raise wrong("tz", tz, "a name such as 'UTC'") from None
 
 
-def usual_counts(counts: NDArray[np.int64], step: timedelta) -> NDArray[np.float64]:
+def usual_counts(
+    counts: NDArray[np.int64], step: timedelta, known: NDArray[np.bool_] | None = None
+) -> NDArray[np.float64]:
     """What each bin usually holds: the median of the same hour of earlier weeks, or else of earlier days.
 
     The lower median: a burst in half of them is not usual. NaN where fewer than three are known, or where
-    bins are not a whole part of a day or week.
+    bins are not a whole part of a day or week. Default: all counts are `known`.
     """
+    known = np.ones(len(counts), dtype=bool) if known is None else known
     usual = np.full(len(counts), np.nan)
     for cycle in (timedelta(days=1), timedelta(days=7)):  # weeks, where there are enough, replace days
         if cycle % step or cycle < step:
             continue
         width = cycle // step
         for number in range(_FEWEST * width, len(counts)):
-            earlier = np.sort(counts[number % width : number : width][-_MOST:])
-            usual[number] = earlier[(len(earlier) - 1) // 2]
+            same_hour = slice(number % width, number, width)
+            earlier = np.sort(counts[same_hour][known[same_hour]][-_MOST:])
+            if len(earlier) >= _FEWEST:
+                usual[number] = earlier[(len(earlier) - 1) // 2]
     return usual
 
 

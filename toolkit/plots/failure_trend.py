@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
+from toolkit.analysis.gaps import gaps_of
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups, SignedFailures, grouped_rows, read_rows
 from toolkit.analysis.over_time import FailureTrend, Markers, failure_trend, readable_top
@@ -35,6 +36,8 @@ _APART: Final = 0.25  # inches between the names of two times
 _LINE: Final = 0.16  # inches of one of several names side by side
 _NAMES: Final = 4  # of times side by side
 _NARROW: Final = 4.6  # inches up to which a legend is above the Axes
+
+GAP: Final = "gap"  # id of the hatched areas in SVG, and of their artists
 
 Floats = np.ndarray[Any, np.dtype[Any]]
 Layout = Literal["stacked", "facets", "ranked"]
@@ -61,6 +64,9 @@ def plot_failure_trend(
     Bars on one another have a line: what is usual at that hour, the median of earlier weeks, or of earlier
     days where there are no two of them. Where the rate of all changed to another level, a dotted line says
     how many times as high it became.
+
+    Times of which a snapshot may lack failures, as they expired between two syncs, are hatched. They count
+    neither for what is usual nor for changes of the rate.
 
     Failures are counted at `failed_at`, those without it at `created_at`; the label says how many. Not for
     comparing groups that are not at the bottom of a stack bar by bar: facets do that.
@@ -136,11 +142,25 @@ def draw_trend(
     draw = {"ranked": _cells, "facets": _facets, "stacked": _stack, "titled": _titled}[layout]
     prefix, beside, above = draw(trend, ax, theme, left, width)
     axis.time_axis(ax, left[0], left[-1] + width, taken=beside)
+    _hatch_gaps(trend, ax, theme)
     changed = layout == "stacked" and len(trend.changes) > 0 and axis.inches(ax) > _NARROW
     outside = _named_times(trend, ax, theme, left, width, layout)
     axis.label_axis(ax.xaxis, _time_label(trend, outside, changed=changed), theme)
     axis.heading(ax, title, theme, prefix=prefix, above=above)
     return ax
+
+
+def _hatch_gaps(trend: FailureTrend, ax: Axes, theme: Theme) -> None:
+    """Hatch the times of which failures may be missing, over the whole height of the Axes."""
+    low, high = ax.get_xlim()
+    for gap in trend.gaps:
+        start, end = (time.timestamp() / axis.DAY.total_seconds() for time in gap)
+        start, end = max(start, low), min(end, high)
+        if start < end:
+            ax.axvspan(
+                start, end, facecolor="none", edgecolor=theme.ink, hatch="////", linewidth=0, alpha=0.35,
+                zorder=0.5, gid=GAP,
+            )  # fmt: skip
 
 
 def _stack(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> Drawn:
@@ -333,6 +353,8 @@ def _time_label(trend: FailureTrend, outside: int, *, changed: bool) -> str:
         notes.append(f"{trend.fell_back:,} of {trend.total:,} placed at creation")
     if changed:
         notes.append("\N{MULTIPLICATION SIGN}: how many times as high the rate became there")
+    if trend.in_gap.any():
+        notes.append("hatched: failures that expired before they were read are missing")
     if trend.undated:
         notes.append(f"{counted(trend.undated, 'failure')} without a usable time left out")
     if outside:
@@ -390,7 +412,8 @@ def plot_failure_groups(
     with drawing(ax, theme) as (axes, colours):
         drawn = "titled" if layout == "facets" else layout  # titles of groups are long
         top = min(whole("top", top), groups_that_fit(axes, drawn))
-        trend = failure_trend(table, by="group", freq=freq, top=top, now=now)
+        gaps = gaps_of(failures)
+        trend = failure_trend(table, by="group", freq=freq, top=top, now=now, gaps=gaps)
         titles = dict(zip(grouped.frame["group"], grouped.frame["title"], strict=True))
         named = dataclasses.replace(trend, groups=tuple(titles.get(group, group) for group in trend.groups))
         return draw_trend(named, axes, colours, layout=drawn, title="Groups of failures over time")

@@ -7,7 +7,7 @@ of 1, missing values null.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from inspect import signature
@@ -29,6 +29,7 @@ from toolkit.analysis import (
     new_and_gone,
     recent_failures,
 )
+from toolkit.analysis.gaps import gaps_of, overlap
 from toolkit.analysis.lifetimes import next_expiring
 from toolkit.analysis.selection import opened, receipt_of, scanned, select
 from toolkit.analysis.sources import AnyFrame, SelectedRows
@@ -36,7 +37,7 @@ from toolkit.analysis.wording import counted, percent, shorten, span, time_text
 from toolkit.filters.failure import FailureFilter
 from toolkit.freshness import Freshness, span_text
 from toolkit.python_code import Code, PublicCall, fill, joined, variable
-from toolkit.receipt import Receipt
+from toolkit.receipt import Gap, Receipt
 from toolkit.redaction import Redactor
 from toolkit.reports.evidence import Evidence, gather
 from toolkit.reports.sections import read_time
@@ -148,6 +149,8 @@ class Counts:
     def covered(self) -> bool:
         """Whether all failures of the hours before were kept and loaded."""
         length = 2 * self.recent.span
+        if overlap(gaps_of(self.failures), self.fresh.end - length, self.fresh.end):
+            return False
         is_covered = _covers(self.receipt, self.fresh.end - length) and self.retention >= length
         return self.fresh.is_current and is_covered
 
@@ -191,7 +194,10 @@ class Counts:
     @cached_property
     def trend(self) -> FailureTrend:
         """Failures over time, by workflow."""
-        return failure_trend(self.shown, by="workflow_url", top=_GROUPS, now=self.now, markers=self.markers)
+        gaps = gaps_of(self.failures)
+        return failure_trend(
+            self.shown, by="workflow_url", top=_GROUPS, now=self.now, markers=self.markers, gaps=gaps
+        )
 
     @cached_property
     def findings(self) -> dict[str, Any]:
@@ -235,6 +241,7 @@ def _covers(receipt: Receipt | None, start: datetime) -> bool:
 
 def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cleaner) -> dict[str, Any]:
     count = overview.count - overview.gone
+    gaps = _gaps_shown(receipt, overview)
     if receipt is None:
         return {
             "state": "unknown",
@@ -250,10 +257,15 @@ def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cle
     if overview.gone:
         more = f"{overview.gone:,} from earlier loads that {'is' if overview.gone == 1 else 'are'}"
         sentence += f" The report includes {more} no longer in the queue."
+    for overdue in receipt.overdue:
+        sentence += f" {overdue[0].upper()}{overdue[1:]}."
+    if gaps:
+        sentence += f" {_gaps_in_words(gaps)}"
     return {
         "state": "complete" if receipt.complete else "incomplete",
         "sentence": clean.value(sentence),
         "reasons": clean.value(receipt.reasons),
+        "gaps": clean.value([asdict(gap) for gap in gaps]),
         "assumptions": clean.value(receipt.assumptions),
         "source": clean.value(receipt.source),
         "scope": clean.value(receipt.scope),
@@ -264,6 +276,28 @@ def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cle
         "retries": receipt.retries,
         "bytes": receipt.bytes,
     }
+
+
+def _gaps_shown(receipt: Receipt | None, overview: FailureOverview) -> list[Gap]:
+    """The gaps since the first failure of the report, or the latest one, which may precede it."""
+    first = overview.first_at
+    if receipt is None or first is None:
+        return list(receipt.gaps[-1:]) if receipt else []
+    return [gap for gap in receipt.gaps if gap.bounds[1] > first]
+
+
+def _gaps_in_words(gaps: list[Gap]) -> str:
+    """One sentence on what expired unread, with the last gap.
+
+    >>> gap = Gap(start="2026-03-01T00:00:00+00:00", end="2026-03-06T00:00:00+00:00", is_certain=True)
+    >>> _gaps_in_words([gap])
+    'Failures between 2026-03-01 00:00 and 2026-03-06 00:00 UTC are missing; usual rates leave that time out.'
+    """
+    start, end = (time_text(time) for time in gaps[-1].bounds)
+    missing = "are missing" if gaps[-1].is_certain else "may be missing"
+    earlier = f", and in {counted(len(gaps) - 1, 'earlier gap')}" if len(gaps) > 1 else ""
+    times = f"between {start.removesuffix(' UTC')} and {end}{earlier}"
+    return f"Failures {times} {missing}; usual rates leave that time out."
 
 
 def _comparison(

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.analysis.change_points import dispersion
+from toolkit.analysis.gaps import Spans, bins_in, gaps_of, inside, overlap
 from toolkit.analysis.selection import opened, receipt_of, select_retained, select_timed, with_minute
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
@@ -179,16 +180,19 @@ def trend_of(
     since = period.since
     recent = _minutes(failures, since, period.end)["count_"]
     earlier = _minutes(failures if previous is None else previous, None, since)
+    gaps = gaps_of(failures if previous is None else previous)
+    earlier = earlier[~inside(gaps, earlier["first"])]  # too few, as others of that time have expired
     before, length = earlier["count_"], period.length
     usual = confidence = None
     exposure = 1.0
-    observed = since - earlier["first"].min() if len(before) else timedelta()
+    observed = _known_since(earlier["first"].min(), since, gaps) if len(before) else timedelta()
     if covered is not None and previous is None and observed < length / 2:
-        observed = since - covered  # nothing failed in the time that is covered, which is long enough
+        # nothing failed in the time that is covered, which is long enough
+        observed = _known_since(covered, since, gaps)
     if observed >= length / 2 > timedelta():
         exposure = observed / length
         usual = float(before.sum()) / exposure
-        confidence = _confidence(recent, before, since.timestamp() / 60, exposure)
+        confidence = _confidence(recent, before, since, exposure, gaps)
     has_earlier = period.compared or bool(len(before)) or usual is not None
     return Trend(
         since=since,
@@ -199,6 +203,11 @@ def trend_of(
         new=_new_groups(failures, groups, known, period) if has_earlier else None,
         compared=period.compared,
     )
+
+
+def _known_since(first: datetime, since: datetime, gaps: Spans) -> timedelta:
+    """Return how long the time until `since` is, without the gaps."""
+    return since - first - overlap(gaps, first, since)
 
 
 def _unknown_trend(end: datetime, *, compared: bool) -> Trend:
@@ -224,20 +233,23 @@ def _within(after: datetime | None, until: datetime, table: pa.Table) -> pa.Tabl
     return table.filter(within)
 
 
-def _confidence(recent: pd.Series, before: pd.Series, edge: float, exposure: float) -> float:
+def _confidence(recent: pd.Series, before: pd.Series, since: datetime, exposure: float, gaps: Spans) -> float:
     """That a rate changed: two-sided, normal, with the variance of counts that come in bursts."""
     bursts = 1.0
     if len(before):
-        bursts = _dispersion(before, edge)
+        bursts = _dispersion(before, since, gaps)
     usual = float(recent.sum() + before.sum()) / (1 + exposure)
     deviation = math.sqrt(bursts * max(usual, 1e-9) * (1 + 1 / exposure))
     z = max(abs(float(recent.sum()) - float(before.sum()) / exposure) - 0.5, 0) / deviation
     return math.erf(z / math.sqrt(2))
 
 
-def _dispersion(before: pd.Series, edge: float) -> float:
-    """How much more counts per hour vary than independent events do."""
-    hours = (before.index.to_numpy() - before.index.min()) // 60
-    size = int((edge - before.index.min()) // 60) + 1
+def _dispersion(before: pd.Series, since: datetime, gaps: Spans) -> float:
+    """How much more counts per hour vary than independent events do; hours in gaps are left out."""
+    first = int(before.index.min())
+    hours = (before.index.to_numpy() - first) // 60
+    size = int((since.timestamp() / 60 - first) // 60) + 1
     counts = np.bincount(hours.astype(np.int64), weights=before.to_numpy(), minlength=size)
-    return float(dispersion(counts.astype(np.float64), np.ones(size)))
+    starts = pd.to_datetime(first * 60_000 + 3_600_000 * np.arange(size), unit="ms", utc=True)
+    counts = counts[~bins_in(gaps, starts, timedelta(hours=1)) | (counts > 0)]
+    return float(dispersion(counts.astype(np.float64), np.ones(len(counts))))

@@ -125,5 +125,6 @@ def _refusal(seen: SeenEntries, *, snapshot: str, rotated: bool) -> SnapshotBind
         expected=f"the account of the {seen.retained:,} entries that were in the queue at the last sync",
         next_step="Nothing was written. Set the token of that account, or use another folder. If it is the "
         "same account, for example because the token was rotated and all entries have left the queue, sync "
-        "once with rebind=True (--rebind). If the home folder is new at each run, keep XDG_CONFIG_HOME.",
+        "once with rebind=True (--rebind). If the home folder is new at each run, keep XDG_CONFIG_HOME or "
+        "set TOOLKIT_MASKING_KEY_FILE.",
     )

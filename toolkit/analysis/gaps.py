@@ -1,0 +1,53 @@
+"""Spans of time of which a snapshot may lack failures, as rates and trends leave them out."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from toolkit.analysis.selection import receipt_of
+from toolkit.errors import InputError
+
+Spans = tuple[tuple[datetime, datetime], ...]
+
+
+def gaps_of(frame: object) -> Spans:
+    """Return the gaps of the snapshot that a frame comes from, the earliest first.
+
+    A frame whose receipt cannot be read has none: counting its rows does not need the receipt.
+    """
+    try:
+        receipt = receipt_of(frame)
+    except InputError:
+        return ()
+    return tuple(gap.bounds for gap in receipt.gaps) if receipt else ()
+
+
+def overlap(gaps: Spans, start: datetime, end: datetime) -> timedelta:
+    """Return how much of a span of time lies in gaps.
+
+    >>> day = [datetime(2026, 3, number) for number in range(1, 8)]
+    >>> overlap(((day[0], day[2]), (day[4], day[6])), day[1], day[5])
+    datetime.timedelta(days=2)
+    """
+    lengths = (min(end, stop) - max(start, begin) for begin, stop in gaps)
+    return sum((length for length in lengths if length > timedelta()), timedelta())
+
+
+def inside(gaps: Spans, times: pd.Series) -> NDArray[np.bool_]:
+    """Return which times lie in a gap."""
+    found = np.zeros(len(times), dtype=bool)
+    for start, end in gaps:
+        found |= ((times >= pd.Timestamp(start)) & (times < pd.Timestamp(end))).to_numpy(dtype=bool)
+    return found
+
+
+def bins_in(gaps: Spans, starts: pd.DatetimeIndex, step: timedelta) -> NDArray[np.bool_]:
+    """Return which bins lie in a gap, if only in part: their counts may be too low."""
+    found = np.zeros(len(starts), dtype=bool)
+    for start, end in gaps:
+        found |= np.asarray((starts < pd.Timestamp(end)) & (starts + step > pd.Timestamp(start)))
+    return found
