@@ -71,7 +71,7 @@ def failed_entry(service: tk.Service, run: str, *, kind: str = "workflows"):
 @pytest.mark.slow
 def test_a_run_that_fails_is_followed_from_the_application_to_the_report(service, application, tmp_path):
     """One id: in the application's response, the DLQ, the frame, the run log, the Parquet and the report."""
-    run = tk.start_run(f"{application}/flows/invoices/send", {"order": 8})
+    run = tk.start_run(service, f"{application}/flows/invoices/send", {"order": 8})
     frame = failed_entry(service, run)
     (entry,) = frame.to_dict("records")
     assert entry["workflow_run_id"] == run
@@ -102,7 +102,7 @@ def test_a_run_that_fails_is_followed_from_the_application_to_the_report(service
 @pytest.mark.slow
 def test_the_failure_function_was_called_and_its_state_shows(service, application):
     """A run with a failure function reaches CALLBACK_SUCCESS, and the function got the DLQ id."""
-    run = tk.start_run(f"{application}/flows/orders/prices", {"order": 1})
+    run = tk.start_run(service, f"{application}/flows/orders/prices", {"order": 1})
     until = time.monotonic() + 30
     state = None
     while state != "CALLBACK_SUCCESS" and time.monotonic() < until:

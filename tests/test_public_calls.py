@@ -631,7 +631,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         }
     ],
     "scan_snapshot": lambda _: [{"path": "written", "filesystem": None}],
-    "start_run": lambda w: [{"url": w.http_url, "body": None, "headers": None, "redactor": Redactor()}],
+    "start_run": lambda w: [{"service": w.service, "url": w.http_url, "body": None, "headers": None}],
     "summary": lambda w: [{"frame": frame} for frame in (w.failures, w.vectors, w.hits)],
     "sync_failures": lambda w: [
         {

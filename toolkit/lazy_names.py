@@ -42,4 +42,10 @@ def lazy_names(
         setattr(module, name, value)
         return value
 
-    return sorted(homes), load, lambda: sorted({*vars(module), *homes})
+    def listed_names() -> list[str]:
+        # Modules of the package are not offered: Tab after `tk.` shows what a user can call.
+        children = [other.rpartition(".")[2] for other in beneath if other.startswith(f"{package}.")]
+        special = [name for name in vars(module) if name.startswith("__") and name.endswith("__")]
+        return sorted({*homes, *children, *special})
+
+    return sorted(homes), load, listed_names

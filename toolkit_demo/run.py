@@ -117,7 +117,7 @@ def _connected(local: LocalService) -> Service:
 def _run_workflows(address: str, service: Service, runs: int, say: Say) -> tuple[dict[str, str], set[str]]:
     """Start the runs and wait for those that fail."""
     since = datetime.now(UTC) - timedelta(minutes=1)
-    started = _start_runs(address, runs)
+    started = _start_runs(address, service, runs)
     fails = {found.name for found in WORKFLOWS if found.fails}
     expected = {run_id: name for run_id, name in started.items() if name in fails}
     say(f"started {len(started)} runs of {len(WORKFLOWS)} workflows; {len(expected)} of them will fail")
@@ -130,11 +130,12 @@ def _run_workflows(address: str, service: Service, runs: int, say: Say) -> tuple
     return started, failed
 
 
-def _start_runs(address: str, runs: int) -> dict[str, str]:
+def _start_runs(address: str, service: Service, runs: int) -> dict[str, str]:
     def start(number: int) -> tuple[str, str]:
         name = WORKFLOWS[number % len(WORKFLOWS)].name
         # the order number selects the error of a workflow, so it counts within a workflow
-        return tk.start_run(f"{address}/flows/{name}", {"order": 1000 + number // len(WORKFLOWS)}), name
+        order = 1000 + number // len(WORKFLOWS)
+        return tk.start_run(service, f"{address}/flows/{name}", {"order": order}), name
 
     starters = ThreadPoolExecutor(_STARTERS)
     try:

@@ -24,7 +24,6 @@ from toolkit.errors import (
     SettingsError,
     TransportError,
 )
-from toolkit.redaction import Redactor
 
 DESTINATION = "https://app.example/orders"
 CANARY = "canary-6f1e5d"
@@ -361,7 +360,10 @@ def test_a_run_is_started_at_the_applications_own_endpoint_without_our_token(ser
     """The body goes to exactly that address; nothing of ours goes with it."""
     server.json(b'{"workflowRunId": "wfr_1"}')
     result = start_run(
-        f"{server.url}/flows/a?x=1", {"n": 1}, headers={"X-App": "1", "content-type": "application/ld+json"}
+        server.service(),
+        f"{server.url}/flows/a?x=1",
+        {"n": 1},
+        headers={"X-App": "1", "content-type": "application/ld+json"},
     )
     assert result == "wfr_1"
     (request,) = server.requests
@@ -377,10 +379,10 @@ def test_starting_a_run_is_not_repeated_once_it_may_have_arrived(server):
     """A 500 or a truncated response may mean a started run: asking again could start a second one."""
     server.json(b'{"error": "x"}', status=500)
     with pytest.raises(tk.errors.ServerError):
-        start_run(server.url, redactor=Redactor(key=b"k"))
+        start_run(server.service(), server.url)
     server.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
     with pytest.raises(TransportError):
-        start_run(server.url, redactor=Redactor(key=b"k"))
+        start_run(server.service(), server.url)
     assert len(server.requests) == 2
 
 
@@ -389,17 +391,19 @@ def test_a_response_without_a_run_id_is_a_protocol_error(server, response):
     """Another server's page is not treated as a workflow endpoint."""
     server.json(response)
     with pytest.raises(ProtocolError, match=r"workflowRunId|not JSON"):
-        start_run(server.url)
+        start_run(server.service(), server.url)
 
 
-def test_a_run_needs_a_valid_address():
+def test_a_run_needs_a_service_and_a_valid_address(server):
     """User info and line ends are refused before anything is sent, and not repeated."""
     for url in (f"http://ann:{CANARY}@127.0.0.1:1/", f"http://127.0.0.1:1/\n{CANARY}"):
         with pytest.raises(InputError) as caught:
-            start_run(url)
+            start_run(server.service(), url)
         assert CANARY not in str(caught.value)
     with pytest.raises(InputError, match="X-A"):
-        start_run("http://127.0.0.1:1/", headers={"X-A": "a\nb"})
+        start_run(server.service(), "http://127.0.0.1:1/", headers={"X-A": "a\nb"})
+    with pytest.raises(InputError, match="connect"):
+        start_run(server.url, {"order": 1})
 
 
 @given(st.integers(min_value=0, max_value=10**9))
@@ -445,7 +449,7 @@ def test_an_id_that_holds_our_token_is_masked(server, before):
     service = server.service()
     text = [
         publish(service, "https://a.example/").message_id,
-        start_run(f"{server.url}/app", redactor=service.redactor),
+        start_run(service, f"{server.url}/app"),
         tk.restart_failures(service, "a", confirm=True)["a"],
     ]
     assert [token in item for item in text] == [False] * 3

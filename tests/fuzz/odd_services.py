@@ -379,7 +379,7 @@ class Services:
             "list_namespaces": (lambda: tk.list_namespaces(service), list),
             "upsert_vectors": (lambda: tk.upsert_vectors(service, VECTORS), int),
             "publish": (lambda: tk.publish(service, "https://a.example/", {"n": 1}, retries=0), tk.Published),
-            "start_run": (lambda: tk.start_run(f"{self.responding.url}/app", redactor=service.redactor), str),
+            "start_run": (lambda: tk.start_run(service, f"{self.responding.url}/app"), str),
             "resume_failures": (lambda: tk.resume_failures(service, ["a", "b"], confirm=True), dict),
             "restart_failures": (lambda: tk.restart_failures(service, "a", confirm=True), dict),
             "rerun_failure_function": (

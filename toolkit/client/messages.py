@@ -35,7 +35,6 @@ from toolkit.client.publish_headers import (
 from toolkit.client.responses import Request, Response, object_field, raise_malformed, read_body, text_field
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
-from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, endpoint_of
 
 _MOST_IN_BATCH: Final = 100  # messages of a request
@@ -417,23 +416,23 @@ def _result(request: Request, result: dict[str, Any]) -> Published:
 
 
 def start_run(
-    url: str, body: Any = None, *, headers: Mapping[str, str] | None = None, redactor: Redactor | None = None
+    service: Service, url: str, body: Any = None, *, headers: Mapping[str, str] | None = None
 ) -> str:
     """Start a workflow run at an application's own workflow endpoint.
 
-    The request goes to the application, not to the service: nothing of ours is sent but body and headers. It
-    is not retried once it may have arrived, as that could start a second run.
+    The request goes to the application, which asks the service for the first step: only body and headers are
+    sent, never a token. It is not retried once it may have arrived, as that could start a second run.
 
     Parameters
     ----------
+    service : Service
+        The connection whose tokens and settings for masking apply to error messages.
     url : str
         The workflow's endpoint, http or https, without user info and fragment.
     body : bytes, str or JSON-able, optional
         Payload of the run. Bytes and text are sent as they are, anything else as JSON.
     headers : mapping, optional
-        Sent to the endpoint, such as its own authorization.
-    redactor : Redactor, optional
-        Masks what goes into errors (``service.redactor`` also knows the service's tokens).
+        Sent to the endpoint, for example an authorization that it expects.
 
     Returns
     -------
@@ -449,15 +448,15 @@ def start_run(
 
     Examples
     --------
-    >>> start_run("http://user:pw@app.example/flow")
+    >>> start_run(service, "http://user:pw@app.example/flow")
     Traceback (most recent call last):
     ...
     toolkit.errors.InputError: starting a workflow run: got a url with user info; expected an http(s) URL ...
     """
     doing = "starting a workflow run"
+    instance("service", service, Service, "a Service", "Begin with it: start_run(connect(), url).")
     address = web_address("url", url, doing=doing)
     content, kind = content_of(body)
-    instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor", optional=True)
     sent = {"Content-Type": kind} if kind else {}
     for name, value in ({} if headers is None else mapping("headers", headers)).items():
         header_name(name)
@@ -473,7 +472,7 @@ def start_run(
         body=content,
         repeatable=False,
     )
-    with Transport(base, redactor=redactor or Redactor()) as transport:
+    with Transport(base, redactor=service.redactor) as transport:
         response = transport.send(request)
     return text_field(
         request,
