@@ -163,3 +163,20 @@ def test_plain_messages_are_not_resumed_and_nothing_is_sent(server, act):
     server.json(b'{"workflowRunId": "wfr_new"}')
     runs = mixed[mixed["workflow_run_id"].notna()]
     assert act(server.service(), runs, confirm=True) == {"a": "wfr_new"}
+
+
+def test_an_id_that_contains_a_comma_is_deleted_by_a_request_of_its_own(server):
+    """The service splits ids of a query at commas: "x,y" would delete two other entries."""
+    server.always(b'{"deleted": 2}')
+    assert tk.delete_failures(server.service(), ["x,y", "a", "b"], confirm=True) == 3
+    together, alone = server.requests
+    assert together.query == [("dlqIds", "a"), ("dlqIds", "b")]
+    assert alone.query == []
+    assert alone.path.endswith("/x%2Cy")
+
+
+def test_an_id_that_contains_a_comma_may_be_gone(server):
+    """A 404 of the single request counts as nothing deleted, and is reported as such."""
+    server.always(b'{"error": "not found"}', status=404)
+    with pytest.warns(UnexpectedResultWarning, match="gone already"):
+        assert tk.delete_failures(server.service(), ["x,y"], confirm=True) == 0

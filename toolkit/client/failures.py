@@ -13,7 +13,7 @@ from toolkit.arguments import choice, confirmed, texts, unmasked, wrong
 from toolkit.client.pages import Page, entry_bytes, events_page, failures_page, runs_page
 from toolkit.client.responses import Request, Response, count_field, read_body, text_field
 from toolkit.client.transport import Transport
-from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
+from toolkit.errors import InputError, NotFoundError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.times import milliseconds
@@ -131,19 +131,11 @@ def delete_failures(
     """
     endpoint_of(service, "queue")
     doing, ids = confirmed_ids(dlq_ids, "deleting", _ENTRIES, confirm=confirm)
-    path = _path(kind)
     deleted = unknown = 0
     with Transport.to(service, "queue") as transport:
-        for start in range(0, len(ids), PAGE_LIMIT):
-            some = ids[start : start + PAGE_LIMIT]
-            request = Request(
-                doing=f"deleting {_counted(some, _ENTRIES)}",
-                method="DELETE",
-                path=path,
-                query=tuple(("dlqIds", dlq_id) for dlq_id in some),
-            )
+        for some in _deletions(ids):
             try:
-                count, tries = transport.fetch(request, _deleted)
+                count, tries = _delete(transport, some, kind)
             except (ToolkitError, KeyboardInterrupt) as error:
                 error.add_note(
                     f"Before this, {deleted:,} of {len(ids):,} entries were deleted. Whether any of the "
@@ -298,6 +290,30 @@ def delete_entry(transport: Transport, dlq_id: str) -> None:
     """Delete one entry; never repeated."""
     path = _path("workflows", dlq_id)
     transport.send(Request(doing=f"deleting {dlq_id!r}", method="DELETE", path=path, repeatable=False))
+
+
+def _deletions(ids: list[str]) -> list[list[str]]:
+    """Divide ids into requests: up to `PAGE_LIMIT` in one, and each id that contains a comma in one of its own.
+
+    The service splits the values of ``dlqIds`` at commas, so that ``x,y`` would delete the entries x and y.
+    """
+    alone = [[dlq_id] for dlq_id in ids if "," in dlq_id]
+    together = [dlq_id for dlq_id in ids if "," not in dlq_id]
+    return [together[start : start + PAGE_LIMIT] for start in range(0, len(together), PAGE_LIMIT)] + alone
+
+
+def _delete(transport: Transport, ids: list[str], kind: Kind) -> tuple[int, int]:
+    """Delete the entries of one request. Return how many were deleted, and in how many tries."""
+    if "," not in ids[0]:
+        query = tuple(("dlqIds", dlq_id) for dlq_id in ids)
+        doing = f"deleting {_counted(ids, _ENTRIES)}"
+        return transport.fetch(Request(doing=doing, method="DELETE", path=_path(kind), query=query), _deleted)
+    request = Request(doing=f"deleting {ids[0]!r}", method="DELETE", path=_path(kind, ids[0]))
+    try:
+        return 1, transport.send(request).tries
+    except NotFoundError:
+        # A second try may find that the first one has deleted it, so that its number of tries matters.
+        return 0, 2
 
 
 def confirmed_ids(
