@@ -293,7 +293,7 @@ def delete_entry(transport: Transport, dlq_id: str) -> None:
 
 
 def _deletions(ids: list[str]) -> list[list[str]]:
-    """Divide ids into requests: up to `PAGE_LIMIT` in one, and each id that contains a comma in one of its own.
+    """Divide ids into requests: up to `PAGE_LIMIT` in one, and each id with a comma in a request of its own.
 
     The service splits the values of ``dlqIds`` at commas, so that ``x,y`` would delete the entries x and y.
     """
