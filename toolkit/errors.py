@@ -42,6 +42,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from toolkit.own_tokens import mask_handled, masked
+from toolkit.visible_text import visible
 
 
 class ToolkitError(Exception):
@@ -85,7 +86,7 @@ class ToolkitError(Exception):
         text = f"{doing}: {details}" if details else doing
         if next_step:
             text = f"{text.rstrip('.')}. {next_step}"
-        super().__init__(masked(text))
+        super().__init__(visible(masked(text)))
         mask_handled()
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -94,7 +95,7 @@ class ToolkitError(Exception):
 
     def add_note(self, note: str, /) -> None:
         """Add a note, without a live token of ours in it."""
-        super().add_note(masked(note))
+        super().add_note(visible(masked(note)))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by state: the constructors take keywords, which the default way would lose."""
@@ -313,10 +314,10 @@ class LocalServiceError(ToolkitError):
 
 
 class _MaskedWarning(UserWarning):
-    """A warning without a live token of ours in its text."""
+    """A warning without a live token of ours in its text, and without invisible characters."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(masked(text))
+        super().__init__(visible(masked(text)))
 
 
 class IncompleteLoadWarning(_MaskedWarning):

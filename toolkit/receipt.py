@@ -12,6 +12,7 @@ import msgspec
 from toolkit.errors import InputError
 from toolkit.own_tokens import masked_value
 from toolkit.redaction import escape_html
+from toolkit.visible_text import visible
 
 _LISTS: Final = ("assumptions", "notes", "reasons")
 _DEEPEST: Final = 50  # levels of a scope: those that loaders write have three
@@ -224,7 +225,7 @@ class Receipt:
 
     def __str__(self) -> str:
         work = f"{self.pages:,} pages, {self.requests:,} requests, {self.retries:,} retries"
-        return f"{self.verdict} ({work}, {self.bytes / 1e6:,.1f} MB, {self.seconds:.1f} s)"
+        return visible(f"{self.verdict} ({work}, {self.bytes / 1e6:,.1f} MB, {self.seconds:.1f} s)")
 
     def _repr_html_(self) -> str:
         facts = ((name, value) for name, value in self.to_dict().items() if value not in (None, [], {}, ""))

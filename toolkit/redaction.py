@@ -19,18 +19,21 @@ import re
 import secrets
 import stat
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from weakref import WeakSet
 
 from toolkit.errors import SettingsError
 from toolkit.own_tokens import MASK, DecodedText, is_in, map_json, masked, watch
+from toolkit.personal_data import PERSONAL_HINT, personal_spans
 from toolkit.private_files import make_folder, make_private, user_folder
 from toolkit.secret_patterns import SUSPICIOUS, is_secret_name, normalise_header, secret_items, secret_members
 from toolkit.secret_spans import MASKED, Span, decoded, text_spans, url_spans, without_masks
+from toolkit.visible_text import visible as visible  # noqa: PLC0414 - of this module for those above
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
+_PERSONAL: Final = re.compile(PERSONAL_HINT)
 DISPLAYED_HEADERS: Final = frozenset(
     {
         "accept",
@@ -132,6 +135,9 @@ class Redactor:
     own : iterable of Secret
         Tokens and signing keys to mask as long as this redactor lives. Every redactor masks all that live in
         the process.
+    mask_personal : bool, default False
+        Mask e-mail addresses, phone numbers and card numbers, too. As long as a redactor with this option
+        lives, every redactor of the process masks them, as frames and reports make their own.
 
     Examples
     --------
@@ -141,11 +147,20 @@ class Redactor:
     """
 
     # no __dict__: vars() of it would show the tokens it looks for
-    __slots__ = ("_key", "_own")
+    __slots__ = ("__weakref__", "_key", "_own")
 
-    def __init__(self, *, key: bytes | None = None, own: Iterable[Secret] = ()) -> None:
+    def __init__(
+        self, *, key: bytes | None = None, own: Iterable[Secret] = (), mask_personal: bool = False
+    ) -> None:
         self._key = masking_key() if key is None else key
         self._own = tuple(own)  # which keeps them alive, and so masked
+        if mask_personal:
+            _MASKING_PERSONAL.add(self)
+
+    @property
+    def masks_personal(self) -> bool:
+        """Whether e-mail addresses, phone numbers and card numbers are masked: here, or by any redactor."""
+        return len(_MASKING_PERSONAL) > 0
 
     def __repr__(self) -> str:
         return "Redactor(own secrets known)" if self._own else "Redactor()"
@@ -189,7 +204,9 @@ class Redactor:
     def text(self, text: str) -> str:
         """The text with everything masked that looks like a secret, our own tokens first."""
         text = self.own(text)
-        return self._masked(text, text_spans) if _SUSPICIOUS.search(text) else text
+        if _SUSPICIOUS.search(text) or (self.masks_personal and _PERSONAL.search(text)):
+            return self._masked(text, text_spans)
+        return text
 
     def code(self, code: str) -> str:
         """Python code made with `repr`, each text in it masked alone, so that the code stays valid."""
@@ -251,6 +268,8 @@ class Redactor:
                     break
                 # decoded, a whole text is no longer one URL: its parts may be parts of several
                 spans = (text_spans if layer else find)(view.text)
+                if self.masks_personal:
+                    spans += ((*span, -1) for span in personal_spans(view.text))
                 alone = alone and (_are_separate(view.text, spans) if layer == 0 else not spans)
                 matches += _runs(text, view, spans)
                 view = decoded(view)
@@ -262,6 +281,10 @@ class Redactor:
             if alone:
                 break
         return text
+
+
+_MASKING_PERSONAL: Final[WeakSet[Redactor]] = WeakSet()
+"""The living redactors that mask personal data: known to the process, as own tokens are."""
 
 
 class _Found(NamedTuple):
@@ -403,30 +426,6 @@ _ENTITIES: Final = {
     ord('"'): "&quot;",
     ord("'"): "&#39;",
 }
-
-
-def visible(text: str) -> str:
-    r"""Text with everything that is invisible or redirects reading escaped, as ``\u202e``.
-
-    Bidirectional controls, other format and control characters (but not line ends and tabs), and lone
-    surrogates, which no file can hold, are escaped.
-
-    >>> visible("safe" + chr(0x202E) + "gpj.exe")
-    'safe\\u202egpj.exe'
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_visible_character(character) for character in text)
-
-
-def _visible_character(character: str) -> str:
-    # the two joiners are what makes one emoji, or one Persian word, out of several characters
-    if character in "\n\t\u200c\u200d" or character.isprintable():
-        return character
-    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
-        code = ord(character)
-        return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - the basic plane's end
-    return character
 
 
 _MATHS: Final = re.compile(r"[$\\]")

@@ -95,7 +95,7 @@ class FailureComparison(Plotted):
             first = self.frame.iloc[0]
             numbers = f"{first['before']:,} to {first['after']:,}"
             text += f"; {first['change']}: {visible(first['title'])} ({numbers})"
-        return "; ".join([text, *self.notes])
+        return visible("; ".join([text, *self.notes]))
 
     def _repr_html_(self) -> str:
         columns = ["title", "change", "before", "after", "added", "left", "expected", "confidence"]

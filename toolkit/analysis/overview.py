@@ -352,7 +352,7 @@ class FrameSummary:
 
     def __repr__(self) -> str:
         width = max((len(name) for name, _ in self.lines), default=0)
-        return "\n".join(f"{name:<{width}}  {text}" for name, text in self.lines)
+        return visible("\n".join(f"{name:<{width}}  {text}" for name, text in self.lines))
 
     def _repr_html_(self) -> str:
         return facts_html(self.what, self.lines)

@@ -16,6 +16,7 @@ from toolkit.analysis.wording import Plotted, counted, elapsed, frame_table, per
 from toolkit.arguments import nearest, text
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
+from toolkit.visible_text import visible
 
 _DOING: Final = "counting runs"
 _OUTCOMES: Final = {
@@ -60,7 +61,7 @@ class RunSummary(Plotted):
     verdict: str
 
     def __repr__(self) -> str:
-        return f"{self.verdict}\n{self._shown().to_string(index=False)}"
+        return visible(f"{self.verdict}\n{self._shown().to_string(index=False)}")
 
     def _repr_html_(self) -> str:
         rest = max(len(self.frame) - _SHOWN, 0)

@@ -33,6 +33,7 @@ from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
 from toolkit.tables.frames import checked_frame
+from toolkit.visible_text import visible
 
 _Floats = npt.NDArray[np.float64]
 
@@ -101,7 +102,7 @@ class Calibration:
 
     def __repr__(self) -> str:
         shown = with_default_named(self.frame.drop(columns="why"))
-        return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}")
+        return visible(self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}"))
 
     def _repr_html_(self) -> str:
         return frame_table(self.verdict, with_default_named(self.frame))

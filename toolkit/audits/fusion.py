@@ -24,6 +24,7 @@ from toolkit.plots.result_bars import draw_differences
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
 from toolkit.tables.text import clean
+from toolkit.visible_text import visible
 
 _DOING: Final = "comparing fusions"
 _AT_ONCE: Final = 20  # queries a request: each returns up to `depth` hits
@@ -121,7 +122,7 @@ class FusionComparison:
 
     def __repr__(self) -> str:
         tables = [part.to_string(index=False) for part in (self.differences, self.scores) if len(part)]
-        return "\n".join([self.verdict, *tables])
+        return visible("\n".join([self.verdict, *tables]))
 
     def _repr_html_(self) -> str:
         html = frame_table(self.verdict, self.differences) if len(self.differences) else ""

@@ -207,7 +207,8 @@ class VectorAudit:
 
     def __repr__(self) -> str:
         shown = with_default_named(self.frame[["severity", "finding", "count", "namespace", "detail"]])
-        return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False, justify='left')}")
+        table = "" if shown.empty else f"\n{shown.to_string(index=False, justify='left')}"
+        return visible(self.verdict + table)
 
     def _repr_html_(self) -> str:
         findings = self.frame.assign(ids=[", ".join(ids[:3]) for ids in self.frame["ids"]])

@@ -33,6 +33,7 @@ from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.plots.result_bars import draw_recall
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
+from toolkit.visible_text import visible
 
 _DOING: Final = "auditing recall"
 _GOOD: Final = 0.95
@@ -111,7 +112,7 @@ class RecallAudit:
 
     def __repr__(self) -> str:
         shown = with_default_named(self.by)
-        return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}")
+        return visible(self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}"))
 
     def _repr_html_(self) -> str:
         html = frame_table(self.verdict, with_default_named(self.by))

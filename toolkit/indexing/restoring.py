@@ -83,7 +83,7 @@ class VectorRestore:
 
     def __repr__(self) -> str:
         shown = self.frame.replace({"namespace": {"": "(default)"}})
-        return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}")
+        return visible(self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}"))
 
     def _repr_html_(self) -> str:
         shown = self.frame.replace({"namespace": {"": "(default)"}}).astype(object)

@@ -29,6 +29,7 @@ from toolkit.redrive.plan_file import (
     read_parts,
     unreadable,
 )
+from toolkit.visible_text import visible
 
 UNCHANGED: Final = ("workflow_run_id", "created_at", "response_status", "failure_function_state")
 """What must be as planned when an entry is read again."""
@@ -161,7 +162,7 @@ class RedrivePlan:
         columns = ["title", "workflow_url", "action", "count", "reason"]
         if self.frame.empty:
             return self._headline()
-        return f"{self._headline()}\n{self.groups[columns].head(_SHOWN).to_string(index=False)}"
+        return visible(f"{self._headline()}\n{self.groups[columns].head(_SHOWN).to_string(index=False)}")
 
     def _repr_html_(self) -> str:
         return frame_table(self._headline(), self.groups.drop(columns="group").head(_SHOWN))

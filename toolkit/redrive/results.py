@@ -15,6 +15,7 @@ from toolkit.errors import InputError
 from toolkit.redrive.choices import LEAVE
 from toolkit.redrive.ledger import Ledger, entry_frame
 from toolkit.redrive.plan import RedrivePlan
+from toolkit.visible_text import visible
 
 STATES: Final = (
     "succeeded", "called", "deleted", "failed again", "failed otherwise", "started", "running", "unknown",
@@ -89,7 +90,7 @@ class RedriveResult(Plotted):
         if not len(self.frame) or (self.frame["state"] == "left").all():
             return self.verdict
         columns = ["title", "workflow_url", "action", "state", "count", "reason"]
-        return f"{self.verdict}\n{self.groups[columns].fillna('').to_string(index=False)}"
+        return visible(f"{self.verdict}\n{self.groups[columns].fillna('').to_string(index=False)}")
 
     def _repr_html_(self) -> str:
         return frame_table(self.verdict, self.groups.drop(columns="group"))

@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 from toolkit.arguments import instance
 from toolkit.children import start_service
 from toolkit.errors import LocalServiceError, SettingsError
-from toolkit.redaction import Redactor, Secret
+from toolkit.redaction import Redactor, Secret, visible
 
 Region = Literal["us-east-1", "eu-central-1"]
 DialectName = Literal["service", "upstash"]
@@ -215,10 +215,16 @@ _WHAT_TO_SET: Final = {
 }
 
 
-def make_service(queue: Endpoint | None, vector: Endpoint | None, close: _Close | None = None) -> Service:
+def make_service(
+    queue: Endpoint | None,
+    vector: Endpoint | None,
+    close: _Close | None = None,
+    *,
+    mask_personal: bool = False,
+) -> Service:
     """The `Service` of these endpoints, whose redactor knows their tokens and signing keys."""
     own = [secret for endpoint in (queue, vector) if endpoint for secret in endpoint.secrets]
-    return Service(queue, vector, Redactor(own=own), close)
+    return Service(queue, vector, Redactor(own=own, mask_personal=mask_personal), close)
 
 
 def is_loopback(host: str) -> bool:
@@ -241,6 +247,7 @@ def connect(
     region: Region | None = None,
     dialect: DialectName | None = None,
     token_in: TokenLocation = "header",  # noqa: S107 - a location, not a password
+    mask_personal: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> Service:
     """Configure addresses and tokens of the service. Nothing is sent yet.
@@ -264,6 +271,9 @@ def connect(
         service's own variables, else ``TOOLKIT_DIALECT``, else ``service``.
     token_in : {"header", "query"}
         Where the queue's token is sent. The header is better: addresses end up in logs.
+    mask_personal : bool, default False
+        Mask e-mail addresses, phone numbers and card numbers like secrets, as long as this service is in use:
+        in frames, reports, panels and what pandas shows. Bodies stay exact as values.
     environ : mapping, optional
         Variables to read instead of the process's own.
 
@@ -285,15 +295,17 @@ def connect(
     Service(queue='https://qstash-us-east-1.upstash.io' from QSTASH_TOKEN)
     """
     for name, value in locals().copy().items():
-        if name != "environ" and value is not None and not isinstance(value, str):
+        if name not in ("environ", "mask_personal") and value is not None and not isinstance(value, str):
             # not shown: it may be a token in another type
             raise _unfit(f"{type(value).__name__} for {name}", "text, or None")
+    if not isinstance(mask_personal, bool):
+        raise _unfit(f"{type(mask_personal).__name__} for mask_personal", "True or False")
     if environ is not None and not isinstance(environ, Mapping):
         raise _unfit(f"{type(environ).__name__} for environ", "a mapping")
     if where is not None:
         if where != "local":
             raise _unfit(repr(where), '"local", or no positional argument')
-        return start_local()
+        return start_local(mask_personal=mask_personal)
     env = os.environ if environ is None else environ
     ours = _region("region", region) or _region("TOOLKIT_REGION", env.get("TOOLKIT_REGION"))
     theirs = _region("QSTASH_REGION", env.get("QSTASH_REGION"))
@@ -332,7 +344,7 @@ def connect(
     if queue is not None:
         queue = replace(queue, token_in=token_in, signing_keys=keys or queue.signing_keys)
     finished = partial(_finished, regions=(ours, theirs), dialect=dialect, own=own)
-    return make_service(finished(queue), finished(vector))
+    return make_service(finished(queue), finished(vector), mask_personal=mask_personal)
 
 
 def _unfit(got: str, expected: str, then: str | None = None, *, doing: str = "connecting") -> SettingsError:
@@ -477,7 +489,7 @@ def _finished(
         )
     if parts.scheme == "http" and not is_loopback(host):
         reached = f"{host} is reached over http, so the token is sent in clear text"
-        warnings.warn(f"{doing}: {reached}", stacklevel=3)
+        warnings.warn(visible(f"{doing}: {reached}"), stacklevel=3)
     public = endpoint.dialect.name == "upstash"
     done = replace(endpoint, url=url, dialect=DIALECTS[dialect or ("upstash" if public else own)])
     wanted = ours or (theirs if public else None)
@@ -496,7 +508,7 @@ _ADDRESS: Final = re.compile(r"""[^\s?#\\{}<>"^`|\x00-\x1f\x7f]+""")
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
-def start_local(*options: str) -> Service:
+def start_local(*options: str, mask_personal: bool = False) -> Service:
     """Start ``toolkit serve`` as a child process, by default with ``--sample``, and connect to it.
 
     The child has its token in its environment, ends with this process, gets no other token of it, and imports
@@ -509,4 +521,4 @@ def start_local(*options: str) -> Service:
     secret, dialect = Secret(token), DIALECTS["service"]
     queue = Endpoint("queue", address, secret, dialect, "local", signing_keys=tuple(map(Secret, keys)))
     vector = Endpoint("vector", f"{address}/vector/docs", secret, dialect, "local")
-    return make_service(queue, vector, close)
+    return make_service(queue, vector, close, mask_personal=mask_personal)

@@ -41,6 +41,7 @@ from toolkit.snapshots.sync_times import syncs_of
 from toolkit.snapshots.transaction import unlisted
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import UNFIT
+from toolkit.visible_text import visible
 
 _T = TypeVar("_T")
 _ATTEMPTS: Final = 10
@@ -244,7 +245,7 @@ class Verification:
         return f"whole: {rows}{gone} in {files}, {self.bytes / 1e6:,.1f} MB{unlisted_files}{repaired}{age}"
 
     def __str__(self) -> str:
-        return self.verdict
+        return visible(self.verdict)
 
     def _repr_html_(self) -> str:
         facts = {

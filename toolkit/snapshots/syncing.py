@@ -61,6 +61,7 @@ from toolkit.snapshots.transaction import (
 )
 from toolkit.tables.frames import to_frame
 from toolkit.times import from_milliseconds, parse_duration
+from toolkit.visible_text import visible
 
 _ROWS: Final = 1_000  # rows read at once by a repair: those before a damaged page are kept
 
@@ -134,7 +135,7 @@ class Changes:
         return f"{counted} (the load is not complete, so nothing was marked gone)"
 
     def __repr__(self) -> str:
-        return f"Changes({self.verdict}; {self.rows:,} rows in {self.store}; {self.receipt.verdict})"
+        return visible(f"Changes({self.verdict}; {self.rows:,} rows in {self.store}; {self.receipt.verdict})")
 
     def _repr_html_(self) -> str:
         facts = {

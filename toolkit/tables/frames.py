@@ -23,7 +23,7 @@ from toolkit.arguments import instance, nearest
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
-from toolkit.redaction import Redactor, escape_html
+from toolkit.redaction import Redactor, escape_html, visible
 from toolkit.tables.masking import ColumnMasker, each_distinct
 from toolkit.tables.schemas import ERROR, EXACT_COLUMNS, FAILURES, UNFIT
 from toolkit.tables.vector_dtype import VectorDtype
@@ -55,6 +55,7 @@ def to_frame(table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = 
     frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
     if not (reveal or (receipt is not None and receipt.scope.get("revealed"))):
         mask_where_shown(frame)
+    made_visible(frame)
     if receipt is not None:
         frame.attrs["receipt"] = receipt.to_dict()
     return frame
@@ -150,7 +151,26 @@ def _pandas_type(kind: pa.DataType) -> Any:
     return _PANDAS_TYPES.get(kind)
 
 
-class ExactText(ArrowStringArray):
+class VisibleText(ArrowStringArray):
+    r"""Text that is shown with its invisible characters escaped, in a column of the dtype ``str``.
+
+    >>> frame = pd.DataFrame({"error": ["safe" + chr(0x202E) + "gpj.exe"]}, dtype="str")
+    >>> made_visible(frame).to_string(index=False, header=False), len(frame.error[0])
+    ('safe\\\\u202egpj.exe', 12)
+    """
+
+    def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: FBT001, FBT002 - pandas' own
+        """How values are written in frames, series and arrays alone."""
+        show = super()._formatter(boxed=boxed)  # type: ignore[misc]
+
+        def shown(value: Any) -> str | None:
+            text: str | None = show(value)
+            return visible(text) if isinstance(text, str) else text
+
+        return shown
+
+
+class ExactText(VisibleText):
     """Text that is exact as values and masked where pandas shows it, in a column of the dtype ``str``.
 
     >>> frame = pd.DataFrame({"body": ["password=hunter2", None]}, dtype="str")
@@ -173,6 +193,16 @@ class ExactText(ArrowStringArray):
             return text
 
         return shown
+
+
+def made_visible(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame itself, the invisible characters of its texts escaped from now on where they are shown."""
+    for name in frame.columns:
+        array = frame[name].array
+        if type(array) is ArrowStringArray:
+            values = VisibleText(array.__arrow_array__(), dtype=array.dtype)  # type: ignore[call-arg]
+            frame[name] = pd.Series(values, index=frame.index, copy=False)
+    return frame
 
 
 def mask_where_shown(frame: pd.DataFrame) -> pd.DataFrame:
@@ -199,6 +229,7 @@ def frame_html(frame: pd.DataFrame) -> str | None:
     """
     with pd.option_context("display.html.use_mathjax", False):
         html: str | None = frame._repr_html_()  # type: ignore[operator]
+    html = html and visible(html)  # also of frames that are not the toolkit's, and in names of columns
     if not html or not ("dlq_id" in frame.columns or {"receipt", "queries"} & frame.attrs.keys()):
         return html
     texts = {escape_html(str(name)) for name, dtype in frame.dtypes.items() if dtype == "str"}

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from toolkit.client.members import read_json
 from toolkit.own_tokens import likely
+from toolkit.personal_data import PERSONAL_HINT
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, WORDS, is_secret_name
 from toolkit.tables.header_maps import HeaderColumn
@@ -30,6 +31,7 @@ from toolkit.tables.text import labels_json, masked_json
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
+_SUSPICIOUS_OR_PERSONAL: Final = re.compile(f"{SUSPICIOUS_URL}|{SUSPICIOUS}|{PERSONAL_HINT}")
 _SUSPICIOUS_JSON: Final = re.compile(SUSPICIOUS.replace("|^/", '|^"/'))
 # also what may be masked because of a name around it, whatever follows the name, and however it is spelled
 _LIKELY_JSON: Final = (
@@ -66,11 +68,16 @@ class ColumnMasker:
         """A column of text, masked as by `Redactor.text`."""
         if self._redactor is None:
             return column
+        if self._redactor.masks_personal:
+            return self._where_likely(column, self._text, _SUSPICIOUS_OR_PERSONAL)
         return self._where_likely(column, self._text, _SUSPICIOUS, LIKELY)
 
     def urls(self, column: pa.Array) -> pa.Array:
         """A column of URLs, masked as by `Redactor.url`."""
-        return column if self._redactor is None else self._where_likely(column, self._url, _SUSPICIOUS_URL)
+        if self._redactor is None:
+            return column
+        quick = _SUSPICIOUS_OR_PERSONAL if self._redactor.masks_personal else _SUSPICIOUS_URL
+        return self._where_likely(column, self._url, quick)
 
     def own(self, column: pa.Array) -> pa.Array:
         """A column of text with our own live tokens masked, and nothing else."""
@@ -174,7 +181,8 @@ class ColumnMasker:
         distinct = encoded.dictionary
         hidden = np.full(len(distinct), self._redactor is not None)
         if self._redactor is not None and not is_secret_name(name):
-            hidden = np.array(_suspects(distinct, _SUSPICIOUS_JSON, _LIKELY_JSON))
+            if not self._redactor.masks_personal:
+                hidden = np.array(_suspects(distinct, _SUSPICIOUS_JSON, _LIKELY_JSON))
             hidden[holding_own(distinct)] = True
         other = hidden | ~pc.match_substring_regex(distinct, _PLAIN_JSON).to_numpy(zero_copy_only=False)
         if other.any():

@@ -25,6 +25,7 @@ from toolkit.loading.load import Load
 from toolkit.loading.options import LoadOptions
 from toolkit.redaction import Redactor, escape_html
 from toolkit.settings.service import Service
+from toolkit.visible_text import visible
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, KeyboardGuard, note, receive_all, script
 from toolkit.widgets.shown_code import code_markup
 
@@ -379,7 +380,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self._code.value = "" if self.value is None else code_markup(self._short_code())
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._short_code()})"
+        return visible(f"{type(self).__name__}({self._short_code()})")
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         """The form for pages without widgets: rows, and a line about them."""

@@ -22,6 +22,7 @@ from toolkit.redrive.planning import plan_redrive
 from toolkit.redrive.results import UNFINISHED, RedriveResult, redrive_status
 from toolkit.redrive.running import run_redrive
 from toolkit.settings.service import Service
+from toolkit.visible_text import visible
 from toolkit.widgets.controls import Actions, CheckList, Dropdown, TextField, note
 from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table
 from toolkit.widgets.shown_code import named_code
@@ -216,7 +217,7 @@ class RedrivePanel(Panel):
         return self.value.groups.drop(columns="group"), self.value.verdict
 
     def __repr__(self) -> str:
-        return f"RedrivePanel({self._redactor.text(self.value.verdict)})"
+        return visible(f"RedrivePanel({self._redactor.text(self.value.verdict)})")
 
 
 def _open(result: RedriveResult) -> str:

@@ -1,0 +1,32 @@
+r"""Text as it may be printed: what is invisible, moves the cursor or redirects reading is escaped."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+_ESCAPED: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+# the two joiners are what makes one emoji, or one Persian word, out of several characters
+_KEPT: Final = "\n\t\u200c\u200d"
+_LAST_OF_BASIC_PLANE: Final = 0xFFFF
+
+
+def visible(text: str) -> str:
+    r"""Text with everything that is invisible or redirects reading escaped, as ``\u202e``.
+
+    Bidirectional controls, other format and control characters (but not line ends and tabs), and lone
+    surrogates, which no file can hold, are escaped.
+
+    >>> visible("safe" + chr(0x202E) + "gpj.exe")
+    'safe\\u202egpj.exe'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_visible_character(character) for character in text)
+
+
+def _visible_character(character: str) -> str:
+    if character in _KEPT or character.isprintable() or unicodedata.category(character) not in _ESCAPED:
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= _LAST_OF_BASIC_PLANE else f"\\U{code:08x}"
