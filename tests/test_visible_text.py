@@ -53,7 +53,7 @@ def test_frames_show_texts_escaped_and_keep_them(failures):
         derived.to_string(),
         derived.to_html(),
         repr(derived["error"]),
-        repr(derived.set_index("error").index),
+        repr(derived.set_index("error")),
         repr(derived["error"].array),
     ]
     for text in shown:
@@ -146,7 +146,7 @@ IMPERSONAL = [
 
 @pytest.mark.parametrize("kind", PERSONAL)
 def test_personal_data_is_masked_if_that_was_asked_for(kind):
-    """In text and in columns, by every redactor as long as one with the option lives; not before, nor after."""
+    """In text and in columns, by every redactor as long as one with the option lives; only then."""
     gc.collect()
     text = f"sent to {PERSONAL[kind]}, again"
     plain = Redactor(key=b"k")

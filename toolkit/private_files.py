@@ -207,8 +207,28 @@ def _check_regular(path: Path) -> None:
         raise OSError(errno.EINVAL, "no regular file")
 
 
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the system refused to write for want of space: a full disk, a quota, or a limit of sizes."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
+def full_disk(doing: str, error: OSError, where: str) -> InputError:
+    """The error for a disk without space."""
+    return InputError(
+        doing,
+        got=f"a full disk ({error.strerror})",
+        expected=f"free space {where}",
+        next_step="Free some space there, or choose another disk, and call it again: nothing was replaced.",
+    )
+
+
 def not_written(path: Path, error: OSError | ValueError) -> InputError:
     """Return the error of a file that cannot be written."""
+    if isinstance(error, OSError) and is_full(error):
+        return full_disk(f"writing the file {str(path)[:_LONGEST_NAME]!r}", error, "on the disk of the file")
     return InputError(
         f"writing the file {str(path)[:_LONGEST_NAME]!r}",
         got=f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}",

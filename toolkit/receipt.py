@@ -15,6 +15,9 @@ from toolkit.redaction import escape_html
 from toolkit.visible_text import visible
 
 _LISTS: Final = ("assumptions", "notes", "reasons")
+_LONGEST: Final = 300  # characters that an error shows of another
+# a value can be a lone surrogate, or an object of Python that only looks like a number or a list
+_ODD_VALUES: Final = (msgspec.ValidationError, RecursionError, ValueError, TypeError, AttributeError)
 _DEEPEST: Final = 50  # levels of a scope: those that loaders write have three
 
 OVERDUE: Final = "last complete sync "
@@ -174,17 +177,19 @@ class Receipt:
         InputError
             When a name is missing that every receipt has, or a value is of another type.
         """
+        if not isinstance(values, Mapping):
+            raise _unfit(f"a value of the type {type(values).__name__}")
         known = {item.name: item for item in fields(cls)}
         plain = {name: value for name, value in values.items() if name in known}
         missing = [name for name, item in known.items() if item.default is MISSING and name not in plain]
         if missing:
             got = f"none of {', '.join(missing)}"
             raise InputError("reading a receipt", got=got, expected="a whole receipt")
-        plain |= {name: [] for name in _LISTS if not plain.get(name)}
+        plain |= {name: [] for name in _LISTS if plain.get(name) is None}
         try:
             result = msgspec.convert(plain, cls)
-        except (msgspec.ValidationError, RecursionError) as error:
-            raise _unfit(str(error)) from None
+        except _ODD_VALUES as error:
+            raise _unfit(str(error)[:_LONGEST]) from None
         times = [("started_at", result.started_at), ("ended_at", result.ended_at)]
         times = [("started_at", result.started_at), ("ended_at", result.ended_at)]
         times += [("a gap", text) for gap in result.gaps for text in (gap.start, gap.end)]

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from toolkit.errors import InputError, ToolkitError
+from toolkit.errors import InputError, SnapshotError, ToolkitError
 from toolkit.loading.memory import memory_errors_named
 from toolkit.tables import schemas
 from toolkit.tables.schemas import UNFIT
@@ -29,6 +29,7 @@ BATCH_ROWS: Final = 1 << 18
 _BATCH_BYTES: Final = 1 << 28
 """Rows of so many bytes are a batch, too: long texts would take gigabytes."""
 
+_LONGEST: Final = 300  # characters that an error shows of another
 _READ_AHEAD: Final = 4  # batches of a dataset, and files: the defaults hold a gigabyte
 _MERGED_ROWS: Final = 1 << 18  # of counts: more are merged when they have doubled
 _MERGES: Final = {"count_all": "sum", "sum": "sum", "min": "min", "max": "max"}
@@ -97,6 +98,8 @@ class SelectedRows:
                 yield from self.batches(self.names, partial(_applied, self.steps))
         except ToolkitError:
             raise
+        except OSError as error:
+            raise _changed_meanwhile(error) from None
         except UNFIT as error:
             raise InputError(
                 "reading a frame", got=str(error)[:120], expected="columns with values of one type each"
@@ -124,6 +127,17 @@ class SelectedRows:
                 merged = _merged(keys, wanted, waiting)
                 waiting, rows = [merged], 0
         return _merged(keys, wanted, waiting)
+
+
+def _changed_meanwhile(error: OSError) -> SnapshotError:
+    """The error for files that were there when the dataset was opened, and cannot be read now."""
+    lost = isinstance(error, FileNotFoundError)
+    return SnapshotError(
+        "reading a snapshot for an analysis",
+        got="a file that was removed meanwhile" if lost else f"{type(error).__name__}: {error}"[:_LONGEST],
+        expected="files that stay as they were when it was scanned",
+        next_step="A sync may have replaced them: call scan_snapshot again, and repeat the analysis.",
+    )
 
 
 def open_rows(frame: Any) -> SelectedRows | None:

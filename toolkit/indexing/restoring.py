@@ -174,7 +174,7 @@ def restore_vectors(
     files = [Path(path).name for path in getattr(dataset, "files", ())]
     binding = hashlib.sha256(json.dumps([files, total, endpoint.url, namespace]).encode()).hexdigest()
     stored = _RestoreCheckpoint(checkpoint, binding)
-    start = stored.read()
+    start = stored.read(most=total)
     with (
         Transport.to(service, "vector") as transport,
         ProgressBar(options.progress, title="restoring", unit="vectors", total=2 * total) as bar,
@@ -240,12 +240,12 @@ class _RestoreCheckpoint:
         )
         self._binding = binding
 
-    def read(self) -> int:
+    def read(self, *, most: int) -> int:
         """Rows stored by an earlier call; 0 without a checkpoint."""
         try:
             with os.fdopen(open_private(self._path, os.O_RDONLY), "rb") as file:
                 checkpoint = json.loads(file.read())
-            rows, binding = int(checkpoint["rows"]), str(checkpoint["binding"])
+            rows, binding = checkpoint["rows"], str(checkpoint["binding"])
         except FileNotFoundError:
             return 0
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -257,6 +257,8 @@ class _RestoreCheckpoint:
                 expected="the one of this call",
                 next_step="Name another file, or remove this one to begin anew.",
             )
+        if type(rows) is not int or not 0 <= rows <= most:
+            raise self._unusable(f"{str(rows)[:40]} as the number of stored rows", f"0 to {most:,}")
         return rows
 
     def write(self, rows: int) -> None:
@@ -283,11 +285,13 @@ class _RestoreCheckpoint:
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)
 
-    def _unusable(self, got: str) -> InputError:
+    def _unusable(
+        self, got: str, expected: str = "a file of this user that can be written and read"
+    ) -> InputError:
         return InputError(
             f"using the checkpoint {str(self._path)!r}",
             got=got,
-            expected="a file of this user that can be written and read",
+            expected=expected,
             next_step="Name another file with checkpoint=, or remove this one to begin anew.",
         )
 

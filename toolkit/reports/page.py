@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -12,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Final
 
 from toolkit.arguments import file_path
 from toolkit.children import program_variables
 from toolkit.errors import InputError, ToolkitError
-from toolkit.private_files import write_file
+from toolkit.private_files import full_disk, is_full, write_file
 from toolkit.reports.email_form import email_message
 from toolkit.reports.html_form import render_html
 from toolkit.reports.markdown_form import render_markdown
@@ -211,17 +212,33 @@ def _json_value(value: Any) -> Any:
 
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _SECONDS: Final = 120
+_PRINTING: Final = "printing a report as PDF"
+_LEAST_SPACE: Final = 4 << 20  # bytes: with less, Chromium's profile and the PDF have no room
 
 
 def print_page(markup: str) -> bytes:
-    """A whole page, which loads nothing, as a PDF of A4; `ToolkitError` where Chromium prints none."""
+    """Print a whole page, which loads nothing, as a PDF of A4; `ToolkitError` if Chromium prints none."""
+    try:
+        return _printed(markup)
+    except OSError as error:
+        folder = gettempdir()
+        if is_full(error):
+            raise full_disk(_PRINTING, error, f"for temporary files in {folder!r}") from None
+        raise ToolkitError(
+            _PRINTING,
+            got=f"{type(error).__name__}: {error.strerror}",
+            expected=f"a folder for temporary files in {folder!r} that can be written to",
+            next_step="Set TMPDIR to another folder, or save the report as .html.",
+        ) from None
+
+
+def _printed(markup: str) -> bytes:
     # Windows searches the current folder first, where any chromium.exe may be
     browsers = (path for name in _BROWSERS if (path := shutil.which(name)) and Path(path).is_absolute())
     browser = next(browsers, None)
-    doing = "printing a report as PDF"
     if browser is None:
         raise ToolkitError(
-            doing,
+            _PRINTING,
             got="no Chromium on the PATH",
             expected=f"one of {', '.join(_BROWSERS)}",
             next_step="Install Chromium, or save the report as .html and print it from your browser.",
@@ -249,5 +266,7 @@ def print_page(markup: str) -> bytes:
             reason = f"Chromium could not be started ({error.strerror})"
         if not target.is_file() or not target.read_bytes().startswith(b"%PDF-"):
             next_step = "Save the report as .html and print it from your browser."
-            raise ToolkitError(doing, got=reason, expected="a PDF", next_step=next_step)
+            if shutil.disk_usage(folder).free < _LEAST_SPACE:  # Chromium does not name a reason
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise ToolkitError(_PRINTING, got=reason, expected="a PDF", next_step=next_step)
         return target.read_bytes()

@@ -182,7 +182,7 @@ class ExactText(VisibleText):
 
     def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: FBT001, FBT002 - pandas' own
         """How values are written in frames, series and arrays alone."""
-        show, mask = super()._formatter(boxed=boxed), Redactor().text  # type: ignore[misc]
+        show, mask = super()._formatter(boxed=boxed), Redactor().text
         width = pd.get_option("display.max_colwidth")
 
         def shown(value: Any) -> str | None:

@@ -6,8 +6,10 @@ import csv
 import importlib
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from numbers import Number
 from pathlib import Path
@@ -18,7 +20,7 @@ import pandas as pd
 
 from toolkit.arguments import choice, file_path
 from toolkit.errors import InputError, SettingsError, UnexpectedResultWarning
-from toolkit.private_files import write_file
+from toolkit.private_files import full_disk, is_full, write_file
 from toolkit.tables.frames import checked_frame, warn_of_index
 from toolkit.tables.vector_dtype import VectorDtype, missing
 
@@ -165,10 +167,16 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     try:
         _fill(book, flat, new_cell)
         write_file(target, book.save)
+    except OSError as error:  # of the rows, which openpyxl first writes into a temporary file
+        if not is_full(error):
+            raise
+        folder = tempfile.gettempdir()
+        raise full_disk("writing an Excel workbook", error, f"for temporary files in {folder!r}") from None
     finally:
         for sheet in book.worksheets:  # rows of a workbook that was not saved are still buffered
             if not sheet.closed:
-                sheet.close()
+                with suppress(OSError):  # which has been raised before
+                    sheet.close()
 
 
 def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
