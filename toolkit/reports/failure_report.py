@@ -200,8 +200,8 @@ def failure_report(
 def _change(counts: Counts) -> dict[str, Any]:
     """What is new, and whether it is worse, as JSON-able values; null where the data cannot tell."""
     evidence, clean = counts.evidence, counts.clean
-    unknown = {"since": None, "failures": None, "expected": None, "worse": None, "new_groups": None,
-               "grown_groups": [], "titles": {}}  # fmt: skip
+    unknown: dict[str, Any] = dict.fromkeys(("since", "failures", "expected", "worse", "new_groups"))
+    unknown |= {"grown_groups": [], "titles": {}}
     if evidence is None and counts.is_quiet:
         since = clean.value(counts.fresh.end - DAY)
         return unknown | {"since": since, "failures": 0, "worse": False, "new_groups": []}

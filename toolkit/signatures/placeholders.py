@@ -12,7 +12,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
-from toolkit.signatures.services import of_address, of_scheme
+from toolkit.signatures.services import of_host, of_port, of_scheme
 
 PLACEHOLDER: Final = re.compile(
     r"<(?:bool|duration|email|hex|host|id|ip|mac|num|path|secret|size|time|url|uuid|value|version)>"
@@ -120,6 +120,8 @@ _KEPT_KEYS: Final = re.compile(
     r"|severity|result|op|operation|method|action|phase|step)=$"
 )
 _SPACE: Final = re.compile(r"\s+")
+_CONNECTED: Final = frozenset(("ECONNREFUSED", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "tcp"))
+"""Words that the address of a server follows, as Node and Go write them."""
 _ADDRESSES: Final = frozenset(("url", "ip", "host"))
 
 
@@ -144,6 +146,8 @@ def with_placeholders(message: str) -> str:
         if word.isalpha() or _NO_VALUE.fullmatch(word):
             continue
         replaced = _word(word)
+        if number and words[number - 1] in _CONNECTED and "://" not in replaced and of_port(word):
+            replaced = f"{of_port(word)}://{replaced}"
         if replaced != word and "<num>" in replaced and _is_code(words, number):
             continue
         words[number] = replaced
@@ -202,7 +206,7 @@ def _placeholder(found: re.Match[str]) -> str:
 
 def _with_service(kind: str, address: str) -> str:
     """Return the placeholder of an address, with the kind of service that it names."""
-    service = of_scheme(address) if kind == "url" else of_address(address)
+    service = of_scheme(address) if kind == "url" else of_host(address)
     return f"{service}://<{kind}>" if service else f"<{kind}>"
 
 
@@ -211,8 +215,6 @@ _PART: Final = re.compile(r"[^.:/]+")
 
 def _compound(text: str) -> str:
     """A dotted name keeps the parts without digits: ``com.acme.Job17.run`` is a name, not an id."""
-    if text.startswith("localhost:") and of_address(text):
-        return _with_service("host", text)
     return _PART.sub(lambda part: "<id>" if _is_id(part[0]) else part[0], text)
 
 

@@ -3,7 +3,7 @@
 "connection refused: redis://10.0.0.5/0" and "connection refused: postgres://10.0.0.5/shop" are two kinds of
 failures, though only the address differs: two services are down. Hosts, paths and credentials vary between
 failures of one kind, so the kind of service is all that an address adds to a signature. You can tell
-it by the scheme, by a well-known port, or by a word of the host name.
+it by the scheme, by a word of the host name, or by the well-known port that a client failed to connect to.
 
 Addresses of the web add nothing: pages of one kind are fetched from many hosts, by ``http`` and ``https``.
 """
@@ -58,7 +58,7 @@ _BY_NAME: Final = _by_word(_NAMES)
 _BY_PORT: Final = _by_word(_PORTS)
 _SECURE: Final = {"ftps": "ftp", "grpcs": "grpc", "mqtts": "mqtt", "wss": "ws"}
 _SCHEME: Final = re.compile(r"[a-z]{1,20}|s3a?")  # others hold values
-_PORT: Final = re.compile(r":(\d{2,5})$")
+_PORT: Final = re.compile(r":(\d{2,5})\W*$")
 _WORD: Final = re.compile(r"[a-z]+")
 
 
@@ -75,14 +75,23 @@ def of_scheme(url: str) -> str:
     return _BY_NAME.get(plain, plain)
 
 
-def of_address(address: str) -> str:
-    """Return the kind of service of a host or IP address, with or without a port; "" if nothing names it.
+def of_host(host: str) -> str:
+    """Return the kind of service that a host name contains as a word; "" if there is none.
 
-    >>> of_address("10.0.0.5:6379"), of_address("orders-postgres-2.internal"), of_address("10.0.0.5:8080")
-    ('redis', 'postgres', '')
+    >>> of_host("orders-postgres-2.internal:5432"), of_host("10.0.0.5:8080")
+    ('postgres', '')
+    """
+    named = map(_BY_NAME.get, _WORD.findall(host.lower()))
+    return next(filter(None, named), "")
+
+
+def of_port(address: str) -> str:
+    """Return the kind of service that usually listens on the port of an address; "" if none does.
+
+    Only for addresses that were connected to: a port of a client is any number.
+
+    >>> of_port("10.0.0.5:6379:"), of_port("10.0.0.5:8080")
+    ('redis', '')
     """
     port = _PORT.search(address)
-    if port and port[1] in _BY_PORT:
-        return _BY_PORT[port[1]]
-    named = map(_BY_NAME.get, _WORD.findall(address.lower()))
-    return next(filter(None, named), "")
+    return _BY_PORT.get(port[1], "") if port else ""

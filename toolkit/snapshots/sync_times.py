@@ -42,5 +42,5 @@ def _seconds(span: Span) -> float:
 
 def _usual_interval(starts: Sequence[datetime]) -> timedelta | None:
     """Return the median time between two syncs: neither a stop nor a clock that was changed moves it much."""
-    intervals = [later - earlier for earlier, later in pairwise(starts) if later > earlier]
-    return median(intervals) if intervals else None
+    seconds = [(later - earlier).total_seconds() for earlier, later in pairwise(starts) if later > earlier]
+    return timedelta(seconds=median(seconds)) if seconds else None
