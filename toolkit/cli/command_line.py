@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import textwrap
 import threading
 import warnings
 from collections.abc import Collection, Iterator, Sequence
@@ -18,7 +19,7 @@ from io import TextIOWrapper
 from typing import Any, Final
 
 from toolkit.analysis.wording import counted
-from toolkit.cli.exit_status import ExitStatus, exit_help
+from toolkit.cli.exit_status import ExitStatus, exit_help, help_width
 from toolkit.cli.output import abandon_broken_streams, complain, log_format
 from toolkit.cli.shared_options import PATH_ARGUMENTS
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, ToolkitError, UnexpectedResultWarning
@@ -37,10 +38,11 @@ COMMANDS: Final = {
 }
 """The commands with their summaries. Each is defined in the module ``toolkit.cli.NAME_command``."""
 
-_SERVICE_HELP: Final = """\
-The service is found through the environment: TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN,
-TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, or the public service's own QSTASH_TOKEN,
-UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN."""
+_SERVICE_HELP: Final = (
+    "The service is found through the environment: TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN, "
+    "TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, or the public service's own QSTASH_TOKEN, "
+    "UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -160,8 +162,8 @@ def build_parser(chosen: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
     """
     parser = argparse.ArgumentParser(
         prog="toolkit",
-        description="Failed workflow runs and vector indexes: load, keep, report on, query.",
-        epilog=f"{_SERVICE_HELP}\n\n{exit_help()}",
+        description="Failed runs and vector indexes: load, keep, report, query.",
+        epilog=f"{textwrap.fill(_SERVICE_HELP, help_width())}\n\n{exit_help()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

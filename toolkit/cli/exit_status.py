@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from enum import IntEnum
 from typing import Final, Self
+
+NARROWEST: Final = 60
+"""Columns for which output is made at least. On a narrower terminal, the terminal breaks the lines."""
 
 _WIDTH: Final = 79
 
@@ -68,4 +72,9 @@ class ExitStatus(IntEnum):
 def exit_help() -> str:
     """Return the statuses as one paragraph of a help text."""
     summaries = ", ".join(f"{status.value} {status.summary}" for status in ExitStatus)
-    return textwrap.fill(f"exit status: {summaries}", _WIDTH)
+    return textwrap.fill(f"exit status: {summaries}", help_width(), break_on_hyphens=False)
+
+
+def help_width() -> int:
+    """Return the columns of paragraphs in a help text: those of the terminal, from 60 to 79."""
+    return min(max(shutil.get_terminal_size().columns, NARROWEST), _WIDTH)

@@ -11,6 +11,7 @@ from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.output import complain, say, unknown_names_end
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command
+from toolkit.cli.terminal import say_shortened
 from toolkit.filters.query import QueryMode
 from toolkit.redaction import visible
 
@@ -47,5 +48,6 @@ def _query(given: argparse.Namespace) -> ExitStatus:
             hit = {"rank": rank, "id": vector_id, "score": score, "data": data, "metadata": masked}
             say(json.dumps(hit))
         else:
-            say(f"{rank:>3}  {score:.4f}  {visible(vector_id)}  {visible(' '.join((data or '').split()))}")
+            words = " ".join((data or "").split())
+            say_shortened(visible(f"{rank:>3}  {score:.4f}  {vector_id}  {words}"))
     return ExitStatus.DONE

@@ -6,16 +6,21 @@ import argparse
 import json
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import toolkit as tk
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.output import progress_lines, say, status_of
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command, add_filters, filter_of, unknown_values_end
+from toolkit.cli.terminal import say_table, say_wrapped
 from toolkit.errors import InputError
 from toolkit.redaction import visible
 from toolkit.redrive.choices import ACTIONS, LEAVE
+
+_PLANNED: Final = ["title", "workflow_url", "action", "count", "reason"]
+_RAN: Final = ["title", "workflow_url", "action", "state", "count", "reason"]
+_ALL: Final = "print all rows of the table, not the first 20"
 
 
 def add(commands: Any, summary: str) -> None:
@@ -34,6 +39,7 @@ def add(commands: Any, summary: str) -> None:
     what = "file that remembers every step (redrive.sqlite)"
     for add_option in (add_to_run, add_to_status):
         add_option("--ledger", what, default="redrive.sqlite", metavar="FILE")
+        add_option("--all", _ALL, action="store_true")
 
 
 def _add_plan(kinds: Any) -> None:
@@ -61,6 +67,7 @@ def _add_plan(kinds: Any) -> None:
     add_option("--parallelism", "concurrent deliveries, of all runs together", type=int, metavar="N")
     what = "print the preview as one JSON object: counts, groups, confirmation, file"
     add_option("--json", what, action="store_true")
+    add_option("--all", _ALL, action="store_true")
     add_token_file(add_option)
     add_filters(kinds.choices["plan"])
 
@@ -78,7 +85,9 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
         say(json.dumps(_preview(plan, saved)))
     else:
         say(f"wrote {saved}")
-        say(visible(repr(plan)))
+        say_wrapped(visible(plan.verdict))
+        say_table(plan.groups[_PLANNED], is_whole=given.all)
+        # one line, which can be copied whatever the width
         say(f"toolkit redrive run {shlex.quote(given.output)} --confirm {plan.confirmation}")
     return status_of(tk.receipt(failures))
 
@@ -101,11 +110,17 @@ def _run(given: argparse.Namespace) -> ExitStatus:
     with connected(given, "queue") as service:
         progress = progress_lines("entries")
         result = tk.run_redrive(service, plan, ledger=given.ledger, confirm=given.confirm, progress=progress)
-    say(visible(repr(result)))
+    _show(result, given)
     left = result.frame["state"].isin(("succeeded", "called", "deleted", "left"))
     return ExitStatus.DONE if left.all() else ExitStatus.NOT_COMPLETE
 
 
 def _status(given: argparse.Namespace) -> ExitStatus:
-    say(visible(repr(tk.redrive_status(given.ledger, given.plan))))
+    _show(tk.redrive_status(given.ledger, given.plan), given)
     return ExitStatus.DONE
+
+
+def _show(result: tk.RedriveResult, given: argparse.Namespace) -> None:
+    say_wrapped(visible(result.verdict))
+    if result.frame["state"].ne("left").any():
+        say_table(result.groups[_RAN], is_whole=given.all)

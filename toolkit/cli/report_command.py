@@ -15,6 +15,7 @@ from toolkit.cli.judging import FAILURES, VECTORS, judge_failures, judge_index
 from toolkit.cli.output import complain, progress_lines, say, status_of, write
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command, add_filters, filter_of, unknown_values_end
+from toolkit.cli.terminal import say_wrapped
 from toolkit.errors import InputError
 from toolkit.redaction import visible
 
@@ -167,7 +168,10 @@ def _show(report: Any, given: argparse.Namespace, default: str) -> None:
         tell(f"wrote {path}")
     if content is not None:
         write(content.encode() if isinstance(content, str) else content)
-    tell(visible(report.verdict))
+    if given.format is None:
+        say_wrapped(visible(report.verdict))
+    else:
+        complain(visible(report.verdict))
 
 
 def _teller(given: argparse.Namespace) -> Callable[[str], None]:

@@ -11,7 +11,7 @@ import toolkit as tk
 from toolkit.analysis.wording import counted
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.outcome import Outcome
-from toolkit.cli.output import progress_lines, say, status_of, unknown_names_end
+from toolkit.cli.output import progress_lines, status_of, unknown_names_end
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import (
     add_command,
@@ -20,6 +20,7 @@ from toolkit.cli.shared_options import (
     filter_of,
     unknown_values_end,
 )
+from toolkit.cli.terminal import say_wrapped
 from toolkit.errors import InputError, ToolkitError
 
 
@@ -110,7 +111,7 @@ def _write(given: argparse.Namespace, run: Callable[[], Outcome]) -> ExitStatus:
         if note := _resumes(given.path):
             error.add_note(note)
         raise
-    say(f"{given.path}: {outcome.verdict}")
+    say_wrapped(f"{given.path}: {outcome.verdict}")
     status_of(outcome.receipt)
     return outcome.status
 

@@ -16,6 +16,7 @@ from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.heartbeat import Heartbeat, read_heartbeat
 from toolkit.cli.output import complain, say
 from toolkit.cli.shared_options import add_command, seconds_of
+from toolkit.cli.terminal import say_wrapped
 from toolkit.errors import SnapshotError, ToolkitError
 from toolkit.redaction import visible
 from toolkit.snapshots.manifest import Manifest, read_manifest
@@ -101,7 +102,7 @@ def _status(given: argparse.Namespace) -> ExitStatus:
         if given.json:
             say(json.dumps(asdict(found) | {"status": int(found.exit_status)}))
         else:
-            say(visible(str(found)))
+            say_wrapped(visible(str(found)))
     if ExitStatus.FAILED in statuses:
         return ExitStatus.FAILED
     return max(statuses)

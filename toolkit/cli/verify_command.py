@@ -7,8 +7,9 @@ from typing import Any
 
 import toolkit as tk
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import complain, say
+from toolkit.cli.output import complain
 from toolkit.cli.shared_options import add_command
+from toolkit.cli.terminal import say_wrapped
 from toolkit.errors import ToolkitError
 
 
@@ -30,7 +31,7 @@ def _verify(given: argparse.Namespace) -> ExitStatus:
             complain(f"{path}: {error}", event="failed", path=path, error=str(error))
             status = ExitStatus.FAILED
         else:
-            say(f"{path}: {verified}")
+            say_wrapped(f"{path}: {verified}")
             if verified.out_of_date:
                 complain(f"{path}: out of date: {verified.out_of_date}", event="out of date", path=path)
                 status = status or ExitStatus.TOO_OLD
