@@ -208,6 +208,7 @@ def test_a_preview_names_groups_and_reasons() -> None:
     assert "<script>" not in html
     assert list(plan.groups.columns) == [
         "group", "title", "class", "workflow_url", "action", "reason", "count", "first_expiry",
+        "advice",
     ]  # fmt: skip
 
 

@@ -20,8 +20,9 @@ from tests.reports.conftest import failures
 from toolkit.analysis import failure_functions, sample_failures
 from toolkit.plots.style import THEMES, drawing
 from toolkit.redaction import Redactor, Secret
+from toolkit.redrive.choices import recommended
 from toolkit.reports import failure_report
-from toolkit.reports.sections import ReportCode, ReportFigure
+from toolkit.reports.sections import ReportCode, ReportFigure, ReportText
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import frame_from_rows, to_frame, to_table
 from toolkit.tables.schemas import FAILURES
@@ -105,25 +106,32 @@ def test_the_verdict_explains_in_two_sentences(report):
     assert "new is runtime error: invalid memory address" in second
 
 
-def test_an_action_counts_and_names_the_failures_of_its_explanation(sample, report):
-    """Of the error in its title, within its times, of the condition it states; the first has all of them."""
+def acted_on(report, frame) -> list[pd.DataFrame]:
+    """The failures that the code of each action selects in a frame."""
+    parts = section(report, "actions")["parts"]
+    found = []
+    for code in [part["code"] for part in parts if "code" in part]:
+        select = re.search(r"^chosen = (.*)$", code, re.MULTILINE)
+        found.append(eval(select[1], {"tk": tk, "failures": frame}))  # noqa: S307 - users are meant to run it
+    return found
+
+
+def test_an_action_selects_the_failures_that_it_counts(sample, report):
+    """Of the error in its title, within its times; each explanation has an action."""
     actions = section(report, "actions")["parts"]
+    rows = records(report, "why")
+    texts, chosen = [part["text"] for part in actions if "text" in part], acted_on(report, sample)
+    assert len(texts) == len(chosen) == len(rows)
     acted = []
-    stated = zip(records(report, "why"), actions[::2], actions[1::2], strict=False)
-    failures = sample.set_index("dlq_id")
-    for row, text, code in stated:
-        ids = re.findall(r"^    '(\S+)',", code["code"], re.MULTILINE)
-        more = re.search(r"([\d,]+) more are alike", text["text"])
-        number = len(ids) + int(more[1].replace(",", "") if more else 0)
-        acted.append(number)
+    for row, text, selected in zip(rows, texts, chosen, strict=True):
+        stated = re.search(r"The code selects (?:all )?([\d,]+) failure", text)
+        acted.append(int(stated[1].replace(",", "")))
+        assert acted[-1] == len(selected)
         mostly = re.match(r"\d+\. mostly ", row["explanation"])
-        assert 0.9 * row["failures"] <= number < row["failures"] if mostly else number == row["failures"]
-        assert len({*failures.loc[ids, "error"]}) == 1 or not mostly
-        when = failures.loc[ids, "failed_at"].fillna(failures.loc[ids, "created_at"])
+        assert acted[-1] < row["failures"] if mostly else acted[-1] >= row["failures"]
+        assert f"explanation has {row['failures']:,}" in text or acted[-1] == row["failures"]
+        when = selected["failed_at"].fillna(selected["created_at"])
         assert when.between(row["from"], row["until"]).all()
-        for name, value in re.findall(r"(label|response status|workflow url) = (\S+)", row["condition:"]):
-            known = failures.loc[ids, {"label": "labels"}.get(name, name.replace(" ", "_"))].astype(str)
-            assert known.str.contains(value, regex=False).all()
     when = sample["failed_at"].fillna(sample["created_at"])
     first = records(report, "why")[0]
     inside = sample[when.between(first["from"], first["until"])]
@@ -217,8 +225,8 @@ def test_code_with_earlier_failures_runs_too(sample):
 
 
 @pytest.mark.slow
-def test_suggested_actions_plan_exactly_the_failures_they_name():
-    """The code of each action, run as it is printed, shows a plan of its ids, and changes nothing yet."""
+def test_suggested_actions_run_as_they_are_printed_and_do_what_they_recommend():
+    """Each loads, selects and plans without anything else, and the plan does what the report recommends."""
     with tk.connect("local") as service:
         _run_actions(service)
 
@@ -227,17 +235,22 @@ def _run_actions(service: tk.Service) -> None:
     before = tk.load_failures(service, progress=False)
     report = failure_report(before, redactor=service.redactor, retention="30d")
     actions = next(one for one in report.sections if one.name == "actions")
-
-    class Connected:
-        def __getattr__(self, name: str) -> Any:
-            return (lambda: service) if name == "connect" else getattr(tk, name)
-
-    for code in [part.code for part in actions.parts if isinstance(part, ReportCode)]:
-        ids = re.findall(r"^    '(\S+)',", code, re.MULTILINE)
-        space: dict[str, Any] = {"tk": Connected(), "failures": before}
-        exec(code, space)  # noqa: S102 - users are meant to run it
-        assert 0 < len(ids) <= 50
-        assert sorted(space["plan"].frame["dlq_id"]) == sorted(ids)
+    texts = [part.text for part in actions.parts if isinstance(part, ReportText)]
+    codes = [part.code for part in actions.parts if isinstance(part, ReportCode)]
+    assert len(codes) >= 5
+    for text, code in zip(texts, codes, strict=True):
+        space: dict[str, Any] = {}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tk, "connect", lambda: service)
+            exec(code, space)  # noqa: S102 - users are meant to run it
+        plan = space["plan"]
+        number = re.search(r"The code selects (?:all )?([\d,]+) failure", text)[1]
+        assert len(plan.frame) == int(number.replace(",", ""))
+        advice = {recommended(name).advice for name in plan.frame["class"]}
+        assert any(one in text for one in advice) or "all workflows need" in text
+        assert {*plan.groups["advice"]} == advice
+        runs = plan.frame[plan.frame["marks"].isna()]
+        assert {*runs["action"]} <= {recommended(name).then for name in runs["class"]}
     after = tk.load_failures(service, progress=False)
     assert set(after["dlq_id"]) == set(before["dlq_id"])
 

@@ -94,7 +94,7 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
 
 def _preview(plan: tk.RedrivePlan, saved: Path) -> dict[str, Any]:
     """Return the preview of a plan as JSON-able values, masked."""
-    columns = ["group", "title", "workflow_url", "action", "count", "reason"]
+    columns = ["group", "title", "workflow_url", "action", "count", "reason", "advice"]
     groups = json.loads(plan.groups[columns].to_json(orient="records"))
     return {
         "failures": len(plan.frame),

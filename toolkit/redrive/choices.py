@@ -19,7 +19,72 @@ LEAVE: Final = "leave"
 RETURNED: Final = "returned"
 MASKED: Final = "masked body"
 TRUNCATED: Final = "truncated body"
-LEFT_OUT: Final = ("poison input", "contract drift", RETURNED, MASKED, TRUNCATED)
+
+RESUME: Final = "resume"
+RESTART: Final = "restart"
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What is recommended for the failures of a class.
+
+    Attributes
+    ----------
+    action : {"resume", "restart", "leave"}
+        What a plan does unless its options tell otherwise.
+    advice : str
+        What to do first, and what then, in one or two sentences.
+    then : {"resume", "restart", "leave"}
+        What a plan does after that, with the options that state that it is done.
+    """
+
+    action: str
+    advice: str
+    then: str
+
+
+_UNLESS_CHANGED: Final = "If a step before the failed one changed as well, name the workflow in changed="
+_RECOMMENDED: Final = {
+    "bug": Recommendation(RESUME, f"Fix the code, then resume the runs. {_UNLESS_CHANGED}.", RESUME),
+    "contract drift": Recommendation(
+        LEAVE, "Agree on the format with the other side, then resume the runs.", RESUME
+    ),
+    "poison input": Recommendation(
+        LEAVE, "Look at the inputs: a retry fails again until they are fixed or removed.", LEAVE
+    ),
+    "throttled": Recommendation(
+        RESUME,
+        "Lower the rate (a flow-control key, fewer at once), then resume the runs a few at a time.",
+        RESUME,
+    ),
+    "authentication": Recommendation(RESUME, "Renew the credentials, then resume the runs.", RESUME),
+    "configuration": Recommendation(RESUME, "Fix the settings, then resume the runs.", RESUME),
+    "resource exhaustion": Recommendation(
+        RESUME, "Give it more room, or smaller portions, then resume the runs.", RESUME
+    ),
+    "dependency down": Recommendation(
+        RESUME, "Wait until the dependency is up, then resume the runs.", RESUME
+    ),
+    "transient": Recommendation(RESUME, "Resume the runs.", RESUME),
+}
+_OTHERWISE: Final = Recommendation(
+    RESUME, "Look at one of them first: the response names no class of failure. Then resume the runs.", RESUME
+)
+
+
+def recommended(found_class: str) -> Recommendation:
+    """Return what is recommended for the failures of a class.
+
+    Plans, panels, reports and the command line show this and nothing else, so that they agree.
+
+    >>> recommended("bug").action, recommended("contract drift").action
+    ('resume', 'leave')
+    """
+    return _RECOMMENDED.get(found_class, _OTHERWISE)
+
+
+_WOULD_FAIL: Final = tuple(name for name, one in _RECOMMENDED.items() if one.action == LEAVE)
+LEFT_OUT: Final = (*sorted(_WOULD_FAIL, reverse=True), RETURNED, MASKED, TRUNCATED)
 """What is left unless it is included: classes, and what is known of an entry."""
 
 GONE: Final = "gone"

@@ -17,7 +17,7 @@ from toolkit.arguments import file_path, instance
 from toolkit.errors import InputError
 from toolkit.private_files import read_file, write_file
 from toolkit.python_code import Code, PublicCall, fill, joined, variable
-from toolkit.redrive.choices import LEAVE, Choices
+from toolkit.redrive.choices import LEAVE, Choices, recommended
 from toolkit.redrive.limits import Limits
 from toolkit.redrive.plan_file import (
     COLUMNS,
@@ -139,15 +139,19 @@ class RedrivePlan:
 
     @property
     def groups(self) -> pd.DataFrame:
-        """One row a group, workflow and action, as the preview shows them.
+        """One row per group, workflow and action, as the preview shows them.
 
-        `group`, `title`, `class`, `workflow_url`, `action`, `reason` (str), `count` (Int64) and
-        `first_expiry` (datetime64[ms, UTC]).
+        `group`, `title`, `class`, `workflow_url`, `action`, `reason` (str), `count` (Int64),
+        `first_expiry` (datetime64[ms, UTC]) and `advice` (str: what is recommended for the class, as the
+        failure report shows it).
         """
         keys = ["group", "title", "class", "workflow_url", "action", "reason"]
         found = self.frame.groupby(keys, sort=False, dropna=False)["expires_at"].agg(["size", "min"])
         named = found.reset_index().rename(columns={"size": "count", "min": "first_expiry"})
-        return named.astype({"count": "Int64"})
+        advice = [recommended(name).advice for name in named["class"]]
+        return named.astype({"count": "Int64"}).assign(
+            advice=pd.Series(advice, index=named.index, dtype="str")
+        )
 
     @property
     def verdict(self) -> str:
@@ -162,7 +166,12 @@ class RedrivePlan:
         columns = ["title", "workflow_url", "action", "count", "reason"]
         if self.frame.empty:
             return self._headline()
-        return visible(f"{self._headline()}\n{self.groups[columns].head(_SHOWN).to_string(index=False)}")
+        groups = self.groups.head(_SHOWN)
+        advice = [
+            f"{row['class']}: {row['advice']}"
+            for row in groups.drop_duplicates("class")[["class", "advice"]].to_dict("records")
+        ]
+        return visible("\n".join([self._headline(), groups[columns].to_string(index=False), *advice]))
 
     def _repr_html_(self) -> str:
         return frame_table(self._headline(), self.groups.drop(columns="group").head(_SHOWN))

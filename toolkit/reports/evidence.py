@@ -20,6 +20,7 @@ from toolkit.analysis import (
     repeat_offenders,
     retry_outcomes,
     sample_failures,
+    select_failures,
     similar_failures,
 )
 from toolkit.analysis.comparing import compare_grouped
@@ -48,7 +49,6 @@ _DOING: Final = "making a report"
 _CLASSED: Final = 300  # groups whose class is shown, the largest
 _MARKED: Final = 6  # rises in the figure
 _UNNAMED: Final = ("several errors", "a rise of all failures")  # by whether there is no condition
-_IDS: Final = 50  # of an explanation
 _LIKENED: Final = 20  # new groups that are compared with earlier ones
 _BASIS: Final = frozenset(
     "dlq_id workflow_url workflow_run_id response_status response_body response_body_base64".split()  # noqa: SIM905 - words
@@ -82,9 +82,8 @@ class Story:
     expected: int
     share: float
     confidence: float
-    ids: list[str]  # of its failures with that error that are in the queue, the latest first
-    ids_left_out: int
-    changed: list[str]  # the workflows of these ids
+    chosen: dict[str, str]  # the condition that `select_failures` finds them by, with their error
+    waiting: int  # failures of that condition that are in the queue
     last_at: datetime | None  # when the latest of these failed
     found_class: str
 
@@ -264,16 +263,14 @@ def _stories(
         workflows = list(row["workflows"]) or rows["workflow_url"].dropna().unique().tolist()
         title = str(titles.get(group, ""))
         named = rows[SIGNATURE] == group if title else pd.Series(data=True, index=rows.index)
-        whole, rows = bool(named.all()), rows[named]
-        if GONE_BEFORE in rows:
-            rows = rows[rows[GONE_BEFORE].isna()]
-        ids = [str(dlq_id) for dlq_id in rows["dlq_id"]]
-        last = rows["failed_at"].fillna(rows["created_at"]).max()
+        chosen = condition | ({SIGNATURE: str(group)} if title else {})
+        waiting = _waiting_of(sample, chosen, row["from_at"], row["until_at"])
+        last = waiting["failed_at"].fillna(waiting["created_at"]).max()
         stories.append(Story(
             kind=row["kind"],
             what=title or (_in_words(stated, titles) if stated else _UNNAMED[not condition]),
             stated=frozenset(() if title else stated),
-            whole=whole,
+            whole=bool(named.all()),
             of_all=not condition,
             condition=_in_words(condition, titles),
             alternatives=[
@@ -292,13 +289,20 @@ def _stories(
             expected=_estimate(row["expected"], scale),
             share=float(row["share"]),
             confidence=float(row["confidence"]),
-            ids=ids[::-1][:_IDS],
-            ids_left_out=max(_estimate(len(ids), scale) - _IDS, 0),
-            changed=sorted(rows["workflow_url"].tail(_IDS).dropna().unique()),
+            chosen=chosen,
+            waiting=_estimate(len(waiting), scale),
             last_at=None if pd.isna(last) else last.to_pydatetime(),
             found_class=kinds.get(str(group), "unknown"),
         ))  # fmt: skip
     return stories
+
+
+def _waiting_of(
+    sample: pd.DataFrame, condition: dict[str, str], start: datetime, stop: datetime
+) -> pd.DataFrame:
+    """Return the failures of a condition and a time that are in the queue, as shown code selects them."""
+    rows = select_failures(sample, condition, since=start, until=stop)
+    return rows[rows[GONE_BEFORE].isna()] if GONE_BEFORE in rows else rows
 
 
 def _estimate(count: float, scale: float) -> int:

@@ -12,7 +12,8 @@ import pandas as pd
 from toolkit.analysis.comparing import CHANGES
 from toolkit.analysis.selection import NONE
 from toolkit.analysis.wording import counted, percent, time_text
-from toolkit.python_code import Code, PublicCall, fill, listed
+from toolkit.python_code import Code, PublicCall, fill, variable
+from toolkit.redrive.choices import recommended
 from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.findings import Counts
 from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportText, Section, table
@@ -24,23 +25,10 @@ _GROUPS: Final = 10
 _OFFENDERS: Final = 2  # of a kind
 _WORKFLOWS: Final = 5  # of an explanation: of more, the first is named
 _WORST: Final = 15
-_ACTIONS: Final = 6
 _FUNCTIONS: Final = ("failed", "hanging", "never set")
-_FIRST_STEP: Final = {
-    "bug": "Mend the code, then restart the runs: finished steps may hold wrong values.",
-    "contract drift": "Agree on the format with the other side, then restart the runs.",
-    "poison input": "Look at the inputs: a retry fails again until they are mended or removed.",
-    "throttled": "Lower the rate (a flow-control key, fewer at once), then resume the runs a few at a time.",
-    "authentication": "Renew the credentials, then resume the runs.",
-    "configuration": "Mend the settings, then resume the runs.",
-    "resource exhaustion": "Give it more room, or smaller portions, then resume the runs.",
-    "dependency down": "Wait until the dependency is up, then resume the runs.",
-    "transient": "Resume the runs.",
-}
-_OTHERWISE: Final = "Look at one of them first: what it says names no class of failure."
 _OF_ALL: Final = "Look for what all workflows need: a network, a database, a shared service, a deploy."
-_RESTARTED: Final = frozenset(("bug", "contract drift"))
-_PLAN: Final = PublicCall("plan_redrive", ("changed", "include"))
+_PLAN: Final = PublicCall("plan_redrive", ("include",))
+_SELECT: Final = PublicCall("select_failures", ("since", "until"))
 _SAMPLING: Final = fill("from toolkit.analysis import sample_failures\n\n")
 _SAMPLED: Final = "{imported}failures = sample_failures(failures, most={most})\n{code}"
 _SAMPLED_BEFORE: Final = "{imported}previous = sample_failures(previous, most={most})\n"
@@ -64,12 +52,7 @@ _SEEN: Final = (
     'new = groups.assign(recent).loc[lambda frame: frame["signature"].isin({groups})]\n'
     "tk.similar_failures(new, before, k=1)"
 )
-_ACTION: Final = (
-    "service = tk.connect()\nids = {ids}\n"
-    'chosen = failures[failures["dlq_id"].isin(ids)]\n'
-    "plan = {plan}{stated}\n"
-    "tk.RedrivePanel(service, chosen, value=plan)"
-)
+_ACTION: Final = "{load}\nchosen = {select}\nplan = {plan}\ntk.RedrivePanel(service, chosen, value=plan)"
 _BLANKS: Final = (
     "What caused it", "How it was noticed", "What ended it", "What went well", "What went badly",
     "What is to be done, by whom, until when",
@@ -81,6 +64,7 @@ class Explained:
 
     def __init__(self, evidence: Evidence, counts: Counts) -> None:
         self.evidence = evidence
+        self.load = counts.load_code
         self.now, self.retention, self.kept = counts.now, counts.retention, counts.kept
 
     def why(self) -> Iterator[Section]:
@@ -324,22 +308,35 @@ class Explained:
         )  # fmt: skip
 
     def actions(self) -> Iterator[Section]:
-        """What to do next, with the exact ids."""
+        """What to do next, with code that selects the failures of each explanation."""
         parts: list[Part] = []
-        about = "about " * self.evidence.sampled
-        for number, story in enumerate(self.evidence.stories[:_ACTIONS], 1):
-            last = (story.last_at or story.stop) + self.retention
-            if not story.ids or last <= self.now:
-                continue
-            step = _FIRST_STEP.get(story.found_class, _OF_ALL if story.of_all else _OTHERWISE)
-            left_out = f"{about}{story.ids_left_out:,} more are alike"
-            more = f" The code names the latest {len(story.ids)}; {left_out}." * bool(story.ids_left_out)
-            until = f" The last expires at {time_text(last)}."
+        for number, story in enumerate(self.evidence.stories, 1):
             named = f"{number}. {_named(self.evidence, story, story.what)}"
-            parts += ReportText(f"{named}: {step}{until}{more}"), ReportCode(_action(story))
+            if not story.waiting:
+                parts.append(ReportText(f"{named}: none of its failures is in the queue any more."))
+                continue
+            last = (story.last_at or story.stop) + self.retention
+            if last <= self.now:
+                continue
+            advice = _OF_ALL if story.of_all else recommended(story.found_class).advice
+            until = f" The last expires at {time_text(last)}."
+            parts += (
+                ReportText(f"{named}: {advice} {self._selected(story)}{until}"),
+                ReportCode(_action(story, self.load)),
+            )
         if parts:
             sentence = "The code of each plans a redrive and shows it; nothing is sent until it is confirmed."
             yield Section("actions", "Suggested actions", sentence, tuple(parts))
+
+    def _selected(self, story: Story) -> str:
+        """How many failures the code of an action selects, compared with those of the explanation."""
+        about = "about " * self.evidence.sampled
+        if story.waiting == story.observed:
+            return f"The code selects all {about}{counted(story.waiting, 'failure')}."
+        return (
+            f"The code selects {about}{counted(story.waiting, 'failure')} of this kind in the queue; the "
+            f"explanation has {about}{story.observed:,}."
+        )
 
     def postmortem(self) -> Iterator[Section]:
         """A form to fill in, with what is known."""
@@ -465,17 +462,16 @@ def _times(story: Story) -> str:
     return f" ({story.episodes} episodes)" if story.episodes > 1 else ""
 
 
-def _action(story: Story) -> Code:
+def _action(story: Story, load: Code) -> Code:
     """Code that plans a redrive of the failures of an explanation, and shows the plan; nothing is sent."""
+    times = {"since": _iso(story.start), "until": _iso(story.stop)}
+    select = _SELECT.write(variable("failures"), story.chosen, **times)
+    found = recommended(story.found_class)
     options: dict[str, object] = {}
-    stated = fill("")
-    if story.found_class in _RESTARTED:
-        options["changed"] = story.changed
-        stated = fill("  # idempotent=[…]: whose steps may run twice")
-    if story.found_class == "contract drift":
+    if found.action != found.then:
         options["include"] = [story.found_class]
-    plan = _PLAN.write(fill("chosen"), **options)
-    return fill(_ACTION, ids=listed(story.ids), plan=plan, stated=stated)
+    plan = _PLAN.write(variable("chosen"), **options)
+    return fill(_ACTION, load=load, select=select, plan=plan)
 
 
 def _confidence(value: float) -> float:

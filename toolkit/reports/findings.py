@@ -187,6 +187,11 @@ class Counts:
         )
 
     @property
+    def load_code(self) -> Code:
+        """Python that loads the failures, as `failures`, and `service`."""
+        return _load_code(self.receipt, self.now, self.clean)
+
+    @property
     def markers(self) -> dict[str, str]:
         """Names of times in the trend."""
         return {} if self.evidence is None else self.evidence.begins
@@ -345,6 +350,18 @@ def _chosen(scope: Mapping[str, Any], now: datetime) -> FailureFilter:
 
 def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime, clean: Cleaner) -> Code:  # noqa: FBT001 - private
     """Python that loads the failures and makes the report again."""
+    lines = [_load_code(receipt, now, clean)]
+    frames = [variable("failures")]
+    if compared:
+        lines.append(fill(_PREVIOUS))
+        frames.append(variable("previous"))
+    report = _REPORT.write(*frames, retention=retention)
+    lines.append(fill('{report}.save("failure-report.html")', report=report))
+    return joined(lines)
+
+
+def _load_code(receipt: Receipt | None, now: datetime, clean: Cleaner) -> Code:
+    """Python that loads the failures of a receipt."""
     scope = clean.value(receipt.scope) if receipt else {}
     lines = [fill("import toolkit as tk\n\nservice = tk.connect()")]
     given = [variable("service")]
@@ -358,12 +375,6 @@ def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime
     if receipt is not None and receipt.limit is not None:
         options["limit"] = receipt.limit
     lines.append(fill("failures = {load}", load=_LOAD.write(*given, **options)))
-    frames = [variable("failures")]
-    if compared:
-        lines.append(fill(_PREVIOUS))
-        frames.append(variable("previous"))
-    report = _REPORT.write(*frames, retention=retention)
-    lines.append(fill('{report}.save("failure-report.html")', report=report))
     return joined(lines)
 
 

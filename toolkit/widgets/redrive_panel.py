@@ -28,7 +28,7 @@ from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table
 from toolkit.widgets.shown_code import named_code
 
 _USUAL: Final = "resume, or restart where changed"
-_PLANNED: Final = ["title", "workflow_url", "action", "count", "reason", "first_expiry"]
+_PLANNED: Final = ["title", "workflow_url", "action", "count", "reason", "first_expiry", "advice"]
 _RUN: Final = ["title", "workflow_url", "action", "state", "count", "reason"]
 _CHOSEN: Final = ("changed", "idempotent", "include")
 _SHOWN: Final = 100  # rows of a preview
