@@ -293,6 +293,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         {
             "before": w.failures[:40],
             "after": w.failures[20:],
+            "since": None,
             "snapshot": None,
             "history": w.failures[:5],
             "exposure": 1.0,

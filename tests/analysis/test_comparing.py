@@ -19,6 +19,7 @@ from toolkit.analysis.comparing import compare_grouped
 from toolkit.analysis.outcomes import OUTCOMES
 from toolkit.analysis.seen_before import similar_grouped
 from toolkit.errors import InputError
+from toolkit.receipt import Gap, Receipt
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import FAILURES, RUNS
 
@@ -102,7 +103,69 @@ def test_exposure_says_how_much_longer_before_is() -> None:
     before, after = failures(*of_one_body("x", range(168))), failures(*of_one_body("x", range(168, 192)))
     found = tk.compare_failures(before, after, exposure=7).frame
     assert (found["change"].item(), found["expected"].item()) == ("steady", 24.0)
-    assert tk.compare_failures(before, after).frame["change"].item() == "shrinking"
+    assert tk.compare_failures(before, after, exposure=1).frame["change"].item() == "shrinking"
+    found = tk.compare_failures(before, after)
+    assert (found.frame["change"].item(), found.frame["expected"].item()) == ("steady", 24.0)
+    assert "before spans 7 days" in found.notes[0]
+
+
+def loaded(frame: pd.DataFrame, end: datetime, gaps: tuple[Gap, ...] = ()) -> pd.DataFrame:
+    """The frame, as of one load that ended then."""
+    receipt = Receipt(
+        what="failures", source="http://127.0.0.1", scope={}, rows=len(frame), complete=True,
+        started_at=end.isoformat(), ended_at=end.isoformat(), gaps=gaps,
+    )  # fmt: skip
+    return frame.assign().pipe(lambda copy: copy.attrs.update(receipt=receipt.to_dict()) or copy)
+
+
+def test_a_day_is_compared_with_the_rate_before_it() -> None:
+    """A steady stream is steady, rows without a failure time are placed, and what rose or began is found."""
+    day, end = 24, START + 240 * HOUR
+    rows = failures(
+        *of_one_body("steady stream", np.arange(0, 240, 24 / 70)),
+        *of_one_body("never timed", range(5, 240, 6)),
+        *of_one_body("disk full", range(0, 216, 8)),
+        *of_one_body("disk full", np.arange(216, 240, 0.25), "more "),
+        *of_one_body("out of paper", range(220, 240)),
+    )
+    untimed = rows["response_body"] == "never timed"
+    rows = loaded(rows.assign(failed_at=rows["failed_at"].mask(untimed)), end)
+    found = tk.compare_failures(rows, since="1d").frame.set_index("title")
+    assert found["change"].to_dict() == {
+        "steady stream": "steady", "never timed": "steady", "disk full": "growing", "out of paper": "new",
+    }  # fmt: skip
+    assert found["expected"]["steady stream"] == pytest.approx(70, abs=1)
+    assert found["before"].sum() + found["after"].sum() == len(rows)
+    assert tk.compare_failures(to_table(rows, FAILURES), since=end - day * HOUR, now=end).frame[
+        "change"
+    ].tolist() == list(found["change"])
+    cut = pd.Timestamp(end - day * HOUR)
+    sliced = tk.compare_failures(rows[rows["failed_at"] < cut], rows)
+    assert sliced.frame.set_index("title")["change"].to_dict() == found["change"].to_dict() | {
+        "never timed": "missing before"
+    }
+    assert "1 group failed before" in repr(sliced)
+    other = loaded(rows, end + HOUR)  # another load of the queue
+    assert (
+        tk.compare_failures(rows[rows["failed_at"] < cut], other).frame.set_index("title")["change"][
+            "steady stream"
+        ]
+        == "steady"
+    )
+    for options in ({"after": rows}, {"snapshot": "x"}):
+        with pytest.raises(InputError, match="since"):
+            tk.compare_failures(rows, since="1d", **options)
+    with pytest.raises(InputError, match="before the data end"):
+        tk.compare_failures(rows, since=end + HOUR)
+
+
+def test_gaps_are_left_out_of_the_rates() -> None:
+    """Of ten days five were not observed: the rate of the others is compared."""
+    gap = Gap(start=(START + 60 * HOUR).isoformat(), end=(START + 180 * HOUR).isoformat(), is_certain=True)
+    hours = [*range(60), *range(180, 240)]
+    rows = loaded(failures(*of_one_body("x", hours)), START + 240 * HOUR, (gap,))
+    found = tk.compare_failures(rows, since="1d").frame
+    assert (found["expected"].item(), found["change"].item()) == (24.0, "steady")
 
 
 def test_why_entries_are_gone() -> None:
@@ -181,7 +244,7 @@ def test_groups_that_rows_have_are_used(monkeypatch: pytest.MonkeyPatch) -> None
     after = failures(
         *of_one_body("no order 7 left", range(100, 105)), *of_one_body("disk full", range(101, 160))
     )
-    expected = tk.compare_failures(before, after).frame
+    expected = tk.compare_failures(before, after, exposure=1).frame
     similar = tk.similar_failures(after, before).frame
     groups = tk.group_failures(pd.concat([before, after]))
     signed = [groups.assign(frame) for frame in (before, after)]
@@ -287,7 +350,7 @@ def test_hostile_frames() -> None:
             tk.compare_failures(wrong, strange)
         with pytest.raises(InputError):
             tk.compare_failures(strange, wrong)
-    for exposure in (0, -1, math.nan, "x", None, True):
+    for exposure in (0, -1, math.nan, "x", True):
         with pytest.raises(InputError, match="exposure"):
             tk.compare_failures(strange, strange, exposure=exposure)
 

@@ -188,7 +188,7 @@ def test_a_comparison_is_a_line_a_group_that_one_burst_does_not_flatten():
     before = failures(*bodies).assign(workflow_run_id="w")
     bodies = ["disk full"] * 2_000 + ["quota reached"] * 9 + ["bad token"] * 31
     after = failures(*bodies).assign(workflow_run_id="w")
-    compared = tk.compare_failures(before, after.assign(dlq_id="later-" + after["dlq_id"]))
+    compared = tk.compare_failures(before, after.assign(dlq_id="later-" + after["dlq_id"]), exposure=1)
     ax = compared.plot(ax=axes())
     lines, expected, now = ax.collections
     frame = compared.frame

@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from toolkit.analysis.change_points import dispersion
+from toolkit.analysis.gaps import Spans, gaps_of, inside, overlap
 from toolkit.analysis.group_rules import LABELS, GroupRules
 from toolkit.analysis.grouping import (
     FailureGroups,
@@ -27,25 +28,37 @@ from toolkit.analysis.grouping import (
     with_learned,
 )
 from toolkit.analysis.outcomes import LEFT, retry_outcomes
-from toolkit.analysis.selection import opened, receipt_of, select, select_timed, timestamps, typed_frame
+from toolkit.analysis.selection import (
+    opened,
+    receipt_of,
+    select,
+    select_timed,
+    timestamps,
+    told_until,
+    typed_frame,
+    when_counted,
+)
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, counted, frame_table, time_text
 from toolkit.arguments import positive, wrong
 from toolkit.errors import InputError
+from toolkit.freshness import span_text
 from toolkit.redaction import visible
 from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.snapshots import scan_snapshot
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
-from toolkit.times import parse_time
+from toolkit.times import Time, parse_time
 
-CHANGES: Final = ("new", "back again", "growing", "shrinking", "gone", "steady")
+CHANGES: Final = ("new", "back again", "growing", "missing before", "shrinking", "gone", "steady")
 """What can be said of a group, what needs attention first."""
 
 _CONFIDENT: Final = 0.997  # three standard deviations
 _MOST_BINS: Final = 2_000
 _BUSY: Final = 8  # failures of a group from which on its own bursts are measured
 _HOUR: Final = 3_600_000  # milliseconds
+_LEAST_SPAN: Final = pd.Timedelta(hours=1)  # a shorter span of failures tells no rate
+_SAME: Final = (0.95, 1.05)  # ratios of two spans that count as equally long
 _SHOWN: Final = 50  # groups that a notebook shows
 _OF_SNAPSHOT: Final = (FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE)
 _TIME: Final = "datetime64[ms, UTC]"
@@ -64,8 +77,9 @@ class FailureComparison(Plotted):
     ----------
     frame : pandas.DataFrame
         One row a group, what needs attention first: `group`, `title` (str), `change` (str: new, back again,
-        growing, shrinking, gone, steady), `before`, `after` (Int64, failures), `added`, `left` (Int64, those
-        that are only in one of both), `expected` (float64, what `after` would be at the rate of before),
+        growing, missing before, shrinking, gone, steady), `before`, `after` (Int64, failures), `added`,
+        `left` (Int64, those that are only in one of both), `expected` (float64, what `after` would be at the
+        rate of before),
         `confidence` (float64, 0 to 1: that the rate changed), then what became of those that left:
         `succeeded` (retried and succeeded), `retried` (retried, and not succeeded), `deleted`, `expired`,
         `unknown` (Int64; the queue was not observed in between), and `first_at`, `last_at` (datetime64[ms,
@@ -104,22 +118,30 @@ class FailureComparison(Plotted):
 
 def compare_failures(
     before: Any,
-    after: Any,
+    after: Any = None,
     *,
+    since: Time | None = None,
     snapshot: str | os.PathLike[str] | ds.Dataset | None = None,
     history: AnyFrame | None = None,
-    exposure: float = 1.0,
+    exposure: float | None = None,
     runs: AnyFrame | None = None,
     retried: Mapping[str, str] | None = None,
     retention: str | timedelta | None = None,
     now: datetime | None = None,
     rules: str | Path | GroupRules | None = None,
 ) -> FailureComparison:
-    """Compare two loads of failures, or two times of a snapshot, by group.
+    """Compare failures before and since a time, two loads, or two times of a snapshot, by group.
+
+    With `since`, one frame is divided by time, and the rate since then is compared with the rate before.
+    A failure without `failed_at` is placed at `created_at`, as in every analysis.
 
     Entries are matched by `dlq_id`, so that two loads of one queue can be compared as well as the failures of
-    two spans of time (of one frame, the later all after the earlier). A group has grown when more were added
-    than left, by more than its bursts of retries and batches explain. Not proof of a cause.
+    two spans of time (of one frame, the later all after the earlier). A group is growing if it fails more
+    often per time than before, by more than its bursts of retries and batches explain. A queue to which a
+    steady stream is added grows, and its group is steady. Not proof of a cause.
+
+    A group that only `after` contains, and whose first failure precedes the last of `before`, is not new: it
+    is missing before, for example because a condition on `failed_at` left its rows out.
 
     Rows of a snapshot with `gone_before` have left the queue. Of two loads they are not counted, so that the
     frames of two syncs say the same as the snapshot at their times. Of two spans of time every failure
@@ -130,13 +152,18 @@ def compare_failures(
     ----------
     before, after : frame, or time with `snapshot`
         With the columns of `load_failures`. With `snapshot`, the times at which its queue is compared, as
-        `FailureFilter` reads them (``"2d"`` ago, a date, a timestamp).
+        `FailureFilter` reads them (``"2d"`` ago, a date, a timestamp). With `since`, `before` contains all
+        failures, and `after` is left out.
+    since : str, datetime or timedelta, optional
+        The time that divides the failures of one frame, as `FailureFilter` reads it. Ages are counted from
+        `now`, or from when the data end if that is earlier. Gaps of a snapshot are left out of the rates.
     snapshot : str, Path or pyarrow.dataset.Dataset, optional
         Made by `sync_failures`, or what `scan_snapshot` returned. What had left by `before` is its history.
     history : frame, optional
         Failures from before `before`: a group that is only there and in `after` is back again.
-    exposure : float
-        How many times longer the span of `before` is than that of `after`. 1 for two loads of a queue.
+    exposure : float, optional
+        How many times longer the span of `before` is than that of `after`. Default: by the first and the
+        last failure of each frame, which a note names, or by `since`.
     runs, retried, retention, now
         What is known of entries that left, as in `retry_outcomes`. `now` is also what ages count from.
     rules : str, Path or GroupRules, optional
@@ -167,36 +194,170 @@ def compare_failures(
     >>> compare_failures(before, failures("disk full2", "disk full3", "bad token1"))
     3 groups: 1 new, 1 gone, 1 steady; new: bad token (0 to 1)
     """
-    exposure = positive("exposure", exposure)
+    if exposure is not None:
+        exposure = positive("exposure", exposure)
     given = read_rules(rules)
-    if snapshot is None:
-        parts = [comparable(frame, name, given) for frame, name in ((before, "before"), (after, "after"))]
-        earlier = None if history is None else comparable(history, "history", given)
-        notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
-        _check_order(*parts)
-        spans = exposure != 1 or _are_spans(before, after, parts)
-        later = None if spans else after
-        outcomes = retry_outcomes(
-            before, later, runs=runs, retried=retried, retention=retention, now=now
-        ).frame
-        if not spans:
-            there = [_is_there(frame) for frame in (before, after)]
-            parts = [part.filter(mask) for part, mask in zip(parts, there, strict=True)]
-            outcomes = outcomes[there[0].to_numpy(zero_copy_only=False)]
+    retries = _Retries(runs, retried, retention, now)
+    if since is not None:
+        found = _since(before, after, since, given, retries, snapshot=snapshot, exposure=exposure)
+    elif snapshot is None:
+        found = _of_frames(before, after, given, retries, exposure)
     else:
-        source = _opened(snapshot)
-        start = parse_time(before, now=now, name="before")
-        end = parse_time(after, now=now, name="after")
-        if end < start:
-            raise wrong("after", after, "a time that is not earlier than before")
-        parts, earlier, notes = _at_times(source, start, end, given)
-        given = with_learned(given, source)
-        outcomes = retry_outcomes(parts[0], runs=runs, retried=retried, retention=retention).frame
-    outcome = outcomes["outcome"].to_numpy()
-    earlier = parts[0].slice(0, 0) if earlier is None else earlier
-    groups, ids = grouped_by_signature(pa.concat_tables([earlier, *parts]), given)
-    frame = _counted(earlier, parts, np.array(ids, dtype=object), outcome, float(exposure))
-    return _compared(frame, groups, notes)
+        found = _of_snapshot(before, after, _opened(snapshot), given, retries, exposure)
+    if history is not None and snapshot is None:
+        found.earlier = pa.concat_tables([comparable(history, "history", given), found.earlier])
+    groups, ids = grouped_by_signature(pa.concat_tables([found.earlier, *found.parts]), found.rules)
+    frame = _counted(found, np.array(ids, dtype=object))
+    missing = int((frame["change"] == "missing before").sum())
+    if missing:
+        found.notes.append(f"{counted(missing, 'group')} failed before that, and not in the earlier frame")
+    return _compared(frame, groups, found.notes)
+
+
+@dataclass(frozen=True)
+class _Retries:
+    """What is known of entries that left, as `retry_outcomes` takes it."""
+
+    runs: AnyFrame | None
+    retried: Mapping[str, str] | None
+    retention: str | timedelta | None
+    now: datetime | None
+
+    def outcomes(self, before: Any, after: Any = None, *, now: bool = True) -> pd.DataFrame:
+        return retry_outcomes(
+            before, after, runs=self.runs, retried=self.retried, retention=self.retention,
+            now=self.now if now else None,
+        ).frame  # fmt: skip
+
+
+@dataclass
+class _Compared:
+    """What is compared: the rows of both sides, those from before, and how their times relate.
+
+    `exposure` is how many times longer the earlier span is. `growth` is how much longer the later one of two
+    loads is than the earlier, as a share of it. `placed` are the times of the later rows that show a group to
+    be older than `cut`.
+    """
+
+    parts: list[pa.Table]
+    earlier: pa.Table
+    outcome: NDArray[np.object_]
+    rules: GroupRules
+    notes: list[str]
+    exposure: float = 1.0
+    growth: float = 0.0
+    placed: pd.Series | None = None
+    cut: pd.Timestamp | None = None
+
+
+def _since(
+    failures: Any, after: Any, since: Time, rules: GroupRules, retries: _Retries, *, snapshot: object,
+    exposure: float | None,
+) -> _Compared:  # fmt: skip
+    """One frame, divided at a time."""
+    if after is not None or snapshot is not None:
+        other = "after" if after is not None else "snapshot"
+        raise wrong("since", since, f"no {other} next to it", "Give one frame with all failures.")
+    rows = comparable(failures, "before", rules)
+    when = when_failed(rows)
+    end = told_until(failures, when_counted(retries.now))
+    start = parse_time(since, now=end, name="since")
+    if start >= end:
+        raise wrong("since", since, f"a time before the data end, at {time_text(pd.Timestamp(end))}")
+    recent, gaps = (when >= start).to_numpy(), gaps_of(failures)
+    # too few were seen in a gap to tell a rate
+    in_gap = (when < start).to_numpy() & inside(gaps, when)
+    old = (when < start).to_numpy() & ~in_gap
+    notes = _incomplete(failures, "before")
+    untimed = int(when.isna().sum())
+    if untimed:
+        notes.append(f"{counted(untimed, 'failure')} without a time not compared")
+    outcome = retries.outcomes(failures)["outcome"].to_numpy()[old]
+    if exposure is None:
+        exposure = _exposure(when[old].min(), pd.Timestamp(start), pd.Timestamp(end), gaps)
+    parts = [rows.filter(pa.array(mask)) for mask in (old, recent)]
+    return _Compared(parts, rows.filter(pa.array(in_gap)), outcome, rules, notes, exposure)
+
+
+def _exposure(first: Any, cut: pd.Timestamp, end: pd.Timestamp, gaps: Spans) -> float:
+    """How many times longer the time before a cut is than the time since, without gaps; 1 if unknown."""
+    if pd.isna(first):  # no row is older
+        return 1.0
+    before = cut - first - overlap(gaps, first, cut)
+    after = end - cut - overlap(gaps, cut, end)
+    if min(before.total_seconds(), after.total_seconds()) <= 0:
+        return 1.0
+    return float(before.total_seconds() / after.total_seconds())
+
+
+def _of_frames(
+    before: Any, after: Any, rules: GroupRules, retries: _Retries, exposure: float | None
+) -> _Compared:
+    """Two frames: spans of one history, or two loads of a queue."""
+    parts = [comparable(frame, name, rules) for frame, name in ((before, "before"), (after, "after"))]
+    _check_order(*parts)
+    notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
+    spans = exposure not in {None, 1} or _are_spans(before, after, parts)
+    outcomes = retries.outcomes(before, None if spans else after)
+    old, later = (when_failed(part) for part in parts)
+    cut = old.max()
+    if spans or None in (receipt_of(before), receipt_of(after)):
+        placed = later
+    else:  # what was created before the first load may have failed since
+        placed = timestamps(parts[1], "failed_at").astype(later.dtype)
+    if not spans:
+        there = [_is_there(frame) for frame in (before, after)]
+        parts = [part.filter(mask) for part, mask in zip(parts, there, strict=True)]
+        placed = placed[there[1].to_numpy(zero_copy_only=False)]
+        outcomes = outcomes[there[0].to_numpy(zero_copy_only=False)]
+    found = _Compared(
+        parts, parts[0].slice(0, 0), outcomes["outcome"].to_numpy(), rules, notes, exposure or 1.0,
+        placed=placed, cut=cut,
+    )  # fmt: skip
+    if exposure is None:
+        _compare_rates(found)
+    return found
+
+
+def _compare_rates(found: _Compared) -> None:
+    """Set how the spans relate, by the times of the rows on both sides."""
+    before, after = (_span(when_failed(part)) for part in found.parts)
+    if min(before, after) < _LEAST_SPAN:
+        return
+    ids = (set(part["dlq_id"].to_pylist()) for part in found.parts)
+    if set.isdisjoint(*ids):
+        found.exposure = float(before / after)
+    else:
+        found.growth = max(float(after / before) - 1, 0.0)
+    if not _SAME[0] < before / after < _SAME[1]:
+        found.notes.append(
+            f"by rates: before spans {span_text(before)}, after {span_text(after)}, by their failures"
+        )
+
+
+def _span(when: pd.Series) -> pd.Timedelta:
+    """How long failures were observed, by their times: from the first to the last, and a usual step more."""
+    times = when.dropna()
+    if len(times) <= 1:
+        return pd.Timedelta(0)
+    return pd.Timedelta((times.max() - times.min()) * (len(times) / (len(times) - 1)))
+
+
+def _of_snapshot(
+    before: Any, after: Any, source: ds.Dataset, rules: GroupRules, retries: _Retries, exposure: float | None
+) -> _Compared:
+    """The queue of a snapshot at two times."""
+    start = parse_time(before, now=retries.now, name="before")
+    end = parse_time(after, now=retries.now, name="after")
+    if end < start:
+        raise wrong("after", after, "a time that is not earlier than before")
+    parts, earlier, notes = _at_times(source, start, end, rules)
+    rules = with_learned(rules, source)
+    outcome = retries.outcomes(parts[0], now=False)["outcome"].to_numpy()
+    found = _Compared(parts, earlier, outcome, rules, notes, exposure or 1.0)
+    if exposure is None:
+        _compare_rates(found)
+    return found
 
 
 def compare_grouped(
@@ -206,8 +367,8 @@ def compare_grouped(
     parts = [comparable(frame, name, groups.rules) for frame, name in ((before, "before"), (after, "after"))]
     ids = pd.concat([before[SIGNATURE], after[SIGNATURE]]).tolist()
     outcome = retry_outcomes(before).frame["outcome"].to_numpy()
-    frame = _counted(parts[0].slice(0, 0), parts, np.array(ids, dtype=object), outcome, exposure)
-    return _compared(frame, groups, [])
+    found = _Compared(parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure)
+    return _compared(_counted(found, np.array(ids, dtype=object)), groups, [])
 
 
 def _compared(counted: pd.DataFrame, groups: FailureGroups, notes: list[str]) -> FailureComparison:
@@ -331,10 +492,9 @@ def _entered(table: pa.Table) -> pa.Array:
     return pa.array(failed.mask(missed, seen), TIME)
 
 
-def _counted(
-    earlier: pa.Table, parts: list[pa.Table], groups: NDArray[np.object_], outcome: Any, exposure: float
-) -> pd.DataFrame:
+def _counted(found: _Compared, groups: NDArray[np.object_]) -> pd.DataFrame:
     """Counts by group, and what they say."""
+    earlier, parts, outcome, exposure = found.earlier, found.parts, found.outcome, found.exposure
     bounds = np.cumsum([earlier.num_rows, *(part.num_rows for part in parts)])
     known, *of_parts = np.split(groups, bounds[:-1])
     old, later = (
@@ -352,12 +512,22 @@ def _counted(
         return np.asarray(counts, dtype=np.float64)
 
     before, after = sizes(old), sizes(later)
-    confidence = _confidence(sizes(added), sizes(left), before, after, exposure, _bursts(every, names))
-    grown, rate = confidence >= _CONFIDENT, before / exposure
+    bursts = _bursts(every, names)
+    confidence = _confidence(sizes(added), sizes(left), before, after, exposure, bursts)
+    rate = before / exposure
+    if found.growth:  # more in a queue is growth only if more was added per time, too
+        rising = _confidence_of_added(sizes(added), before, found.growth, bursts)
+        confidence = np.where(after > before, np.minimum(confidence, rising), confidence)
+        rate = before * (1 + found.growth)
+    grown, more = confidence >= _CONFIDENT, after > before / exposure
     back = pd.Index(names).isin(known)
+    missing = np.zeros(len(names), dtype=bool)
+    if found.placed is not None and len(of_parts[1]):
+        first = found.placed.reset_index(drop=True).groupby(of_parts[1]).min().reindex(names)
+        missing = (first < found.cut).to_numpy()
     change = np.select(
-        [(before == 0) & back, before == 0, after == 0, grown & (after > rate), grown],
-        ["back again", "new", "gone", "growing", "shrinking"],
+        [(before == 0) & back, (before == 0) & missing, before == 0, after == 0, grown & more, grown],
+        ["back again", "missing before", "new", "gone", "growing", "shrinking"],
         "steady",
     )
     return typed_frame(
@@ -400,6 +570,20 @@ def _bursts(rows: pd.DataFrame, names: list[str]) -> NDArray[np.float64]:
     }
     typical = float(np.median([*busy.values()])) if busy else 1.0
     return np.array([busy.get(name, typical) for name in names])
+
+
+def _confidence_of_added(
+    added: NDArray[np.float64], before: NDArray[np.float64], growth: float, bursts: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """That more was added per time than before: none unless it is more; two-sided, normal, as below.
+
+    For example, 980 in 14 days and 70 more in a day: growth is 1/14, and 70 more are expected.
+    """
+    expected = before * growth
+    per_span = (before + added) / (1 + growth)  # in as long a time as before
+    deviation = np.sqrt(bursts * np.maximum(added + per_span * growth * growth, 1e-9))
+    z = np.maximum(added - expected - 0.5, 0) / deviation
+    return np.array([math.erf(score / math.sqrt(2)) for score in z])
 
 
 def _confidence(

@@ -35,7 +35,15 @@ from toolkit.redrive.results import RedriveResult
 
 _CONDITIONS: Final = 6
 _OBSERVED, _EXPECTED, _MERGED = 3, -1, -1  # colours
-_CHANGED: Final = {"new": 3, "back again": 3, "growing": 3, "shrinking": 0, "gone": 0, "steady": 8}
+_CHANGED: Final = {
+    "new": 3,
+    "back again": 3,
+    "growing": 3,
+    "missing before": 8,
+    "shrinking": 0,
+    "gone": 0,
+    "steady": 8,
+}
 _RUNS: Final = {"succeeded": 0, "failed": 3, "cancelled": 8, "running": 4}
 _REDRIVEN: Final = {"done": 0, "failed again": 3, "failed otherwise": 1, "open": 2, "stopped or left": -1}
 _LEFT: Final = ("stopped", "left", "skipped", "refused")
