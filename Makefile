@@ -18,7 +18,7 @@ DEMO := $(VENV)-demo
 # Tests that share a page stay together, in their order. They wait for processes and pages half the time: three for two cores.
 PARALLEL := -n 3 --dist loadgroup
 
-.PHONY: help demo test test-all test-quick test-newer test-lowest lint format lab serve bench soak fuzz accuracy wheels docs pictures browser install install-newer clean
+.PHONY: help demo test test-all test-quick test-newer test-lowest lint format lab serve bench soak fuzz accuracy wheels docs pictures browser node_modules install install-newer clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -31,7 +31,7 @@ test: install browser ## run every module's tests and a tour of each panel in th
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not exhaustive"
 	@echo "tested on $$($(BIN)/python --version); make test-all runs everything"
 
-test-all: test ## run everything: all cases, crash points, panels, soak-like tests, a second Python (40 minutes)
+test-all: node_modules test ## run everything: all cases, crash points, panels, soak-like tests, a second Python (40 minutes)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "exhaustive or browser"
 	@$(MAKE) test-newer
 	@echo "tested: all tests on $$($(BIN)/python --version)$(if $(NEWER),; the tests of reading and public calls on $$($(VENV)-newer/bin/python --version),; no Python 3.13 here)"
@@ -127,6 +127,19 @@ browser: ## install Chromium where it is missing
 	  run=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	  $$run apt-get update -qq && $$run env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium fonts-dejavu-core >/dev/null; }
 
+# Node.js is for tests of `make test-all` alone. The versions are in package.json; there is no lock file.
+JAVASCRIPT := tests/sdk/javascript
+
+node_modules: $(JAVASCRIPT)/node_modules/.ready ## install the JavaScript packages that tests drive (needs Node.js)
+
+$(JAVASCRIPT)/node_modules/.ready: $(JAVASCRIPT)/package.json
+	@for program in node npm; do command -v $$program >/dev/null || { \
+	  echo "make test-all needs Node.js: the program $$program is missing."; \
+	  echo "On Debian and Ubuntu, install it with: apt-get install nodejs npm"; exit 1; }; done
+	@echo "installing JavaScript packages into $(@D)"
+	@npm install --prefix $(JAVASCRIPT) --no-package-lock --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
 install: $(VENV)/.ready ## make the virtual environment
 
 # An environment is made again when pyproject.toml or constraints.txt are newer than its .ready.
@@ -157,4 +170,4 @@ define make_environment
 endef
 
 clean: ## remove everything that was made
-	rm -rf $(VENV) $(DEMO) $(VENV)-newer $(LOWEST) $(OUT) build .*_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) $(VENV)-newer $(LOWEST) $(JAVASCRIPT)/node_modules $(OUT) build .*_cache .hypothesis

@@ -37,6 +37,29 @@ def test_events_are_found_by_every_filter(service: Service, server: Server) -> N
     assert listed(topicName="t") == listed(queueName="q") == listed(scheduleId="s") == set()
 
 
+def test_both_logs_are_filtered_by_hosts_and_paths(service: Service, server: Server) -> None:
+    """Of the URL, the host with its port or without; each filter has several values."""
+    waiting = {"Service-Delay": "1d"}
+    for path in "abc":
+        service.publish(f"{server.url}/{path}", Delay="1d")
+        service.http.post(f"/v2/trigger/{server.url}/{path}", headers=waiting)
+    host = server.url.removeprefix("http://")
+
+    def counts(**wanted: Any) -> list[int]:
+        pages = [service.http.get(f"/v2/{log}", params=wanted).json() for log in ("logs", "workflows/logs")]
+        return [len(pages[0]["logs"]), len(pages[1]["runs"])]
+
+    assert counts(path="/a") == [2, 1]
+    assert counts(path=["/a", "/b", "/none"]) == counts(path="/a,/b", host=host) == [4, 2]
+    assert counts(host=[host, "elsewhere"]) == counts(host="127.0.0.1") == [6, 3]
+    assert counts(host="elsewhere") == counts(host=host, path="/none") == [0, 0]
+    cancelled = [
+        service.http.delete(f"/v2/{what}", params={"host": host, "path": ["/a", "/c"]}).json()
+        for what in ("workflows/runs", "messages")
+    ]
+    assert cancelled == [{"cancelled": 2}, {"cancelled": 2}]
+
+
 def test_events_page_up_to_a_thousand(service: Service, server: Server) -> None:
     """A page holds `count` rows; cursors lead through all of them, each once."""
     messages = [{"destination": f"{server.url}/", "headers": {"Service-Delay": "1d"}}] * 150

@@ -150,7 +150,7 @@ def test_a_known_id_changes_the_schedule(service: Service, server: Server) -> No
     (after,) = service.http.get("/v2/schedules").json()
     assert (after["createdAt"], after["isPaused"]) == (before["createdAt"], True)
     assert (after["destination"], after["cron"], after["body"]) == (f"{server.url}/b", "*/5 * * * *", "new")
-    assert (after["queueName"], after["labels"]) == ("q", [])
+    assert (after["queueName"], "labels" in after) == ("q", False)
 
 
 def test_groups_and_queues_are_destinations(service: Service, server: Server) -> None:

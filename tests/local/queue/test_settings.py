@@ -18,6 +18,33 @@ Server = Any
 
 
 @pytest.mark.parametrize("prefix", ["Service-", "Upstash-"])
+def test_the_last_page_has_no_cursor_in_the_public_dialect(
+    start: Callable[..., Service], server: Server, prefix: str
+) -> None:
+    """Of each listing and bulk action; the other dialect has an empty one there."""
+    service = start(prefix=prefix)
+    server.always(b"{}", status=500)
+    for _ in range(3):
+        service.publish(f"{server.url}/", Retries="0")
+    service.wait(lambda: len(service.http.get("/v2/dlq").json()["messages"]) == 3)
+    first = service.http.get("/v2/dlq", params={"count": 1}).json()
+    deleted = service.http.delete("/v2/dlq", params={"count": 1}).json()
+    assert (deleted["deleted"], bool(first["cursor"]), bool(deleted["cursor"])) == (1, True, True)
+    last = [
+        service.http.get(f"/v2/{listing}").json()
+        for listing in ("dlq", "workflows/dlq", "logs", "events", "workflows/logs", "workflows/events")
+    ]
+    last.append(service.http.post("/v2/dlq/retry", params={"count": 1, "url": "none"}).json())
+    last.append(service.http.delete("/v2/dlq", params={"count": 2}).json())
+    last += [
+        service.http.post(f"/v2/workflows/dlq/{action}?count=1").json() for action in ("resume", "restart")
+    ]
+    expected = None if prefix == "Upstash-" else ""
+    assert {page.get("cursor") for page in last} == {expected}
+    assert {"cursor" in page for page in last} == {expected is not None}
+
+
+@pytest.mark.parametrize("prefix", ["Service-", "Upstash-"])
 def test_a_publish_without_a_prefix_gets_the_one_that_is_set(
     start: Callable[..., Service], server: Server, prefix: str
 ) -> None:

@@ -451,6 +451,25 @@ def test_trigger_starts_a_run(service: Service, server: Server) -> None:
     assert service.wait(ended(service, response["workflowRunId"]))["workflowState"] == "RUN_SUCCESS"
 
 
+def test_a_batch_starts_runs(service: Service, server: Server) -> None:
+    """Each item is a run with its own headers; a known run id starts none, and a bad item prevents all."""
+    app = Application(service, server, [lambda payload, _: payload], prefix="Service")
+    label = {"Service-Label": "first", "Service-Workflow-RunId": "wfr_first"}
+    items = [{"destination": app.url, "body": '{"n": 1}', "headers": label}, {"destination": app.url}]
+    bad = service.http.post("/v2/batch/trigger", json=[*items, {"destination": "nowhere"}])
+    assert (bad.status_code, "message 2" in bad.json()["error"]) == (400, True)
+    not_initial = {"destination": app.url, "headers": {"Service-Workflow-CallType": "toCallback"}}
+    assert service.http.post("/v2/batch/trigger", json=[*items, not_initial]).status_code == 400
+    assert service.http.get("/v2/workflows/logs").json()["runs"] == []
+    first, second = service.http.post("/v2/batch/trigger", json=items).json()
+    assert (first["workflowRunId"], second["workflowRunId"][:4]) == ("wfr_first", "wfr_")
+    assert first["workflowCreatedAt"] == service.clock.now_ms()
+    again = service.http.post("/v2/batch/trigger", json=items[:1]).json()
+    assert again == [first | {"deduplicated": True}]
+    run = service.wait(ended(service, "wfr_first"))
+    assert (run["workflowState"], run["labels"]) == ("RUN_SUCCESS", ["first"])
+
+
 def test_a_first_message_that_comes_twice_starts_one_run(service: Service, server: Server) -> None:
     """The second is recognised by its run id, and the response names the first one's message."""
     app = Application(service, server, [lambda *_: ("sleep", "1h")])

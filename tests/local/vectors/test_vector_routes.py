@@ -339,7 +339,7 @@ BAD = [
     ("upsert", {"id": "", "vector": [1, 0]}, 400, "id"),
     ("upsert", {"id": "x" * 10**6, "vector": [1, 0]}, 400, "1000000 characters"),
     ("upsert", {"id": "a\0b", "vector": [1, 0]}, 400, "NUL"),
-    ("upsert", {"id": 7, "vector": [1, 0]}, 400, "id"),
+    ("upsert", {"id": 7.5, "vector": [1, 0]}, 400, "id"),
     ("upsert", {"vector": [1, 0]}, 400, "id"),
     ("upsert", [ROW, {**ROW, "metadata": []}], 400, "row 1: metadata"),
     ("upsert", {**ROW, "metadata": {"a": "x" * 50_000}}, 400, "49152"),
@@ -358,17 +358,19 @@ BAD = [
     ),
     *(
         ("range", {"cursor": cursor, "limit": 5}, 400, "cursor")
-        for cursor in (None, 0, "x", "-1", "9" * 19, "9" * 18)
+        for cursor in (None, 0.5, -1, "x", "-1", "9" * 19, "9" * 18)
     ),
     ("fetch", {}, 400, "neither"),
-    ("fetch", {"ids": ["a"], "prefix": "a"}, 400, "both"),
+    ("fetch", {"ids": ["a"], "prefix": "a"}, 400, "Only one of ids or prefix must be provided."),
     ("fetch", {"ids": "a"}, 400, "array"),
-    ("fetch", {"ids": ["a", 7]}, 400, "ids[1]"),
+    ("fetch", {"ids": ["a", True]}, 400, "ids[1]"),
     ("fetch", {"ids": ["a"] * 10_001}, 400, "10001"),
-    ("delete", {}, 400, "exactly one"),
+    ("delete", {}, 400, "Only and only one of the ids, prefix, or filter must be provided."),
     ("delete", {"prefix": ""}, 400, "prefix"),
     ("delete", {"filter": ""}, 400, "condition"),
-    ("delete", {"ids": [], "filter": "a = 1"}, 400, "ids and filter"),
+    ("delete", {"ids": [], "filter": "a = 1"}, 400, "Only and only one"),
+    ("delete", 1.5, 400, "ids"),
+    ("delete", [True], 400, "ids[0]"),
     ("update", {"id": "a"}, 400, "nothing to change"),
     ("update", {"id": "a", "data": "x", "metadataUpdateMode": "MERGE"}, 400, "PATCH"),
     ("rename-namespace", {"namespace": "a"}, 400, "newNamespace"),

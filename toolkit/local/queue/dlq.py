@@ -8,7 +8,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Final, TypeAlias, TypedDict
+from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -28,6 +28,7 @@ from toolkit.local.queue.listing import (
     not_found,
     page,
     sql,
+    with_cursor,
     with_ids,
 )
 from toolkit.local.queue.messages import (
@@ -80,6 +81,14 @@ class MessageDlqQuery(DlqQuery):
     url: Annotated[Texts, sql(json_field("url"))] = ()
 
 
+class MessageDlqListQuery(MessageDlqQuery):
+    """A page of plain messages or, as the public workflow client reads it, of runs."""
+
+    source: Annotated[
+        Literal["workflow"] | None, sql("", "The entries of runs in place of plain messages.")
+    ] = None
+
+
 class DlqIds(msgspec.Struct, rename="camel"):
     """DLQ entries by their ids."""
 
@@ -87,9 +96,9 @@ class DlqIds(msgspec.Struct, rename="camel"):
 
 
 class DlqPage(TypedDict):
-    """A page of entries, newest first; the cursor is empty on the last one."""
+    """A page of entries, newest first; the last one has an empty cursor or, in the public dialect, none."""
 
-    cursor: str
+    cursor: NotRequired[str]
     messages: Annotated[list[DlqEntry], Meta(max_length=100)]
 
 
@@ -97,20 +106,20 @@ class Deleted(TypedDict):
     """How many entries were removed; with a cursor when more remain."""
 
     deleted: int
-    cursor: str
+    cursor: NotRequired[str]
 
 
 class StartedRuns(TypedDict):
     """The outcome for each entry."""
 
-    cursor: str
+    cursor: NotRequired[str]
     workflowRuns: list[dict[str, Any]]
 
 
 class RetriedMessages(TypedDict):
     """The outcome for each entry."""
 
-    cursor: str
+    cursor: NotRequired[str]
     responses: list[dict[str, Any]]
 
 
@@ -137,6 +146,7 @@ class DeadLetters:
             if self._workflow
             else ("/v2/dlq", MessageDlqQuery, "message", "responses", RetriedMessages, _MESSAGE_ACTIONS)
         )
+        page_query = query if self._workflow else MessageDlqListQuery
         entry = f"{path}/{{dlq_id}}"
         several = partial(Operation, query=query, body=DlqIds, body_required=False)
         one = partial(Operation, errors=(404,))
@@ -146,7 +156,7 @@ class DeadLetters:
         removed = "Remove entries by ids or filters, at most `count`."
         delete_many = self._each(_delete, lambda deleted: {"deleted": len(deleted)})
         operations = [
-            Operation("GET", path, f"{kind}Dlq", listed, self._page, DlqPage, query=query),
+            Operation("GET", path, f"{kind}Dlq", listed, self._page, DlqPage, query=page_query),
             several("DELETE", path, f"{kind}DlqDelete", removed, delete_many, Deleted),
             one("GET", entry, f"{kind}DlqEntry", "One entry.", self._one, DlqEntry),
             one("DELETE", entry, f"{kind}DlqEntryDelete", "Remove one entry.", self._act(_delete)),
@@ -172,8 +182,10 @@ class DeadLetters:
     async def _page(self, _: Request, query: DlqQuery) -> Response:
         rows, cursor = await self._queue.store.read(self._find, query)
         # entries are stored as JSON: put together, not decoded and encoded again
-        found = f'{{"cursor": {json.dumps(cursor)}, "messages": [{", ".join(map(_shown, rows))}]}}'
-        return Response(found, media_type="application/json")
+        fields = [f'"messages": [{", ".join(map(_shown, rows))}]']
+        if "cursor" in with_cursor(self._queue, {}, cursor):
+            fields.insert(0, f'"cursor": {json.dumps(cursor)}')
+        return Response(f"{{{', '.join(fields)}}}", media_type="application/json")
 
     async def _one(self, request: Request, _: Query) -> Response:
         row = await self._queue.store.read(self._find_one, request.path_params["dlq_id"])
@@ -199,12 +211,15 @@ class DeadLetters:
         async def endpoint(request: Request, query: DlqQuery) -> Response:
             query = await with_ids(request, query, DlqIds)
             requested = replace(_requested(request), workflow=None)
-            if not conditions(query):
-                raise invalid("no entries are selected", "neither dlqIds nor a filter", "one of them")
+            # public clients select all entries by a count alone
+            if not conditions(query) and not request.query_params.get("count"):
+                got = "neither dlqIds nor a filter nor count"
+                raise invalid("no entries are selected", got, "one of them")
 
             def work(tx: QueueWrite) -> dict[str, Any]:
                 rows, cursor = self._find(tx, query)
-                return shown([action(tx, row, self._queue, requested) for row in rows]) | {"cursor": cursor}
+                done = shown([action(tx, row, self._queue, requested) for row in rows])
+                return with_cursor(self._queue, done, cursor)
 
             return JSONResponse(await self._queue.write(work))
 
@@ -215,9 +230,10 @@ class DeadLetters:
         store = self._queue.store
         # "+" keeps SQLite from walking the whole list where an index leads to the few that are named
         no_index_hint = "+" if query.dlq_ids or query.workflow_run_id else ""
-        ours = (f"{no_index_hint}workflow = {{}}", int(self._workflow))
+        workflow = self._workflow or (isinstance(query, MessageDlqListQuery) and query.source is not None)
+        ours = (f"{no_index_hint}workflow = {{}}", int(workflow))
         kept = (f"{no_index_hint}entered_at >= {{}}", store.expired_before)
-        listing = "workflow dlq" if self._workflow else "message dlq"
+        listing = "workflow dlq" if workflow else "message dlq"
         return page(tx, store.cursors, "dlq", query, ours, kept, listing=listing)
 
     def _find_one(self, tx: QueueWrite, dlq_id: str) -> sqlite3.Row:

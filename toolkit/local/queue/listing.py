@@ -29,6 +29,9 @@ Position: TypeAlias = tuple[int, int]
 Condition: TypeAlias = tuple[str, int | str | Sequence[int | str] | None]
 TextOrTexts: TypeAlias = str | Annotated[list[str], Meta(max_length=1000)]
 
+PUBLIC_PREFIX: Final = "Upstash-"
+"""The prefix of header names of the public service, which stands for its dialect."""
+
 _TAG: Final = 12  # bytes of the HMAC in a cursor
 
 
@@ -83,6 +86,16 @@ def json_field(name: str) -> str:
 def any_label(labels: str) -> str:
     """The condition that an array of labels, which is SQL for arguments of json_each, has one of some."""
     return f"EXISTS (SELECT 1 FROM json_each({labels}) WHERE value IN ({{}}))"  # noqa: S608 - SQL of this package
+
+
+def of_host(url: str) -> Meta:
+    """The condition that a URL, given as SQL, has one of some hosts, each with its port or without."""
+    return sql(any_label(f"url_hosts({url})"), "Of the URL, with its port or without.")
+
+
+def of_path(url: str) -> Meta:
+    """The condition that a URL, given as SQL, has one of some paths."""
+    return sql(f"url_path({url}) IN ({{}})", "Of the URL.")
 
 
 FlowKey: TypeAlias = Annotated[Texts, sql("flow_key IN ({})")]
@@ -185,6 +198,17 @@ class CursorSigner:
 
     def _tag(self, listing: str, raw: bytes) -> bytes:
         return hmac.digest(self._key, listing.encode() + b"\0" + raw, "sha256")[:_TAG]
+
+
+def with_cursor(queue: Queue, response: dict[str, Any], cursor: str) -> dict[str, Any]:
+    """The response with the cursor of the next page.
+
+    On the last page it is empty or, in the public dialect, left out: clients in JavaScript read pages until
+    it is undefined.
+    """
+    if not cursor and queue.prefix == PUBLIC_PREFIX:
+        return response
+    return {"cursor": cursor, **response}
 
 
 def page(

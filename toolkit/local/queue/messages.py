@@ -7,7 +7,7 @@ import hashlib
 import json
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
 from urllib.parse import urlsplit
 
@@ -25,6 +25,7 @@ FunctionState: TypeAlias = Literal[
     "CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED"
 ]
 
+_NO_VALUES: Final[tuple[Any, ...]] = (None, "", [], {})
 DEFAULT_RETRIES: Final = 3
 MAX_LOGGED_BODY: Final = 16 * 1024
 """Bytes of the largest body that the log of messages shows."""
@@ -282,6 +283,11 @@ def body_fields(name: str, body: bytes) -> dict[str, str]:
         return {name: body.decode(), f"{name}Base64": ""}
     except UnicodeDecodeError:
         return {name: "", f"{name}Base64": base64.b64encode(body).decode()}
+
+
+def with_values(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a value: the public service leaves the others out, and clients expect that."""
+    return {name: value for name, value in fields.items() if value not in _NO_VALUES}
 
 
 def dlq_entry(attempt: Attempt, *, dlq_id: str, run_created_at: int | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypeAlias, TypedDict
 from urllib.parse import unquote
 
 import msgspec
@@ -38,6 +38,8 @@ from toolkit.local.queue.listing import (
     any_label,
     conditions,
     not_found,
+    of_host,
+    of_path,
     sql,
     where,
     with_ids,
@@ -49,6 +51,7 @@ from toolkit.local.queue.messages import (
     decode_message,
     message_entry,
     new_id,
+    with_values,
 )
 from toolkit.local.queue.publishing import PREFIXES, PUBLISH_HEADERS, Publish, read_publish
 from toolkit.local.queue.steps import REQUESTED, PublishedMessage, accept, ensure_queue, record
@@ -64,12 +67,17 @@ _PENDING: Final = "one that still has to be delivered"
 _HEADER: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 
-class BatchItem(msgspec.Struct):
-    """A message of a batch, to a URL or a URL group."""
+class TriggerItem(msgspec.Struct):
+    """A run to start."""
 
     destination: str
     headers: dict[str, Annotated[Any, Meta(extra_json_schema=_HEADER)]] | None = None
     body: Annotated[Any, Meta(extra_json_schema={"type": "string"})] = None
+
+
+class BatchItem(TriggerItem):
+    """A message of a batch, to a URL or a URL group."""
+
     queue: str | None = None
 
 
@@ -87,8 +95,8 @@ class MessagesQuery(Span):
     message_ids: Annotated[Texts, sql("id IN ({})")] = ()
     flow_control_key: FlowKey = ()
     url: Annotated[Texts, sql(f"{_field('settings.url')} IN ({{}})")] = ()
-    host: Annotated[Texts, sql(any_label(f"url_hosts({_field('settings.url')})"), "Of the URL.")] = ()
-    path: Annotated[Texts, sql(f"url_path({_field('settings.url')}) IN ({{}})", "Of the URL.")] = ()
+    host: Annotated[Texts, of_host(_field("settings.url"))] = ()
+    path: Annotated[Texts, of_path(_field("settings.url"))] = ()
     label: Annotated[Texts, sql(any_label("message_json(spec), '$.settings.labels'"))] = ()
     caller_ip: Annotated[Texts, sql(f"{_field('caller_ip')} IN ({{}})")] = ()
     topic_name: Annotated[Texts, sql(f"{_field('origin.topic')} IN ({{}})")] = ()
@@ -114,6 +122,14 @@ class Triggered(TypedDict, total=False):
     workflowRunId: str
     messageId: str
     deduplicated: bool
+
+
+class TriggeredRun(TypedDict):
+    """A run of a batch; `deduplicated` if one of this id was started before."""
+
+    workflowRunId: str
+    workflowCreatedAt: int
+    deduplicated: NotRequired[bool]
 
 
 class NamedQueue(TypedDict):
@@ -176,11 +192,8 @@ async def _published(queue: Queue, request: Request, destination: str, origin: O
 @message_operations("POST", "/v2/batch", "batch", list[Published], body=list[BatchItem], errors=(404, 412))
 async def _batch(queue: Queue, request: Request, _: Query) -> Response:
     """Publish all messages of an array, or none."""
-    items = await read_json(request)
-    if not isinstance(items, list):
-        raise invalid("body is not an array", type(items).__name__, "an array of messages")
     publishes = []
-    for position, item in enumerate(items):
+    for position, item in enumerate(await _read_items(request)):
         with naming(f"message {position}: "):
             publishes.append(await _batch_item(read_as(item, BatchItem, "message"), queue))
     return JSONResponse(await _accept(queue, publishes, request))
@@ -190,26 +203,62 @@ async def _batch(queue: Queue, request: Request, _: Query) -> Response:
 async def _trigger(queue: Queue, request: Request, _: None) -> Response:
     """Start a workflow run."""
     url = destination_of(request, "/v2/trigger/")
-    headers = header_pairs(request)
-    names = {name.lower(): value for name, value in headers}
+    body = await read_body(request, queue.max_message)
+    publish = read_publish(url, _starting(header_pairs(request), url, queue), body, prefix=queue.prefix)
+    (accepted,) = await _accept(queue, [[publish]], request)
+    run_id = None if isinstance(accepted, list) else accepted.get("workflowRunId")
+    return JSONResponse({"workflowRunId": run_id} if run_id else accepted)
+
+
+@message_operations(
+    "POST", "/v2/batch/trigger", "batchTrigger", list[TriggeredRun], body=list[TriggerItem], errors=(404, 412)
+)
+async def _batch_trigger(queue: Queue, request: Request, _: Query) -> Response:
+    """Start a workflow run for each item of an array, or none."""
+    publishes = []
+    for position, value in enumerate(await _read_items(request)):
+        with naming(f"message {position}: "):
+            item = read_as(value, TriggerItem, "message")
+            headers = _starting(_item_headers(item), item.destination, queue)
+            body = _item_body(item, queue)
+            publishes.append(read_publish(item.destination, headers, body, prefix=queue.prefix))
+    await _check_destinations(queue, publishes)
+    return JSONResponse(await queue.write(_start_runs, publishes, caller(request)))
+
+
+def _start_runs(tx: QueueWrite, publishes: list[Publish], caller_ip: str) -> list[TriggeredRun]:
+    started = []
+    for publish in publishes:
+        accepted = accept(tx, publish, caller_ip=caller_ip)
+        row = tx.first(
+            "SELECT id, created_at FROM runs WHERE id = (SELECT run_id FROM steps WHERE message_id = ?)",
+            accepted["messageId"],
+        )
+        if row is None:  # a header says that the message is no first one of a run
+            raise invalid("item starts no run", repr(publish.settings.url[:80]), "headers of a new run")
+        run: TriggeredRun = {"workflowRunId": row["id"], "workflowCreatedAt": row["created_at"]}
+        if accepted.get("deduplicated"):
+            run["deduplicated"] = True
+        started.append(run)
+    return started
+
+
+def _starting(headers: list[tuple[str, str]], url: str, queue: Queue) -> list[tuple[str, str]]:
+    """The headers with those of the workflow protocol that start a run, in the prefix that they use."""
+    names = {name.lower() for name, _ in headers}
     prefix = next(
-        (known for known in reversed(PREFIXES) if any(n.startswith(known.lower()) for n in names)),
+        (known for known in reversed(PREFIXES) if any(name.startswith(known.lower()) for name in names)),
         queue.prefix,
     )
-    for name, value in (
+    protocol = (
         ("Workflow-Init", "true"),
         ("Workflow-RunId", new_id("wfr")),
         ("Workflow-Url", url),
         ("Feature-Set", "LazyFetch,InitialBody"),
         (f"Forward-{prefix}Workflow-Sdk-Version", "1"),
-    ):
-        if f"{prefix}{name}".lower() not in names:
-            headers.append((f"{prefix}{name}", value))
-    body = await read_body(request, queue.max_message)
-    publish = read_publish(url, headers, body, prefix=queue.prefix)
-    (accepted,) = await _accept(queue, [[publish]], request)
-    run_id = None if isinstance(accepted, list) else accepted.get("workflowRunId")
-    return JSONResponse({"workflowRunId": run_id} if run_id else accepted)
+    )
+    named = [(f"{prefix}{name}", value) for name, value in protocol]
+    return headers + [(name, value) for name, value in named if name.lower() not in names]
 
 
 async def _addressed(
@@ -225,10 +274,7 @@ async def _addressed(
 
 async def _accept(queue: Queue, publishes: Sequence[list[Publish]], request: Request) -> list[Published]:
     """Accept all in one transaction; those to a URL group are a list of the response."""
-    every = [item for several in publishes for item in several]
-    settings = [part for item in every for part in (item.settings, item.callback, item.failure_callback)]
-    for url in dict.fromkeys(part.url for part in settings if part is not None):
-        await queue.destinations.address(url)
+    await _check_destinations(queue, [item for several in publishes for item in several])
 
     def work(tx: QueueWrite) -> list[Published]:
         accepted = [
@@ -237,6 +283,13 @@ async def _accept(queue: Queue, publishes: Sequence[list[Publish]], request: Req
         return [made if made[0].get("url") else made[0] for made in accepted]
 
     return await queue.write(work)
+
+
+async def _check_destinations(queue: Queue, publishes: Sequence[Publish]) -> None:
+    """Raise an `ApiError` for a destination or a callback that may not be called."""
+    settings = [part for item in publishes for part in (item.settings, item.callback, item.failure_callback)]
+    for url in dict.fromkeys(part.url for part in settings if part is not None):
+        await queue.destinations.address(url)
 
 
 def destination_of(request: Request, route: str) -> str:
@@ -250,20 +303,36 @@ def destination_of(request: Request, route: str) -> str:
     return f"{url}?{'&'.join(own)}" if any(own) else url
 
 
+async def _read_items(request: Request) -> list[Any]:
+    items = await read_json(request)
+    if not isinstance(items, list):
+        raise invalid("body is not an array", type(items).__name__, "an array of messages")
+    return items
+
+
 async def _batch_item(item: BatchItem, queue: Queue) -> list[Publish]:
+    raw = _item_body(item, queue)
+    name = checked_name(item.queue, "queue") if item.queue else ""
+    return await _addressed(queue, item.destination, _item_headers(item), raw, Origin(queue=name))
+
+
+def _item_headers(item: TriggerItem) -> list[tuple[str, str]]:
     pairs = []
     for name, values in (item.headers or {}).items():
         for value in values if isinstance(values, list) else [values]:
             if not isinstance(value, str):
                 raise invalid(f"header {name[:80]!r}", shown(value), "text")
             pairs.append((name, value))
+    return pairs
+
+
+def _item_body(item: TriggerItem, queue: Queue) -> bytes:
     if not isinstance(item.body, str | None):
         raise invalid("body is not text", shown(item.body), "text (JSON as text, too)")
     raw = (item.body or "").encode()
     if len(raw) > queue.max_message:
         raise ApiError(413, f"body too large; got {len(raw)} bytes; expected at most {queue.max_message}")
-    name = checked_name(item.queue, "queue") if item.queue else ""
-    return await _addressed(queue, item.destination, pairs, raw, Origin(queue=name))
+    return raw
 
 
 @message_operations(
@@ -295,14 +364,14 @@ def _show(tx: QueueWrite, message_id: str) -> dict[str, Any]:
     row = tx.first("SELECT spec, due_at, retried FROM messages WHERE id = ?", message_id)
     if row is None:
         raise not_found("message", message_id, _PENDING)
-    entry = message_entry(decode_message(row["spec"]))
+    entry = with_values(message_entry(decode_message(row["spec"])))
     return entry | {"retried": row["retried"], "nextDeliveryTime": row["due_at"]}
 
 
 @message_operations.transaction(
-    "DELETE", "/v2/messages/{message_id}", "cancelMessage", status=202, errors=(404,)
+    "DELETE", "/v2/messages/{message_id}", "cancelMessage", Canceled, status=202, errors=(404,)
 )
-def cancel(tx: QueueWrite, message_id: str) -> None:
+def cancel(tx: QueueWrite, message_id: str) -> Canceled:
     """Cancel a message.
 
     A failure callback that is canceled leaves its DLQ entry as CALLBACK_CANCELED.
@@ -315,6 +384,7 @@ def cancel(tx: QueueWrite, message_id: str) -> None:
         record(tx, message, state)
     if message.kind == "failure_callback":
         tx.execute("UPDATE dlq SET state = 'CALLBACK_CANCELED' WHERE id = ?", message.about)
+    return {"cancelled": 1}
 
 
 @queue_operations.transaction("GET", "/v2/queues", "queues", list[NamedQueue])

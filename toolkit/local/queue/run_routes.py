@@ -26,9 +26,12 @@ from toolkit.local.queue.listing import (
     any_label,
     conditions,
     json_field,
+    of_host,
+    of_path,
     page,
     sql,
     starts_with,
+    with_cursor,
     with_ids,
 )
 from toolkit.local.queue.messages import HistoryStep, history_items
@@ -48,6 +51,8 @@ class RunsQuery(Span):
     count: MostCanceled | None = None
     workflow_run_ids: Annotated[Texts, sql("id IN ({})")] = ()
     workflow_url: Annotated[Texts, sql("")] = ()
+    host: Annotated[Texts, of_host("url")] = ()
+    path: Annotated[Texts, of_path("url")] = ()
     caller_ip: Texts = ()
     flow_control_key: FlowKey = ()
     label: RunLabels = ()
@@ -68,6 +73,8 @@ class RunLogQuery(ListQuery):
     workflow_created_at: Annotated[Timestamp, sql("created_at = {}")] | None = None
     workflow_run_id: Annotated[Texts, sql("id IN ({})")] = ()
     workflow_url: Annotated[Texts, sql("url IN ({})")] = ()
+    host: Annotated[Texts, of_host("url")] = ()
+    path: Annotated[Texts, of_path("url")] = ()
     state: Texts = ()
     workflow_state: Annotated[Texts, sql("state IN ({})")] = ()
     label: RunLabels = ()
@@ -90,6 +97,8 @@ class EventLogQuery(ListQuery):
     workflow_run_id: Annotated[Texts, sql("run_id IN ({})")] = ()
     state: Texts = ()
     url: Texts = ()
+    host: Annotated[Texts, of_host("url")] = ()
+    path: Annotated[Texts, of_path("url")] = ()
     label: Annotated[Texts, sql(any_label("entry, '$.labels'"))] = ()
     caller_ip: Annotated[Texts, sql(json_field("callerIP"))] = ()
     flow_control_key: Annotated[Texts, sql(json_field("flowControlKey"))] = ()
@@ -111,9 +120,9 @@ class RunSelection(msgspec.Struct, rename="camel"):
 
 
 class RunPage(TypedDict):
-    """A page of runs, newest first; the cursor is empty on the last one."""
+    """A page of runs, newest first; the last one has an empty cursor or, in the public dialect, none."""
 
-    cursor: str
+    cursor: NotRequired[str]
     runs: Annotated[list[RunEntry], Meta(max_length=100)]
 
 
@@ -136,9 +145,9 @@ class MessageEvent(TypedDict):
 
 
 class EventPage(TypedDict):
-    """A page of events, newest first; the cursor is empty on the last one."""
+    """A page of events, newest first; the last one has an empty cursor or, in the public dialect, none."""
 
-    cursor: str
+    cursor: NotRequired[str]
     events: Annotated[list[MessageEvent], Meta(max_length=1000)]
 
 
@@ -283,7 +292,7 @@ def _listed(
 ) -> dict[str, Any]:
     """A page of a table, newest first, as its operation responds."""
     rows, cursor = page(tx, queue.store.cursors, table, query)
-    return {"cursor": cursor, table: [shown(tx, row) for row in rows]}
+    return with_cursor(queue, {table: [shown(tx, row) for row in rows]}, cursor)
 
 
 @run_operations("GET", "/v2/keys", "keys", SigningKeys)

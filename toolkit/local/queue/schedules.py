@@ -27,6 +27,7 @@ from toolkit.local.queue.messages import (
     header_lists,
     new_id,
     redacted,
+    with_values,
 )
 from toolkit.local.queue.publish_routes import caller, destination_of, header_pairs
 from toolkit.local.queue.publishing import PUBLISH_HEADERS, Publish, read_publish
@@ -257,17 +258,23 @@ def _shown(tx: QueueWrite, row: sqlite3.Row) -> Any:
     settings, callback, failure_callback = publish.settings, publish.callback, publish.failure_callback
     headers, body = redacted(publish.redact, Sent(settings.headers, publish.body))
     last = json.loads(row["last_messages"]) if row["last_messages"] else []
-    optional = given_settings(settings, callback, failure_callback) | {
-        "callbackHeader": callback and header_lists(callback.headers),
-        "failureCallbackHeader": failure_callback and header_lists(failure_callback.headers),
-        "delay": settings.delay_ms and settings.delay_ms // 1000,
-        "timeout": settings.timeout_ms and settings.timeout_ms // 1000,
-        "queueName": publish.origin.queue or None,
-        "nextScheduleTime": row["next_at"],
-        "lastScheduleTime": row["last_at"],
-        "lastScheduleStates": {name: _state(tx, name) for name in last} or None,
-        "error": row["error"],
-    }
+    optional = (
+        body_fields("body", body)
+        | given_settings(settings, callback, failure_callback)
+        | {
+            "callbackHeader": callback and header_lists(callback.headers),
+            "failureCallbackHeader": failure_callback and header_lists(failure_callback.headers),
+            "delay": settings.delay_ms and settings.delay_ms // 1000,
+            "timeout": settings.timeout_ms and settings.timeout_ms // 1000,
+            "queueName": publish.origin.queue or None,
+            "nextScheduleTime": row["next_at"],
+            "lastScheduleTime": row["last_at"],
+            "lastScheduleStates": {name: _state(tx, name) for name in last} or None,
+            "error": row["error"],
+            "labels": list(settings.labels),
+            "callerIP": row["caller_ip"],
+        }
+    )
     return {
         "scheduleId": row["id"],
         "cron": row["cron"],
@@ -277,10 +284,7 @@ def _shown(tx: QueueWrite, row: sqlite3.Row) -> Any:
         "retries": DEFAULT_RETRIES if settings.retries is None else settings.retries,
         "isPaused": bool(row["paused"]),
         "header": header_lists(headers),
-        "labels": list(settings.labels),
-        "callerIP": row["caller_ip"],
-        **body_fields("body", body),
-        **{name: value for name, value in optional.items() if value is not None},
+        **with_values(optional),
     }
 
 

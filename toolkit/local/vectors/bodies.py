@@ -45,9 +45,17 @@ DEFAULT_IDLE: Final = 3600  # the same unless it says so: what the public client
 _LARGEST: Final = 3.4028235e38
 """The largest float32 in its shortest digits, as responses have it: a little above the number itself."""
 
+_TEXTS: Final = frozenset({"id", "ids", "cursor"})
+"""Fields of bodies that are text, but which clients may send as whole numbers."""
+
 Fusion: TypeAlias = Literal["RRF", "DBSF"]
 Mode: TypeAlias = Literal["HYBRID", "DENSE", "SPARSE"]
+_DIGITS: Final = "Text; a whole number becomes its digits."
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_ID, pattern=NAME_PATTERN)]
+RowId: TypeAlias = Annotated[
+    str,
+    Meta(min_length=1, max_length=MAX_ID, pattern=NAME_PATTERN, description=_DIGITS),
+]
 Namespace: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_ID, pattern=NAMESPACE_PATTERN)]
 Prefix: TypeAlias = Annotated[str, Meta(max_length=MAX_ID, pattern=NAME_PATTERN)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1)]
@@ -89,7 +97,7 @@ class SparseVector(_Body, kw_only=True):
 class UpsertText(_Body, kw_only=True):
     """Text to be embedded."""
 
-    id: Name
+    id: RowId
     data: Text
     metadata: Metadata | None = None
 
@@ -97,7 +105,7 @@ class UpsertText(_Body, kw_only=True):
 class UpsertVector(_Body, kw_only=True):
     """A vector to be stored."""
 
-    id: Name
+    id: RowId
     vector: Numbers | None = None
     sparse_vector: SparseVector | None = None
     metadata: Metadata | None = None
@@ -168,7 +176,7 @@ class NextResults(QueryEnd, kw_only=True):
 class RangePage(Included, kw_only=True):
     """A page of a range."""
 
-    cursor: Annotated[str, Meta(pattern=CURSOR_PATTERN)]
+    cursor: Annotated[str, Meta(pattern=CURSOR_PATTERN, description=_DIGITS)]
     limit: Count
     prefix: Prefix | None = None
 
@@ -176,14 +184,14 @@ class RangePage(Included, kw_only=True):
 class FetchVectors(Included, kw_only=True):
     """Vectors by ids or by a prefix."""
 
-    ids: Annotated[list[Name], Meta(max_length=MAX_PAGE)] | None = None
+    ids: Annotated[list[RowId], Meta(max_length=MAX_PAGE)] | None = None
     prefix: Prefix | None = None
 
 
 class DeleteVectors(_Body, kw_only=True):
     """The vectors to delete; exactly one field."""
 
-    ids: Name | Annotated[list[Name], Meta(max_length=MAX_PAGE)] | None = None
+    ids: RowId | Annotated[list[RowId], Meta(max_length=MAX_PAGE)] | None = None
     prefix: Name | None = None
     filter: str | None = None
 
@@ -229,10 +237,24 @@ class IndexQuery:
 
 
 def read_item(value: Any, kind: type[T], what: str = "body") -> T:
-    """A body, or an item of one, as its type; 2.0 is a whole number, too."""
+    """A body, or an item of one, as its type; 2.0 is a whole number, too, and ids and cursors become text."""
     if isinstance(value, dict):
         value = {name: integral_as_int(item) for name, item in value.items()}
+        for name in _TEXTS.intersection(value):
+            value[name] = _whole_as_text(value[name])
     return read_as(value, kind, what)
+
+
+def _whole_as_text(value: Any) -> Any:
+    """The digits of a whole number, or of each one in an array; anything else as it is.
+
+    >>> _whole_as_text([1, "b", 2.0, True])
+    ['1', 'b', '2', True]
+    """
+    if isinstance(value, list):
+        return [_whole_as_text(item) for item in value]
+    whole = integral_as_int(value)
+    return str(whole) if type(whole) is int else value
 
 
 def read_items(body: Any, kind: type[T], noun: Literal["row", "query"], check: Callable[[T], R]) -> list[R]:

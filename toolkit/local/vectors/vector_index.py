@@ -209,9 +209,10 @@ class VectorIndex:
 
     def fetch(self, body: bodies.FetchVectors, *, namespace: str = "") -> list[IndexRow | None]:
         """The rows requested: by ids with None where there is none, or by prefix, at most 1000."""
-        if (body.ids is None) == (not body.prefix):
-            got = "both ids and prefix" if body.prefix else "neither ids nor prefix"
-            raise invalid("fetch", got, "exactly one of them")
+        if body.ids is not None and body.prefix:
+            raise ApiError(400, "Only one of ids or prefix must be provided.", verbatim=True)
+        if body.ids is None and not body.prefix:
+            raise invalid("fetch", "neither ids nor prefix", "one of them")
         with self._lock:
             key = self._namespace(namespace).key
             if body.prefix:
@@ -256,7 +257,8 @@ class VectorIndex:
         """Delete rows; returns how many there were. When a filter exceeds its budget, nothing is deleted."""
         given = [name for name in ("ids", "prefix", "filter") if getattr(body, name) is not None]
         if len(given) != 1:
-            raise invalid("delete", " and ".join(given) or "none", "exactly one of ids, prefix and filter")
+            message = "Only and only one of the ids, prefix, or filter must be provided."
+            raise ApiError(400, message, verbatim=True)
         chosen = bodies.read_filter(body.filter)
         if chosen is None and given == ["filter"]:
             raise invalid("filter", "an empty one", "at least one condition")

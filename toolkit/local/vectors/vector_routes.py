@@ -321,10 +321,10 @@ def _update(call: Call) -> Any:
     return {"updated": call.index.update(call.body, namespace=call.namespace)}
 
 
-@_operation("delete", DeletedVectors, bodies.DeleteVectors | Id | list[Id], _DELETE)
+@_operation("delete", DeletedVectors, bodies.DeleteVectors | Id | int | list[Id | int], _DELETE)
 def _delete(call: Call) -> Any:
     """Remove vectors by ids, by a prefix or by a filter."""
-    value = {"ids": call.body} if isinstance(call.body, str | list) else call.body
+    value = call.body if isinstance(call.body, dict) else {"ids": call.body}
     body = bodies.read_item(value, bodies.DeleteVectors)
     return {"deleted": call.index.delete(body, namespace=call.namespace, budget=call.budget)}
 
