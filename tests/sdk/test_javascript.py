@@ -1,6 +1,6 @@
 """The public JavaScript packages against the running service, driven by Node.
 
-Each script in `tests/sdk/javascript` runs once. It prints what each of its steps returned or raised as JSON.
+Each script in `tests/sdk/javascript` runs once. It prints the results and errors of all steps as JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def destination() -> Iterator[str]:
 
 
 def run_script(name: str, running: LocalService, **variables: str) -> Results:
-    """Run a script with Node; returns the results of its steps."""
+    """Run a script with Node; returns the results of all steps."""
     node = shutil.which("node")
     assert node, "Node.js is missing. On Debian and Ubuntu, install it with: apt-get install nodejs npm"
     assert (SCRIPTS / "node_modules").is_dir(), (
@@ -65,19 +65,19 @@ def run_script(name: str, running: LocalService, **variables: str) -> Results:
 
 @pytest.fixture(scope="module")
 def vectors(running: LocalService) -> Results:
-    """What the package for vectors was given."""
+    """Run the steps of the package for vectors."""
     return run_script("vectors.mjs", running)
 
 
 @pytest.fixture(scope="module")
 def queue(running: LocalService, destination: str) -> Results:
-    """What the package for the queue was given."""
+    """Run the steps of the package for the queue."""
     return run_script("queue.mjs", running, DESTINATION=destination)
 
 
 @pytest.fixture(scope="module")
 def workflow(running: LocalService) -> Results:
-    """What the package for workflows was given."""
+    """Run the steps of the package for workflows."""
     return run_script("workflow.mjs", running)
 
 
@@ -129,7 +129,7 @@ def test_fields_without_a_value_are_left_out(queue: Results) -> None:
 
 
 def test_a_schedule_is_edited(queue: Results) -> None:
-    """The same id is the same schedule, with what the second request gave it and nothing else."""
+    """The same id is the same schedule, and nothing of the first request is left."""
     before, (after,) = queue["editSchedule"]["before"], queue["editSchedule"]["after"]
     assert (before["body"], before["label"]) == ("payload", "old")
     assert before["destination"].endswith("/first")
@@ -138,7 +138,7 @@ def test_a_schedule_is_edited(queue: Results) -> None:
 
 
 def test_a_group_has_a_second_endpoint(queue: Results) -> None:
-    """A request that adds an endpoint keeps those that are there."""
+    """A request that adds an endpoint keeps the ones before it."""
     assert queue["groups"]["endpoints"][1] == ["two", "/two"]
     assert queue["groups"]["sent"] == len(queue["groups"]["endpoints"])
 

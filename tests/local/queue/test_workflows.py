@@ -454,8 +454,12 @@ def test_trigger_starts_a_run(service: Service, server: Server) -> None:
 def test_a_batch_starts_runs(service: Service, server: Server) -> None:
     """Each item is a run with its own headers; a known run id starts none, and a bad item prevents all."""
     app = Application(service, server, [lambda payload, _: payload], prefix="Service")
-    label = {"Service-Label": "first", "Service-Workflow-RunId": "wfr_first"}
-    items = [{"destination": app.url, "body": '{"n": 1}', "headers": label}, {"destination": app.url}]
+    version = {"Service-Forward-Upstash-Workflow-Sdk-Version": "1", "Service-Forward-X-User": "ann"}
+    named = version | {"Service-Label": "first", "Service-Workflow-RunId": "wfr_first"}
+    items = [
+        {"destination": app.url, "body": '{"n": 1}', "headers": named},
+        {"destination": app.url, "body": "{}", "headers": version},
+    ]
     bad = service.http.post("/v2/batch/trigger", json=[*items, {"destination": "nowhere"}])
     assert (bad.status_code, "message 2" in bad.json()["error"]) == (400, True)
     not_initial = {"destination": app.url, "headers": {"Service-Workflow-CallType": "toCallback"}}
