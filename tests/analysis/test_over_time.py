@@ -284,3 +284,18 @@ def test_time_zones_are_names_or_know_theirs(tz, name):
     for wrong in (timezone(timedelta(hours=3)), "nowhere", "", "../UTC", 3):
         with pytest.raises(InputError, match="reading tz"):
             failure_calendar(frame(failed(0)), tz=wrong)
+
+
+def test_the_groups_of_a_spike_of_today_are_named() -> None:
+    """A group with few failures in total, but most of the last bars, is not merged into the others."""
+    rows = [(hour, f"old/{hour % 6}") for hour in range(24 * 14) for _ in range(4)]
+    rows += [(24 * 14 - 1, "new")] * 60
+    start = pd.Timestamp("2026-01-01", tz="UTC")
+    times = [start + pd.Timedelta(hours=hour) for hour, _ in rows]
+    frame = pd.DataFrame({"failed_at": times, "created_at": times, "workflow_url": [url for _, url in rows]})
+    trend = failure_trend(frame, by="workflow_url", top=4)
+    assert trend.groups[:1] == ("old/0",)
+    assert trend.groups[3:] == ("new", "other (3)")
+    assert trend.counts.sum() == len(rows)
+    marked = failure_trend(frame.iloc[:-60], by="workflow_url", top=4, markers={"deploy": start})
+    assert marked.merged == 2

@@ -195,7 +195,7 @@ def test_a_preview_of_many_groups_fits_on_a_screen() -> None:
     assert "20 of 60 rows of .groups" in html
     wide = "text-align:left;min-width:14em;overflow-wrap:anywhere"
     assert f'<td style="{wide}">finished steps do not run again</td>' in html
-    assert len(repr(plan).splitlines()) == 22
+    assert len(repr(plan).splitlines()) == 23
 
 
 def test_a_preview_names_groups_and_reasons() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
@@ -42,6 +42,7 @@ Markers: TypeAlias = Mapping[str, Any] | Iterable[Any]
 _FEWEST: Final = 3  # earlier bins of the same hour that make a baseline
 _MOST: Final = 8  # the latest of them that count
 _MARKERS: Final = 200
+_MOST_MARKED: Final = 4  # times of which the largest groups are kept; of changes, the latest
 _MINUTE: Final = 60_000  # milliseconds, like every time below
 _DAY: Final = 24 * 60 * _MINUTE
 _STEPS: Final = tuple(
@@ -164,7 +165,8 @@ def count_over_time(
         Width of a bin, in whole minutes ("15min", "6h", "1d"). Default: chosen so that there are at most 60.
         Bins lie on whole multiples of their width in UTC; weeks begin on Mondays.
     top : int
-        Number of groups, at least 1; all others are the group ``other (n)``.
+        Number of groups, at least 1; all others are the group ``other (n)``. The largest are kept, and the
+        largest of the last day, of the tallest bar, and of marked changes, in turns.
     now : datetime, optional
         Bins extend to this time, or to the end of the data if that is earlier: nobody knows that no failure
         came later. Default: to the last failure.
@@ -242,10 +244,13 @@ def failure_trend(
     selected = select(failures, ["failed_at", "created_at"], doing=doing, chosen=chosen)
     counted, rows, dated, minutes = _by_minute(selected.then(with_time), *chosen.values())
     values = np.array(counted[by].to_pylist() if by else ["failures"] * len(rows), dtype=object)
-    groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top)
     starts, width = bins_of(minutes, wanted, now, doing)
+    bins = (minutes - starts[:1]) // width
+    named_times = read_markers(markers, now)
+    marked = _marked(np.bincount(bins, rows[dated], len(starts)), bins, starts, width, named_times)
+    groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top, marked)
     counts = np.zeros((len(groups), len(starts)), dtype=np.int64)
-    np.add.at(counts, (positions, (minutes - starts[:1]) // width), rows[dated])
+    np.add.at(counts, (positions, bins), rows[dated])
     return FailureTrend(
         starts=pd.DatetimeIndex(pd.to_datetime(starts, unit="ms", utc=True).as_unit("ms")),
         step=timedelta(milliseconds=width),
@@ -254,10 +259,35 @@ def failure_trend(
         merged=merged,
         fell_back=int(rows[counted["fell_back_"].to_numpy()].sum()),
         undated=int(rows[~dated].sum()),
-        markers=read_markers(markers, now),
+        markers=named_times,
         runs=None if runs is None else _started(runs, starts, width, doing),
         gaps=gaps_of(failures) if gaps is None else gaps,
     )
+
+
+def _marked(
+    totals: NDArray[np.float64],
+    bins: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    width: int,
+    markers: Sequence[tuple[datetime, str]],
+) -> list[NDArray[np.bool_]]:
+    """Return which counts are in the last day, in the tallest bar, and in the bars after each change upwards.
+
+    A reader looks there first, so that the groups that contribute most there have names and colours.
+    """
+    if not len(starts):
+        return []
+    recent = bins >= len(starts) - max(_DAY // width, 1)
+    chosen = [recent, bins == int(totals.argmax())]
+    changes = change_points(totals)
+    upwards = changes[changes["after"] > changes["before"]]["at"].to_numpy(dtype=np.int64).tolist()
+    times = [round(when.timestamp() * 1000) for when, _ in markers]
+    named_bins = [(time - int(starts[0])) // width for time in times]
+    first_bins = sorted({*upwards, *(number for number in named_bins if 0 <= number < len(starts))})
+    # the bar in which it begins and the next one: later ones may belong to another change
+    chosen += [(bins >= first) & (bins <= first + 1) for first in reversed(first_bins)]
+    return chosen[:_MOST_MARKED]
 
 
 def _by_minute(

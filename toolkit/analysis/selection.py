@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -279,17 +280,42 @@ def named(value: object) -> str:
 
 
 def largest_groups(
-    values: Sequence[object], counts: NDArray[np.int64], top: int
+    values: Sequence[object],
+    counts: NDArray[np.int64],
+    top: int,
+    marked: Sequence[NDArray[np.bool_]] = (),
 ) -> tuple[tuple[str, ...], NDArray[np.int64], int]:
-    """Names of groups, the rarest as ``other (n)``; the group of each value; how many were merged."""
-    totals: Counter[object] = Counter()
-    for value, count in zip(values, counts.tolist(), strict=True):
-        totals[value] += count
+    """Names of groups, the largest first; the group of each value; how many were merged as ``other (n)``.
+
+    Groups are kept in turns: the largest in total, then the largest in each of the `marked` selections of
+    values, then the second largest in total, and so on. In a selection only groups with a tenth of it count.
+    """
+    totals = _totals(values, counts)
     ordered = sorted(totals, key=lambda value: (-totals[value], named(value)))
     merged = max(len(ordered) - top, 0)
+    if merged and marked:
+        rankings = [ordered, *(_largest_in(values, counts * chosen) for chosen in marked)]
+        turns = chain.from_iterable(zip_longest(*rankings, fillvalue=ordered[0]))
+        kept = set(islice(dict.fromkeys(turns), top))
+        ordered.sort(key=lambda value: value not in kept)  # stable: the largest in total first
     positions = {value: min(position, top) for position, value in enumerate(ordered)}
     names = [named(value) for value in ordered[:top]] + ([f"other ({merged})"] if merged else [])
     return tuple(names), np.array([positions[value] for value in values], dtype=np.int64), merged
+
+
+def _totals(values: Sequence[object], counts: NDArray[np.int64]) -> Counter[object]:
+    totals: Counter[object] = Counter()
+    for value, count in zip(values, counts.tolist(), strict=True):
+        totals[value] += count
+    return totals
+
+
+def _largest_in(values: Sequence[object], counts: NDArray[np.int64]) -> list[object]:
+    """The values with at least a tenth of these counts, the largest first."""
+    totals = _totals(values, counts)
+    least = max(int(counts.sum()) / 10, 1)
+    large = [value for value, count in totals.items() if count >= least]
+    return sorted(large, key=lambda value: (-totals[value], named(value)))
 
 
 _DOING: Final = "sampling failures"

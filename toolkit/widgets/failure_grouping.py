@@ -315,4 +315,6 @@ class FailureGrouping:
         self.rules = self._groups.rules
         table = times_and_groups(self._rows, self._groups, self._codes)
         self.trend = failure_trend(table, by="group", top=max(len(self._groups.frame), 1))
-        self.colours = {group: min(n, COLOURED) for n, group in enumerate(self.trend.groups)}
+        coloured = failure_trend(table, by="group", top=COLOURED).groups[:COLOURED]  # recent ones, too
+        numbers = {group: number for number, group in enumerate(coloured)}
+        self.colours = {group: numbers.get(group, COLOURED) for group in self.trend.groups}
