@@ -94,7 +94,7 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
                 say(f"the service is at {service.need('queue').url}, the application at {address}")
                 started, failed = _run_workflows(address, service, runs, say)
                 # the application stays up: failure functions may still be called
-                _store(service, out, say)
+                _store(service, out, say, own=failed)
                 problems = (
                     _execute(notebooks, out, environment_for(service), say) if notebooks is not None else ()
                 )
@@ -184,8 +184,12 @@ def _callbacks(address: str) -> Counter[str]:
         time.sleep(_POLL)
 
 
-def _store(service: Service, out: Path, say: Say) -> None:
-    """Load everything, write the snapshots and the report."""
+def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:
+    """Load everything, write the snapshots, and the report of the history.
+
+    The demo's `own` runs fail within seconds, with one caller: an incident that hides those of the history.
+    They are stored, and then deleted from the queue, so that the report and the notebooks do not show them.
+    """
     failures = tk.load_failures(service, progress=False)
     say(f"loaded {tk.receipt(failures)}")
     vectors = tk.load_vectors(service, namespace="all", progress=False)
@@ -193,6 +197,11 @@ def _store(service: Service, out: Path, say: Say) -> None:
     changes = tk.sync_failures(service, out / "snapshots" / "failures")
     tk.export_vectors(service, out / "snapshots" / "vectors", namespace="all")
     say(f"kept {len(changes.added):,} failures and {len(vectors):,} vectors under {out / 'snapshots'}")
+    is_own = failures["workflow_run_id"].isin(own)
+    if is_own.any():
+        tk.delete_failures(service, failures[is_own], confirm=True)
+        say(f"deleted the demo's own {is_own.sum():,} runs from the DLQ, as they are stored")
+        failures = tk.load_failures(service, progress=False)
     report = tk.failure_report(failures, retention=RETENTION, redactor=service.redactor)
     for suffix in ("html", "md", "json"):
         report.save(out / f"failure-report.{suffix}")
