@@ -398,3 +398,14 @@ def test_a_column_of_the_same_name_is_no_signature(values):
     pd.testing.assert_frame_equal(tk.group_failures(pa.table(named)).frame, groups)
     now = START + timedelta(hours=4)
     assert tk.failure_report(named, now=now).verdict == tk.failure_report(frame, now=now).verdict
+
+
+def test_a_result_used_as_a_table_names_its_frame():
+    """`groups.head()` and `groups[0]` are what a reader of pandas tries first."""
+    groups = tk.group_failures(failures("disk full"))
+    with pytest.raises(AttributeError, match=r"\.frame\.head"):
+        groups.head()
+    with pytest.raises(TypeError, match=r"\.frame\[0\]"):
+        groups[0]
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        groups.nonsense  # noqa: B018 - the access is the test

@@ -192,5 +192,11 @@ def test_a_row_of_a_frame_matches_as_its_entry_does():
 def test_the_field_table_and_the_filter_agree():
     """Every attribute of a filter is in the table, is a column of frames, and the other way round."""
     assert set(FIELDS) == {item.name for item in dataclasses.fields(FailureFilter)}
-    assert set(FIELDS) == set(inspect.signature(FailureFilter).parameters) - {"now"}
+    assert set(FIELDS) == set(inspect.signature(FailureFilter).parameters) - {"now", "unknown"}
     assert all(set(field.columns) & set(FAILURES.names) for field in FIELDS.values())
+
+
+def test_an_unknown_argument_names_the_one_that_was_meant():
+    """A bare TypeError would not tell that the column's name is response_status."""
+    with pytest.raises(InputError, match="'response_status'"):
+        FailureFilter(status=500)

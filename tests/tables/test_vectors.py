@@ -382,3 +382,11 @@ def test_fields_of_one_name_are_not_lost_in_silence():
     frame = pd.DataFrame({"id": ["a"], "metadata": ['{"a.b": 1, "a": {"b": 2}}']})
     with pytest.warns(tk.errors.UnexpectedResultWarning, match="In 1 of 1 rows, a field named 'a.b'"):
         assert explode_metadata(frame)["a.b"].tolist() == [2]
+
+
+def test_exploded_hits_keep_their_rank_and_score():
+    """Hits without a score are no hits: what tells their order stays in front of the fields."""
+    hits = pd.DataFrame({"rank": [1], "id": ["a"], "score": [0.5], "metadata": ['{"n": 3, "score": 9}']})
+    exploded = explode_metadata(hits)
+    assert list(exploded.columns) == ["rank", "id", "score", "n", "metadata.score"]
+    assert exploded["score"].tolist() == [0.5]

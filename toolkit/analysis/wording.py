@@ -129,7 +129,16 @@ def shorten(text: str, longest: int) -> str:
 
 
 class Plotted:
-    """A result that can be drawn."""
+    """A result that can be drawn. Its rows are in the attribute `frame`, which errors name."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called for attributes that do not exist, for example `groups.head()`.
+        hint = f" Its rows are in .frame: try .frame.{name}." if hasattr(pd.DataFrame, name) else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}.{hint}")
+
+    def __getitem__(self, key: object) -> Any:
+        """Raise a TypeError that names `frame`: a result is not a table."""
+        raise TypeError(f"{type(self).__name__} is not a table. Its rows are in .frame: try .frame[{key!r}].")
 
     def plot(self, *, ax: Axes | None = None, theme: Literal["light", "dark"] = "light") -> Axes:
         """Draw it; its class says what is drawn.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from toolkit.arguments import plain, plain_list, text, whole
+from toolkit.arguments import nearest, plain, plain_list, text, whole
 from toolkit.errors import InputError
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.own_tokens import MASK_START
@@ -186,8 +186,16 @@ class FailureFilter:
         workflow_run_id: str | None = None,
         workflow_created_at: Time | None = None,
         now: datetime | None = None,
+        **unknown: object,
     ) -> None:
         given = locals()  # of the arguments, which the table names, too
+        for name in unknown:
+            raise InputError(
+                "making a failure filter",
+                got=f"an argument {name!r}",
+                expected="one of the arguments of FailureFilter",
+                next_step=nearest(name, FIELDS),
+            )
         now = datetime.now(UTC) if now is None else parse_time(now, name="now")
         for field in FIELDS.values():
             object.__setattr__(self, field.name, _read(field, given[field.name], now))

@@ -109,6 +109,10 @@ def explode_labels(failures: pd.DataFrame) -> pd.DataFrame:
     return to_frame(pa.Table.from_arrays(columns, schema=LABELS_EXPLODED))
 
 
+_KEPT_OF_HITS: Final = frozenset({"query", "rank", "namespace", "id", "score"})
+"""Columns that tell which row it is, and of hits how near it is to the query."""
+
+
 def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None) -> pd.DataFrame:
     """One column a metadata field, nested fields under dotted names.
 
@@ -122,10 +126,10 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
     Returns
     -------
     pandas.DataFrame
-        ``namespace`` (where the frame has it) and ``id``, then the fields: ``Int64`` where all values are
-        whole numbers, ``Float64`` where all are numbers, ``boolean``, or ``str``. Arrays, and fields of mixed
-        kinds, are JSON text. A field named like one of the first two becomes ``metadata.<name>``. One row a
-        row of `frame`, with its index.
+        One row per row of `frame`, with the same index. First the columns ``query``, ``rank``, ``namespace``,
+        ``id`` and ``score`` that the frame has, in its order. Then the fields: ``Int64`` if all values are whole
+        numbers, ``Float64`` if all are numbers, ``boolean``, or ``str``. Arrays, and fields of mixed kinds, are
+        JSON text. A field named like one of the first columns becomes ``metadata.<name>``.
 
     Raises
     ------
@@ -157,7 +161,7 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
             message = f"No metadata has a field {name!r}. {nearest(name, occurring)}"
             warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
     wanted = occurring if chosen is None else chosen
-    keys = [name for name in ("namespace", "id") if name in frame.columns]
+    keys = [name for name in frame.columns if name in _KEPT_OF_HITS]
     columns = {
         f"metadata.{name}" if name in keys else name: _column([row.get(name) for row in rows], frame.index)
         for name in wanted
