@@ -127,9 +127,9 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
     -------
     pandas.DataFrame
         One row per row of `frame`, with the same index. First the columns ``query``, ``rank``, ``namespace``,
-        ``id`` and ``score`` that the frame has, in its order. Then the fields: ``Int64`` if all values are whole
-        numbers, ``Float64`` if all are numbers, ``boolean``, or ``str``. Arrays, and fields of mixed kinds, are
-        JSON text. A field named like one of the first columns becomes ``metadata.<name>``.
+        ``id`` and ``score`` that the frame has, in its order. Then the fields: ``Int64`` if all values are
+        whole numbers, ``Float64`` if all are numbers, ``boolean``, or ``str``. Arrays, and fields of mixed
+        kinds, are JSON text. A field named like one of the first columns becomes ``metadata.<name>``.
 
     Raises
     ------
