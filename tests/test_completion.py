@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from toolkit.cli import main
-from toolkit.cli.command_line import COMMANDS
+from toolkit.cli.command_line import COMMANDS, build_parser
 
 _TRY = """
 source "$1"; shift
@@ -58,6 +60,18 @@ def test_bash_completes_commands_options_values_and_paths(script, tmp_path: Path
     assert "kept" in offered("verify", "k")
     assert "kept" in offered("report", "--snapshot", "")
     assert offered("completion", "z") == {"zsh"}
+    assert offered("snapshot", "failures", "--reb") == {"--rebind"}
+    assert offered("status", "--max") == {"--max-age"}
+    assert offered("report", "--form") == {"--format"}
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser, and those of the commands in it."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            for inner in action.choices.values():
+                yield from parsers(inner)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -69,5 +83,14 @@ def test_every_script_is_read_by_its_shell_and_has_every_command(shell: str, scr
     assert {*COMMANDS, "failures", "vectors", "fail-on", "worse"} <= {
         word.removeprefix("--") for word in words
     }
+    options = {
+        option.removeprefix("--")
+        for parser in parsers(build_parser())
+        for action in parser._actions
+        for option in action.option_strings
+        if option.startswith("--") and action.help != argparse.SUPPRESS
+    }
+    assert {"max-age", "rebind", "format", "all"} <= options
+    assert options <= {word.removeprefix("--") for word in words}
     if shutil.which(shell):
         assert subprocess.run([shell, "-n", str(path)], capture_output=True, check=False).returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import re
@@ -136,6 +137,7 @@ def test_no_document_has_a_line_that_hides_failures() -> None:
     assert [page.name for page in pages if hidden.search(page.read_text("utf-8"))] == []
 
 
+@pytest.mark.slow
 def test_the_nightly_script_sends_a_mail_if_there_is_something_new(machine: Machine) -> None:
     """The status of the report is that of the script, and the mail has the recipient of the script."""
     (script,) = blocks("sh", "toolkit-nightly")
@@ -147,9 +149,29 @@ def test_the_nightly_script_sends_a_mail_if_there_is_something_new(machine: Mach
     assert (machine.folder / "snapshots" / "report.html").exists()
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not on this system")
-def test_the_units_are_read_by_systemd(tmp_path: Path) -> None:
-    """The service, its timer and the alarm refer to each other, and no directive is misspelt."""
+def test_the_units_refer_to_each_other_and_are_read_by_systemd(tmp_path: Path) -> None:
+    """The service, its timer and the alarm fit together; if systemd is here, it finds no fault either."""
+    units = {}
+    for text in blocks("ini", "/etc/systemd/system/"):
+        unit = configparser.ConfigParser(interpolation=None, strict=True)
+        unit.optionxform = str
+        unit.read_string(text)
+        units[re.match(r"# /etc/systemd/system/(\S+)", text)[1]] = unit
+    (timer,) = (name for name in units if name.endswith(".timer"))
+    (alarm,) = (name for name in units if "@." in name)
+    service = timer.replace(".timer", ".service")
+    assert units.keys() == {timer, alarm, service}
+    assert units[service]["Unit"]["OnFailure"].split("@")[0] == alarm.split("@")[0]
+    assert units[service]["Service"]["ExecStart"] == "/usr/local/bin/toolkit-nightly"
+    assert "%i" in units[alarm]["Service"]["ExecStart"]
+    assert units[timer]["Install"]["WantedBy"] == "timers.target"
+    assert units[timer]["Timer"]["OnCalendar"]
+    if shutil.which("systemd-analyze"):
+        _read_by_systemd(tmp_path)
+
+
+def _read_by_systemd(tmp_path: Path) -> None:
+    """Let systemd read the units, in which no directive may be misspelt."""
     names = []
     for text in blocks("ini", "/etc/systemd/system/"):
         name = re.match(r"# /etc/systemd/system/(\S+)", text)[1]
@@ -172,6 +194,7 @@ def test_the_units_are_read_by_systemd(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_workflow_of_github_runs_its_steps(machine: Machine) -> None:
     """The steps are executed as GitHub does; the last one writes the summary and ends with its status."""
     (text,) = blocks("yaml", "jobs:")
@@ -189,6 +212,7 @@ def test_the_workflow_of_github_runs_its_steps(machine: Machine) -> None:
     assert (machine.folder / "failure-report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_cron_job_of_kubernetes_writes_no_row_again_with_a_fresh_home(machine: Machine) -> None:
     """Its command runs twice, each time in another home: the key of the secret keeps the masks equal."""
     (text,) = blocks("yaml", "CronJob")
@@ -207,6 +231,7 @@ def test_the_cron_job_of_kubernetes_writes_no_row_again_with_a_fresh_home(machin
     assert "0 added, 0 changed, 0 gone" in second.stdout
 
 
+@pytest.mark.slow
 def test_the_container_keeps_the_masking_key_in_its_volume(machine: Machine) -> None:
     """The command of the image, run twice with a fresh home, changes no row."""
     (text,) = blocks("dockerfile")
@@ -230,6 +255,7 @@ def synced(machine: Machine) -> Machine:
     return machine
 
 
+@pytest.mark.slow
 def test_the_recipe_for_sendmail_and_the_one_for_a_webhook_send(
     synced: Machine, server: ScriptedServer, request: pytest.FixtureRequest
 ) -> None:
@@ -247,6 +273,7 @@ def test_the_recipe_for_sendmail_and_the_one_for_a_webhook_send(
     assert re.findall(r"https?://\S+", text) == ["https://reports.example.com/latest.html"]
 
 
+@pytest.mark.slow
 def test_a_signal_is_only_sent_after_a_complete_sync(machine: Machine, server: ScriptedServer) -> None:
     """A failed sync sends none, so that the service which expects it alarms."""
     (text,) = blocks("sh", "PING_URL")

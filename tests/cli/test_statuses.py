@@ -33,7 +33,7 @@ def run(
     """The command in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "toolkit", *words],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
 

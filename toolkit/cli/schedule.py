@@ -18,8 +18,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -182,9 +184,14 @@ class _RetryHandler(logging.Handler):
     def __init__(self, log: Callable[..., None]) -> None:
         super().__init__(logging.INFO)
         self._log = log
+        self._context = (
+            copy_context()
+        )  # requests are sent by threads, which do not know the format of the log
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._log("retry", record.getMessage(), is_result=False, retry_in=getattr(record, "delay", None))
+        delay = getattr(record, "delay", None)
+        log = partial(self._log, "retry", record.getMessage(), is_result=False, retry_in=delay)
+        self._context.copy().run(log)
 
 
 @contextmanager
