@@ -184,9 +184,7 @@ class _RetryHandler(logging.Handler):
     def __init__(self, log: Callable[..., None]) -> None:
         super().__init__(logging.INFO)
         self._log = log
-        self._context = (
-            copy_context()
-        )  # requests are sent by threads, which do not know the format of the log
+        self._context = copy_context()  # has the format of the log, which threads of requests do not know
 
     def emit(self, record: logging.LogRecord) -> None:
         delay = getattr(record, "delay", None)

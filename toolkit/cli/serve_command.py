@@ -7,6 +7,8 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from toolkit.cli.local_packages import local_packages
@@ -44,8 +46,13 @@ def _event(text: str, *, event: str, **facts: object) -> None:
 class _EventHandler(logging.Handler):
     """Writes what the service logs as events."""
 
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._context = copy_context()  # has the format of the log, which threads of requests do not know
+
     def emit(self, record: logging.LogRecord) -> None:
-        complain(self.format(record), event=record.levelname.lower(), logger=record.name)
+        text, level = self.format(record), record.levelname.lower()
+        self._context.copy().run(partial(complain, text, event=level, logger=record.name))
 
 
 @contextmanager
@@ -57,7 +64,7 @@ def _events_logged() -> Iterator[None]:
     if not has_events():
         yield
         return
-    handler = _EventHandler(logging.WARNING)
+    handler = _EventHandler()
     logging.getLogger().addHandler(handler)
     try:
         yield
