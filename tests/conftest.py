@@ -25,6 +25,12 @@ from toolkit_demo.local_service import LocalService
 _PREFIXES = ("TOOLKIT_", "QSTASH_", "UPSTASH_", "US_EAST_1_", "EU_CENTRAL_1_")
 
 
+# readline, which pytest imports, sets the size of a terminal for child processes, unseen by os.environ
+for _size in ("COLUMNS", "LINES"):
+    os.environ.pop(_size, None)
+    os.unsetenv(_size)
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Decide which tests are of the second tier, and which share a worker."""

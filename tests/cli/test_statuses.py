@@ -31,8 +31,6 @@ def run(
     *words: str, folder: Path, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
-    # the variables that Python knows: readline, which pytest imports, adds COLUMNS for child processes
-    environment = dict(os.environ) if environment is None else environment
     return subprocess.run(
         [sys.executable, "-m", "toolkit", *words],
         cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False,
