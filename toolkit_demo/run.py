@@ -199,7 +199,7 @@ def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:
     say(f"kept {len(changes.added):,} failures and {len(vectors):,} vectors under {out / 'snapshots'}")
     is_own = failures["workflow_run_id"].isin(own)
     if is_own.any():
-        tk.delete_failures(service, failures[is_own], confirm=True)
+        tk.delete_failures(service, failures.loc[is_own, "dlq_id"].tolist(), confirm=True)
         say(f"deleted the demo's own {is_own.sum():,} runs from the DLQ, as they are stored")
         failures = tk.load_failures(service, progress=False)
     report = tk.failure_report(failures, retention=RETENTION, redactor=service.redactor)
