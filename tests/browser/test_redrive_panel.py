@@ -71,7 +71,7 @@ def test_from_a_group_to_a_previewed_plan_and_through_it_by_mouse(notebook, shop
     expect(redrive).to_contain_text(f"To run it, enter {confirmation}.")
     sent = shop.delivered.total()
     redrive.get_by_role("button", name="Run").click()
-    expect(redrive.get_by_role("alert")).to_contain_text("confirm")
+    expect(redrive.get_by_role("alert")).to_contain_text("in the field Confirm")
     assert shop.delivered.total() == sent
     redrive.get_by_label("Confirm").fill(confirmation)
     redrive.get_by_role("button", name="Run").click()

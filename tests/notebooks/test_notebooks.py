@@ -102,6 +102,9 @@ def test_it_changes_nothing_in_an_account(path: Path) -> None:
     assert not any(
         "confirm" in words or None in words for name, words in calls if name in CHANGING - {"publish"}
     )
+    # a redrive is practised on a service of the notebook's own, never on the reader's
+    redrives = re.findall(r"run_redrive\((\w+)", "\n".join(code_of(path)))
+    assert redrives == (["practice"] if path.stem.startswith("06") else [])
     allowed = {"02_failures": {"resume_failures"}, "03_callbacks": {"publish"}}.get(path.stem, set())
     assert {name for name, _ in calls} & CHANGING == allowed
 
@@ -139,6 +142,8 @@ def test_it_runs_from_top_to_bottom(path: Path, kitchen, sample: tk.Service, tmp
     kept = sorted(found.name for place in out.iterdir() for found in place.iterdir())
     wanted = ["failure-report.html", "failures", "labels", "vectors"]
     assert kept == (wanted if path.stem.startswith("05") else [])
+    if path.stem.startswith("06"):
+        redrive_on_this_machine(executed.notebook)
     if path.stem in FINDINGS:
         FINDINGS[path.stem](executed.streams["stdout"], sample)
 
@@ -152,6 +157,13 @@ def incident_of_the_last_day(said: str, sample: tk.Service) -> None:
     assert "1 new" in said
     assert re.search(r"observed, \d+ expected: workflow_url = \S+/payments/capture (holds|rose)", said)
     assert f"{len(recent):,} entries to resume, the first of {recent.min()}" in said
+
+
+def redrive_on_this_machine(notebook: object) -> None:
+    """The repaired workflow succeeds, the other one fails again and is stopped."""
+    shown = json.dumps(notebook)
+    assert re.search(r"Stopped: 150 succeeded, \d failed again, \d+ not sent", shown)
+    assert "failed again (100 %)" in shown
 
 
 def ills_of_the_index(said: str, _: tk.Service) -> None:

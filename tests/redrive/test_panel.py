@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -45,7 +46,7 @@ def test_only_what_is_confirmed_is_run(shop: Shop, ledger: Path) -> None:
     for wrong in ("", "6-00000000", "everything"):
         write(panel.confirm, wrong)
         press(panel, "Run")
-        until(lambda: "confirm" in panel.message and panel._job is None)
+        until(lambda: "in the field Confirm" in panel.message and panel._job is None)
     assert shop.delivered.total() == before
     assert panel.value.confirmation in panel.confirm.remark
     write(panel.confirm, panel.value.confirmation)
@@ -65,12 +66,13 @@ def test_stop_sends_nothing_more_and_says_what_is_open(shop: Shop, ledger: Path)
     write(panel.confirm, panel.value.confirmation)
     press(panel, "Run")
     until(lambda: ledger.exists() and len(tk.redrive_history(ledger)))
-    until(lambda: panel.message == "0 of 8 · 1 started, 7 waiting")
+    waiting = r"0 of 8 · running for \d+ s · 1 started, 7 waiting · (9 min \d+ s|10 min) until the deadline"
+    until(lambda: re.fullmatch(waiting, panel.message))
     for _ in range(2):  # a second press warns once more, and keeps the progress
         press(panel, "Run")
         assert panel.message == "A request is already running; press Stop to stop it."
     assert panel._status.value.count("is already running") == 1
-    assert "0 of 8 · 1 started, 7 waiting" in panel._status.value
+    assert "1 started, 7 waiting" in panel._status.value
     with pytest.raises(InputError, match="running"):
         panel.value = tk.plan_redrive(failed.iloc[:1])
     press(panel, "Stop")
@@ -109,6 +111,41 @@ def test_what_is_chosen_is_planned_when_preview_is_pressed(shop: Shop, ledger: P
     assert made["plan"].hash == panel.value.hash  # type: ignore[attr-defined]
     assert str(panel.ledger) == str(ledger)
     assert str(ledger) in panel.to_code()
+
+
+def test_limits_are_edited_and_run_is_the_main_button(shop: Shop, ledger: Path) -> None:
+    """Canaries, wave, share and deadline are fields; one out of range is explained, and changes no plan."""
+    panel = tk.RedrivePanel(shop.service, shop.fail("panel-limits", 2), ledger=ledger)
+    assert panel.actions.main == "Run"
+    first = panel.value
+    texts = {"canaries": "3", "wave": "7", "stop_above": "35 %", "deadline": "90s"}
+    for name, text in texts.items():
+        write(panel.limits[name], text)
+    press(panel, "Preview")
+    until(lambda: panel.value is not first and panel.value.confirmation in panel.confirm.remark)
+    limits = panel.value.limits
+    assert (limits.canaries, limits.wave, limits.stop_above, limits.deadline) == (3, 7, 0.35, 90.0)
+    second = panel.value
+    for name, text in {"canaries": "0", "wave": "many", "stop_above": "1.5", "deadline": "soon"}.items():
+        write(panel.limits[name], text)
+        press(panel, "Preview")
+        assert name in str(panel.limits[name].problem)
+        assert name in panel.message
+        panel.limits[name].value = texts[name]
+    assert panel.value is second
+
+
+def test_a_wrong_code_is_explained_in_the_words_of_the_panel(shop: Shop, ledger: Path) -> None:
+    """The message names the field, the code that was entered and the one of this plan, and no function."""
+    panel = tk.RedrivePanel(shop.service, shop.fail("panel-code", 1), ledger=ledger)
+    for code, shown in (("", "the field Confirm is empty"), ("1-0000", "'1-0000' is not the confirmation")):
+        write(panel.confirm, code)
+        press(panel, "Run")
+        assert panel._job is None
+        assert panel.message.startswith(f"Nothing was sent: {shown}")
+        assert f"Enter {panel.value.confirmation} in the field Confirm" in panel.message
+        assert "plan.confirmation" not in panel.message
+    assert not ledger.exists()
 
 
 def test_without_a_service_it_is_only_planned(shop: Shop, ledger: Path) -> None:

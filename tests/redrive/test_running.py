@@ -53,7 +53,7 @@ def test_mended_groups_are_redriven_and_broken_ones_stopped_by_their_canary(shop
     returned = result.frame[result.frame["state"] == "failed again"].iloc[0]
     assert returned["new_dlq_id"] in set(back["dlq_id"])
     assert returned["new_group"] == returned["group"]
-    assert "11 stopped" in result.verdict
+    assert "11 not sent" in result.verdict
     assert "stopped" in repr(result)
     assert result._repr_html_().count("<tr>") == 1 + len(result.groups)
 

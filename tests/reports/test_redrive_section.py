@@ -118,7 +118,7 @@ def test_a_plan_of_nothing_has_a_sentence(frame, tmp_path, options):
     opened.close()
     report = tk.failure_report(frame, redrive=tmp_path / "empty.sqlite", **options)
     (section,) = [section for section in report.sections if section.name == "redrive"]
-    assert section.sentence == "0 of 0 entries are done."
+    assert section.sentence == "Nothing to do: the plan has no entries."
     assert tables(report) == {}
     assert report.to_html()
 

@@ -28,10 +28,11 @@ def _serve(given: argparse.Namespace) -> int:
         from toolkit.local.serve import run  # noqa: PLC0415 - it needs the extra [local]
         from toolkit_demo.faults.middleware import Faults  # noqa: PLC0415 - the same
         from toolkit_demo.filling import fill  # noqa: PLC0415 - the same
+        from toolkit_demo.sample_application import sample_application  # noqa: PLC0415 - the same
     began = time.monotonic()
     with _events_logged():
         _event("starting", event="starting")
-        status = run(given, fill=fill, interception=Faults.read(given.faults))
+        status = run(given, fill=fill, application=sample_application, interception=Faults.read(given.faults))
         seconds = round(time.monotonic() - began, 1)
         _event("stopped", event="stopped", seconds=seconds)
     return status

@@ -11,8 +11,8 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -31,6 +31,7 @@ from toolkit.local.startup import DEFAULT_INDEXES, read_signing_keys, read_token
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit.private_files import check_private, make_folder, open_private, user_folder
+from toolkit.redaction import Secret
 from toolkit.serving import ACCEPTED_AT_ONCE, BoundedHttp, Strangers, listen, listen_longer
 
 Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
@@ -42,8 +43,17 @@ _FOLDERS: Final = ("queue", "vectors")  # in the data folder; a link in place of
 _SWITCH_INTERVAL: Final = 0.0005
 
 
-def run(options: argparse.Namespace, *, fill: Fill, interception: Interception) -> int:
-    """Run the service until SIGTERM, SIGINT or the end of its standard input; `fill` is for ``--sample``."""
+Application: TypeAlias = Callable[[str, Secret], AbstractContextManager[Mapping[str, int]]]
+"""Runs the application of the sample, given the address and token of the queue: ports by the host served."""
+
+
+def run(
+    options: argparse.Namespace, *, fill: Fill, application: Application, interception: Interception
+) -> int:
+    """Run the service until SIGTERM, SIGINT or the end of its standard input.
+
+    `fill` and `application` are for ``--sample``.
+    """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL)
     # Arrow's own pool keeps some 14 MB for each thread that ever wrote numbers: 560 MB with 40 threads
@@ -63,8 +73,11 @@ def run(options: argparse.Namespace, *, fill: Fill, interception: Interception) 
         )
         opened.callback(registry.close)
         _prepare(folder, store, registry, options, fill)
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        ports = opened.enter_context(application(address, token)) if options.sample else {}
         queue = Queue(
             store,
+            on_this_machine=ports,
             time_factor=options.time_factor,
             allowed=options.allow_destination,
             max_message=options.max_message,

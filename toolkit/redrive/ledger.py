@@ -180,9 +180,10 @@ class Ledger:
         self._store(plan, entry["dlq_id"], Step(state="skipped", reason=reason, ended_at=_now()))
 
     def set(self, plan: str, dlq_id: str, state: State, *, ended: bool = True, **columns: str | None) -> None:
-        """Store the next state of an entry."""
+        """Store the next state of an entry; a reason belongs to one state, other columns are kept."""
         step = self._content.entries[plan, dlq_id].step or Step(state=state)
-        changes: dict[str, Any] = {"state": state, "ended_at": _now() if ended else None, **columns}
+        ended_at = _now() if ended else None
+        changes: dict[str, Any] = {"state": state, "ended_at": ended_at, "reason": None, **columns}
         self._store(plan, dlq_id, msgspec.structs.replace(step, **changes))
 
     def withdraw(self, plan: str, dlq_id: str) -> None:

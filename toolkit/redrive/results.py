@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 import pandas as pd
 
-from toolkit.analysis.wording import Plotted, frame_table
+from toolkit.analysis.wording import Plotted, frame_table, shorten, span
 from toolkit.arguments import nearest, text
 from toolkit.errors import InputError
 from toolkit.redrive.choices import LEAVE
@@ -24,7 +26,16 @@ STATES: Final = (
 """What can have become of an entry, in the order in which results list it."""
 
 UNFINISHED: Final = ("started", "intended", "waiting")
-"""Those that are to be sent or waited for."""
+"""States of entries that are to be sent or waited for."""
+
+LAST_ERROR: Final = "last error: "
+"""What begins the error of a delivery, in the reason of an entry that has not ended."""
+
+_DONE: Final = ("succeeded", "called", "deleted")
+_PENDING: Final = ("started", "intended")
+_NOT_SENT: Final = ("stopped", "waiting")
+_NAMES: Final = {"running": "still running", "intended": "sent without a response"}
+_ERROR_SHOWN: Final = 200  # characters of an error in a sentence
 
 _COLUMNS: Final = dict.fromkeys(("state", "reason", "run_id", "new_dlq_id", "new_group"), "str") | (
     dict.fromkeys(("intended_at", "ended_at"), "datetime64[ms, UTC]")
@@ -46,6 +57,8 @@ class RedriveResult(Plotted):
         at the deadline, unknown, intended, refused, skipped as gone or changed, stopped with its group,
         waiting, left by the plan), `reason` (str), `run_id`, `new_dlq_id`, `new_group` (str: where it
         came back), `intended_at`, `ended_at` (datetime64[ms, UTC]).
+    read_at : pandas.Timestamp or None
+        When the ledger was read. The verdict counts down from it to the deadline.
 
     Examples
     --------
@@ -53,11 +66,12 @@ class RedriveResult(Plotted):
     >>> plan = tk.plan_redrive(tk.load_failures(service, limit=3, progress=False), actions="leave")
     >>> with TemporaryDirectory() as folder:
     ...     tk.run_redrive(service, plan, ledger=f"{folder}/redrive.sqlite", confirm=plan.confirmation)
-    0 of 0 entries are done.
+    Nothing to do: 3 entries are left by the plan.
     """
 
     plan: RedrivePlan
     frame: pd.DataFrame
+    read_at: pd.Timestamp | None = None
 
     @property
     def groups(self) -> pd.DataFrame:
@@ -78,13 +92,70 @@ class RedriveResult(Plotted):
 
     @property
     def verdict(self) -> str:
-        """What was done, in a sentence or two."""
-        acted = self.frame[self.frame["state"] != "left"]
-        counts = acted["state"].value_counts()
-        listed = [f"{counts[state]:,} {state}" for state in STATES if counts.get(state)]
-        done = len(acted) - int(acted["state"].isin(UNFINISHED).sum())
-        said = f"{done:,} of {len(acted):,} entries are done"
-        return f"{said}{': ' * bool(listed)}{', '.join(listed)}."
+        """The outcome in a few sentences: counts, the last error, and the deadline if a run is waited for."""
+        states = self.frame["state"]
+        if (states == "left").all():
+            return f"Nothing to do: {_left_out(len(states))}."
+        return " ".join([f"{self._outcome}: {self.counts}.", *self._details])
+
+    @property
+    def counts(self) -> str:
+        """How many entries have each outcome; `stopped` and `waiting` are both "not sent"."""
+        counts = self.frame["state"].value_counts()
+        found = {_NAMES.get(state, state): int(counts.get(state, 0)) for state in STATES if state != "left"}
+        for state in _NOT_SENT:
+            del found[state]
+        found["not sent"] = int(self.frame["state"].isin(_NOT_SENT).sum())
+        listed = [f"{count:,} {state}" for state, count in found.items() if count]
+        if not any(found[state] for state in _DONE):
+            listed.insert(0, "0 succeeded")
+        return ", ".join(listed)
+
+    @property
+    def last_error(self) -> str:
+        """The last known error of runs that have not ended, or that stopped a group; empty if unknown."""
+        reasons = self.frame["reason"].fillna("")
+        has_error = self.frame[reasons.str.contains(LAST_ERROR, regex=False)]
+        if has_error.empty:
+            return ""
+        latest = has_error.sort_values("intended_at", na_position="first")["reason"].iloc[-1]
+        return str(latest).partition(LAST_ERROR)[2]
+
+    @property
+    def deadline(self) -> pd.Timestamp | None:
+        """Until when the entries that were sent are waited for; None if none is."""
+        sent = self.frame.loc[self.frame["state"].isin(_PENDING), "intended_at"]
+        if sent.empty:
+            return None
+        latest: pd.Timestamp = sent.max()
+        return latest + pd.Timedelta(seconds=self.plan.limits.deadline)
+
+    @property
+    def _outcome(self) -> str:
+        states = self.frame["state"]
+        if not self.finished:
+            return "Not finished"
+        if (states == "stopped").any():
+            return "Stopped"
+        return "Done" if states.isin((*_DONE, "left")).all() else "Ended"
+
+    @property
+    def _details(self) -> list[str]:
+        sentences = []
+        if error := self.last_error:
+            sentences.append(f"The last error: {shorten(error.rstrip('.'), _ERROR_SHOWN)}.")
+        if self.deadline is not None:
+            until = f"until {self.deadline:%Y-%m-%d %H:%M:%S} UTC"
+            sentences.append(f"A run is waited for {until} ({self.remaining}).")
+        return sentences
+
+    @property
+    def remaining(self) -> str:
+        """The time from reading the ledger to the deadline, for example "9 min 48 s left"."""
+        if self.deadline is None or self.read_at is None:
+            return ""
+        seconds = (self.deadline - self.read_at).total_seconds()
+        return f"{span(timedelta(seconds=seconds))} left" if seconds > 0 else "which is over"
 
     def __repr__(self) -> str:
         if not len(self.frame) or (self.frame["state"] == "left").all():
@@ -143,6 +214,41 @@ def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> R
         return result_of(found, opened)
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """Contain what a run waits for: counts of states, the deadline in Unix seconds, and the last error."""
+
+    states: str
+    until: float | None
+    last_error: str
+
+    def words(self, now: float) -> list[str]:
+        """Return the parts of a progress line: counts, the time until the deadline, and the last error.
+
+        >>> Waiting("1 started, 7 waiting", 600.0, "connection refused").words(12.0)
+        ['1 started, 7 waiting', '9 min 48 s until the deadline', 'last error: connection refused']
+        """
+        parts = [self.states]
+        if self.until is not None:
+            parts.append(f"{span(timedelta(seconds=max(0.0, self.until - now)))} until the deadline")
+        if self.last_error:
+            parts.append(f"{LAST_ERROR}{self.last_error}")
+        return [part for part in parts if part]
+
+
+def waiting_of(plan: RedrivePlan, ledger: Ledger) -> Waiting:
+    """Return what the run of a plan waits for, by the ledger."""
+    rows, stopped = ledger.entries(plan.hash), ledger.stopped(plan.hash)
+    counts = Counter(row["state"] for row in rows)
+    unstopped = plan.acted.loc[~plan.acted["group"].isin(list(stopped)), "dlq_id"]
+    counts["waiting"] = int((~unstopped.isin([row["dlq_id"] for row in rows])).sum())
+    states = ", ".join(f"{counts[state]:,} {state}" for state in UNFINISHED if counts[state])
+    sent = [row for row in rows if row["state"] in _PENDING]
+    until = max((row["intended_at"] / 1000 + plan.limits.deadline for row in sent), default=None)
+    errors = [row["reason"].partition(LAST_ERROR)[2] for row in sent if row["reason"]]
+    return Waiting(states, until, shorten(errors[-1], _ERROR_SHOWN) if errors else "")
+
+
 def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
     """What the ledger says of a plan."""
     rows = {row["dlq_id"]: row for row in ledger.entries(plan.hash)}
@@ -160,4 +266,10 @@ def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
     planned = plan.frame[["dlq_id", "group", "action", "reason"]].itertuples(index=False)
     frame = plan.frame[["dlq_id", "group", "title", "workflow_url", "action"]].reset_index(drop=True)
     more = entry_frame([became(*row) for row in planned], _COLUMNS)
-    return RedriveResult(plan, pd.concat([frame, more], axis=1))
+    return RedriveResult(plan, pd.concat([frame, more], axis=1), pd.Timestamp.now("UTC"))
+
+
+def _left_out(count: int) -> str:
+    if not count:
+        return "the plan has no entries"
+    return "1 entry is left by the plan" if count == 1 else f"{count:,} entries are left by the plan"

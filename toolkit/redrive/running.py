@@ -18,7 +18,7 @@ import pandas as pd
 
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import group_failures
-from toolkit.analysis.wording import counted, percent
+from toolkit.analysis.wording import counted, percent, shorten
 from toolkit.arguments import instance, wrong
 from toolkit.client.failures import (
     call_failure_function,
@@ -42,13 +42,15 @@ from toolkit.redrive.claims import Claims
 from toolkit.redrive.ledger import Ledger
 from toolkit.redrive.ledger_file import State
 from toolkit.redrive.plan import UNCHANGED, RedrivePlan
-from toolkit.redrive.results import RedriveResult, result_of
+from toolkit.redrive.results import LAST_ERROR, RedriveResult, result_of
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 
 _CONNECTIONS: Final = 8
 _FIRST_LOOK, _LONGEST_LOOK = 0.25, 15.0  # seconds between looks at what runs
+_EVENTS: Final = 20  # of a run that are read to find its last error
+_LONGEST_ERROR: Final = 200  # characters
 _LOOKS: Final = 3  # at an entry whose response was lost, before it counts as not acted on
 _CONFLICT: Final = 409
 _GONE: Final = "it is no longer in the DLQ"
@@ -182,6 +184,7 @@ class _Run:
                 while True:
                     list(pool.map(self._look_at, self._ledger.entries(self._hash, *seen)))
                     seen = _PENDING
+                    list(pool.map(self._keep_last_error, self._first_started()))
                     groups = self._ledger.states(self._hash)
                     states = [state for group in groups.values() for state in group.values()]
                     pending = sum(state in _PENDING for state in states)
@@ -209,7 +212,7 @@ class _Run:
             if group in stopped or len(begun) == len(rows) or any(states[state] for state in _PENDING):
                 continue
             if reason := _stop_reason(states, limits.stop_above):
-                self._ledger.stop(self._hash, group, reason)
+                self._ledger.stop(self._hash, group, reason + self._last_error_of(group))
                 continue
             left = rows[~rows["dlq_id"].isin(list(begun))]
             proven = states["succeeded"] or states["called"] or states["deleted"]
@@ -323,8 +326,45 @@ class _Run:
         elif state == "RUN_FAILED":
             self._failed(row, run.get("dlqId"))
         elif late:
-            done("running" if run else "unknown", reason="it had not ended before the deadline")
+            reason = "it had not ended before the deadline"
+            if error := self._last_error(row["run_id"]):
+                reason = f"{reason}; {LAST_ERROR}{error}"
+            done("running" if run else "unknown", reason=reason)
         return None
+
+    def _first_started(self) -> list[dict[str, Any]]:
+        """Return of each group the first run that has not ended: its error tells what the group waits for."""
+        rows = self._ledger.entries(self._hash, "started")
+        return list({row["grouped"]: row for row in reversed(rows) if row["run_id"]}.values())
+
+    def _keep_last_error(self, row: dict[str, Any]) -> None:
+        """Store the last error of a run that has not ended, as the reason of its state."""
+        error = self._last_error(row["run_id"])
+        if error and row["reason"] != (reason := LAST_ERROR + error):
+            self._ledger.set(self._hash, row["dlq_id"], "started", ended=False, reason=reason)
+
+    def _last_error(self, run_id: str | None) -> str:
+        """Return the error of the last delivery of a run, masked; empty if none is known."""
+        filters = (("workflowRunId", str(run_id)), ("state", "ERROR"))
+        try:
+            page = list_log_page(self._transport, "events", cursor=None, count=_EVENTS, filters=filters)
+            events = msgspec.json.decode(page.rows, type=list[dict[str, Any]])
+        except (ServiceError, msgspec.DecodeError):
+            return ""  # the log only explains: a run does not depend on it
+        # a service may ignore a filter that it does not know
+        own = [event for event in events if event.get("workflowRunId") == run_id and event.get("error")]
+        if not own:
+            return ""
+        latest = max(own, key=lambda event: event.get("time") or 0)
+        text = " ".join(str(latest["error"]).split())
+        return shorten(self._redactor.text(text), _LONGEST_ERROR)
+
+    def _last_error_of(self, group: str) -> str:
+        """Return the last known error of a group as the end of a sentence; empty if none is known."""
+        rows = self._ledger.entries(self._hash, "running", "unknown")
+        reasons = [row["reason"] or "" for row in rows if row["grouped"] == group]
+        errors = [reason.partition(LAST_ERROR)[2] for reason in reasons if LAST_ERROR in reason]
+        return f"; {LAST_ERROR}{errors[-1]}" if errors else ""
 
     def _look_at_call(self, row: dict[str, Any], *, late: bool) -> None:
         """Look at a failure function that was called."""

@@ -120,17 +120,24 @@ class Control(anywidget.AnyWidget):
 
 
 class Actions(PageWidget):
-    """The buttons of a panel; with `main`, the first is the main one."""
+    """The buttons of a panel; `main` names the main one: True for the first, False for none."""
 
     _esm = module("buttons")
     names = synced(traitlets.List(traitlets.Unicode()))
-    main = synced(traitlets.Bool())
+    main = synced(traitlets.Unicode())
 
     def __init__(
-        self, calls: Mapping[str, Callable[[], object]], receive_fields: ReceiveFields, *, main: bool = True
+        self,
+        calls: Mapping[str, Callable[[], object]],
+        receive_fields: ReceiveFields,
+        *,
+        main: str | bool = True,
     ) -> None:
         self._calls, self._receive_fields = calls, receive_fields
-        super().__init__(self._pressed, names=list(calls), main=main)
+        names = list(calls)
+        if isinstance(main, bool):
+            main = names[0] if main and names else ""
+        super().__init__(self._pressed, names=names, main=main)
 
     def _pressed(self, content: dict[str, Any]) -> None:
         """Process a press, after the values that it was made on."""

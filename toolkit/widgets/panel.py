@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -64,28 +64,32 @@ class Cancelled(KeyboardInterrupt):
 class JobProgress:
     """How far a call is; `total` is None where it is not known, `seconds` are since its start.
 
-    `states` says what has become of those that are not done.
+    `waits_for` returns what a call waits for that depends on others, for example the deadline of a redrive.
     """
 
     done: int = 0
     total: int | None = None
     seconds: float = 0.0
     retries: int = 0
-    states: str = ""
+    waits_for: Callable[[], Sequence[str]] | None = None
 
     def words(self) -> str:
-        """The progress as people read it: items done, speed, time left, retries, states."""
+        """The progress as people read it: items done, speed, time left, retries, and what is waited for."""
         parts = [f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")]
         if not self.done and self.total is None:
             parts = ["Loading …" if self.seconds < 1 else f"Loading for {self.seconds:.0f} s …"]
-        rate = self.done / self.seconds if self.seconds >= _SETTLED else 0.0
+        # what waits for others has no steady rate
+        settled = self.seconds >= _SETTLED and self.waits_for is None
+        rate = self.done / self.seconds if settled else 0.0
         if rate:
             parts.append(f"{short_number(round(rate))} a second")
         if rate and self.total is not None and self.total > self.done:
             parts.append(f"about {span(timedelta(seconds=(self.total - self.done) / rate))} left")
         if self.retries:
             parts.append("1 retry" if self.retries == 1 else f"{self.retries:,} retries")
-        return " · ".join([*parts, self.states] if self.states else parts)
+        if self.waits_for is not None:
+            parts += [f"running for {span(timedelta(seconds=self.seconds))}", *self.waits_for()]
+        return " · ".join(parts)
 
 
 @dataclass
@@ -132,8 +136,10 @@ class Job:
         return load.frame(after_batch=step)
 
     def tick(self, running: Future[Any]) -> None:
-        """Report every second how long the call is running that has read nothing yet."""
-        while not (wait([running], 1).done or self.progress.done or self.stopping.is_set()):
+        """Report every second how long a call is running that has read nothing yet, or waits for others."""
+        while not (wait([running], 1).done or self.stopping.is_set()):
+            if self.progress.done and self.progress.waits_for is None:
+                return
             self.report(replace(self.progress, seconds=self.clock() - self._started))
 
     def wait(self, call: Callable[[], T]) -> T:
@@ -311,14 +317,22 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
             return
         after, requested = on_loop(), self._request()
 
-        def report(progress: JobProgress) -> None:  # not over what a call said that has ended
-            after(lambda: self._progressed(progress) if self._job is job else None)
+        showing = threading.Lock()
+
+        def show(progress: JobProgress) -> None:
+            with showing:  # not over what a call said that has ended
+                if self._job is job:
+                    self._progressed(progress)
+
+        def report(progress: JobProgress) -> None:
+            after(partial(show, progress))
 
         job = self._job = Job(report)
         self.say("Loading …")
 
         def ended(future: Future[T]) -> None:
-            self._job = None
+            with showing:
+                self._job = None
             try:
                 then(future.result())
             except BaseException as error:  # noqa: BLE001 - shown in the panel

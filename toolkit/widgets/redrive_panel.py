@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+import time
+from collections.abc import Callable
 from contextlib import closing, suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -17,11 +19,13 @@ from toolkit.errors import InputError
 from toolkit.redaction import Redactor
 from toolkit.redrive.choices import ACTIONS, LEFT_OUT
 from toolkit.redrive.ledger import Ledger
-from toolkit.redrive.plan import RedrivePlan
+from toolkit.redrive.limits import Limits
+from toolkit.redrive.plan import RedrivePlan, duration_text
 from toolkit.redrive.planning import plan_redrive
-from toolkit.redrive.results import UNFINISHED, RedriveResult, redrive_status
+from toolkit.redrive.results import RedriveResult, redrive_status, waiting_of
 from toolkit.redrive.running import run_redrive
 from toolkit.settings.service import Service
+from toolkit.times import parse_duration
 from toolkit.visible_text import visible
 from toolkit.widgets.controls import Actions, CheckList, Dropdown, TextField, note
 from toolkit.widgets.panel import Cancelled, Job, Panel, masked_table
@@ -31,7 +35,44 @@ _USUAL: Final = "resume, or restart where changed"
 _PLANNED: Final = ["title", "workflow_url", "action", "count", "reason", "first_expiry", "advice"]
 _RUN: Final = ["title", "workflow_url", "action", "state", "count", "reason"]
 _CHOSEN: Final = ("changed", "idempotent", "include")
+_LIMITS: Final = {
+    "canaries": "Canaries of each group",
+    "wave": "Entries of a wave",
+    "stop_above": "Stop a group above this share of failures",
+    "deadline": "Deadline of a wave",
+}
 _SHOWN: Final = 100  # rows of a preview
+_CODE_SHOWN: Final = 40  # characters of a wrong confirmation
+
+
+class LimitField(TextField):
+    """A limit of a plan as text, for example "10min" or "20 %", checked when it is entered."""
+
+    def __init__(self, name: str, changed: Callable[[], object]) -> None:
+        self._name = name
+        super().__init__(_LIMITS[name], changed)
+
+    def of(self, limits: Limits) -> Any:
+        """Return the limit as `plan_redrive` accepts it."""
+        value = getattr(limits, self._name)
+        return duration_text(value) if self._name == "deadline" else value
+
+    def _read(self, text: str) -> Any:
+        if self._name == "deadline":
+            seconds = parse_duration(text, name=self._name).total_seconds()
+            Limits(deadline=seconds)
+            return timedelta(seconds=seconds)
+        number: float | str = text
+        with suppress(ValueError):
+            number = int(text) if self._name != "stop_above" else _share(text)
+        return getattr(Limits(**{self._name: number}), self._name)  # raises an `InputError` for other values
+
+
+def _share(text: str) -> float:
+    """Read a share, for example 0.2 or 20 %."""
+    if text.endswith("%"):
+        return float(text.removesuffix("%")) / 100
+    return float(text)
 
 
 class RedrivePanel(Panel):
@@ -103,21 +144,38 @@ class RedrivePanel(Panel):
         self.changed = CheckList("Workflows whose earlier steps have changed", changed, offered=urls)
         self.idempotent = CheckList("Workflows that may be restarted", changed, offered=urls)
         self.include = CheckList("Include what is left otherwise", changed, offered=LEFT_OUT, searches=False)
+        self.limits = {name: LimitField(name, changed) for name in _LIMITS}
         chosen = (self.action, self.changed, self.idempotent, self.include)
         self._preview, self._outcome = widgets.HTML(), widgets.HTML()
         self.confirm = TextField("Confirm", lambda: None, follows=True)
         calls = {"Run": self._start_run, "Stop": self.cancel} if service is not None else {}
-        self.actions = Actions({"Preview": self.preview, **calls}, self._receive_fields, main=False)
-        fields = widgets.Box(chosen).add_class("tk-columns")
+        main = "Preview" if service is None else "Run"
+        self.actions = Actions({"Preview": self.preview, **calls}, self._receive_fields, main=main)
+        fields = widgets.Box((*chosen, *self.limits.values())).add_class("tk-columns")
         confirm = [self.confirm] if service is not None else []
         self._compose(fields, self._preview, *confirm, self.actions, self._outcome, self._code)
 
     def preview(self) -> None:
         """Plan again with what is chosen, on another thread, and show the plan; nothing is sent."""
+        for field in self.limits.values():
+            if field.problem:
+                self.complain(f"The plan is as before: {field.problem}")
+                return
         action = self.action.value
         options: dict[str, Any] = {name: getattr(self, name).value for name in _CHOSEN}
+        options |= {name: field.value for name, field in self.limits.items()}
         options["actions"] = None if action == _USUAL else action
         self._start(lambda _, __: self._planned(options), partial(setattr, self, "value"))
+
+    def _start_run(self) -> None:
+        """Run what is shown if the confirmation was entered; else explain which one is expected."""
+        plan, entered = self._request()
+        if self._job is not None or entered == plan.confirmation:
+            super()._start_run()
+            return
+        got = f"{entered[:_CODE_SHOWN]!r} is not the confirmation of this plan" if entered else ""
+        expected = f"Enter {plan.confirmation} in the field Confirm, then press Run."
+        self.complain(f"Nothing was sent: {got or 'the field Confirm is empty'}. {expected}")
 
     def to_code(self) -> str:
         """Python that makes the plan again and runs it, with the toolkit imported as ``tk``.
@@ -152,7 +210,7 @@ class RedrivePanel(Panel):
         def progress(done: int, total: int | None) -> None:
             if job.due:
                 with suppress(InputError):  # of the ledger: the run continues
-                    job.progress.states = self._states(plan)
+                    job.progress.waits_for = self._waits_for(plan)
             with suppress(Cancelled):  # `stop` ends the run, with everything that was sent in the ledger
                 job.step(done, total)
 
@@ -160,20 +218,16 @@ class RedrivePanel(Panel):
             self._service, plan, ledger=self.ledger, confirm=confirm, progress=progress, stop=job.stopping
         )
 
-    def _states(self, plan: RedrivePlan) -> str:
-        """How many entries were started, and how many wait, by the ledger."""
+    def _waits_for(self, plan: RedrivePlan) -> Callable[[], list[str]]:
+        """What the run waits for, by the ledger, as a function that counts down to the deadline."""
         with closing(Ledger(self.ledger, make=False)) as ledger:
-            groups, stopped = ledger.states(plan.hash), ledger.stopped(plan.hash)
-        counts = Counter(state for group in groups.values() for state in group.values())
-        waiting = plan.acted[~plan.acted["group"].isin(list(stopped))]
-        known = [dlq_id for group in groups.values() for dlq_id in group]
-        counts["waiting"] = int((~waiting["dlq_id"].isin(known)).sum())
-        return ", ".join(f"{counts[state]:,} {state}" for state in UNFINISHED if counts[state])
+            waiting = waiting_of(plan, ledger)
+        return lambda: [self._redactor.text(part) for part in waiting.words(time.time())]
 
     def _settle(self, result: RedriveResult) -> pd.DataFrame:
         self._show_result(result)
         self._kept.frame = result.frame
-        self.say(result.verdict if result.finished else f"Stopped: {_open(result)} Press Run to continue.")
+        self.say(result.verdict if result.finished else f"Stopped: {result.counts}. Press Run to continue.")
         return result.frame
 
     def _failed(self, error: BaseException) -> None:
@@ -187,6 +241,8 @@ class RedrivePanel(Panel):
     def _show(self, value: RedrivePlan) -> None:
         self.say("")
         self._preview.value = note(value.verdict, "count") + self._table(value.groups, _PLANNED, "Plan")
+        for field in self.limits.values():
+            field.value = field.of(value.limits)
         self.confirm.value, self.confirm.hint = "", value.confirmation
         enter = f"To run it, enter {value.confirmation}."
         self.confirm.remark = "Nothing to do." if value.acted.empty else enter
@@ -201,7 +257,7 @@ class RedrivePanel(Panel):
 
     def _show_result(self, result: RedriveResult) -> None:
         self.result = result
-        verdict = note(result.verdict if result.finished else _open(result), "count")
+        verdict = note(self._redactor.text(result.verdict), "count")
         self._outcome.value = verdict + self._table(result.groups, _RUN, "Outcomes")
 
     def _table(self, groups: pd.DataFrame, columns: list[str], name: str) -> str:
@@ -218,10 +274,3 @@ class RedrivePanel(Panel):
 
     def __repr__(self) -> str:
         return visible(f"RedrivePanel({self._redactor.text(self.value.verdict)})")
-
-
-def _open(result: RedriveResult) -> str:
-    """What has not ended, and what was not sent."""
-    states = result.frame["state"]
-    sent, waiting = states.isin(("started", "intended")).sum(), (states == "waiting").sum()
-    return f"{result.verdict} {sent:,} sent whose outcome is not known yet, {waiting:,} not sent."

@@ -40,8 +40,8 @@ class Queue:
 
     `time_factor` divides delays; timestamps and timeouts stay real. `allowed` are hosts beyond loopback to
     which messages may go, `concurrency` the most deliveries at once, `max_message` the largest body in bytes,
-    and `prefix` (``Service-`` or ``Upstash-``) that of messages whose publish used none. `flow` decides which
-    flow-control keys may deliver.
+    and `prefix` (``Service-`` or ``Upstash-``) that of messages whose publish used none. `on_this_machine`
+    are ports of loopback by the host that they stand for. `flow` decides which flow-control keys may deliver.
     """
 
     def __init__(
@@ -53,12 +53,13 @@ class Queue:
         concurrency: int = CONCURRENCY,
         max_message: int = MAX_MESSAGE,
         prefix: str = PREFIXES[0],
+        on_this_machine: Mapping[str, int] | None = None,
     ) -> None:
         self.store = store
         self.prefix = prefix
         self.max_message = max_message
         self.concurrency = concurrency
-        self.destinations = Destinations(allowed)
+        self.destinations = Destinations(allowed, on_this_machine)
         self._sender = Sender(
             self.destinations,
             signing_key=lambda: store.signing_keys[0],

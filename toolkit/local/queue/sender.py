@@ -15,7 +15,7 @@ import re
 import secrets
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from email.utils import formatdate
 from typing import Final, Self, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -81,19 +81,31 @@ def _problem(url: str) -> str | None:
 
 
 class Destinations:
-    """Decides where deliveries may go: to loopback, and to the hosts (names or addresses) in `allowed`."""
+    """Decides where deliveries may go: to loopback, and to the hosts (names or addresses) in `allowed`.
 
-    def __init__(self, allowed: Iterable[str] = ()) -> None:
+    A host in `on_this_machine` stands for an application at a port of the loopback interface, over HTTP.
+    """
+
+    def __init__(self, allowed: Iterable[str] = (), on_this_machine: Mapping[str, int] | None = None) -> None:
+        self._ports = dict(on_this_machine or {})
         self._allowed = frozenset(host.strip().strip("[]").lower() for host in allowed)
 
     async def address(self, url: str) -> str:
         """The IP address to connect to for this URL; an `ApiError` when there is none that may be called."""
         host = (urlsplit(url).hostname or "").lower()
+        if host in self._ports:
+            return "127.0.0.1"
         for address in await _resolve(host):
             if host in self._allowed or str(address) in self._allowed or _is_loopback(address):
                 return str(address)
         expected = "one, or a host named with --allow-destination"
         raise invalid(f"destination host {host[:100]!r} may not be called", "no loopback address", expected)
+
+    def target(self, url: str) -> Target:
+        """Return where a checked URL is sent to."""
+        target = Target.of(url)
+        port = self._ports.get(target.host.lower())
+        return target if port is None else msgspec.structs.replace(target, secure=False, port=port)
 
 
 async def _resolve(host: str) -> list[IpAddress]:
@@ -344,7 +356,12 @@ class Sender:
                     for name, value in (*sent.headers, (f"{message.prefix}Signature", signature))
                 ]
                 return await self._connections.exchange(
-                    address, message.method, Target.of(url), headers, sent.body, most=self._max_body
+                    address,
+                    message.method,
+                    self._destinations.target(url),
+                    headers,
+                    sent.body,
+                    most=self._max_body,
                 )
         except TimeoutError:
             status, problem = 504, f"no response within {limit:g} s"
