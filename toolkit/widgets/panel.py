@@ -138,7 +138,7 @@ class Job:
     def tick(self, running: Future[Any]) -> None:
         """Report every second how long a call is running that has read nothing yet, or waits for others."""
         while not (wait([running], 1).done or self.stopping.is_set()):
-            if self.progress.done and self.progress.waits_for is None:
+            if self.progress.done and not self.progress.waits_for:
                 return
             self.report(replace(self.progress, seconds=self.clock() - self._started))
 
@@ -324,10 +324,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
                 if self._job is job:
                     self._progressed(progress)
 
-        def report(progress: JobProgress) -> None:
-            after(partial(show, progress))
-
-        job = self._job = Job(report)
+        job = self._job = Job(lambda progress: after(partial(show, progress)))
         self.say("Loading …")
 
         def ended(future: Future[T]) -> None:

@@ -65,7 +65,8 @@ class LimitField(TextField):
         number: float | str = text
         with suppress(ValueError):
             number = int(text) if self._name != "stop_above" else _share(text)
-        return getattr(Limits(**{self._name: number}), self._name)  # raises an `InputError` for other values
+        given: dict[str, Any] = {self._name: number}
+        return getattr(Limits(**given), self._name)  # raises an `InputError` for other values
 
 
 def _share(text: str) -> float:
