@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from toolkit.analysis.retention import Retention, retention_of
 from toolkit.analysis.selection import (
     Counted,
     named,
@@ -25,7 +26,6 @@ from toolkit.analysis.selection import (
     with_time,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.times import parse_duration
 
 # steps that people name, of about the same ratio, in seconds: retries minutes and a day apart both show
 _DELAYS: Final = np.array(
@@ -158,7 +158,7 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
 
 
 def expiring(
-    failures: AnyFrame, retention: str | timedelta = "7d", now: datetime | None = None
+    failures: AnyFrame, retention: str | timedelta | None = None, now: datetime | None = None
 ) -> pd.DataFrame:
     """When each failure expires: `retention` after `failed_at`, or after `created_at` in rows without it.
 
@@ -170,8 +170,10 @@ def expiring(
     failures : frame
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
         left the queue (`gone_before`) are passed over.
-    retention : str or timedelta
-        How long the queue keeps an entry, by plan: "3d", "7d", "90d".
+    retention : str or timedelta, optional
+        How long the queue keeps an entry, by plan: "3d", "7d", "90d". Default: the environment variable
+        ``TOOLKIT_RETENTION``, else seven days. If an older entry is in the queue, the retention is unknown,
+        and so is when each failure expires.
     now : datetime, optional
         Start of the first hour; without a time zone, UTC. Default: now.
 
@@ -195,24 +197,30 @@ def expiring(
     [24.0]
     """
     table = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table()
-    expiries = _expiries(table, retention, now)
+    expiries = _expiries(table, _kept(failures, retention, now), now)
     return expiries.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
 
 
 def next_expiring(
-    failures: AnyFrame, retention: str | timedelta, now: datetime, *, most: int
+    failures: AnyFrame, retention: str | timedelta | None, now: datetime, *, most: int
 ) -> pd.DataFrame:
     """The first failures of `expiring` that are not due, without holding all of them."""
-    start = now - parse_duration(retention, name="retention")
+    kept = _kept(failures, retention, now)
+    if not kept.is_known:
+        return _expiries(
+            select_retained(failures, _EXPIRING, doing=_DOING).then(with_time).table(), kept, now
+        ).head(0)
+    start = now - kept.length
     rows = select_retained(failures, _EXPIRING, doing=_DOING).then(with_time)
-    expiries = _expiries(rows.then(partial(_soonest, start, most)).table(), retention, now)
+    expiries = _expiries(rows.then(partial(_soonest, start, most)).table(), kept, now)
     return expiries.sort_values(["expires_at", "dlq_id"], ignore_index=True).head(most)
 
 
-def times_left(failures: AnyFrame, retention: str | timedelta, now: datetime | None) -> pd.DataFrame:
+def times_left(failures: AnyFrame, retention: str | timedelta | None, now: datetime | None) -> pd.DataFrame:
     """`expires_at` and `hours_left` of each failure, as `expiring` returns them, and nothing else of it."""
     rows = select_retained(failures, ["failed_at", "created_at"], doing=_DOING)
-    return _times_left(rows.then(with_time).then(_only_when).table(), retention, now)
+    kept = _kept(failures, retention, now)
+    return _times_left(rows.then(with_time).then(_only_when).table(), kept, now)
 
 
 def _only_when(table: pa.Table) -> pa.Table:
@@ -226,18 +234,23 @@ def _soonest(start: datetime, most: int, table: pa.Table) -> pa.Table:
     return later.sort_by([("when_", "ascending"), ("dlq_id", "ascending")]).slice(0, most)
 
 
-def _times_left(table: pa.Table, retention: str | timedelta, now: datetime | None) -> pd.DataFrame:
-    span = parse_duration(retention, name="retention")
-    expires = timestamps(table, "when_").astype("datetime64[ms, UTC]") + span
+def _kept(failures: AnyFrame, retention: str | timedelta | None, now: datetime | None) -> Retention:
+    return retention_of(failures, retention, when_counted(now))
+
+
+def _times_left(table: pa.Table, kept: Retention, now: datetime | None) -> pd.DataFrame:
+    expires = timestamps(table, "when_").astype("datetime64[ms, UTC]") + kept.length
+    if not kept.is_known:
+        expires = expires.where(expires.isna())  # nothing is known to expire
     return typed_frame(
         expires_at=("datetime64[ms, UTC]", expires),
         hours_left=("float64", (expires - pd.Timestamp(when_counted(now))).dt.total_seconds() / 3600),
     )
 
 
-def _expiries(table: pa.Table, retention: str | timedelta, now: datetime | None) -> pd.DataFrame:
+def _expiries(table: pa.Table, kept: Retention, now: datetime | None) -> pd.DataFrame:
     """When each failure expires, in the order of the rows."""
-    left = _times_left(table, retention, now)
+    left = _times_left(table, kept, now)
     basis = np.where(table["fell_back_"], "created_at", "failed_at")
     return typed_frame(
         dlq_id=("str", table["dlq_id"].to_pylist()),
@@ -250,7 +263,7 @@ def _expiries(table: pa.Table, retention: str | timedelta, now: datetime | None)
 
 def count_expiring(
     failures: AnyFrame,
-    retention: str | timedelta = "7d",
+    retention: str | timedelta | None = None,
     now: datetime | None = None,
     *,
     by: str | None = None,
@@ -294,7 +307,7 @@ def count_expiring(
         select(failures, [], doing=_DOING, chosen={"by": by})  # raises an error that names the argument
         columns = dict.fromkeys([by, "failed_at", "created_at"])
         table = select_retained(failures, columns, doing=_DOING).then(with_time).table()
-        times = _times_left(table, retention, now)
+        times = _times_left(table, _kept(failures, retention, now), now)
         times = times.assign(by_=[named(value) for value in table[by].to_pylist()])
     hours = times["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
     edges = list(_LIMITS.values())

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from toolkit.analysis.counts import SHORT_STATES, CountMatrix, count_matrix, count_states
 from toolkit.analysis.lifetimes import ExpiryBins, expiring, expiry_bins, failure_delays, retries_used
 from toolkit.analysis.over_time import WEEKDAYS, FailureCalendar, failure_calendar, readable_top
+from toolkit.analysis.retention import retention_of
 from toolkit.analysis.selection import NONE, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, fitting_numbers, percent, short_number, span, time_text
@@ -30,7 +31,7 @@ from toolkit.plots.style import (
     drawable,
     drawing,
 )
-from toolkit.times import DAY_MS, milliseconds, parse_duration
+from toolkit.times import DAY_MS, milliseconds
 
 _SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}
 _MERGED: Final = 8
@@ -186,7 +187,7 @@ def _named(seconds: float) -> str:
 @documented
 def plot_expiry(
     failures: AnyFrame,
-    retention: str | timedelta = "7d",
+    retention: str | timedelta | None = None,
     *,
     now: datetime | None = None,
     ax: Axes | None = None,
@@ -199,8 +200,8 @@ def plot_expiry(
     failures : frame
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
         left the queue are passed over.
-    retention : str or timedelta
-        How long the queue keeps an entry, by plan: ``"3d"``, ``"7d"``, ``"90d"``; the title says it.
+    retention : str or timedelta, optional
+        As in `expiring`; the title has it.
     now : datetime, optional
         With a time zone. Default: the time of the call.
     {axes}
@@ -222,9 +223,13 @@ def plot_expiry(
     """
     now = when_counted(now)
     bins = expiry_bins(expiring(failures, retention, now), now)
-    kept = span(parse_duration(retention, name="retention"))
+    kept = retention_of(failures, retention, now)
     with drawing(ax, theme) as (axes, colours):
-        return draw_expiry(bins, axes, colours, title=f"Failures by time of expiry, kept {kept}")
+        if not kept.is_known:
+            return axis.say(
+                axes, f"How long failures are kept is {kept.words}", colours, "Failures by time of expiry"
+            )
+        return draw_expiry(bins, axes, colours, title=f"Failures by time of expiry, kept {kept.words}")
 
 
 def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -> Axes:

@@ -14,6 +14,7 @@ import pandas as pd
 from toolkit.analysis.classes import classify_failures
 from toolkit.analysis.grouping import grouped
 from toolkit.analysis.lifetimes import expiring
+from toolkit.analysis.retention import retention_of
 from toolkit.analysis.selection import opened, select
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import choice, nearest, texts
@@ -42,7 +43,7 @@ def plan_redrive(
     changed: Iterable[str] = (),
     include: Iterable[str] = (),
     history: str | os.PathLike[str] | None = None,
-    retention: str | timedelta = "7d",
+    retention: str | timedelta | None = None,
     canaries: int = 1,
     wave: int = 50,
     stop_above: float = 0.2,
@@ -71,8 +72,9 @@ def plan_redrive(
         earlier redrive that came back), "masked body", "truncated body".
     history : str or path, optional
         The ledger of earlier redrives, which tells what came back.
-    retention : str or timedelta
-        How long the queue keeps an entry: what expires first is redriven first.
+    retention : str or timedelta, optional
+        How long the queue keeps an entry, as in `expiring`: what expires first is redriven first. If that is
+        unknown, the oldest go first.
     canaries : int
         Entries of each group that go first, alone: from 1.
     wave : int
@@ -117,8 +119,8 @@ def plan_redrive(
         canaries=canaries, wave=wave, stop_above=stop_above, deadline=seconds, rate=rate,
         parallelism=parallelism,
     )  # fmt: skip
-    kept = parse_duration(retention, name="retention")
     columns = [*_NEEDED, *(name for name in opened(failures, doing=_DOING).names if name in _KNOWN)]
+    kept = retention_of(failures, retention).length
     frame = to_frame(select(failures, columns, doing=_DOING).table())
     # in one order, because titles and what grouping learns may depend on it
     frame = frame.drop_duplicates("dlq_id").sort_values("dlq_id", ignore_index=True)
@@ -134,13 +136,15 @@ def plan_redrive(
         wanted = {choice("actions", group, titles.index): action for group, action in wanted.items()}
     classes = classify_failures(frame).frame["class"]
     rows = frame.assign(group=frame["signature"], title=frame["signature"].map(titles), **{"class": classes})
-    rows = rows.merge(expiring(frame, kept)[["dlq_id", "expires_at"]], on="dlq_id", how="left")
+    expiries = expiring(failures, kept).drop_duplicates("dlq_id")[["dlq_id", "expires_at"]]
+    rows = rows.merge(expiries, on="dlq_id", how="left")
     returned = returned_entries(history) if history is not None else frozenset()
     rows = rows.assign(marks=pd.Series(marks_of(rows, returned), index=rows.index, dtype="str"))
     actions_of, reasons = Choices(wanted, repeatable, unsafe, included).decided(rows)
     rows = rows.assign(action=actions_of, reason=reasons)
-    rows["first"] = rows.groupby("group")["expires_at"].transform("min")
-    ordered = rows.sort_values(["first", "group", "expires_at", "dlq_id"], ignore_index=True)
+    rows["failed"] = rows["failed_at"].fillna(rows["created_at"])  # they expire in this order
+    rows["first"] = rows.groupby("group")["failed"].transform("min")
+    ordered = rows.sort_values(["first", "group", "failed", "dlq_id"], ignore_index=True)
     options = {
         "actions": wanted,
         "idempotent": sorted(repeatable),

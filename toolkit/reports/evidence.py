@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import pandas as pd
@@ -29,6 +29,7 @@ from toolkit.analysis.explaining import describe
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import grouped
 from toolkit.analysis.incidents import WithRows, incidents_with_rows
+from toolkit.analysis.retention import Retention
 from toolkit.analysis.seen_before import similar_grouped
 from toolkit.analysis.selection import (
     opened,
@@ -127,7 +128,7 @@ class Evidence:
 
 
 def gather(
-    failures: AnyFrame, previous: AnyFrame | None, *, total: int, retention: timedelta, fresh: Freshness
+    failures: AnyFrame, previous: AnyFrame | None, *, total: int, retention: Retention, fresh: Freshness
 ) -> Evidence | None:
     """Run the analyses; None where there are no failures, or without what they read."""
     names = set(opened(failures, doing=_DOING).names)
@@ -136,13 +137,19 @@ def gather(
         both = names & set(opened(previous, doing="comparing failures", name="previous").names)
     if not total or not both >= _BASIS:
         return None
+    kept = retention.length if retention.is_known else None
     known = None if previous is None else group_failures(previous)
     rules = None if known is None else known.rules
     sample = sample_failures(failures, most=MOST, columns=_READ)
     signed = _is_signed(sample)
     groups, sample = _grouped(failures, sample, rules, is_whole=total <= len(sample))
     trend = trend_of(
-        failures, previous, groups.frame, None if known is None else known.frame, fresh, retention
+        failures,
+        previous,
+        groups.frame,
+        None if known is None else known.frame,
+        fresh,
+        retention.at_least,
     )
     now = fresh.end
     recent, before = _split(sample, trend.since, now)
@@ -153,7 +160,7 @@ def gather(
         evidence |= {"earlier": entries, "earlier_sample": len(before)}
         chosen = (len(before) / max(entries, 1)) / (len(sample) / total)
         trend = replace(trend, exposure=float(f"{trend.exposure * (chosen or 1):.6g}"))
-        evidence["outcomes"] = retry_outcomes(before, failures, retention=retention, now=fresh.now)
+        evidence["outcomes"] = retry_outcomes(before, failures, retention=kept, now=fresh.now)
         if fresh.is_current:
             past = _split(before, trend.since, now)[1]
             evidence["comparison"] = compare_grouped(past, recent, groups, exposure=trend.exposure)
@@ -169,7 +176,7 @@ def gather(
         whole = total == len(sample)
         waiting = _waiting(sample if whole else failures, groups, signed=whole or signed)
         if previous is None:
-            evidence["outcomes"] = retry_outcomes(sample, retention=retention)
+            evidence["outcomes"] = retry_outcomes(sample, retention=kept)
     if trend.new and len(before):
         rows = sample[sample[SIGNATURE].isin(trend.new[:_LIKENED])]
         if len(rows) and previous is None:

@@ -127,10 +127,14 @@ class Explained:
 
     def deadline(self) -> Iterator[Section]:
         """Until when each group can be retried."""
+        if not self.retention.is_known:
+            return
         groups = self.evidence.waiting.dropna(subset=["first_at", "last_at"])
         rows = []
         for row in groups.to_dict("records"):
-            first, last = (row[name].to_pydatetime() + self.retention for name in ("first_at", "last_at"))
+            first, last = (
+                row[name].to_pydatetime() + self.retention.length for name in ("first_at", "last_at")
+            )
             if last > self.now:
                 rows.append(
                     (row["title"], _iso(first) if first > self.now else None, _iso(last), int(row["count"]))
@@ -315,11 +319,13 @@ class Explained:
             if not story.waiting:
                 parts.append(ReportText(f"{named}: none of its failures is in the queue any more."))
                 continue
-            last = (story.last_at or story.stop) + self.retention
-            if last <= self.now:
-                continue
+            last = (story.last_at or story.stop) + self.retention.length
             advice = _OF_ALL if story.of_all else recommended(story.found_class).advice
             until = f" The last expires at {time_text(last)}."
+            if not self.retention.is_known:
+                until = f" How long they are kept is {self.retention.words}."
+            elif last <= self.now:
+                until = " They may have expired: the data are older than the retention."
             parts += (
                 ReportText(f"{named}: {advice} {self._selected(story)}{until}"),
                 ReportCode(_action(story, self.load)),

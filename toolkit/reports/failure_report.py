@@ -24,6 +24,7 @@ from toolkit.analysis import (
 )
 from toolkit.analysis.lifetimes import times_left
 from toolkit.analysis.over_time import WEEKDAYS
+from toolkit.analysis.retention import retention_of
 from toolkit.analysis.selection import freshness_of, select
 from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.analysis.wording import counted, short_number, span, time_text
@@ -51,7 +52,6 @@ from toolkit.reports.sections import (
     read_time,
     table,
 )
-from toolkit.times import parse_duration
 
 _TREND: Final = PublicCall("plot_failure_trend", ("by", "top", "markers"))
 _STATUS: Final = PublicCall("redrive_status", ("plan",))
@@ -93,7 +93,7 @@ def failure_report(
     failures: AnyFrame,
     previous: AnyFrame | None = None,
     *,
-    retention: str | timedelta = "7d",
+    retention: str | timedelta | None = None,
     now: Clock = None,
     max_age: str | timedelta | None = None,
     title: str | None = None,
@@ -110,8 +110,10 @@ def failure_report(
         The failures table, as loaders return it; its receipt says whether it is complete.
     previous : pandas.DataFrame, optional
         An earlier one, to compare with.
-    retention : str or timedelta
+    retention : str or timedelta, optional
         How long the queue keeps an entry ("3d", "7d", … by plan); entries expire that long after `failed_at`.
+        Default: the environment variable ``TOOLKIT_RETENTION``, else seven days. If an older entry is in the
+        queue, the report calls the retention unknown and announces no expiry.
     now : datetime or callable, optional
         What "within 24 hours" counts from; without a time zone, UTC. A callable is a clock: data from its
         future are out of date, too. Default: the clock of this machine.
@@ -144,7 +146,6 @@ def failure_report(
     >>> report.verdict
     'No failures.'
     """
-    length = parse_duration(retention, name="retention")
     redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
     if title is not None:
         title = text("title", title)
@@ -153,12 +154,13 @@ def failure_report(
     failures, repeated = without_repeated(failures, doing="making a report")
     if previous is not None:
         previous, _ = without_repeated(previous, doing="comparing failures", name="previous")
+    kept = retention_of(failures, retention, fresh.now)
     counts = Counts(
         failures=failures,
         previous=previous,
         shown=_masked(failures, redactor),
-        retention=length,
-        kept=retention if isinstance(retention, str) else span(retention).replace(" ", ""),
+        retention=kept,
+        kept=retention if isinstance(retention, str) else span(kept.length).replace(" ", ""),
         fresh=fresh,
         clean=Cleaner(redactor),
         repeated=repeated,
@@ -278,7 +280,7 @@ def _worst(counts: Counts) -> Iterator[Section]:
 def _expiry(counts: Counts) -> Iterator[Section]:
     """What expires when."""
     now, kept, clean = counts.now, counts.kept, counts.clean.value
-    bins = expiry_bins(times_left(counts.failures, counts.retention, now), now)
+    bins = expiry_bins(times_left(counts.failures, counts.retention.length, now), now)
     parts: list[Part] = []
     if bins.total:
         number = counted(bins.total, "failure")
@@ -295,6 +297,8 @@ def _expiry(counts: Counts) -> Iterator[Section]:
             ),
         ]  # fmt: skip
     caption = f"Failures by time left, kept {kept} from their failure"
+    if not counts.retention.is_known:
+        caption = f"How long failures are kept is {counts.retention.words}: no expiry is known"
     parts.append(table(caption, ["when", "#failures"], counts.left, half=True))
     if counts.next_expiring:
         columns = [ReportColumn("failure", "id"), _WORKFLOW, ReportColumn("left", "hours")]

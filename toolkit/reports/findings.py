@@ -31,6 +31,7 @@ from toolkit.analysis import (
 )
 from toolkit.analysis.gaps import gaps_of, overlap
 from toolkit.analysis.lifetimes import next_expiring
+from toolkit.analysis.retention import Retention
 from toolkit.analysis.selection import opened, receipt_of, scanned, select
 from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.analysis.wording import counted, percent, shorten, span, time_text
@@ -119,8 +120,8 @@ class Counts:
     failures: AnyFrame
     previous: AnyFrame | None
     shown: SelectedRows  # what figures count, texts masked
-    retention: timedelta
-    kept: str  # the retention in words
+    retention: Retention
+    kept: str  # as code states it
     fresh: Freshness
     clean: Cleaner
     repeated: int = 0  # rows left out, as a later one has their id
@@ -151,13 +152,13 @@ class Counts:
         length = 2 * self.recent.span
         if overlap(gaps_of(self.failures), self.fresh.end - length, self.fresh.end):
             return False
-        is_covered = _covers(self.receipt, self.fresh.end - length) and self.retention >= length
+        is_covered = _covers(self.receipt, self.fresh.end - length) and self.retention.at_least >= length
         return self.fresh.is_current and is_covered
 
     @cached_property
     def expiring(self) -> list[dict[str, Any]]:
         """How many expire when."""
-        return self.clean.rows(count_expiring(self.failures, self.retention, self.now))
+        return self.clean.rows(count_expiring(self.failures, self.retention.length, self.now))
 
     @property
     def is_quiet(self) -> bool:
@@ -173,7 +174,9 @@ class Counts:
     @cached_property
     def next_expiring(self) -> list[dict[str, Any]]:
         """The next ones to expire."""
-        return self.clean.rows(next_expiring(self.failures, self.retention, self.now, most=CAPS["expiring"]))
+        return self.clean.rows(
+            next_expiring(self.failures, self.retention.length, self.now, most=CAPS["expiring"])
+        )
 
     @cached_property
     def evidence(self) -> Evidence | None:
@@ -214,6 +217,7 @@ class Counts:
                 _chosen(load.scope, self.now)
         worst_share = overview.worst_count / overview.count if overview.count else None
         soon = {"within 6 hours", "within 24 hours"}
+        within = sum(row["count"] for row in self.expiring if row["when"] in soon)
         return {
             "overview": clean.value(vars(overview) | {"worst_share": worst_share, "repeated": self.repeated}),
             "recent": {
@@ -225,8 +229,9 @@ class Counts:
                 "workflows_before": recent.workflows_before if self.covered else None,
             },
             "expiry": {
-                "retention": self.kept,
-                "within_24_hours": sum(row["count"] for row in self.expiring if row["when"] in soon),
+                "retention": self.kept if self.retention.is_known else self.retention.words,
+                "is_known": self.retention.is_known,
+                "within_24_hours": within if self.retention.is_known else None,
                 "next_hours_left": next((row["hours_left"] for row in self.next_expiring), None),
             },
             "data": clean.value(self.fresh.to_dict()),
@@ -503,6 +508,8 @@ def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def _next(expiry: Mapping[str, Any]) -> str:
+    if not expiry["is_known"]:
+        return f"how long failures are kept is {expiry['retention']}"
     kept = f"kept {expiry['retention']}"
     if expiry["next_hours_left"] is None:
         return kept

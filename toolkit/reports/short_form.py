@@ -112,6 +112,8 @@ def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) ->
 def _expiring(expiry: Mapping[str, Any], deadlines: Sequence[Mapping[str, Any]]) -> _Line:
     """Return how many expire within a day, when the next does, and of which group it is."""
     left = expiry["next_hours_left"]
+    if not expiry["is_known"]:
+        return _Line("Expiring", (f"not known: the retention is {expiry['retention']}",))
     if left is None:
         return _Line("Expiring", ("nothing",))
     number = expiry["within_24_hours"]
