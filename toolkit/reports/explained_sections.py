@@ -164,6 +164,9 @@ class Explained:
         frame = frame[frame["change"] != "gone"]  # most groups are not there on every day
         if trend.usual is None:  # no rate to compare with
             frame = frame[frame["change"] == "new"]
+        else:  # a group that grew is one that the headline counts: others may have by chance
+            unsure = (frame["change"] == "growing") & ~frame["group"].isin(trend.grown)
+            frame = frame.assign(change=frame["change"].mask(unsure, "steady"))
         sizes = frame["change"].value_counts()
         frame = frame[frame["change"] != "steady"]
         counts = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
