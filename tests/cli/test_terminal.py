@@ -48,6 +48,9 @@ def test_a_plan_fits_60_columns_and_ends_with_its_command(planned, monkeypatch) 
     assert wrote.startswith("wrote /")
     assert max(map(len, lines)) <= 60
     assert "20 of 30 rows; --all prints all" in lines
+    plan = tk.RedrivePlan.read("plan.json")
+    advised = {f"{row['class']}: {row['advice']}" for row in plan.groups.to_dict("records")}
+    assert all(" ".join(advice.split()) in " ".join(" ".join(lines).split()) for advice in advised)
     confirmation = re.fullmatch(r"toolkit redrive run plan\.json --confirm (\d+-[0-9a-f]{8})", lines[-1])[1]
     assert sum(line.startswith("title ") for line in lines) == ROWS_SHOWN
     everything = planned("--action", "delete", "--all").splitlines()

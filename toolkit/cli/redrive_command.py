@@ -94,6 +94,8 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
         say(f"wrote {saved}")
         say_wrapped(visible(plan.verdict))
         say_table(plan.groups[_PLANNED], is_whole=given.all)
+        for row in plan.groups.drop_duplicates("class")[["class", "advice"]].to_dict("records"):
+            say_wrapped(visible(f"{row['class']}: {row['advice']}"))
         # one line, which can be copied whatever the width
         say(f"toolkit redrive run {shlex.quote(given.output)} --confirm {plan.confirmation}")
     return status_of(tk.receipt(failures))
