@@ -266,7 +266,7 @@ def failure_trend(
 
 
 def _marked(
-    totals: NDArray[np.float64],
+    totals: NDArray[Any],
     bins: NDArray[np.int64],
     starts: NDArray[np.int64],
     width: int,
