@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
-from toolkit.receipt import Receipt
+from toolkit.receipt import Receipt, requested_time
 from toolkit.times import parse_duration, parse_time
 
 Clock: TypeAlias = datetime | Callable[[], datetime] | None
@@ -145,10 +145,10 @@ def data_end(receipt: Receipt | None) -> datetime | None:
         return None
     syncs = receipt.syncs
     began = receipt.started_at if syncs is None or syncs.complete_at is None else syncs.complete_at
-    until = receipt.scope.get("until")
+    until = requested_time(receipt, "until")
     ends = [datetime.fromisoformat(began)]
-    if isinstance(until, str):
-        ends.append(datetime.fromisoformat(until))
+    if until is not None:
+        ends.append(until)
     return min(end.astimezone(UTC) for end in ends)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -260,6 +260,20 @@ def checked_instant(name: str, text: str) -> str:
     except ValueError:
         pass
     raise _unfit(f"{text[:40]!r} for {name}")
+
+
+def requested_time(receipt: Receipt, name: Literal["since", "until"]) -> datetime | None:
+    """Return the time since or until which a load was requested; None if it had no such limit.
+
+    Raises
+    ------
+    InputError
+        If the receipt has a value that is no ISO 8601 time. A snapshot may have been edited.
+    """
+    value = receipt.scope.get(name)
+    if value is None:
+        return None
+    return datetime.fromisoformat(checked_instant(name, str(value)))
 
 
 def _depth(value: Any, most: int = _DEEPEST) -> int:

@@ -38,7 +38,7 @@ from toolkit.analysis.wording import counted, percent, shorten, span, time_text
 from toolkit.filters.failure import FailureFilter
 from toolkit.freshness import Freshness, span_text
 from toolkit.python_code import Code, PublicCall, fill, joined, variable
-from toolkit.receipt import Gap, Receipt
+from toolkit.receipt import Gap, Receipt, requested_time
 from toolkit.redaction import Redactor
 from toolkit.reports.evidence import Evidence, gather
 from toolkit.reports.sections import read_time
@@ -245,8 +245,8 @@ def _covers(receipt: Receipt | None, start: datetime) -> bool:
     """Whether a load requested everything since this time, and is complete."""
     if receipt is None or not receipt.complete:
         return False
-    since = receipt.scope.get("since")
-    return since is None or datetime.fromisoformat(str(since)) <= start
+    since = requested_time(receipt, "since")
+    return since is None or since <= start
 
 
 def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cleaner) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from toolkit.analysis.selection import opened, receipt_of, select_retained, sele
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
 from toolkit.freshness import Freshness
-from toolkit.receipt import Receipt
+from toolkit.receipt import Receipt, requested_time
 from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.tables.schemas import FIRST_SEEN_AT
 
@@ -97,8 +97,8 @@ def _covered_from(receipt: Receipt | None, end: datetime, retention: timedelta) 
     if receipt is None or not receipt.complete:
         return None
     start = end - retention
-    since = receipt.scope.get("since")
-    return start if since is None else max(start, datetime.fromisoformat(str(since)))
+    since = requested_time(receipt, "since")
+    return start if since is None else max(start, since)
 
 
 def _slack(receipt: Receipt | None) -> timedelta:
