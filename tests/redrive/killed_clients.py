@@ -11,7 +11,7 @@ import string
 import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -43,6 +43,8 @@ class Clients:
     shop: Shop
     plan: tk.RedrivePlan
     folder: Path
+    kills: Counter[str] = field(default_factory=Counter)
+    """Kills of clients that ran, and attempts that came after a client had ended by itself."""
 
     def start(self, machine: Path, data_home: Path, kill: Kill | None = None) -> ForkServerProcess:
         """Start a client whose ledger is in the folder `machine`."""
@@ -67,11 +69,15 @@ class Clients:
                 process.kill()
             process.join(300)
             assert process.exitcode in ({0} if kill is None else {0, -signal.SIGKILL})
+            if kill:
+                self._count(was_running=process.exitcode == -signal.SIGKILL)
             following = self.folder / f"machine-{number + 1}"
             following.mkdir()
             if (machine / LEDGER).exists():
                 shutil.copyfile(machine / LEDGER, following / LEDGER)
             machine = following
+            if process.exitcode == 0:
+                break  # the plan has run to its end: later kills would meet clients without work
         return tk.redrive_status(machine / LEDGER)
 
     def killed_with_two_ledgers(self, pauses: Iterable[float], seed: int) -> list[tk.RedriveResult]:
@@ -82,7 +88,10 @@ class Clients:
         running = [self.start(machine, data) for machine in machines]
         for pause in pauses:
             time.sleep(pause)
+            if not any(process.is_alive() for process in running):
+                break  # both have run the plan to its end
             number = chosen.randrange(2)
+            self._count(was_running=running[number].is_alive())
             running[number].kill()
             running[number].join()
             running[number] = self.start(machines[number], data)
@@ -90,6 +99,9 @@ class Clients:
             process.join(600)
             assert process.exitcode == 0
         return [tk.redrive_status(machine / LEDGER) for machine in machines]
+
+    def _count(self, *, was_running: bool) -> None:
+        self.kills["while it ran" if was_running else "after its end"] += 1
 
     def wrong(self, results: Sequence[tk.RedriveResult]) -> dict[str, int]:
         """Return what was done twice, or is reported otherwise than it is; empty if all is right."""

@@ -94,7 +94,7 @@ def kill_clients(given: argparse.Namespace) -> int:
             say(result.verdict)
         wrong = clients.wrong(results)
         calls = Counter(shop.called.values())
-        say(f"seed {given.seed}: {len(struck)} kills of clients; functions by their calls: {dict(calls)}")
+        say(f"seed {given.seed}: kills of clients: {dict(clients.kills)}; functions by calls: {dict(calls)}")
         say(f"wrong: {wrong or 'nothing'}")
         return 1 if wrong else 0
 
