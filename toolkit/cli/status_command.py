@@ -6,9 +6,7 @@ import argparse
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 from toolkit.analysis.wording import counted
@@ -21,6 +19,7 @@ from toolkit.errors import SnapshotError, ToolkitError
 from toolkit.redaction import visible
 from toolkit.snapshots.manifest import Manifest, read_manifest
 from toolkit.snapshots.object_store import open_store
+from toolkit.snapshots.sync_times import syncs_of
 
 _INTERVALS: Final = 3
 """How many intervals between syncs the last complete one may be ago: one missed run is no alarm."""
@@ -180,9 +179,7 @@ def _interval(manifest: Manifest | None, beat: Heartbeat | None) -> float | None
         return beat.every
     if manifest is None:
         return None
-    times = [datetime.fromisoformat(receipt["started_at"]) for receipt in manifest.receipts]
-    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
-    return median(gaps) if gaps else None
+    return syncs_of(manifest).every_seconds
 
 
 def _seconds_between(time: str | None, now: datetime) -> float | None:
