@@ -301,7 +301,7 @@ def test_of_many_failures_a_sample_is_looked_at_and_named(sample, monkeypatch):
     """Counts stay those of all; explanations say that they are of a sample, and their code draws it."""
     monkeypatch.setattr("toolkit.reports.evidence.MOST", 2_000)
     monkeypatch.setattr("toolkit.reports.explained_sections.MOST", 2_000)
-    report = failure_report(sample, now=NOW, retention="14d")
+    report = failure_report(sample, now=NOW, retention="15d")
     number = f"{len(sample_failures(sample, most=2_000)):,} failures"
     said = {one["name"]: one["sentence"] for one in report.to_dict()["sections"]}
     assert f"Estimated from a sample of {number}." in said["why"]
