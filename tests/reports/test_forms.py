@@ -326,7 +326,7 @@ def test_what_cannot_be_saved(make, options, tmp_path):
     """Other suffixes, missing folders and a folder in the way are typed errors, and leave nothing behind."""
     report = failure_report(make([]), **options)
     for name in ("report.docx", "report"):
-        with pytest.raises(InputError, match=r"\.html, \.md, \.json or \.pdf"):
+        with pytest.raises(InputError, match=r"\.html, \.md, \.json, \.eml, \.txt or \.pdf"):
             report.save(tmp_path / name)
     with pytest.raises(ToolkitError, match="an existing folder"):
         report.save(tmp_path / "missing" / "report.html")
