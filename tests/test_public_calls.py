@@ -156,8 +156,8 @@ CONNECT: dict[str, Any] = dict.fromkeys(
     ("vector_url", "vector_token", "current_signing_key", "next_signing_key", "region", "dialect", "where")
 )
 CONNECT |= {
-    "queue_url": "http://127.0.0.1:1", "queue_token": "t0ken-of-mine", "token_in": "header", "mask_personal": True,
-    "environ": {},
+    "queue_url": "http://127.0.0.1:1", "queue_token": "t0ken-of-mine", "token_in": "header",
+    "mask_personal": True, "environ": {},
 }  # fmt: skip
 
 CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
