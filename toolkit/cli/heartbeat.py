@@ -50,6 +50,10 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     next_run_at: str | None = None
 
 
+# created here: msgspec's first inspection of a struct is not thread-safe
+_HEARTBEAT: Final = msgspec.json.Decoder(Heartbeat)
+
+
 def heartbeat_file(path: str, chosen: Path | None) -> Callable[[Heartbeat], bool]:
     """Return a function that writes the heartbeat of a snapshot; it returns False if it cannot.
 
@@ -86,7 +90,7 @@ def read_heartbeat(path: str, chosen: Path | None) -> Heartbeat | None:
             if not store.exclusive:
                 return None
             content = store.content(HEARTBEAT)
-        heartbeat = msgspec.json.decode(content, type=Heartbeat)
+        heartbeat = _HEARTBEAT.decode(content)
         for time in (heartbeat.last_complete_at, heartbeat.last_error_at, heartbeat.next_run_at):
             checked_instant("a time", time or heartbeat.started_at)
     except (FileNotFoundError, NotADirectoryError):
