@@ -75,7 +75,7 @@ def retention_of(
     >>> times = pd.to_datetime(["2026-01-01", "2026-01-15"], utc=True)
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times})
     >>> retention_of(frame, "7d").words, retention_of(frame, "30d").words
-    ('unknown, at least 14 days', '30 days')
+    ('unknown, at least 14 days', '30 d')
     """
     given = os.environ.get(VARIABLE) or ASSUMED if stated is None else stated
     length = parse_duration(given, name="retention" if stated is not None else VARIABLE)

@@ -156,7 +156,7 @@ class VisibleText(ArrowStringArray):
 
     >>> frame = pd.DataFrame({"error": ["safe" + chr(0x202E) + "gpj.exe"]}, dtype="str")
     >>> made_visible(frame).to_string(index=False, header=False), len(frame.error[0])
-    ('safe\\\\u202egpj.exe', 12)
+    ('safe\\u202egpj.exe', 12)
     """
 
     def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: FBT001, FBT002 - pandas' own
