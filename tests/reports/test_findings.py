@@ -298,14 +298,18 @@ def test_the_four_numbers_and_their_changes(make, rows, options):
 
 
 @pytest.mark.parametrize(
-    ("receipt", "retention"),
+    ("receipt", "retention", "count"),
     [
-        ({"scope": {"since": "2026-03-09T00:00:00.000Z"}}, "7d"),
-        ({"complete": False}, "7d"),
+        ({"scope": {"since": "2026-03-09T00:00:00.000Z"}}, "7d", 12),
+        ({"complete": False}, "7d", 12),
+        ({"scope": {}}, "1d", 2),  # older failures would contradict this retention
     ],
 )
-def test_a_change_is_unknown_where_the_day_before_is_not_covered(make, rows, options, receipt, retention):
-    """If a load begins later, or did not end, no change is claimed."""
+def test_a_change_is_unknown_where_the_day_before_is_not_covered(
+    make, rows, options, receipt, retention, count
+):
+    """If a load begins later or did not end, or the queue keeps a day only, no change is claimed."""
+    rows = rows[:count]
     found = failure_report(make(rows, **receipt), retention=retention, **options).to_dict()
     assert found["recent"]["failures_before"] is None
     assert found["numbers"][1]["change"] is None

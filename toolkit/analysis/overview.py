@@ -137,7 +137,8 @@ def recent_failures(
     failures
         As in `count_workflows`.
     now : datetime or callable
-        When the later span ends; without a time zone, UTC. A callable is a clock.
+        When the later span ends; without a time zone, UTC. A callable is a clock, and None the clock of this
+        machine.
     span : str or timedelta
         Length of each of the two: "24h", "7d", …
     max_age : str or timedelta, optional
