@@ -302,7 +302,8 @@ def _codes(
         measured["queries"] = variable("queries")
     recall = _RECALL.write(variable("service"), vectors, **measured)
     labels = [variable("labels")] if labelled else []
-    scored: dict[str, object] = {"precision": precision, "seed": seed}
+    # a number of any kind is accepted, for example a Decimal, and code has literals only
+    scored: dict[str, object] = {"precision": float(precision), "seed": seed}
     if scale is not None:
         scored["similarity"] = scale
     return {
