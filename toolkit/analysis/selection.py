@@ -248,7 +248,7 @@ def tallied(values: pd.Series) -> pd.DataFrame:
 def facts_of(frame: object) -> Mapping[Any, Any]:
     """What a frame, or a snapshot, says of itself: ``"receipt"``, and ``"learned"`` of its signatures."""
     if isinstance(frame, str | os.PathLike):
-        frame = scanned(frame, doing="reading how old the data are")
+        frame = scanned(frame, doing="opening a snapshot")
     metadata = getattr(getattr(frame, "schema", None), "metadata", None) or {}
     if b"toolkit" in metadata:
         facts = json.loads(metadata[b"toolkit"])
