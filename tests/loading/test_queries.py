@@ -132,9 +132,10 @@ def test_queries_by_id_of_sparse_and_hybrid_indexes(local_indexes):
         rows = [{"id": name, "sparse": sparse} for name in ("a", "b")]
         if vector is not None:
             rows = [row | {"vector": vector} for row in rows]
-        assert tk.upsert_vectors(service, rows) == 2
-        assert set(tk.query(service, id="a")["id"]) == {"a", "b"}
-        assert tk.query(service, id="a", exclude_self=True)["id"].tolist() == ["b"]
+        own = {"namespace": "queries by id"}  # other tests write to the same index
+        assert tk.upsert_vectors(service, rows, **own) == 2
+        assert set(tk.query(service, id="a", **own)["id"]) == {"a", "b"}
+        assert tk.query(service, id="a", exclude_self=True, **own)["id"].tolist() == ["b"]
 
 
 def test_the_code_of_a_query_by_id_makes_it_again():
