@@ -27,11 +27,11 @@ demo: $(DEMO)/.ready ## run the main job on the embedded service; results land i
 	@$(DEMO)/bin/toolkit demo --out $(OUT)
 
 # tests/tiers.py decides what is exhaustive. Tests of a page need the ones before them: they run again as a whole.
-test: install browser ## run every module's tests and a tour of each panel in the browser (10 minutes)
+test: install browser ## run every module's tests and a tour of each panel in the browser (20 minutes)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not exhaustive"
 	@echo "tested on $$($(BIN)/python --version); make test-all runs everything"
 
-test-all: node_modules test ## run everything: all cases, crash points, panels, soak-like tests, a second Python (40 minutes)
+test-all: node_modules test ## run everything: all cases, crash points, panels, soak-like tests, a second Python (50 minutes)
 	@$(BIN)/python -m pytest $(PARALLEL) -m "exhaustive or browser"
 	@$(MAKE) test-newer
 	@echo "tested: all tests on $$($(BIN)/python --version)$(if $(NEWER),; the tests of reading and public calls on $$($(VENV)-newer/bin/python --version),; no Python 3.13 here)"
