@@ -80,7 +80,7 @@ def test_scope_distinguishes_vectors_without_containing_them() -> None:
         ({}, "no question"),
         ({"vector": [1], "data": "x"}, "vector and data"),
         ({"data": "x", "sparse": ([1], [1])}, "data and sparse"),
-        ({"vector": []}, "reading vector: got nothing"),
+        ({"vector": []}, "reading vector: got no numbers"),
         ({"vector": "12"}, "reading vector: got '12'"),
         ({"vector": 5}, "reading vector: got 5"),
         ({"vector": [1, True]}, "reading vector: got True at position 1"),

@@ -1,1 +1,1 @@
-"""Frozen values that say what to load: failure filters, vector queries, the metadata filter language."""
+"""Frozen values that select failures and vectors: failure filters, vector queries, metadata filters."""

@@ -1,14 +1,17 @@
-"""Metadata filters as trees of frozen values: made by `parse`, or by hand, combined with ``&`` and ``|``.
+"""Filter metadata with trees of frozen conditions.
 
-Where the service does not say what a condition means, these are the assumptions:
+`parse` makes a tree from text. You can also make conditions by hand and combine them with ``&`` and ``|``.
 
-- A field that is missing or null matches no condition, not even ``!=`` and the NOT forms, as in SQL. The only
-  exceptions: ``HAS NOT FIELD`` is true where the field is missing, and ``HAS FIELD`` is true for null.
-- Booleans are the numbers 1 and 0. Numbers compare exactly, whole or not.
-- Text is ordered by code point. Values of different kinds (text and number, or anything and an object or an
-  array) are never equal or ordered: ``=`` ``<`` ``<=`` ``>`` ``>=`` are false, ``!=`` is true.
-- The NOT forms are true exactly where the field has a value and the plain form is false.
-- ``GLOB`` applies to text only, ``CONTAINS`` to arrays only.
+The service leaves some meanings open. This module assumes the following:
+
+- A missing or null field matches no condition, as in SQL. For example, ``{}`` matches neither ``age = 3`` nor
+  ``age != 3``. There are two exceptions: ``HAS NOT FIELD`` is true if the field is missing, and ``HAS FIELD``
+  is true for null.
+- Booleans are the numbers 1 and 0. Integers and floats compare exactly.
+- Strings are ordered by code point. Values of different kinds (for example a string and a number, or an array
+  and a string) are never equal or ordered: ``=`` ``<`` ``<=`` ``>`` ``>=`` are false, ``!=`` is true.
+- A NOT form is true if the field has a value and the plain form is false.
+- ``GLOB`` applies to strings only, ``CONTAINS`` to arrays only.
 """
 
 from __future__ import annotations
@@ -18,27 +21,21 @@ import math
 import operator
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final, Literal, NamedTuple, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Final, Literal, get_args
 
 from toolkit.arguments import plain
 from toolkit.errors import InputError
+from toolkit.filters.glob_pattern import GlobPattern
 
 Value = str | int | float | bool
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 
 MAX_DEPTH: Final = 100
-"""How deep conditions may be nested."""
+"""Deepest nesting of conditions."""
 
-MAX_PATTERN: Final = 1000
-"""Longest pattern of GLOB, in characters."""
-
-_ORDERED: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_ORDER_OPERATORS: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 MISSING: Final = object()
 """Returned by `resolve` for a field that is missing."""
@@ -46,194 +43,86 @@ MISSING: Final = object()
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_\-]*"
 _INDEX: Final = r"\[(?:#-)?[0-9]{1,9}\]"
 _PATH: Final = re.compile(rf"{_NAME}(?:{_INDEX})*(?:\.{_NAME}(?:{_INDEX})*)*", re.ASCII)
-_STEP: Final = re.compile(rf"({_NAME})|\[(#-)?([0-9]+)\]", re.ASCII)
-
-_PATTERN: Final = "reading a GLOB pattern"
-# a set may begin with a "]" that belongs to it, as in []a] and [^]]
-_GLOB_TOKEN: Final = re.compile(r"\[(\^?)(\]?[^\]]*)\]|(.)", re.DOTALL)
-_RANGE: Final = re.compile(r"(.)-(.)|(.)", re.DOTALL)
-_FEW_STEPS: Final = 16_384  # characters of a text times those of a segment, up to which `re` is fast enough
+_STEP: Final = re.compile(rf"(?P<name>{_NAME})|\[(?P<from_end>#-)?(?P<index>[0-9]+)\]", re.ASCII)
 
 
 def parse_path(field: str) -> tuple[str | int, ...]:
-    """The steps of a field: names, and indexes that count from the end where negative.
+    """Split a field into names and indexes. A negative index counts from the end.
 
     >>> parse_path("events[#-1].code")
     ('events', -1, 'code')
     """
-    if not isinstance(field, str) or not _PATH.fullmatch(field):
+    if not isinstance(field, str) or not is_path(field):
         raise InputError(
             "reading a metadata field",
             got=repr(field)[:80],
-            expected="names joined by dots, with indexes of arrays such as [0] or, from the end, [#-1]",
+            expected="names joined by dots, and array indexes, for example items[0].price or items[#-1]",
         )
-    steps: list[str | int] = []
-    for name, from_end, index in _STEP.findall(field):
-        if from_end and not int(index):
-            raise InputError(
-                f"reading the metadata field {field!r}", got="[#-0]", expected="[#-1] for the last element"
-            )
-        steps.append(name or (-int(index) if from_end else int(index)))
-    return tuple(steps)
+    return tuple(_step(match, field) for match in _STEP.finditer(field))
+
+
+def _step(match: re.Match[str], field: str) -> str | int:
+    """Return one step of a field: a name or an index."""
+    if match["name"] is not None:
+        return match["name"]
+    index = int(match["index"])
+    if match["from_end"] is None:
+        return index
+    if index == 0:
+        raise InputError(
+            f"reading the metadata field {field!r}", got="[#-0]", expected="[#-1] for the last element"
+        )
+    return -index
 
 
 def is_path(field: str) -> bool:
-    """Whether a text is a field of the language."""
+    """Return True if the string is a field of the filter language, for example ``tags[0]``."""
     return _PATH.fullmatch(field) is not None
 
 
 def resolve(metadata: Any, path: tuple[str | int, ...]) -> Any:
-    """The value at a path, or `MISSING`."""
-    value = metadata
+    """Return the value at a path, or `MISSING`."""
+    current = metadata
     for step in path:
-        if isinstance(step, str):
-            if not isinstance(value, Mapping) or step not in value:
-                return MISSING
-        elif not isinstance(value, list | tuple) or not -len(value) <= step < len(value):
+        if not _has_step(current, step):
             return MISSING
-        value = value[step]
-    return value
+        current = current[step]
+    return current
 
 
-class _Characters(NamedTuple):
-    """The characters that one position matches: in, or not in, some ranges (both ends included)."""
-
-    ranges: tuple[tuple[str, str], ...]
-    negated: bool = False
-
-    @property
-    def expression(self) -> str:
-        """As a regular expression."""
-        parts = (
-            re.escape(low) if low == high else f"{re.escape(low)}-{re.escape(high)}"
-            for low, high in self.ranges
-        )
-        return f"[{'^' * self.negated}{''.join(parts)}]" if self.ranges else "."
-
-    def positions(self, text: str) -> NDArray[np.bool_]:
-        """Which positions of a text have one of the characters."""
-        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-        inside = np.zeros(len(codes), np.bool_)
-        for low, high in self.ranges:
-            inside |= (codes >= ord(low)) & (codes <= ord(high))
-        return ~inside if self.negated else inside
-
-
-_ANY: Final = _Characters((), negated=True)
-
-
-class GlobPattern:
-    """A compiled pattern: ``*``, ``?``, ``[abc]``, ``[a-z]``, ``[^a-z]``; case sensitive.
-
-    It has at most `MAX_PATTERN` characters; a literal ``*`` is written ``[*]``. A pattern is split at its
-    stars. Each segment has a fixed length and is searched for once, as its leftmost match is as good as any
-    later one, so that the time is bounded.
-
-    >>> GlobPattern("run-[0-9]*.log").matches("run-7-final.log")
-    True
-    """
-
-    def __init__(self, pattern: str) -> None:
-        if len(pattern) > MAX_PATTERN:
-            raise _refusal(f"{len(pattern)} characters", f"at most {MAX_PATTERN}", doing=_PATTERN)
-        self._first, *others = map(_Segment, _segments(pattern))
-        self._between, self._last = others[:-1], others[-1] if others else None
-
-    def matches(self, text: str) -> bool:
-        """Whether the whole text matches."""
-        first, last = self._first, self._last
-        if not first.compiled.match(text):
-            return False
-        if last is None:
-            return len(text) == first.length
-        position, end = first.length, len(text) - last.length
-        if self._between:
-            positions = cache(lambda characters: characters.positions(text))
-            for segment in self._between:
-                index = segment.find(text, position, end, positions)
-                if index < 0:
-                    return False
-                position = index + segment.length
-        return position <= end and last.compiled.match(text, end) is not None
-
-
-class _Segment:
-    """The part of a pattern between two stars."""
-
-    def __init__(self, characters: Sequence[_Characters]) -> None:
-        self._characters = characters
-        self.length = len(characters)
-        self.compiled = re.compile("".join(item.expression for item in characters), re.DOTALL)
-
-    def find(
-        self, text: str, start: int, end: int, positions: Callable[[_Characters], NDArray[np.bool_]]
-    ) -> int:
-        """The first match from `start` on that ends before `end`; -1 where there is none."""
-        if (end - start) * self.length <= _FEW_STEPS:
-            match = self.compiled.search(text, start, max(start, end))
-            return match.start() if match else -1
-        # all positions at once, where backtracking would try each
-        possible = np.ones(max(0, end - start - self.length + 1), np.bool_)
-        for at, characters in enumerate(self._characters, start):
-            possible &= positions(characters)[at : at + len(possible)]
-        return start + int(possible.argmax()) if possible.any() else -1
-
-
-def _segments(pattern: str) -> list[list[_Characters]]:
-    """The segments between the stars, as the characters that each position matches."""
-    segments: list[list[_Characters]] = [[]]
-    for match in _GLOB_TOKEN.finditer(pattern):
-        negated, members, single = match.groups()
-        if single is None:
-            segments[-1].append(_Characters(_ranges(members), negated=bool(negated)))
-        elif single == "*":
-            segments.append([])
-        elif single == "[":
-            got = f"a '[' that is not closed at character {match.start()}"
-            raise _refusal(got, "']' after the characters of the set", doing=_PATTERN)
-        else:
-            segments[-1].append(_ANY if single == "?" else _Characters(((single, single),)))
-    # repeated stars leave empty segments, which match anywhere
-    return [segments[0], *(segment for segment in segments[1:-1] if segment), *segments[1:][-1:]]
-
-
-def _ranges(members: str) -> tuple[tuple[str, str], ...]:
-    if not members:
-        raise _refusal("an empty set", "characters between '[' and ']'", doing=_PATTERN)
-    found = _RANGE.findall(members)
-    for low, high, _ in found:
-        if low > high:
-            raise _refusal(f"the range {low}-{high}", "its lower end first", doing=_PATTERN)
-    return tuple((low or single, high or single) for low, high, single in found)
+def _has_step(container: Any, step: str | int) -> bool:
+    if isinstance(step, str):
+        return isinstance(container, Mapping) and step in container
+    return isinstance(container, list | tuple) and -len(container) <= step < len(container)
 
 
 class MetadataFilter(ABC):
-    """A filter over metadata. Two filters are equal when they have the same tree.
+    """A filter over metadata. Two filters are equal if they have the same tree.
 
     Examples
     --------
-    >>> chosen = Comparison("city", "=", "Izmir") & (HasField("visits") | Comparison("age", ">", 3))
-    >>> chosen.text()
+    >>> izmir = Comparison("city", "=", "Izmir") & (HasField("visits") | Comparison("age", ">", 3))
+    >>> izmir.text()
     "city = 'Izmir' AND (HAS FIELD visits OR age > 3)"
-    >>> chosen.matches({"city": "Izmir", "age": 4})
+    >>> izmir.matches({"city": "Izmir", "age": 4})
     True
     """
 
     @abstractmethod
     def text(self) -> str:
-        """The filter in the service's language, in one canonical form, which `parse_filter` reads back."""
+        """Return the filter in the language of the service, in a canonical form that `parse_filter` reads."""
 
     @abstractmethod
     def matches(self, metadata: Any) -> bool:
-        """Whether metadata passes: JSON values, None where there is none."""
+        """Return True if the metadata (JSON values, or None) match."""
 
     @abstractmethod
     def fields(self) -> tuple[str, ...]:
-        """The fields it compares, each once, in the order of the text."""
+        """Return the compared fields without duplicates, in the order of the text."""
 
     @property
     def depth(self) -> int:
-        """How deep it is nested; a single condition is 1."""
+        """Return the depth of the tree. A single condition has depth 1."""
         return 1
 
     def __and__(self, other: MetadataFilter) -> And:
@@ -254,15 +143,17 @@ class Condition(MetadataFilter):
         object.__setattr__(self, "_path", parse_path(self.field))
 
     def accepts(self, actual: Any) -> bool:
-        """Whether metadata with this value in the field passes: a JSON value, or `MISSING`."""
-        return actual is not MISSING and actual is not None and self._holds(actual)
+        """Return True if a field with this value (a JSON value or `MISSING`) matches."""
+        if actual is MISSING or actual is None:
+            return False
+        return self._is_true(actual)
 
     def matches(self, metadata: Any) -> bool:
         return self.accepts(resolve(metadata, self._path))
 
     @abstractmethod
-    def _holds(self, actual: Any) -> bool:
-        """Whether a value that is not missing or null passes."""
+    def _is_true(self, actual: Any) -> bool:
+        """Return True if a value that is neither missing nor null matches."""
 
     def fields(self) -> tuple[str, ...]:
         return (self.field,)
@@ -278,16 +169,21 @@ class Comparison(Condition):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.op not in get_args(Operator):
-            raise _refusal(f"the operator {self.op!r}", f"one of {' '.join(get_args(Operator))}")
+            operators = " ".join(get_args(Operator))
+            raise _filter_error(f"the operator {self.op!r}", f"one of {operators}")
         object.__setattr__(self, "value", _checked_value(self.value))
 
     def text(self) -> str:
         return f"{self.field} {self.op} {_literal(self.value)}"
 
-    def _holds(self, actual: Any) -> bool:
-        if self.op in {"=", "!="}:
-            return _equal(actual, self.value) == (self.op == "=")
-        return _same_kind(actual, self.value) and bool(_ORDERED[self.op](actual, self.value))
+    def _is_true(self, actual: Any) -> bool:
+        if self.op == "=":
+            return _equal(actual, self.value)
+        if self.op == "!=":
+            return not _equal(actual, self.value)
+        # A string is neither less nor greater than a number.
+        in_order = _ORDER_OPERATORS[self.op]
+        return _same_kind(actual, self.value) and bool(in_order(actual, self.value))
 
 
 @dataclass(frozen=True)
@@ -300,20 +196,21 @@ class Membership(Condition):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.values, tuple) or not self.values:
-            raise _refusal(f"{self.values!r} after IN", "a tuple of at least one value")
+            raise _filter_error(f"{self.values!r} after IN", "a tuple with at least one value")
         object.__setattr__(self, "values", tuple(map(_checked_value, self.values)))
 
     def text(self) -> str:
         values = ", ".join(_literal(value) for value in self.values)
-        return f"{self.field} {'NOT ' * self.negated}IN ({values})"
+        return f"{self.field} {_negation(self.negated)}IN ({values})"
 
-    def _holds(self, actual: Any) -> bool:
-        return any(_equal(actual, value) for value in self.values) != self.negated
+    def _is_true(self, actual: Any) -> bool:
+        is_member = any(_equal(actual, value) for value in self.values)
+        return is_member != self.negated
 
 
 @dataclass(frozen=True)
 class Contains(Condition):
-    """``field CONTAINS value`` or ``field NOT CONTAINS value``: whether an array contains a value."""
+    """``field CONTAINS value`` or ``field NOT CONTAINS value``, for arrays."""
 
     value: Value
     negated: bool = False
@@ -323,16 +220,17 @@ class Contains(Condition):
         object.__setattr__(self, "value", _checked_value(self.value))
 
     def text(self) -> str:
-        return f"{self.field} {'NOT ' * self.negated}CONTAINS {_literal(self.value)}"
+        return f"{self.field} {_negation(self.negated)}CONTAINS {_literal(self.value)}"
 
-    def _holds(self, actual: Any) -> bool:
-        held = isinstance(actual, list | tuple) and any(_equal(item, self.value) for item in actual)
-        return held != self.negated
+    def _is_true(self, actual: Any) -> bool:
+        elements = actual if isinstance(actual, list | tuple) else ()
+        is_contained = any(_equal(element, self.value) for element in elements)
+        return is_contained != self.negated
 
 
 @dataclass(frozen=True)
 class Glob(Condition):
-    """``field GLOB pattern`` or ``field NOT GLOB pattern``; patterns as `GlobPattern` describes them."""
+    """``field GLOB pattern`` or ``field NOT GLOB pattern``. See `GlobPattern` for the patterns."""
 
     pattern: str
     negated: bool = False
@@ -341,14 +239,15 @@ class Glob(Condition):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.pattern, str):
-            raise _refusal(f"{type(self.pattern).__name__} after GLOB", "text")
+            raise _filter_error(f"{type(self.pattern).__name__} after GLOB", "a string")
         object.__setattr__(self, "_compiled", GlobPattern(self.pattern))
 
     def text(self) -> str:
-        return f"{self.field} {'NOT ' * self.negated}GLOB {_literal(self.pattern)}"
+        return f"{self.field} {_negation(self.negated)}GLOB {_literal(self.pattern)}"
 
-    def _holds(self, actual: Any) -> bool:
-        return (isinstance(actual, str) and self._compiled.matches(actual)) != self.negated
+    def _is_true(self, actual: Any) -> bool:
+        is_match = isinstance(actual, str) and self._compiled.matches(actual)
+        return is_match != self.negated
 
 
 @dataclass(frozen=True)
@@ -358,19 +257,19 @@ class HasField(Condition):
     negated: bool = False
 
     def text(self) -> str:
-        return f"HAS {'NOT ' * self.negated}FIELD {self.field}"
+        return f"HAS {_negation(self.negated)}FIELD {self.field}"
 
     def accepts(self, actual: Any) -> bool:
-        """Whether the field exists, with any value, or does not."""
+        """Return True if the field exists, or with `negated`, if it is missing."""
         return (actual is MISSING) == self.negated
 
-    def _holds(self, actual: Any) -> bool:
+    def _is_true(self, actual: Any) -> bool:
         return self.accepts(actual)
 
 
 @dataclass(frozen=True)
 class _Combination(MetadataFilter):
-    """Several filters combined. Nested groups of the same kind become one."""
+    """A combination of filters. Nested combinations of the same kind are flattened."""
 
     parts: tuple[MetadataFilter, ...]
     _depth: int = dataclasses.field(init=False, repr=False, compare=False)
@@ -379,11 +278,15 @@ class _Combination(MetadataFilter):
         flat: list[MetadataFilter] = []
         for part in self.parts:
             if not isinstance(part, MetadataFilter):
-                raise _refusal(f"{type(part).__name__} in a group", "metadata filters")
-            flat += part.parts if isinstance(part, type(self)) else (part,)
+                raise _filter_error(f"{type(part).__name__} in a group", "metadata filters")
+            # (a AND b) AND c is the same as a AND b AND c
+            nested = part.parts if isinstance(part, type(self)) else (part,)
+            flat.extend(nested)
         depth = 1 + max((part.depth for part in flat), default=0)
         if len(flat) < 2 or depth > MAX_DEPTH:  # noqa: PLR2004 - a group joins
-            raise _refusal(f"{len(flat)} parts, {depth} deep", f"at least 2 parts, at most {MAX_DEPTH} deep")
+            raise _filter_error(
+                f"{len(flat)} parts, {depth} deep", f"at least 2 parts, at most {MAX_DEPTH} deep"
+            )
         object.__setattr__(self, "parts", tuple(flat))
         object.__setattr__(self, "_depth", depth)
 
@@ -392,17 +295,19 @@ class _Combination(MetadataFilter):
         return self._depth
 
     def fields(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(field for part in self.parts for field in part.fields()))
+        # a dict keeps the order, a set would not
+        unique_fields: dict[str, None] = {}
+        for part in self.parts:
+            unique_fields.update(dict.fromkeys(part.fields()))
+        return tuple(unique_fields)
 
 
 @dataclass(frozen=True)
 class And(_Combination):
-    """All parts pass."""
+    """Match if all parts match."""
 
     def text(self) -> str:
-        return " AND ".join(
-            f"({part.text()})" if isinstance(part, Or) else part.text() for part in self.parts
-        )
+        return " AND ".join(map(_as_operand, self.parts))
 
     def matches(self, metadata: Any) -> bool:
         return all(part.matches(metadata) for part in self.parts)
@@ -410,7 +315,7 @@ class And(_Combination):
 
 @dataclass(frozen=True)
 class Or(_Combination):
-    """At least one part passes."""
+    """Match if at least one part matches."""
 
     def text(self) -> str:
         return " OR ".join(part.text() for part in self.parts)
@@ -419,7 +324,19 @@ class Or(_Combination):
         return any(part.matches(metadata) for part in self.parts)
 
 
+def _as_operand(part: MetadataFilter) -> str:
+    """Return a part of an AND as text. AND binds more tightly than OR, so an OR needs parentheses."""
+    if isinstance(part, Or):
+        return f"({part.text()})"
+    return part.text()
+
+
+def _negation(negated: bool) -> str:  # noqa: FBT001 - the only argument
+    return "NOT " if negated else ""
+
+
 def _same_kind(actual: Any, value: Value) -> bool:
+    """Return True if both values are strings, or both are numbers or booleans."""
     if isinstance(value, str):
         return isinstance(actual, str)
     return isinstance(actual, int | float)
@@ -430,6 +347,11 @@ def _equal(actual: Any, value: Value) -> bool:
 
 
 def _literal(value: Value) -> str:
+    """Return a value as it is written in a filter.
+
+    >>> _literal("it's"), _literal(True), _literal(0.5)
+    ("'it''s'", 'true', '0.5')
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -437,14 +359,15 @@ def _literal(value: Value) -> str:
     return repr(value)
 
 
-def _checked_value(given: object) -> Value:
-    value = plain(given)
+def _checked_value(argument: object) -> Value:
+    """Return a value to compare with as a Python type. Raise InputError if it cannot be compared."""
+    value = plain(argument)
     if not isinstance(value, str | int | float):
-        raise _refusal(f"a value of type {type(given).__name__}", "text, a number, or a boolean")
+        raise _filter_error(f"a value of type {type(argument).__name__}", "a string, a number or a boolean")
     if isinstance(value, float) and not math.isfinite(value):
-        raise _refusal(f"the number {value}", "a finite number")
+        raise _filter_error(f"the number {value}", "a finite number")
     return value
 
 
-def _refusal(got: str, expected: str, *, doing: str = "making a metadata filter") -> InputError:
-    return InputError(doing, got=got, expected=expected)
+def _filter_error(got: str, expected: str) -> InputError:
+    return InputError("making a metadata filter", got=got, expected=expected)

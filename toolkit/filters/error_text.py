@@ -1,7 +1,7 @@
-r"""The one line of a response body that says what went wrong, and the same line with its particulars masked.
+"""Find the line of a response body that describes the error, and mask the parts of it that vary.
 
-Bodies are JSON, HTML pages, stack traces of several languages, plain text. The rules are simple, to group
-equal failures.
+Bodies are JSON, HTML pages, stack traces of several languages, or plain text. The rules are simple. They
+serve to group equal failures, for example all failures with the line ``user <n> not found``.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeGuard
 
 import msgspec
 
@@ -20,19 +20,24 @@ from toolkit.arguments import wrong
 
 Kind = Literal["json", "html", "trace", "text", "empty", "binary"]
 
-LONGEST_READ: Final = 200_000  # characters of a body that are looked at
-_TEXT: Final = 2_000  # characters of a line that are kept
-_DEPTH: Final = 4
-_NAMES: Final = ("error", "message", "detail", "title", "reason", "msg", "description", "errors")
+LONGEST_READ: Final = 200_000
+"""Characters of a body that are searched. An error message stands near the start."""
+
+_LONGEST_LINE: Final = 2_000
+_DEEPEST_MEMBER: Final = 4  # levels of JSON that are searched
+_MOST_ITEMS: Final = 5  # items of a JSON array that are searched
+_MESSAGE_MEMBERS: Final = ("error", "message", "detail", "title", "reason", "msg", "description", "errors")
 
 _TAG: Final = re.compile(r"<[^<>]{0,300}>")
 _SPACE: Final = re.compile(r"\s+")
-_PYTHON: Final = "Traceback (most recent call last)"
-_NO_ERRORS: Final = ("Traceback", "During", "The above")
-_FRAME: Final = re.compile(r"\s+(?:at\s|\.\.\. \d+ (?:more|common))")
+_PYTHON_TRACE: Final = "Traceback (most recent call last)"
+# Lines of a Python trace that look like an error, for example "The above exception was the direct cause of".
+_TRACE_HEADINGS: Final = ("Traceback", "During", "The above")
 _PYTHON_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?::\s|$)")
+# A frame of JavaScript or Java: "    at run (app.js:3:1)", "    ... 12 more".
+_FRAME: Final = re.compile(r"\s+(?:at\s|\.\.\. \d+ (?:more|common))")
 
-# In this order: each is applied to the result of the ones before.
+# Applied in this order, each to the result of the one before.
 _MASKS: Final = (
     (re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]"), "<secret>"),
     (re.compile(r'"[^"\n]{0,300}"|(?<!\w)\'[^\'\n]{0,300}\'(?!\w)|`[^`\n]{0,300}`'), "<str>"),
@@ -52,19 +57,20 @@ _MASKS: Final = (
 
 @dataclass(frozen=True)
 class ErrorText:
-    """What went wrong, as one line of at most 2,000 characters, neither masked nor escaped."""
+    """The error of a body, as one line of at most 2,000 characters, neither masked nor escaped."""
 
     kind: Kind
     text: str
 
 
 def error_text(body: str | None) -> ErrorText:
-    r"""Find the line of a response body that says what went wrong, in its first 200,000 characters.
+    r"""Find the line of a response body that describes the error, in the first 200,000 characters.
 
-    JSON: the value under ``error``, ``message``, ``detail`` or the like, within four levels, ``error`` and
-    ``message`` together where both are text. HTML: title, else first heading. Stack traces: the line with the
-    error of Python, and of JavaScript and Java the line above the first frame, or the last ``Caused by``.
-    Else the first line that is not empty.
+    In JSON, it is the value of ``error``, ``message``, ``detail`` or a similar member, within four levels. If
+    ``error`` and ``message`` are both strings, they are joined. In HTML, it is the title, else the first
+    heading. In a stack trace of Python, it is the line with the error. In a stack trace of JavaScript or
+    Java, it is the last ``Caused by``, else the line above the first frame. In other bodies, it is the first
+    line that is not empty.
 
     Parameters
     ----------
@@ -79,7 +85,7 @@ def error_text(body: str | None) -> ErrorText:
     Raises
     ------
     InputError
-        When it is not text.
+        If the body is not a string.
 
     Examples
     --------
@@ -91,24 +97,26 @@ def error_text(body: str | None) -> ErrorText:
     'TypeError: x is undefined'
     """
     if not isinstance(body, str | None):
-        raise wrong("body", body, "a text or None")
+        raise wrong("body", body, "a string or None")
     text = (body or "")[:LONGEST_READ].strip().lstrip("\ufeff")
     if not text:
         return ErrorText("empty", "empty body")
     if text[0] in '{["':
-        result = _from_json(text)
-        if result:
-            return ErrorText("json", _line(_from_trace(result) or _first_line(result)))
+        message = _from_json(text)
+        if message:
+            return ErrorText("json", _line(_from_trace(message) or _first_line(message)))
     if text[0] == "<":
-        result = _from_html(text)
-        if result:
-            return ErrorText("html", _line(result))
-    trace = _from_trace(text)
-    return ErrorText("trace", _line(trace)) if trace else ErrorText("text", _line(_first_line(text)))
+        heading = _from_html(text)
+        if heading:
+            return ErrorText("html", _line(heading))
+    trace_error = _from_trace(text)
+    if trace_error:
+        return ErrorText("trace", _line(trace_error))
+    return ErrorText("text", _line(_first_line(text)))
 
 
 def binary_line(encoded: str) -> str:
-    """Replaces a body that is not UTF-8.
+    """Return the line that stands for a body that is not UTF-8.
 
     >>> binary_line("/w==")
     'binary, 1 bytes'
@@ -117,22 +125,22 @@ def binary_line(encoded: str) -> str:
 
 
 def mask_text(text: str) -> str:
-    """The line without its particulars, so that equal failures are equal: their pattern.
+    """Replace the parts of a line that vary, so that equal failures have equal lines.
 
     Parameters
     ----------
     text : str
-        A line, such as the one that `error_text` finds.
+        A line, for example the one that `error_text` finds.
 
     Returns
     -------
     str
-        The line with numbers, quoted texts, ids and times replaced by names in angle brackets.
+        The line with numbers, quoted strings, ids and times replaced by names in angle brackets.
 
     Raises
     ------
     InputError
-        When it is not text.
+        If the line is not a string.
 
     Examples
     --------
@@ -140,70 +148,120 @@ def mask_text(text: str) -> str:
     'user <n> not found in <str> after <n> s at <time>'
     """
     if not isinstance(text, str):
-        raise wrong("text", text, "a text")
-    for pattern, sign in _MASKS:
-        text = pattern.sub(sign, text)
-    return _SPACE.sub(" ", text).strip()
+        raise wrong("text", text, "a string")
+    masked = text
+    for pattern, placeholder in _MASKS:
+        masked = pattern.sub(placeholder, masked)
+    return _SPACE.sub(" ", masked).strip()
 
 
 def _line(text: str) -> str:
+    """Return an error message on one line of at most `_LONGEST_LINE` characters that can be stored."""
     line = " ".join(text.split())
-    if not line.isascii():  # JSON can spell half of a surrogate pair, which is not text for Arrow or a file
+    if not line.isascii():
+        # JSON can escape half of a surrogate pair, which neither Arrow nor a file can store
         line = line.encode("utf-8", "backslashreplace").decode()
-    return line if len(line) <= _TEXT else line[: _TEXT - 1] + "…"
+    if len(line) > _LONGEST_LINE:
+        line = line[: _LONGEST_LINE - 1] + "…"
+    return line
 
 
 def _first_line(text: str) -> str:
-    return next((line for line in text.splitlines() if line.strip()), text)
+    """Return the first line that is not blank."""
+    return next(filter(str.strip, text.splitlines()), text)
 
 
 def _from_json(text: str) -> str | None:
-    for decode in (msgspec.json.decode, json.loads):  # of which the slower one reads NaN and lone surrogates
+    """Return the error message of a JSON value, or None if the text is not JSON or has no message."""
+    # The standard library is slower, but reads NaN and lone surrogates.
+    for decode in (msgspec.json.decode, json.loads):
         with suppress(msgspec.DecodeError, ValueError, RecursionError):
-            return _message(decode(text), _DEPTH)
+            return _message(decode(text), _DEEPEST_MEMBER)
     return None
 
 
 def _message(value: Any, depth: int) -> str | None:
+    """Return the first error message of a JSON value, searching `depth` levels."""
     if isinstance(value, str):
         return value.strip() or None
-    if depth and isinstance(value, list):
-        return next(filter(None, (_message(item, depth - 1) for item in value[:5])), None)
-    if not depth or not isinstance(value, dict):
+    if depth == 0:
         return None
-    folded = {name.lower(): item for name, item in value.items()}
-    error, message = folded.get("error"), folded.get("message")
-    if isinstance(error, str) and isinstance(message, str) and error.strip() and message.strip():
+    if isinstance(value, list):
+        return _first_message(value[:_MOST_ITEMS], depth - 1)
+    if isinstance(value, dict):
+        return _member_message(value, depth)
+    return None
+
+
+def _first_message(values: Iterable[Any], depth: int) -> str | None:
+    messages = (_message(value, depth) for value in values)
+    return next(filter(None, messages), None)
+
+
+def _member_message(members: dict[str, Any], depth: int) -> str | None:
+    """Return the error message of a JSON object: of a member with a known name, else of a nested object."""
+    by_name = {name.lower(): value for name, value in members.items()}
+    error, message = by_name.get("error"), by_name.get("message")
+    if _is_filled(error) and _is_filled(message):
+        # {"error": "Not Found", "message": "no user 17"}, but also {"error": "x", "message": "failed: x"}
         return message if error in message else f"{error}: {message}"
-    named = (_message(folded.get(name), depth - 1) for name in _NAMES)
-    nested = (_message(item, depth - 1) for item in folded.values() if isinstance(item, dict))
-    return next(filter(None, chain(named, nested)), None)
+    named = [by_name.get(name) for name in _MESSAGE_MEMBERS]
+    nested = [value for value in by_name.values() if isinstance(value, dict)]
+    return _first_message([*named, *nested], depth - 1)
+
+
+def _is_filled(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _from_html(text: str) -> str | None:
-    # by searching, not with one expression, which many unclosed tags would make quadratic
-    lowered = text.lower()
+    """Return the title of an HTML page, else the first heading, else the first line without tags."""
     for tag in ("title", "h1", "h2"):
-        start = lowered.find(f"<{tag}")
-        opened = lowered.find(">", start) if start >= 0 else -1
-        closed = lowered.find(f"</{tag}", opened) if opened >= 0 else -1
-        if closed >= 0 and len(lowered) == len(text):
-            result = html.unescape(_TAG.sub(" ", text[opened + 1 : closed])).strip()
-            if result:
-                return result
-    plain = html.unescape(_TAG.sub(" ", text)).strip()
-    return _first_line(plain) if plain else None
+        content = _element_text(text, tag)
+        if content:
+            return content
+    visible = _without_tags(text)
+    return _first_line(visible) if visible else None
+
+
+def _element_text(text: str, tag: str) -> str:
+    """Return the text in the first element of a kind, or "".
+
+    This searches for three strings. One regular expression would take quadratic time on a page with many tags
+    that are not closed.
+    """
+    lowered = text.lower()
+    if len(lowered) != len(text):  # some letters get longer, so that positions would not be equal
+        return ""
+    start = lowered.find(f"<{tag}")
+    if start < 0:
+        return ""
+    content_start = lowered.find(">", start)
+    content_end = lowered.find(f"</{tag}", content_start)
+    if content_start < 0 or content_end < 0:
+        return ""
+    return _without_tags(text[content_start + 1 : content_end])
+
+
+def _without_tags(text: str) -> str:
+    return html.unescape(_TAG.sub(" ", text)).strip()
 
 
 def _from_trace(text: str) -> str | None:
+    """Return the line of a stack trace that names the error, or None if the text is not a stack trace."""
     lines = text.splitlines()
-    if _PYTHON in text:
-        errors = (line for line in reversed(lines) if _PYTHON_ERROR.match(line))
-        return next((line for line in errors if not line.startswith(_NO_ERRORS)), None)
-    frames = [number for number, line in enumerate(lines) if _FRAME.match(line)]
-    if not frames:
+    if _PYTHON_TRACE in text:
+        return next(filter(_is_python_error, reversed(lines)), None)
+    first_frame = next((number for number, line in enumerate(lines) if _FRAME.match(line)), None)
+    if first_frame is None:
         return None
     causes = [line for line in lines if line.startswith("Caused by: ")]
     if causes:
         return causes[-1].removeprefix("Caused by: ")
-    return next((line for line in reversed(lines[: frames[0]]) if line.strip()), None)
+    # In JavaScript and Java, the error stands directly above the first frame.
+    above = reversed(lines[:first_frame])
+    return next(filter(str.strip, above), None)
+
+
+def _is_python_error(line: str) -> bool:
+    return bool(_PYTHON_ERROR.match(line)) and not line.startswith(_TRACE_HEADINGS)

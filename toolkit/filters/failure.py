@@ -1,4 +1,4 @@
-"""Which failures to load: a frozen value that loaders accept, widgets make and receipts record."""
+"""Select failures with a frozen filter that loaders accept, widgets make and receipts record."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from toolkit.python_code import PublicCall
 from toolkit.times import Time, milliseconds, parse_time
 
 FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
-"""States of the failure function that the specification names. Others are sent as they are given."""
+"""States of the failure function in the specification. Other states are sent as you give them."""
 
 Comparison = Literal[">=", "<=", "=", "in", "contains"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilterField:
-    """One field of a `FailureFilter`, and its names everywhere.
+    """One field of a `FailureFilter`, with the names that it has in requests, entries, frames and panels.
 
-    `parameter` is that of a request, empty where the service cannot filter by it; `members` those of an entry
-    that it sends; `columns` those of a frame, by default the field's name. `known` and `typed` are the values
-    offered and the pattern of others that a panel accepts. Without `option`, it is not on the command line.
+    `parameter` is the name in a request; it is empty if the service cannot filter by the field. `members` are
+    the names in an entry of the service. `columns` are the names in a frame; if omitted, the name of the
+    field. `known` are the values that a panel offers, `typed` is the pattern of other values that it accepts.
+    A field without `option` is not on the command line.
     """
 
     name: str
@@ -49,7 +50,7 @@ class FilterField:
 
     @property
     def many(self) -> bool:
-        """Whether it accepts several values."""
+        """Return True if the field accepts several values."""
         return self.compare in {"in", "contains"}
 
 
@@ -59,12 +60,13 @@ FIELDS: Final = {
         FilterField(
             name="since", compare=">=", kind="time", parameter="fromDate", columns=("created_at",),
             title="From", option="--since", metavar="TIME",
-            help="a date (2026-01-31, from its start in UTC), ISO 8601 (UTC where it has no offset), or an "
-            "age: 7d, '24 hours', 30min",
+            help="a date (2026-01-31, from the start of the day in UTC), ISO 8601 (UTC if it has no offset), "
+            "or an age: 7d, '24 hours', 30min",
         ),
         FilterField(
             name="until", compare="<=", kind="time", parameter="toDate", columns=("created_at",),
-            title="Until", option="--until", metavar="TIME", help="the same; a date means up to its end",
+            title="Until", option="--until", metavar="TIME",
+            help="the same; a date means until the end of the day",
         ),
         FilterField(
             name="workflow_url", compare="in", parameter="workflowUrl", members=("workflowUrl",),
@@ -77,12 +79,12 @@ FIELDS: Final = {
         FilterField(
             name="response_status", compare="in", kind="status", members=("responseStatus",),
             title="Status", typed="[1-9][0-9]{2}", option="--status", metavar="STATUS",
-            help="HTTP status of the response, such as 500, compared here; repeatable",
+            help="HTTP status of the response, for example 500; compared after the download; repeatable",
         ),
         FilterField(
             name="error", compare="contains", members=("responseBody", "responseBodyBase64"),
             columns=("error", "response_body"), title="Error", option="--error", metavar="TEXT",
-            help="text in the response's error line, compared here; repeatable",
+            help="text in the error line of the response; compared after the download; repeatable",
         ),
         FilterField(
             name="failure_function_state", compare="in", parameter="failureFunctionState",
@@ -107,55 +109,57 @@ FIELDS: Final = {
         ),
     )
 }  # fmt: skip
-"""The fields of a `FailureFilter`, in the order of panels. Requests, frames, panels and command line read it.
+"""The fields of a `FailureFilter`, in the order of panels, for requests, frames, panels and the command line.
 
-Another filter is another line here, and an attribute and argument of `FailureFilter`.
+To add a filter, add a line here, and an attribute and an argument of `FailureFilter`.
 """
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class FailureFilter:
-    """Which failures to load. Parts combine with AND, several values of one part with OR.
+    """Which failures to load. Fields combine with AND, several values of one field with OR.
 
     Parameters
     ----------
     since, until : datetime, date, timedelta, str or int, optional
-        First and last timestamp, both included. A datetime, pandas Timestamp or numpy datetime64 (UTC where
-        it has no time zone); a date, or ISO 8601 text such as ``"2026-01-31"`` or
-        ``"2026-01-31T12:00+02:00"``: `since` a date means from its first millisecond in UTC, `until` a date
-        up to its last; an age such as ``"7d"``, ``"24 hours"``, ``"2 days ago"`` or a timedelta; or Unix
-        milliseconds. An age is counted back from `now` once, here: the filter itself holds absolute times
-        only.
+        First and last timestamp, both included. You can give a datetime, pandas Timestamp or numpy datetime64
+        (UTC if it has no time zone); a date or ISO 8601 text, for example ``"2026-01-31"`` or
+        ``"2026-01-31T12:00+02:00"``; an age, for example ``"7d"``, ``"24 hours"``, ``"2 days ago"`` or a
+        timedelta; or Unix milliseconds. `since` a date means from the first millisecond of the day in UTC,
+        `until` a date means to the last. An age is subtracted from `now` when the filter is made: the filter
+        contains absolute times only.
     workflow_url, label, failure_function_state, caller_ip, flow_control_key : str or iterable of str
-        Values to match exactly; none by default. Duplicates are dropped, the order is kept (sets are sorted).
-        Known states are ``"CALLBACK_INPROGRESS"``, ``"CALLBACK_SUCCESS"``, ``"CALLBACK_FAIL"`` and
-        ``"CALLBACK_CANCELED"``.
+        Values to match exactly. If omitted, every value matches. Duplicates are dropped, the order is kept
+        (sets are sorted). Known states are ``"CALLBACK_INPROGRESS"``, ``"CALLBACK_SUCCESS"``,
+        ``"CALLBACK_FAIL"`` and ``"CALLBACK_CANCELED"``.
     response_status : int or iterable of int
         HTTP statuses of the response, 100 to 999.
     error : str or iterable of str
         Text in the error line of the response (see the column ``error``), ignoring case.
     workflow_run_id : str, optional
     workflow_created_at : datetime, str or int, optional
-        Exact creation time of the run, in one of the forms above but an age or a date.
+        Exact creation time of the run, in one of the forms above except an age or a date.
     now : datetime, optional
-        What ages are counted back from. Default: the clock.
+        Time from which ages are subtracted. Default: the clock.
 
     Raises
     ------
     InputError
-        For an invalid time or one before 1970, `since` after `until`, and values that are empty or not text.
+        If a time is invalid or before 1970, if `since` is after `until`, or if a value is empty or not a
+        string.
 
     Notes
     -----
-    The service does not document which of an entry's times `since` and `until` are compared with. It cannot
-    filter by `response_status` and `error`: these are compared on this side, which the receipt says.
+    The service does not document which time of an entry it compares with `since` and `until`. It cannot
+    filter by `response_status` and `error`: they are compared after the download, and the receipt records
+    this.
 
     Examples
     --------
-    >>> chosen = FailureFilter(since="7d", label=["billing", "eu"], now=datetime(2026, 1, 31, tzinfo=UTC))
-    >>> chosen
+    >>> billing = FailureFilter(since="7d", label=["billing", "eu"], now=datetime(2026, 1, 31, tzinfo=UTC))
+    >>> billing
     FailureFilter(since='2026-01-24T00:00:00.000Z', label=('billing', 'eu'))
-    >>> print(chosen.to_code())
+    >>> print(billing.to_code())
     tk.FailureFilter(since='2026-01-24T00:00:00.000Z', label=('billing', 'eu'))
     """
 
@@ -188,58 +192,60 @@ class FailureFilter:
         now: datetime | None = None,
         **unknown: object,
     ) -> None:
-        given = locals()  # of the arguments, which the table names, too
+        arguments = locals()  # the fields of the table are arguments with the same names
         for name in unknown:
-            raise InputError(
-                "making a failure filter",
+            raise _filter_error(
                 got=f"an argument {name!r}",
                 expected="one of the arguments of FailureFilter",
                 next_step=nearest(name, FIELDS),
             )
         now = datetime.now(UTC) if now is None else parse_time(now, name="now")
         for field in FIELDS.values():
-            object.__setattr__(self, field.name, _read(field, given[field.name], now))
-        if self.since is not None and self.until is not None and self.since > self.until:
-            raise InputError(
-                "making a failure filter",
-                got=f"since {_iso(self.since)} after until {_iso(self.until)}",
-                expected="since not after until",
-                next_step="Swap them; an age such as '7d' counts back from now.",
-            )
+            object.__setattr__(self, field.name, _read(field, arguments[field.name], now))
+        self._check_order()
+
+    def _check_order(self) -> None:
+        if self.since is None or self.until is None or self.since <= self.until:
+            return
+        raise _filter_error(
+            got=f"since {_iso(self.since)} after until {_iso(self.until)}",
+            expected="a since that is not after until",
+            next_step="Swap them; an age such as '7d' counts back from now.",
+        )
 
     @property
     def is_empty(self) -> bool:
-        """Whether every failure matches."""
-        return not self._chosen()
+        """Return True if every failure matches."""
+        return not self._set_fields()
 
     @property
     def unsendable(self) -> tuple[str, ...]:
-        """Names of the parts that the service cannot compare: to be left out of the request.
+        """Return the names of the fields that the service cannot compare.
 
-        They are `response_status`, `error`, and parts of which a value has a comma, since the service reads
-        it as several values, or a mask, which only this side can compare. Apply `matches` to its response.
+        They are `response_status`, `error`, and fields with a value that contains a comma (the service reads
+        it as several values) or a mask. Leave them out of the request, and apply `matches` to the response.
         """
         return tuple(unsendable_reasons(self))
 
     def matches(self, row: Any) -> bool:
-        """Whether an entry matches, apart from `since` and `until`.
+        """Return True if an entry matches. `since` and `until` are not compared.
 
         Parameters
         ----------
         row : mapping, pandas.Series or named tuple
-            A row of a frame of failures, as of ``frame.iloc[0]``, ``frame.itertuples()`` or
-            ``frame.to_dict("records")``; or an entry with the service's own names (``workflowUrl``,
-            ``labels``, ``callerIP``, …). The deprecated ``label`` counts in addition to ``labels``.
+            A row of a frame of failures, from ``frame.iloc[0]``, ``frame.itertuples()`` or
+            ``frame.to_dict("records")``; or an entry with the names of the service (``workflowUrl``,
+            ``labels``, ``callerIP``, …). The deprecated ``label`` is compared in addition to ``labels``.
 
         Returns
         -------
         bool
-            A field that is missing matches no value.
+            A missing field matches no value.
 
         Raises
         ------
         InputError
-            When it is not a row, or a row of a frame without a column that the filter compares.
+            If it is not a row, or if a row of a frame lacks a column that the filter compares.
 
         Examples
         --------
@@ -248,76 +254,92 @@ class FailureFilter:
         >>> FailureFilter(label="eu").matches({"dlq_id": "a", "labels": '["eu","beta"]', "label": None})
         True
         """
-        row = self._checked_row(row)
-        for field in FIELDS.values():
-            wanted: Any = getattr(self, field.name)
-            if not field.members or wanted in (None, ()):
-                continue
-            if field.compare == "contains":
-                matched = names_error(_error_line(row), wanted)
-            else:
-                wanted = milliseconds(wanted) if field.kind == "time" else wanted
-                choices = wanted if field.many else (wanted,)
-                matched = any(value in choices for value in _row_values(row, field))
-            if not matched:
-                return False
-        return True
-
-    def _checked_row(self, row: Any) -> Mapping[str, Any]:
-        """The row as a mapping; a row of a frame has the columns that are compared."""
-        values = row._asdict() if hasattr(row, "_asdict") else row
-        values = values if isinstance(values, Mapping) else getattr(values, "to_dict", lambda: None)()
-        if not isinstance(values, Mapping):
-            raise InputError(
-                "matching a failure",
-                got=type(row).__name__,
-                expected="a row of a frame of failures, or an entry of the service",
-                next_step="For a whole frame, match each of frame.to_dict('records').",
-            )
+        values = _row_mapping(row)
+        compared = self._compared_fields()
         if _is_frame_row(values):
-            chosen = [field for field in FIELDS.values() if field.members and getattr(self, field.name)]
-            missing = [field.name for field in chosen if not values.keys() & {*field.columns}]
-            if missing:
-                raise InputError(
-                    "matching a failure",
-                    got=f"a row without {', '.join(missing)}",
-                    expected="the columns that the filter compares",
-                    next_step="Use rows of a frame made by load_failures.",
-                )
-        return values
+            _check_columns(values, compared)
+        return all(self._field_matches(field, values) for field in compared)
+
+    def _compared_fields(self) -> list[FilterField]:
+        """Return the fields that the filter sets and that an entry has, so without `since` and `until`."""
+        with_members = [field for field in FIELDS.values() if field.members]
+        return [field for field in with_members if getattr(self, field.name) not in (None, ())]
+
+    def _field_matches(self, field: FilterField, row: Mapping[str, Any]) -> bool:
+        wanted: Any = getattr(self, field.name)
+        if field.compare == "contains":
+            return names_error(_error_line(row), wanted)
+        if field.kind == "time":
+            wanted = milliseconds(wanted)
+        accepted = wanted if field.many else (wanted,)
+        return any(value in accepted for value in _row_values(row, field))
 
     def scope(self) -> dict[str, Any]:
-        """The chosen values, JSON-able: for receipts, which compare scopes."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in self._chosen().items()
-        }
+        """Return the fields that are set as JSON values, for receipts, which compare scopes."""
+        return {name: _as_list(value) for name, value in self._set_fields().items()}
 
     def to_code(self) -> str:
-        """Python that makes the same filter, with the toolkit imported as ``tk``."""
-        return _CALL.write(**self._chosen())
+        """Return Python code that makes the same filter, with the toolkit imported as ``tk``."""
+        return _CALL.write(**self._set_fields())
 
     def __repr__(self) -> str:
-        arguments = (f"{name}={_short(value)}" for name, value in self._chosen().items())
+        arguments = (f"{name}={_short(value)}" for name, value in self._set_fields().items())
         return f"FailureFilter({', '.join(arguments)})"
 
-    def _chosen(self) -> dict[str, str | tuple[str, ...] | tuple[int, ...]]:
-        values = ((item.name, getattr(self, item.name)) for item in fields(self))
-        return {
-            name: _iso(value) if isinstance(value, datetime) else value
-            for name, value in values
-            if value not in (None, ())
-        }
+    def _set_fields(self) -> dict[str, str | tuple[str, ...] | tuple[int, ...]]:
+        """Return the values of the fields that are set, times as ISO 8601."""
+        set_fields = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value in (None, ()):
+                continue
+            set_fields[item.name] = _iso(value) if isinstance(value, datetime) else value
+        return set_fields
 
 
 _CALL: Final = PublicCall("FailureFilter", tuple(item.name for item in fields(FailureFilter)))
-_SHOWN: Final = 3
+_MOST_SHOWN: Final = 3
+
+
+def _row_mapping(row: Any) -> Mapping[str, Any]:
+    """Return a row (a named tuple, Series or mapping) as a mapping."""
+    values = row
+    if hasattr(row, "_asdict"):
+        values = row._asdict()
+    elif hasattr(row, "to_dict"):
+        values = row.to_dict()
+    if not isinstance(values, Mapping):
+        raise InputError(
+            "matching a failure",
+            got=type(row).__name__,
+            expected="a row of a frame of failures, or an entry of the service",
+            next_step="To match each row of a frame, loop over frame.to_dict('records').",
+        )
+    return values
+
+
+def _check_columns(row: Mapping[str, Any], compared: list[FilterField]) -> None:
+    """Raise InputError if a row of a frame lacks the columns of a field."""
+    missing = [field.name for field in compared if row.keys().isdisjoint(field.columns)]
+    if missing:
+        raise InputError(
+            "matching a failure",
+            got=f"a row without {', '.join(missing)}",
+            expected="the columns that the filter compares",
+            next_step="Use rows of a frame made by load_failures.",
+        )
+
+
+def _as_list(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _short(value: object) -> str:
-    """The repr of a value, of at most three items."""
-    if isinstance(value, tuple) and len(value) > _SHOWN:
-        return f"({', '.join(map(repr, value[:_SHOWN]))}, … {len(value) - _SHOWN} more)"
-    return repr(value)
+    """Return the repr of a value, with at most three items."""
+    if not isinstance(value, tuple) or len(value) <= _MOST_SHOWN:
+        return repr(value)
+    shown = ", ".join(map(repr, value[:_MOST_SHOWN]))
+    return f"({shown}, … {len(value) - _MOST_SHOWN} more)"
 
 
 def _iso(value: datetime) -> str:
@@ -325,7 +347,7 @@ def _iso(value: datetime) -> str:
 
 
 def unsendable_reasons(wanted: FailureFilter) -> dict[str, str]:
-    """Names of the fields of a filter that the service cannot compare, and why."""
+    """Return the names of the fields that the service cannot compare, each with the reason."""
     reasons = {}
     for field in FIELDS.values():
         values = getattr(wanted, field.name) if field.many else ()
@@ -334,98 +356,128 @@ def unsendable_reasons(wanted: FailureFilter) -> dict[str, str]:
         elif any(MASK_START in value for value in values):
             reasons[field.name] = "a masked value cannot be sent"
         elif any("," in value for value in values):
+            # the service splits the parameter at commas
             reasons[field.name] = "a value with a comma cannot be sent"
     return reasons
 
 
 def names_error(line: str, wanted: tuple[str, ...]) -> bool:
-    """Whether an error line contains one of these texts, ignoring case."""
-    folded = line.casefold()
-    return any(text.casefold() in folded for text in wanted)
+    """Return True if an error line contains one of the strings, ignoring case."""
+    folded_line = line.casefold()
+    return any(part.casefold() in folded_line for part in wanted)
 
 
-_FRAME_ONLY: Final = frozenset(
-    {"dlq_id", "response_body_base64", *(column for field in FIELDS.values() for column in field.columns)}
-) - {"label", "labels", "error"}
+_COMPARED_COLUMNS: Final = frozenset().union(*(field.columns for field in FIELDS.values()))
+_FRAME_ONLY: Final = (_COMPARED_COLUMNS | {"dlq_id", "response_body_base64"}) - {"label", "labels", "error"}
 """Columns of frames that are not members of an entry."""
 
 
 def _is_frame_row(row: Mapping[str, Any]) -> bool:
+    """Return True for a row of a frame, False for an entry of the service, where labels are an array."""
     return not _FRAME_ONLY.isdisjoint(row) or isinstance(row.get("labels"), str)
 
 
 def _row_values(row: Mapping[str, Any], field: FilterField) -> list[object]:
-    """The values of a field, of a row of a frame or an entry."""
+    """Return the values of a field in a row of a frame or in an entry."""
     values: list[object] = []
     for name in dict.fromkeys((*field.columns, *field.members)):
-        value = _value(row.get(name))
+        value = _none_if_missing(row.get(name))
         if name == "labels" and isinstance(value, str):
             value = json.loads(value)
         if isinstance(value, datetime):
             value = milliseconds(value)
-        values.extend(value if isinstance(value, list | tuple) else (value,))
+        if isinstance(value, list | tuple):
+            values.extend(value)
+        else:
+            values.append(value)
     return values
 
 
-def _value(value: Any) -> Any:
-    """A value of a frame, None where it is missing: NaN, NaT and NA are not equal to themselves."""
+def _none_if_missing(value: Any) -> Any:
+    """Return a value of a frame, or None if it is NaN, NaT or NA."""
     try:
+        # NaN and NaT are not equal to themselves
         return value if value == value else None  # noqa: PLR0124 - see above
-    except TypeError:  # of pandas' NA
+    except TypeError:
+        # NA can be neither true nor false
         return None
 
 
 def _error_line(row: Mapping[str, Any]) -> str:
-    """The line of a response that says what went wrong, as the column ``error`` has it."""
+    """Return the line of the response that describes the error, as in the column ``error``."""
     if _is_frame_row(row) and "error" in row:
-        return str(_value(row["error"]) or "")
-    body = _value(row.get("responseBody", row.get("response_body")))
-    encoded = _value(row.get("responseBodyBase64", row.get("response_body_base64")))
-    if not (isinstance(body, str) and body) and isinstance(encoded, str) and encoded:
-        try:
-            body = base64.b64decode(encoded).decode()
-        except UnicodeDecodeError:
-            return binary_line(encoded)
-        except ValueError:  # no base64
-            body = None
-    return error_text(body if isinstance(body, str) else None).text
+        return str(_none_if_missing(row["error"]) or "")
+    body = _none_if_missing(row.get("responseBody", row.get("response_body")))
+    if isinstance(body, str) and body:
+        return error_text(body).text
+    encoded = _none_if_missing(row.get("responseBodyBase64", row.get("response_body_base64")))
+    if isinstance(encoded, str) and encoded:
+        return _encoded_error_line(encoded)
+    return error_text(None).text
 
 
-def _read(field: FilterField, value: Any, now: datetime) -> object:
-    """The value of a field, from what was given for it: several ones once each, those of a set sorted."""
+def _encoded_error_line(encoded: str) -> str:
+    """Return the error line of a body in base64."""
+    try:
+        body = base64.b64decode(encoded).decode()
+    except UnicodeDecodeError:
+        return binary_line(encoded)
+    except ValueError:  # not base64
+        return error_text(None).text
+    return error_text(body).text
+
+
+def _read(field: FilterField, argument: Any, now: datetime) -> object:
+    """Check an argument of `FailureFilter` and return the value of the field."""
     if field.many:
-        value = () if value is None else plain_list(plain(value))
-        single = isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable)
-        single = single or hasattr(value, "columns")  # a frame, whose names of columns would be iterated over
-        given = [_one(field, item) for item in ((value,) if single else value)]
-        if not given and not isinstance(value, tuple):
-            raise InputError(
-                "making a failure filter",
-                got=f"no value for {field.name}",
-                expected="at least one, as none at all matches every failure",
-                next_step=f"Leave {field.name} out to match every value.",
-            )
-        return tuple(dict.fromkeys(sorted(given) if isinstance(value, set | frozenset) else given))
-    if value is None:
+        return _read_several(field, argument)
+    if argument is None:
         return None
     if field.kind == "time":
-        end, exact = field.compare == "<=", field.compare == "="
-        return parse_time(value, now=now, end=end, exact=exact, name=field.name)
-    return _one(field, value)
+        end_of_day, exact = field.compare == "<=", field.compare == "="
+        return parse_time(argument, now=now, end=end_of_day, exact=exact, name=field.name)
+    return _read_one(field, argument)
 
 
-def _one(field: FilterField, value: object) -> Any:
-    """One text, or one status."""
-    expected = "text, or several texts, each with at least one character"
+def _read_several(field: FilterField, argument: Any) -> tuple[Any, ...]:
+    """Return the values of a field without duplicates. The values of a set are sorted."""
+    argument = () if argument is None else plain_list(plain(argument))
+    items = [argument] if _is_single(argument) else argument
+    values = [_read_one(field, item) for item in items]
+    if not values and not isinstance(argument, tuple):
+        raise _filter_error(
+            got=f"no value for {field.name}",
+            expected="at least one value, because a filter without values matches every failure",
+            next_step=f"Leave {field.name} out to match every value.",
+        )
+    if isinstance(argument, set | frozenset):
+        values.sort()
+    return tuple(dict.fromkeys(values))
+
+
+def _is_single(argument: Any) -> bool:
+    """Return True if an argument is one value. A frame counts as one, since it iterates over column names."""
+    if isinstance(argument, str | bytes | Mapping) or hasattr(argument, "columns"):
+        return True
+    return not isinstance(argument, Iterable)
+
+
+def _read_one(field: FilterField, value: object) -> Any:
+    """Return one string or one status."""
+    expected = "a string of at least one character, or several of them"
+    if field.kind == "status":
+        expected = "an HTTP status from 100 to 999, for example 500, or several of them"
     try:
-        if field.kind != "status":
-            return text(field.name, value, empty=False)
-        expected = "an HTTP status from 100 to 999, such as 500, or several"
-        return whole(field.name, value, least=100, most=999)
+        if field.kind == "status":
+            return whole(field.name, value, least=100, most=999)
+        return text(field.name, value, empty=False)
     except InputError as error:
-        raise InputError(
-            "making a failure filter",
+        raise _filter_error(
             got=f"{error.got} for {field.name}",
             expected=expected,
             next_step=f"Leave {field.name} out to match every value.",
         ) from None
+
+
+def _filter_error(*, got: str, expected: str, next_step: str) -> InputError:
+    return InputError("making a failure filter", got=got, expected=expected, next_step=next_step)

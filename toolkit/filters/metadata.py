@@ -1,6 +1,6 @@
-"""The metadata filter language: its grammar, and errors with position and expectation.
+"""Parse the filter language of vector metadata, with errors that show the position and the expected tokens.
 
-A quote inside text is written twice, as in SQL (``'it''s'``), which the service does not say.
+A quote inside a string is written twice, as in SQL (``'it''s'``). The service does not document this.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from toolkit.filters.conditions import (
     Comparison,
     Contains,
     Glob,
-    GlobPattern,
     HasField,
     Membership,
     MetadataFilter,
     Or,
 )
+from toolkit.filters.glob_pattern import GlobPattern
 
 __all__ = ["And", "Comparison", "Contains", "Glob", "HasField", "Membership", "MetadataFilter", "Or", "parse"]
 
@@ -33,7 +33,8 @@ MAX_TEXT: Final = 65_536
 _MAX_DIGITS: Final = 400
 _SPACE: Final = re.compile(r"[ \t\r\n\f]*")
 _WORD: Final = re.compile(r"[\w.\[\]#-]+|\S")
-_END_OF_WORD: Final = r"(?![a-z_0-9.\[\]#-])"  # where a keyword ends: no character of a field follows
+# A keyword ends if no character of a field follows: "infinity" does not begin with IN.
+_END_OF_WORD: Final = r"(?![a-z_0-9.\[\]#-])"
 
 _TOKENS: Final[dict[str, re.Pattern[str]]] = {
     name: re.compile(pattern, re.IGNORECASE)
@@ -49,12 +50,12 @@ _TOKENS: Final[dict[str, re.Pattern[str]]] = {
         "','": r",",
         "the end": r"\Z",
         **{word: f"{word}{_END_OF_WORD}" for word in ("AND", "CONTAINS", "GLOB")},
-        # so that metadata may have a field called "has"
+        # one token of two words, so that metadata may have a field called "has"
         "HAS": rf"has[ \t\r\n\f]+(not[ \t\r\n\f]+)?field{_END_OF_WORD}",
         **{word: f"{word}{_END_OF_WORD}" for word in ("IN", "NOT", "OR")},
     }.items()
 }
-"""What the text consists of, by name, in the order in which an error lists what was expected."""
+"""Tokens by name, in the order in which an error lists the expected tokens."""
 
 _QUOTES_HINT: Final = "A quote inside text is written twice; text ends with the quote it began with."
 _HINTS: Final = (
@@ -68,7 +69,7 @@ _HINTS: Final = (
 
 
 def parse(text: str) -> MetadataFilter:
-    r"""The tree of a filter.
+    r"""Parse a filter into a tree of conditions.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def parse(text: str) -> MetadataFilter:
     Raises
     ------
     FilterSyntaxError
-        With the position where reading stopped, the text there and what was expected.
+        If the text is not a filter. The error has the position, the text there and the expected tokens.
 
     Examples
     --------
@@ -104,17 +105,17 @@ def parse(text: str) -> MetadataFilter:
 
 
 class _FilterParser:
-    """Reads a text from its start, with one token of lookahead."""
+    """Parse a filter from the start, with one token of lookahead (recursive descent)."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._next = 0  # index of what follows the last token
+        self._next = 0  # index after the last token
         self._start = 0  # index of the last token
-        self._tried: set[str] = set()  # names that were expected at `_next`
+        self._tried: set[str] = set()  # names of the tokens that were tried at `_next`
         self._depth = 0
 
     def any_of(self) -> MetadataFilter:
-        """Conditions joined by AND and OR, of which AND binds more tightly."""
+        """Parse conditions joined by AND and OR. AND binds more tightly than OR."""
         groups, parts = [], [self._condition()]
         while True:
             if self._take("AND") is not None:
@@ -126,7 +127,7 @@ class _FilterParser:
             parts = [self._condition()]
 
     def need(self, name: str) -> str:
-        """The next token, which has to have this name."""
+        """Take the next token. Raise FilterSyntaxError if it does not have this name."""
         token = self._take(name)
         if token is None:
             raise self._unexpected()
@@ -135,7 +136,7 @@ class _FilterParser:
     def error(
         self, position: int, got: str, expected: str, next_step: str | None = None
     ) -> FilterSyntaxError:
-        """The error for the text at a position."""
+        """Return the error for a position in the text."""
         return FilterSyntaxError(
             "reading the metadata filter",
             text=self._text,
@@ -193,7 +194,7 @@ class _FilterParser:
         return False
 
     def _checked(self, make: Callable[..., T], *values: Any, start: int | None = None, **options: bool) -> T:
-        """What `make` returns; its error has the position of the token at `start`, or of the last one."""
+        """Call `make`. An InputError gets the position of the token at `start`, or of the last token."""
         try:
             return make(*values, **options)
         except InputError as error:
@@ -201,7 +202,7 @@ class _FilterParser:
             raise self.error(position, error.got or error.doing, error.expected or "a value") from None
 
     def _take(self, name: str) -> str | None:
-        """The next token, if it has this name."""
+        """Take the next token if it has this name, else return None."""
         start = _SPACE.match(self._text, self._next).end()  # type: ignore[union-attr]
         match = _TOKENS[name].match(self._text, start)
         if match is None:
@@ -212,7 +213,7 @@ class _FilterParser:
         return match[0]
 
     def _unexpected(self) -> FilterSyntaxError:
-        """The error for text that is none of the expected tokens."""
+        """Return the error for a token that is not one of the expected tokens."""
         position = _SPACE.match(self._text, self._next).end()  # type: ignore[union-attr]
         word = _WORD.match(self._text, position)
         *others, last = (name for name in _TOKENS if name in self._tried)
@@ -227,8 +228,8 @@ def _unquoted(token: str) -> str:
 
 def _number(token: str) -> int | float:
     if len(token) > _MAX_DIGITS:
-        got = f"a number of {len(token)} characters"
-        raise InputError("reading a number", got=got, expected=f"at most {_MAX_DIGITS}")
+        length = f"a number of {len(token)} characters"
+        raise InputError("reading a number", got=length, expected=f"at most {_MAX_DIGITS} characters")
     if token.lstrip("+-").isdigit():
         return int(token)
     number = float(token)
@@ -238,11 +239,15 @@ def _number(token: str) -> int | float:
 
 
 def _hint(text: str, position: int) -> str | None:
+    """Return advice for operators of other languages and for a misplaced NOT, or None."""
     near = text[max(0, position - 1) : position + 2]
     for sign, hint in _HINTS:
-        if text.startswith(sign, position) or (len(sign) > 1 and sign in near):
+        if text.startswith(sign, position):
             return hint
-    words = text[:position].split()
-    if (words and words[-1].upper() == "NOT") or text[position:].upper().startswith("NOT "):
-        return "NOT follows the field: 'city NOT IN (…)'; there is no NOT before a condition."
+        # the second character of "==" is the unexpected token
+        if len(sign) > 1 and sign in near:
+            return hint
+    follows_not = text[:position].upper().split()[-1:] == ["NOT"]
+    if follows_not or text[position:].upper().startswith("NOT "):
+        return "NOT follows the field, for example city NOT IN ('Izmir'). A condition cannot begin with NOT."
     return None

@@ -1,4 +1,4 @@
-"""A query of a vector index: a frozen value that queries accept, widgets make and receipts record."""
+"""Query a vector index with a frozen value that queries accept, widgets make and receipts record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QueryMode = Literal["HYBRID", "DENSE", "SPARSE"]
 
 
 class SparsePair(NamedTuple):
-    """The non-zero elements of a sparse vector; the service adds up the values of repeated indices."""
+    """The non-zero elements of a sparse vector. The service adds the values of repeated indices."""
 
     indices: tuple[int, ...]
     values: tuple[float, ...]
@@ -31,41 +31,40 @@ class SparsePair(NamedTuple):
 
 @dataclass(frozen=True, init=False, repr=False)
 class VectorQuery:
-    """A query of a vector index: by vector, text, sparse vector, dense and sparse together, or stored id.
+    """A query of a vector index: by vector, text, sparse vector, both vectors together, or stored id.
 
     Parameters
     ----------
     vector : sequence of float, optional
-        Dense vector with finite numbers, as many as the index has dimensions; a numpy array with one axis
-        is fine.
+        Dense vector with one finite number per dimension of the index. A numpy array with one axis is fine.
     data : str, optional
-        Text, embedded by the index's own model.
+        Text, embedded by the model of the index.
     sparse : mapping or pair, optional
         Sparse vector: ``{"indices": …, "values": …}`` or ``(indices, values)``. Together with `vector` on
         hybrid indexes.
     id : str, optional
-        Id of a vector in the index: what is similar to it. The vector is fetched first.
+        Id of a vector in the index. Vectors similar to it are returned. The vector is fetched first.
     exclude_self : bool, default False
-        Whether the vector with this `id` is left out of its own results.
+        If True, the vector with this `id` is left out of the results.
     top_k : int, default 10
-        At most this many results, at least 1.
+        Maximum number of results, at least 1.
     include_metadata, include_vectors, include_data : bool, default False
-        What is returned of each result in addition to id and score.
+        Parts of each result that are returned in addition to id and score.
     filter : str or MetadataFilter, default ""
-        Metadata filter, kept as its text. Text is not parsed here: the service decides what it understands.
+        Metadata filter, kept as text. Text is not parsed here: the service decides if it is valid.
     namespace : str, default ""
         The default namespace is "".
     weighting_strategy : {"IDF"}, optional
         Weights for sparse vectors.
     fusion_algorithm : {"RRF", "DBSF"}, optional
-        How a hybrid index combines dense and sparse scores.
+        Method that combines the dense and sparse scores of a hybrid index.
     query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Which vectors of a hybrid index a text query uses; only with `data`.
+        Vectors of a hybrid index that a text query uses. Only with `data`.
 
     Raises
     ------
     InputError
-        When it is not exactly one of these kinds of query, or a value cannot be used.
+        If it is not exactly one of these kinds of query, or if a value cannot be used.
 
     Examples
     --------
@@ -130,74 +129,74 @@ class VectorQuery:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        given = [name for name in ("vector", "data", "sparse", "id") if values[name] is not None]
-        if given not in (["vector"], ["data"], ["sparse"], ["vector", "sparse"], ["id"]):
-            raise _wrong_query(
-                " and ".join(given) or "no question", "one of vector, data, sparse, id, or vector and sparse"
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        """Raise InputError if the arguments do not make exactly one query."""
+        questions = [name for name in _QUESTIONS if getattr(self, name) is not None]
+        if len(questions) != 1 and questions != ["vector", "sparse"]:
+            raise _query_error(
+                " and ".join(questions) or "no question",
+                "one of vector, data, sparse, id, or vector and sparse",
             )
         if self.query_mode is not None and self.data is None:
-            raise _wrong_query(
+            raise _query_error(
                 f"query_mode={self.query_mode!r} without data", "query_mode only for text queries"
             )
         if self.exclude_self and self.id is None:
-            raise _wrong_query("exclude_self=True without id", "exclude_self only for queries by id")
+            raise _query_error("exclude_self=True without id", "exclude_self only for queries by id")
 
     def scope(self) -> dict[str, Any]:
-        """The query as JSON-able values, for receipts. A vector is identified by its size and SHA-256."""
-        chosen: dict[str, Any] = dict(self._chosen())
+        """Return the query as JSON values, for receipts. A vector is identified by size and SHA-256."""
+        scope: dict[str, Any] = self._changed_values()
         if self.vector is not None:
-            digest = hashlib.sha256(repr(self.vector).encode()).hexdigest()
-            chosen["vector"] = {"dimension": len(self.vector), "sha256": digest}
+            scope["vector"] = {"dimension": len(self.vector), "sha256": _digest(self.vector)}
         if self.sparse is not None:
-            digest = hashlib.sha256(repr(tuple(self.sparse)).encode()).hexdigest()
-            chosen["sparse"] = {"terms": len(self.sparse.indices), "sha256": digest}
-        return chosen
+            scope["sparse"] = {"terms": len(self.sparse.indices), "sha256": _digest(tuple(self.sparse))}
+        return scope
 
     def to_code(self) -> str:
-        """Python that makes the same query, with complete vectors and the toolkit imported as ``tk``."""
-        chosen = self._chosen()
+        """Return Python code that makes the same query, with complete vectors and the toolkit as ``tk``."""
+        arguments = self._changed_values()
         if self.vector is not None:
-            chosen["vector"] = list(self.vector)
+            arguments["vector"] = list(self.vector)
         if self.sparse is not None:
-            chosen["sparse"] = {"indices": list(self.sparse.indices), "values": list(self.sparse.values)}
-        return _CALL.write(**chosen)
+            arguments["sparse"] = {"indices": list(self.sparse.indices), "values": list(self.sparse.values)}
+        return _CALL.write(**arguments)
 
     def __repr__(self) -> str:
-        chosen = {name: repr(value) for name, value in self._chosen().items()}
+        shown_values = {name: repr(value) for name, value in self._changed_values().items()}
+        # vectors have hundreds of numbers
         if self.vector is not None:
-            chosen["vector"] = f"<{len(self.vector)} numbers>"
+            shown_values["vector"] = f"<{len(self.vector)} numbers>"
         if self.sparse is not None:
-            chosen["sparse"] = f"<{len(self.sparse.indices)} terms>"
-        return f"VectorQuery({', '.join(f'{name}={value}' for name, value in chosen.items())})"
+            shown_values["sparse"] = f"<{len(self.sparse.indices)} terms>"
+        arguments = ", ".join(f"{name}={value}" for name, value in shown_values.items())
+        return f"VectorQuery({arguments})"
 
-    def _chosen(self) -> dict[str, object]:
-        values = ((item.name, getattr(self, item.name)) for item in fields(self))
-        return {name: value for name, value in values if value != _DEFAULTS[name].default}
+    def _changed_values(self) -> dict[str, object]:
+        """Return the values that differ from the defaults."""
+        changed = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value != _DEFAULTS[item.name].default:
+                changed[item.name] = value
+        return changed
 
 
+_QUESTIONS: Final = ("vector", "data", "sparse", "id")
 _DEFAULTS: Final = signature(VectorQuery).parameters
 _CALL: Final = PublicCall("VectorQuery", tuple(_DEFAULTS))
 
 
 def numbers(name: str, values: object) -> list[float]:
-    """Finite numbers of one axis, at least one."""
+    """Return finite numbers along one axis, at least one. Raise InputError for anything else."""
     expected = "a sequence of finite numbers"
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise wrong(name, values, expected)
     if np.ma.is_masked(values):
         raise wrong(name, values, f"{expected}, none of them masked")
-    given = values if isinstance(values, np.ndarray) else list(values)
-    try:
-        array = np.asarray(given)
-    except (ValueError, TypeError, OverflowError):
-        array = np.empty(len(given), dtype=object)
-        array[:] = given
-    if array.ndim != 1 or not array.size:
-        shape = f"shape {array.shape}" if array.size else "nothing"
-        raise InputError(f"reading {name}", got=shape, expected=f"{expected} with one axis, at least one")
-    if array.dtype.kind not in "fiu" or (given is not values and bool in set(map(type, given))):
-        # booleans, texts, fractions: one by one, as only some of them are numbers
-        array = np.array([_number(name, index, value) for index, value in enumerate(given)])
+    array = _numeric_array(name, values)
     finite = np.isfinite(array)
     if not finite.all():
         index = int(finite.argmin())
@@ -205,12 +204,40 @@ def numbers(name: str, values: object) -> list[float]:
     return [float(value) for value in array.tolist()]
 
 
-def _number(name: str, index: int, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise _not_finite(name, shown(value), index)
+def _numeric_array(name: str, values: Iterable[object]) -> np.ndarray[Any, Any]:
+    """Return an array of integers or floats with one axis. The numbers can be infinite."""
+    from_array = isinstance(values, np.ndarray)
+    items = values if isinstance(values, np.ndarray) else list(values)
+    array = _as_array(items)
+    if array.ndim != 1 or not array.size:
+        shape = f"shape {array.shape}" if array.size else "no numbers"
+        raise InputError(
+            f"reading {name}", got=shape, expected="a sequence of finite numbers with one axis, at least one"
+        )
+    # numpy converts [True, 2] to integers, but True is not a number of a vector
+    contains_booleans = not from_array and bool in set(map(type, items))
+    if array.dtype.kind in "fiu" and not contains_booleans:
+        return array
+    # fractions are numbers, booleans and strings are not: check one by one
+    return np.array([_number(name, index, item) for index, item in enumerate(items)])
+
+
+def _as_array(items: Any) -> np.ndarray[Any, Any]:
+    """Return items as an array, of dtype object if numpy cannot convert them, for example if nested."""
     try:
-        return float(value)
-    except OverflowError:
+        return np.asarray(items)
+    except (ValueError, TypeError, OverflowError):
+        array = np.empty(len(items), dtype=object)
+        array[:] = items
+        return array
+
+
+def _number(name: str, index: int, item: object) -> float:
+    if isinstance(item, bool) or not isinstance(item, Real):
+        raise _not_finite(name, shown(item), index)
+    try:
+        return float(item)
+    except OverflowError:  # an integer above 1.8e308
         return math.inf
 
 
@@ -218,35 +245,49 @@ def _not_finite(name: str, got: str, index: int) -> InputError:
     return InputError(f"reading {name}", got=f"{got} at position {index}", expected="finite numbers")
 
 
-def sparse_vector(name: str, given: object) -> SparsePair:
-    """A sparse vector from ``{"indices": …, "values": …}`` or ``(indices, values)``."""
-    expected = "{'indices': …, 'values': …}, or a pair of them"
-    if isinstance(given, Mapping):
-        if set(given) != {"indices", "values"}:
-            unknown = next((key for key in given if key not in ("indices", "values")), None)
-            raise InputError(
-                f"reading {name}",
-                got=f"the names {', '.join(map(repr, given)) or 'none'}"[:120],
-                expected=expected,
-                next_step=nearest(unknown, ("indices", "values")) if unknown is not None else None,
-            )
-        given = (given["indices"], given["values"])
-    if not isinstance(given, tuple | list) or len(given) != 2:  # noqa: PLR2004 - a pair
-        raise wrong(name, given, expected)
-    indices, values = numbers(f"{name} indices", given[0]), numbers(f"{name} values", given[1])
+def sparse_vector(name: str, argument: object) -> SparsePair:
+    """Return a sparse vector from ``{"indices": …, "values": …}`` or ``(indices, values)``."""
+    expected = "{'indices': …, 'values': …}, or a pair of indices and values"
+    pair = argument
+    if isinstance(argument, Mapping):
+        _check_sparse_names(name, argument, expected)
+        pair = (argument["indices"], argument["values"])
+    if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004 - a pair
+        raise wrong(name, pair, expected)
+    indices = numbers(f"{name} indices", pair[0])
+    values = numbers(f"{name} values", pair[1])
     integers = tuple(map(int, indices))
     if list(integers) != indices or min(integers) < 0:
         raise InputError(
-            f"reading {name}", got="indices that are negative or fractional", expected="whole numbers from 0"
+            f"reading {name}",
+            got="indices that are negative or fractional",
+            expected="whole numbers of at least 0",
         )
     if len(indices) != len(values):
         raise InputError(
             f"reading {name}",
             got=f"{len(indices)} indices and {len(values)} values",
-            expected="as many of each",
+            expected="one value per index",
         )
     return SparsePair(integers, tuple(values))
 
 
-def _wrong_query(got: str, expected: str) -> InputError:
+def _check_sparse_names(name: str, argument: Mapping[Any, object], expected: str) -> None:
+    if set(argument) == {"indices", "values"}:
+        return
+    unknown = [key for key in argument if key not in ("indices", "values")]
+    names = ", ".join(map(repr, argument)) or "none"
+    raise InputError(
+        f"reading {name}",
+        got=f"the names {names}"[:120],
+        expected=expected,
+        next_step=nearest(unknown[0], ("indices", "values")) if unknown else None,
+    )
+
+
+def _digest(values: object) -> str:
+    return hashlib.sha256(repr(values).encode()).hexdigest()
+
+
+def _query_error(got: str, expected: str) -> InputError:
     return InputError("making a vector query", got=got, expected=expected)
