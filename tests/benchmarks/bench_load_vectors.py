@@ -75,7 +75,7 @@ def load(address: str) -> pd.DataFrame:
 
 def load_without_pysimdjson(address: str) -> pd.DataFrame:
     """The same as on a Python that pysimdjson has no wheel for."""
-    with patch.multiple(floats, read_block=floats.arrow_block, _BLOCK=1 << 20):
+    with patch.object(floats, "read_block", floats.msgspec_block):
         return load(address)
 
 

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 import toolkit as tk
 from toolkit.client.pages import cut_vectors
 from toolkit.errors import InputError, ProtocolError
+from toolkit.tables import floats as floats_module
 from toolkit.tables import schemas
 from toolkit.tables.explode import explode_metadata
 from toolkit.tables.floats import (
-    arrow_block,
     as_singles,
     as_value,
     dense_column,
+    msgspec_block,
     read_numbers,
     simdjson_block,
 )
@@ -32,7 +33,7 @@ from toolkit.tables.vectors import as_matrix, decode_hits, decode_vectors
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@pytest.fixture(scope="module", params=[simdjson_block, arrow_block])
+@pytest.fixture(scope="module", params=[simdjson_block, msgspec_block])
 def reader(request):
     """Blocks of numbers are read by the reader that is installed, and by the one that always is."""
     with patch("toolkit.tables.floats.read_block", request.param):
@@ -267,22 +268,23 @@ def test_several_blocks_stay_in_their_order():
     assert np.array_equal(column.drop_null().flatten().to_numpy().reshape(-1, 768), kept)
 
 
+@pytest.mark.usefixtures("reader")
 @given(st.lists(st.text("0123456789.+-eEinfa ", min_size=1, max_size=7), min_size=2, max_size=2))
 @example(["+1", "1"])
 @example(["1", "5.e1"])
 @example(["-.5", "1"])
 @example(["1", "00"])
 @example(["-0", "0e5"])
-def test_arrow_reads_no_number_that_json_does_not_have(numbers):
+def test_readers_of_blocks_read_no_number_that_json_does_not_have(numbers):
     """Whatever is spelled like a number: the float32 that Python reads, or it is refused or not finite."""
     text = f"[{', '.join(numbers)}]".encode()
     row = np.zeros((1, 2), np.float32)
     try:
-        arrow_block([text], row)
+        floats_module.read_block([text], row)
     except ValueError:
         return
     if np.isfinite(row).all():
-        assert row.tobytes() == np.array(json.loads(text, parse_int=float), np.float32).tobytes()
+        assert row.tobytes() == np.array(as_value(text), np.float32).tobytes()
 
 
 @pytest.mark.parametrize("odd", [None, 3, 150])
@@ -308,25 +310,24 @@ def test_numbers_that_were_read_before_are_those_of_their_rows(odd):
     assert table.equals(decode_vectors(other, namespace="", dimension=8))
 
 
-@pytest.mark.parametrize(
-    "text", [b'"0.5"', b"{0.5}", b"(1]", b"[1)", b"0.5", b"null", b"[ 1]", b"[1 ]", b"[[1]]"]
-)
-def test_arrow_reads_only_plain_arrays(text):
-    """What is none, or has spaces at its ends, is left to the reader that says what is wrong."""
+@pytest.mark.usefixtures("reader")
+@pytest.mark.parametrize("text", [b'"0.5"', b"{0.5}", b"(1]", b"[1)", b"0.5", b"null", b"[[1]]"])
+def test_readers_of_blocks_read_only_flat_arrays(text):
+    """Anything else is refused, so that the reader of single vectors can name the problem."""
     with pytest.raises(ValueError, match=r"."):
-        arrow_block([text], np.zeros((1, 1), np.float32))
+        floats_module.read_block([text], np.zeros((1, 1), np.float32))
 
 
-def test_an_interpreter_without_pysimdjson_reads_with_arrow():
-    """Where the quickest reader cannot be imported, the next one is used, and the numbers are the same."""
+def test_an_interpreter_without_pysimdjson_reads_with_msgspec():
+    """If pysimdjson cannot be imported, msgspec reads the same numbers, bit by bit."""
     code = (
         "import sys; sys.modules['simdjson'] = None\n"
-        "from toolkit.tables.floats import arrow_block, dense_column, read_block\n"
-        "assert read_block is arrow_block\n"
-        "print(dense_column([b'[0.1, 1]', b'[NaN, 1]'], 2)[0].to_pylist())"
+        "from toolkit.tables.floats import dense_column, msgspec_block, read_block\n"
+        "assert read_block is msgspec_block\n"
+        "print(dense_column([b'[0.1, 1]', b'[NaN, 1]', b'[-0, -0.0]'], 2)[0].to_pylist())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str([np.float32([0.1, 1]).tolist(), None])
+    assert done.stdout.strip() == str([np.float32([0.1, 1]).tolist(), None, [0.0, -0.0]])
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ Most vectors are flat arrays of numbers, so blocks of many vectors are read by o
 1. `simdjson_block` uses pysimdjson. Its parser writes doubles into a buffer that numpy reads without a copy.
 2. `msgspec_block` is used if pysimdjson is not installed (it has no wheels for Python 3.14 and newer).
 
-If a block contains anything else, for example NaN, 1e400, null or a string, the block is refused. Its vectors are
-then read one by one by the standard library (`as_value`, `as_singles`), which finds the reason for each vector.
+If a block contains anything else, for example NaN, 1e400, null or a string, the block is refused. Its vectors
+are then read one by one by the standard library (`as_value`, `as_singles`), which finds the reason for each
+vector.
 
-All readers give the same bits: the text is rounded to double precision, then to single precision. Measurements:
-``docs/decisions/0008-decoding-vectors.md`` and ``docs/decisions/0052-floats-and-globs.md``.
+All readers give the same bits: the text is rounded to double precision, then to single precision.
+Measurements: ``docs/decisions/0008-decoding-vectors.md`` and ``docs/decisions/0052-floats-and-globs.md``.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def simdjson_block(texts: Sequence[Text], numbers: Singles) -> None:
 def _check_flat(block: bytes, texts: Sequence[Text]) -> None:
     """Raise ValueError if a vector contains an array.
 
-    The buffer of pysimdjson flattens nested arrays: ``[[1, 2], 3]`` would be read like ``[1, 2, 3]``. In a flat
-    vector, the first closing bracket is the last character.
+    The buffer of pysimdjson flattens nested arrays: ``[[1, 2], 3]`` would be read like ``[1, 2, 3]``. In a
+    flat vector, the first closing bracket is the last character.
     """
     end = 0
     for text in texts:
@@ -116,9 +117,9 @@ def dense_column(
 ) -> tuple[pa.Array, list[str | None]]:
     """Return a column of dense vectors from JSON text, and for each vector the problem with it, or None.
 
-    A vector that is missing, unusable or of another dimension is null. Raise ValueError if bytes are not JSON.
-    Without a dimension, vectors are read one by one. `numbers` are the result of an earlier `read_numbers`;
-    they are written to.
+    A vector that is missing, unusable or of another dimension is null. Raise ValueError if bytes are not
+    JSON. Without a dimension, vectors are read one by one. `numbers` are the result of an earlier
+    `read_numbers`; they are written to.
 
     >>> column, problems = dense_column([b"[1, 0.5]", b"[1, NaN]", None], 2)
     >>> column.to_pylist(), problems
@@ -180,7 +181,7 @@ def _blocks(vectors: Sequence[Text | None]) -> Iterator[tuple[int, list[Text]]]:
 
 
 def as_value(text: Text) -> Any:
-    """Return the value of the JSON text of a vector, integers as floats. Raise ValueError if it is not JSON."""
+    """Return the value of a vector, integers as floats. Raise ValueError if the text is not JSON."""
     decoded = bytes(text).decode("utf-8", "surrogateescape")
     if is_deep(decoded):
         return read_json(decoded)
@@ -210,8 +211,8 @@ def _range_problem(number: float) -> str:
 def _as_float(digits: str) -> float:
     """Return an integer of any length as a float.
 
-    An integer beyond float64 becomes the largest float64, because it is finite: ``"beyond float32"``, for example,
-    is the problem of 10**400, not ``"not finite"``.
+    An integer beyond float64 becomes the largest float64, because it is finite: ``"beyond float32"``, for
+    example, is the problem of 10**400, not ``"not finite"``.
     """
     largest = -_FLOAT64_MAX if digits.startswith("-") else _FLOAT64_MAX
     if len(digits) > _MOST_DIGITS:
