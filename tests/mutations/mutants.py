@@ -283,8 +283,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "large integers become floats",
         "tables/masking.py",
-        '    whole = masked_json({name: read_json(raw)}, redactor) or ""\n',
-        '    whole = masked_json({name: json.loads(raw, parse_int=float)}, redactor) or ""\n',
+        '    json_object = masked_json({name: read_json(raw)}, redactor) or ""\n',
+        '    json_object = masked_json({name: json.loads(raw, parse_int=float)}, redactor) or ""\n',
         ("tests/tables/test_failures.py", *_FAULTS),
     ),
     Mutant(
@@ -412,22 +412,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "rows without headers are left out",
         "tables/header_maps.py",
-        "gap.count(_ROW)",
-        "int(_ROW in gap)",
+        "gap.count(_ROW_END)",
+        "int(_ROW_END in gap)",
         ("tests/tables/test_header_maps.py",),
     ),
     Mutant(
         "a repeated header is kept twice",
         "tables/header_maps.py",
-        "    if _repeated(column.rows, column.names):\n",
+        "    if _has_repeated_name(column.rows, column.names):\n",
         "    if False:\n",
         ("tests/tables/test_header_maps.py",),
     ),
     Mutant(
         "a quote after two backslashes does not end a string",
         "tables/header_maps.py",
-        "[lengths % 2 == 1]",
-        "[lengths > 0]",
+        "[run_lengths % 2 == 1]",
+        "[run_lengths > 0]",
         ("tests/tables/test_header_maps.py",),
     ),
     Mutant(

@@ -272,7 +272,7 @@ def test_a_body_that_is_no_json_object_is_an_error_that_names_it(body):
 
 def test_a_mapping_that_json_cannot_hold_is_refused():
     """Python objects in a dict are an input error."""
-    with pytest.raises(InputError, match="JSON can hold"):
+    with pytest.raises(InputError, match="JSON can represent"):
         callback_fields({"createdAt": datetime(2026, 1, 1, tzinfo=UTC)})
 
 

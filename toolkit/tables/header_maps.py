@@ -1,8 +1,22 @@
-"""Header maps by the column: JSON text in and out, without a Python object for any of the maps.
+"""Decode and encode columns of header maps without a Python object per map.
 
-Raw JSON of many maps is split at its quotes into texts and the gaps between them. There are few distinct
-gaps: ``":["`` after a name, ``","`` between values, ``"],"`` before the next name, and so on. Each is parsed
-once; any other means that some map is not as specified, and the caller decodes value by value.
+A header map is an object of lists of strings, for example ``{"Age":["1","2"],"Via":[]}``. A load has two of
+them per failure, so this module works on the JSON text of all maps at once:
+
+1. Join the maps into one text, separated by a character that no JSON contains (shown as ``␞`` below).
+2. Find the quotes that begin and end strings, with numpy. They cut the text into strings and the gaps between
+   them::
+
+       {"Age":["1","2"],"Via":[]}␞{"Age":["3"]}
+       strings: Age   1   2   Via        Age   3
+       gaps:       ":["  ","  "],"  ":[]}␞{"  ":["
+
+3. A page of thousands of maps has only a few distinct gaps. Parse each of them once: does a name come before
+   it, does a name come after it, and how many maps end in it?
+4. With these three numbers per gap, numpy finds the map, the name and the role (name or value) of each
+   string.
+
+If any gap is not in the grammar, one of the maps is not as specified. The caller then decodes value by value.
 """
 
 from __future__ import annotations
@@ -10,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,221 +36,339 @@ from toolkit.tables.text import clean
 
 HeaderMap = dict[str, list[str]]
 
-_ROW: Final = b"\x1e"  # between rows: a character that no JSON contains
-_FENCE: Final = b'{"":[""]}'  # before the first row and after the last: every row is between two texts
+_ROW_END: Final = b"\x1e"  # between maps: a character that no JSON contains
+# Before the first map and after the last, so that every map is between two strings.
+_FENCE: Final = b'{"":[""]}'
 _SPACE: Final = re.compile(rb"[ \t\r\n]+")
 _GAP: Final = re.compile(
-    rb'"(?:'
-    rb"(?P<opens>:\[)|,|"
-    rb"(?P<empty>:\[)?\](?:(?P<next>,)|(?P<ends>\}\x1e(?:(?:null|\{\})\x1e)*\{))"
-    rb')"'
+    rb"""
+    "
+    (?: (?P<first_value>:\[)                                # {"Age":["1"  before the first value
+      | ,                                                   # "1","2"      between two values
+      | (?P<no_values>:\[)? \]                              # "Via":[]     after the last value, or no value
+        (?: (?P<next_name>,)                                # "],"Via"     before another name of the map
+          | (?P<next_map>\}\x1e(?:(?:null|\{\})\x1e)*\{)    # "]},{"Age"   before another map
+        )
+    )
+    "
+    """,
+    re.VERBOSE,
 )
-_TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
-_NO_MAP: Final = "no map of names to lists of text"
-_COUNTED: Final = 16  # rows by names, to the headers there are, up to which counting is quicker than sorting
+_NOT_A_MAP: Final = "not a map of names to lists of strings"
+# Counting all pairs of map and name is faster than sorting the headers if there are at most this many pairs
+# per header.
+_COUNTABLE_PAIRS: Final = 16
 
 _Indices = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
+_Offsets = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class HeaderColumn:
-    """Header maps as a column, unmasked: their JSON, and where in it names and values are."""
+    """A column of header maps, unmasked: their JSON, with the positions of names and values."""
 
-    names: pa.DictionaryArray  # of every header of every map
-    rows: _Indices  # the row of each name
-    values: pa.Array  # of every header
-    headers: _Indices  # the header of each value: an index of `names`
-    _json: bytes  # compact, `_ROW` after each map
-    _begins: npt.NDArray[np.int32]  # where the JSON of each value begins, and where it ends
-    _ends: npt.NDArray[np.int32]
-    _missing: npt.NDArray[np.bool_]
-    _indices: pa.Array | None = None  # of the map of each row, where maps that come again are held once
+    names: pa.DictionaryArray
+    """Name of every header of every map."""
+    rows: _Indices
+    """Row of each name."""
+    values: pa.Array
+    """Every value of every header."""
+    headers: _Indices
+    """Header of each value, as an index of `names`."""
+    _json: bytes
+    """Compact JSON, with `_ROW_END` after each map."""
+    _value_starts: _Offsets
+    _value_ends: _Offsets
+    _missing: _Flags
+    _indices: pa.Array | None = None
+    """Map of each row, if equal maps are stored once."""
 
     def first_values(self, name: str) -> pa.Array:
-        """The first value of a header in each map, its name compared without case; null where it has none.
+        """Return the first value of a header in each map, or null. Names are compared without case.
 
         >>> column = header_maps([b'{"Date": ["a", "b"]}', b"null", b'{"Age": ["1"], "date": ["c"]}'])
         >>> column.first_values("date").to_pylist()
         ['a', None, 'c']
         """
-        wanted = np.array([first.lower() == name for first in self.names.dictionary.to_pylist()], dtype=bool)
-        first = np.full(len(self._missing), -1)
-        if wanted.any():
-            at = np.flatnonzero(wanted[self.names.indices.to_numpy()[self.headers]])
-            # from the last to the first, so that the first one of a map is what stays
-            first[self.rows[self.headers[at[::-1]]]] = at[::-1]
-        return self._of_rows(self.values.take(pa.array(first, mask=first < 0)))
+        spellings = self.names.dictionary.to_pylist()
+        is_spelling = np.array([spelling.lower() == name for spelling in spellings], dtype=bool)
+        value_of_map = np.full(len(self._missing), -1)
+        if is_spelling.any():
+            has_name = is_spelling[self.names.indices.to_numpy()]
+            # assigned from the last to the first, so that the first value of a map stays
+            matching_values = np.flatnonzero(has_name[self.headers])[::-1]
+            value_of_map[self.rows[self.headers[matching_values]]] = matching_values
+        return self._repeated(self.values.take(pa.array(value_of_map, mask=value_of_map < 0)))
 
     def texts(self, values: pa.Array | None = None) -> pa.Array:
-        """The maps as compact JSON, null where there is none; with other `values`, if any."""
-        whole = self._json if values is None or values is self.values else self._with(values)
-        ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == _ROW[0]) - np.arange(len(self._missing))
+        """Return the maps as compact JSON, or null. `values` replace the values of the maps."""
+        joined = self._json
+        if values is not None and values is not self.values:
+            joined = self._with_values(values)
+        # each row end that is removed moves the rest of the text by one
+        row_ends = np.flatnonzero(np.frombuffer(joined, np.uint8) == _ROW_END[0])
+        offsets = np.append(0, row_ends - np.arange(len(self._missing))).astype(np.int32)
         buffers = [
             pa.py_buffer(np.packbits(~self._missing, bitorder="little")),
-            pa.py_buffer(np.append(0, ends).astype(np.int32)),
-            pa.py_buffer(whole.replace(_ROW, b"")),
+            pa.py_buffer(offsets),
+            pa.py_buffer(joined.replace(_ROW_END, b"")),
         ]
-        return self._of_rows(
-            pa.Array.from_buffers(pa.binary(), len(self._missing), buffers).cast(pa.string())
-        )
+        texts = pa.Array.from_buffers(pa.binary(), len(self._missing), buffers)
+        return self._repeated(texts.cast(pa.string()))
 
-    def _of_rows(self, column: pa.Array) -> pa.Array:
-        return column if self._indices is None else column.take(self._indices)
+    def _repeated(self, column: pa.Array) -> pa.Array:
+        """Return one value per row from one value per map."""
+        if self._indices is None:
+            return column
+        return column.take(self._indices)
 
-    def _with(self, values: pa.Array) -> bytes:
-        """The JSON with other values in it; what is between them is copied."""
-        other = pc.not_equal(values, self.values)
-        changed = np.flatnonzero(other.to_numpy(zero_copy_only=False))
+    def _with_values(self, values: pa.Array) -> bytes:
+        """Return the JSON with other values. Only the values that differ are encoded, the rest is copied."""
+        differs = pc.not_equal(values, self.values)
+        changed = np.flatnonzero(differs.to_numpy(zero_copy_only=False))
+        # segments: unchanged JSON, a changed value, unchanged JSON, a changed value, …, unchanged JSON
         cuts = np.empty(2 * len(changed) + 2, np.int32)
-        cuts[0], cuts[-1] = 0, len(self._json)
-        cuts[1:-1:2], cuts[2:-1:2] = self._begins[changed], self._ends[changed]
-        encoded = values.filter(other).dictionary_encode()
-        written = [msgspec.json.encode(text)[1:-1] for text in encoded.dictionary.to_pylist()]
+        cuts[0] = 0
+        cuts[1:-1:2] = self._value_starts[changed]
+        cuts[2:-1:2] = self._value_ends[changed]
+        cuts[-1] = len(self._json)
         segments = _cut(self._json, cuts)
-        choice = np.arange(len(segments))
-        choice[1::2] = len(segments) + encoded.indices.to_numpy()
-        joined = pa.concat_arrays([segments, pa.array(written, pa.binary())]).take(pa.array(choice))
-        data: bytes = joined.buffers()[2].to_pybytes()
-        return data
+        new_values = values.filter(differs).dictionary_encode()
+        encoded = [msgspec.json.encode(value)[1:-1] for value in new_values.dictionary.to_pylist()]
+        return _with_odd_segments(segments, encoded, new_values.indices.to_numpy())
+
+
+class _GapMeaning(NamedTuple):
+    """Meaning of the characters between two strings."""
+
+    follows_name: bool
+    precedes_name: bool
+    maps_ended: int
+
+
+@dataclass(frozen=True)
+class _Gaps:
+    """All gaps between strings, as indices of the distinct ones."""
+
+    distinct: list[bytes]
+    kinds: _Indices
+
+    def meanings(self) -> tuple[_Flags, _Flags, _Indices]:
+        """Return `_GapMeaning` as one array per field. Raise ValueError if a gap is not in the grammar."""
+        parsed = [_parse_gap(gap) for gap in self.distinct]
+        follows_name, precedes_name, maps_ended = (
+            np.array(field)[self.kinds] for field in zip(*parsed, strict=True)
+        )
+        return follows_name, precedes_name, maps_ended
+
+    def missing_maps(self, map_after: _Indices, count: int) -> _Flags:
+        """Return which maps are null. `map_after` is the number of the map after each gap.
+
+        A null or empty map has no strings, so it is part of a gap. For example, the gap ``]}␞null␞{}␞{``
+        before map 7 contains maps 5 (null) and 6 (empty).
+        """
+        missing = np.zeros(count, bool)
+        for kind, gap in enumerate(self.distinct):
+            maps_inside = gap.split(_ROW_END)[1:-1]
+            for index, text in enumerate(maps_inside):
+                if b"null" in text:
+                    first_inside = map_after[self.kinds == kind] - len(maps_inside)
+                    missing[first_inside + index] = True
+        return missing
 
 
 def header_column(maps: Sequence[Mapping[str, Sequence[str]] | None]) -> HeaderColumn:
-    """A column of maps that are Python objects; None is null."""
+    """Return a column of maps that are Python objects. None is null."""
     return header_maps([msgspec.json.encode(headers) for headers in maps])
 
 
 def header_map(value: Any) -> HeaderMap | None:
-    """A header map from the wire: name to values, a single text as one value; None where it is not a map."""
+    """Return a decoded JSON value as a header map, or None if it is not a map.
+
+    A single string counts as a list of one: ``{"Age": "1"}`` is ``{"Age": ["1"]}``.
+    """
     if not isinstance(value, dict):
         return None
     headers: HeaderMap = {}
-    for name, values in value.items():
-        several = [values] if isinstance(values, str) else values
-        if not isinstance(several, list) or not all(isinstance(item, str) for item in several):
+    for name, header in value.items():
+        values = [header] if isinstance(header, str) else header
+        if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
             return None
-        headers[clean(name)] = [clean(item) for item in several]
+        headers[clean(name)] = [clean(item) for item in values]
     return headers
 
 
 def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn:
-    """Raw header maps, well-formed JSON, as a column.
+    """Return raw header maps, which are well-formed JSON, as a column.
 
-    A map is an object of lists of text, or null. ValueError where a row is something else, has a name twice,
-    or a text that is not UTF-8 or represents what UTF-8 cannot write.
+    A map is an object of lists of strings, or null. Raise ValueError if a row is something else, if a map has
+    a name twice, or if a string is not UTF-8 or contains a lone surrogate.
 
     >>> rows = [b'{"A": ["x", "y"], "B": []}', b"null"]
     >>> header_maps(rows).texts().to_pylist()
     ['{"A":["x","y"],"B":[]}', None]
     """
-    whole = _ROW.join([_FENCE, *raws, _FENCE])
-    if b"\\" in whole:
-        rows = [_TEXT.sub(_plainly, row) if b"\\" in row else row for row in map(bytes, raws)]
-        whole = _ROW.join([_FENCE, *rows, _FENCE])
-    cuts = _quotes(whole)
-    if len(cuts) % 2 or whole.count(_ROW) != len(raws) + 1:
-        raise ValueError(_NO_MAP)
-    cuts[::2] += 1  # after a quote that opens, before one that closes: texts and gaps in turn
-    segments = _cut(whole, cuts)
-    gaps = segments.take(pa.array(np.arange(1, len(segments), 2))).dictionary_encode()
-    distinct = gaps.dictionary.to_pylist()
-    parsed = [_parsed(gap) for gap in distinct]
-    kinds = gaps.indices.to_numpy()
-    if any(_SPACE.search(gap) for gap in distinct):  # as many writers space JSON: written without
-        compact = pa.array([_SPACE.sub(b"", gap) for gap in distinct], pa.binary())
-        choice = np.arange(len(segments))
-        choice[1::2] = len(segments) + kinds
-        segments = pa.concat_arrays([segments, compact]).take(pa.array(choice))
-        _, offsets, data = segments.buffers()
-        whole = _FENCE[:2] + data.to_pybytes() + _FENCE[-3:]
-        cuts = np.frombuffer(offsets, np.int32)[: len(segments) + 1] + 2
-    follows_name, precedes_name, ended = (np.array(meaning)[kinds] for meaning in zip(*parsed, strict=True))
-    row = np.cumsum(ended) - 1  # of the text after each gap
-    if row[-1] != len(raws) or (precedes_name[:-1] != follows_name[1:]).any():
-        raise ValueError(_NO_MAP)
+    joined = _joined(raws)
+    cuts = _string_bounds(joined)
+    if len(cuts) % 2 or joined.count(_ROW_END) != len(raws) + 1:
+        raise ValueError(_NOT_A_MAP)
+    # segment 0 is the first string, segment 1 the first gap, and so on
+    segments = _cut(joined, cuts)
+    gaps = _gaps(segments)
+    follows_name, precedes_name, maps_ended = gaps.meanings()
+    if any(_SPACE.search(gap) for gap in gaps.distinct):
+        joined, cuts, segments = _without_spaces(segments, gaps)
+    map_after = np.cumsum(maps_ended) - 1
+    # every name is followed by its values, and the last map is the last one given
+    if map_after[-1] != len(raws) or (precedes_name[:-1] != follows_name[1:]).any():
+        raise ValueError(_NOT_A_MAP)
 
-    missing = np.zeros(len(raws), bool)
-    for kind, gap in enumerate(distinct):
-        # what is between the ends of two rows in a gap is a row without any text: null, or empty
-        between = gap.split(_ROW)[1:-1]
-        for index, text in enumerate(between):
-            missing[row[kinds == kind] - len(between) + index] = b"null" in text
-    inner = slice(1, -2)  # without the texts of the fences; the text after gap 1 is segment 4
+    # Skip the strings of both fences. The string after gap 0 is the value of the first fence, so the first
+    # string of a map comes after gap 1 and is segment 4.
+    inner = slice(1, -2)
     is_name = precedes_name[inner]
-    names_at, values_at = np.flatnonzero(is_name), np.flatnonzero(~is_name)
-    escapes = b"\\" in whole
-    start = len(_FENCE) + len(_ROW)
+    name_positions, value_positions = np.flatnonzero(is_name), np.flatnonzero(~is_name)
+    name_segments, value_segments = 2 * name_positions + 4, 2 * value_positions + 4
+    has_escapes = b"\\" in joined
+    start = len(_FENCE) + len(_ROW_END)
     column = HeaderColumn(
-        names=_texts(segments, 2 * names_at + 4, escapes=escapes).dictionary_encode(),
-        rows=row[inner][names_at],
-        values=_texts(segments, 2 * values_at + 4, escapes=escapes),
-        headers=np.cumsum(is_name)[values_at] - 1,
-        _json=whole[start : len(whole) - len(_FENCE)],
-        _begins=cuts[2 * values_at + 4] - start,
-        _ends=cuts[2 * values_at + 5] - start,
-        _missing=missing,
+        names=_strings(segments, name_segments, has_escapes=has_escapes).dictionary_encode(),
+        rows=map_after[inner][name_positions],
+        values=_strings(segments, value_segments, has_escapes=has_escapes),
+        headers=np.cumsum(is_name)[value_positions] - 1,
+        _json=joined[start : len(joined) - len(_FENCE)],
+        _value_starts=cuts[value_segments] - start,
+        _value_ends=cuts[value_segments + 1] - start,
+        _missing=gaps.missing_maps(map_after, len(raws)),
     )
-    if _repeated(column.rows, column.names):
-        raise ValueError("a name twice")
+    if _has_repeated_name(column.rows, column.names):
+        raise ValueError("a map with the same name twice")
     return column
 
 
 def distinct_header_maps(raws: pa.Array) -> HeaderColumn:
-    """The same of a column of raw maps, in which those that come again are held once if they are many."""
+    """Return a column of raw maps. If at least half of them are repetitions, equal maps are stored once."""
     encoded = raws.dictionary_encode()
     if 2 * len(encoded.dictionary) > len(raws):
         return header_maps(raws.to_pylist())
     return replace(header_maps(encoded.dictionary.to_pylist()), _indices=encoded.indices)
 
 
-def _plainly(text: re.Match[bytes]) -> bytes:
-    """A JSON text with no more escapes than it needs, so that equal texts are written alike."""
-    return msgspec.json.encode(msgspec.json.decode(text[0], type=str)) if b"\\" in text[0] else text[0]
+def _joined(raws: Sequence[bytes | msgspec.Raw]) -> bytes:
+    """Return all maps as one text, between two fences. Equal strings have equal escapes in it."""
+    joined = _ROW_END.join([_FENCE, *raws, _FENCE])
+    if b"\\" not in joined:
+        return joined
+    rows = [_STRING.sub(_with_fewest_escapes, bytes(row)) for row in raws]
+    return _ROW_END.join([_FENCE, *rows, _FENCE])
 
 
-def _cut(whole: bytes, cuts: npt.NDArray[np.int32]) -> pa.Array:
-    return pa.Array.from_buffers(pa.binary(), len(cuts) - 1, [None, pa.py_buffer(cuts), pa.py_buffer(whole)])
+def _with_fewest_escapes(string: re.Match[bytes]) -> bytes:
+    r"""Return a JSON string with only the necessary escapes, for example ``"a/b"`` for ``"a\/b"``."""
+    if b"\\" not in string[0]:
+        return string[0]
+    return msgspec.json.encode(msgspec.json.decode(string[0], type=str))
 
 
-def _quotes(whole: bytes) -> npt.NDArray[np.int32]:
-    """The positions of quotes that begin or end a text."""
-    characters = np.frombuffer(whole, np.uint8)
+def _string_bounds(joined: bytes) -> _Offsets:
+    """Return the positions that separate strings and gaps.
+
+    An opening quote belongs to the gap before the string, a closing quote to the gap after it.
+    """
+    quotes = _quotes(joined)
+    quotes[::2] += 1
+    return quotes
+
+
+def _quotes(joined: bytes) -> _Offsets:
+    """Return the positions of quotes that begin or end a string."""
+    characters = np.frombuffer(joined, np.uint8)
     quotes = np.flatnonzero(characters == _QUOTE).astype(np.int32)
-    slashes = np.flatnonzero(characters == _BACKSLASH)
-    if not len(slashes):
+    backslashes = np.flatnonzero(characters == _BACKSLASH)
+    if not len(backslashes):
         return quotes
-    # a quote after an odd number of backslashes is part of its text
-    runs = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)
-    lengths = np.diff(runs, append=len(slashes))
-    escaped = (slashes[runs] + lengths)[lengths % 2 == 1]
+    # A quote after an odd number of backslashes is part of the string: \" is a quote, \\" ends a string.
+    run_starts = np.flatnonzero(np.diff(backslashes, prepend=-2) != 1)
+    run_lengths = np.diff(run_starts, append=len(backslashes))
+    after_run = backslashes[run_starts] + run_lengths
+    escaped = after_run[run_lengths % 2 == 1]
     return np.setdiff1d(quotes, escaped, assume_unique=True).astype(np.int32)
 
 
-def _parsed(gap: bytes) -> tuple[bool, bool, int]:
-    """Whether a name is before a gap, whether one is after it, and how many rows end in it."""
+def _cut(joined: bytes, cuts: _Offsets) -> pa.Array:
+    """Return the segments between consecutive positions, without a copy."""
+    buffers = [None, pa.py_buffer(cuts), pa.py_buffer(joined)]
+    return pa.Array.from_buffers(pa.binary(), len(cuts) - 1, buffers)
+
+
+def _gaps(segments: pa.Array) -> _Gaps:
+    odd_segments = segments.take(pa.array(np.arange(1, len(segments), 2)))
+    encoded = odd_segments.dictionary_encode()
+    return _Gaps(encoded.dictionary.to_pylist(), encoded.indices.to_numpy())
+
+
+def _parse_gap(gap: bytes) -> _GapMeaning:
     match = _GAP.fullmatch(_SPACE.sub(b"", gap))
     if match is None:
-        raise ValueError(_NO_MAP)
-    after_name = match["opens"] is not None or match["empty"] is not None
-    before_name = match["next"] is not None or match["ends"] is not None
-    return after_name, before_name, gap.count(_ROW)
+        raise ValueError(_NOT_A_MAP)
+    follows_name = match["first_value"] is not None or match["no_values"] is not None
+    precedes_name = match["next_name"] is not None or match["next_map"] is not None
+    return _GapMeaning(follows_name, precedes_name, gap.count(_ROW_END))
 
 
-def _texts(segments: pa.Array, indices: npt.NDArray[Any], *, escapes: bool) -> pa.Array:
-    texts = segments.take(pa.array(indices)).cast(pa.string())
-    if not escapes:
-        return texts
-    written = pc.match_substring(texts, "\\")
-    if not written.true_count:
-        return texts
-    read = [msgspec.json.decode(f'"{text}"') for text in texts.filter(written).to_pylist()]
-    return pc.replace_with_mask(texts, written, pa.array(read, pa.string()))
+def _without_spaces(segments: pa.Array, gaps: _Gaps) -> tuple[bytes, _Offsets, pa.Array]:
+    """Return the text, the cuts and the segments with compact gaps.
+
+    For example, ``{"A": ["x"]}`` becomes ``{"A":["x"]}``.
+    """
+    compact_gaps = [_SPACE.sub(b"", gap) for gap in gaps.distinct]
+    compact = _replace_odd_segments(segments, compact_gaps, gaps.kinds)
+    _, offsets, data = compact.buffers()
+    # the first segment is the first string, so the two characters before it and three after the last are
+    # missing
+    joined = _FENCE[:2] + data.to_pybytes() + _FENCE[-3:]
+    cuts = np.frombuffer(offsets, np.int32)[: len(compact) + 1] + 2
+    return joined, cuts, compact
 
 
-def _repeated(rows: npt.NDArray[Any], names: pa.DictionaryArray) -> bool:
-    """Whether a row has a name twice."""
+def _replace_odd_segments(segments: pa.Array, replacements: list[bytes], choices: _Indices) -> pa.Array:
+    """Replace segments 1, 3, 5, … by the chosen replacements."""
+    candidates = pa.concat_arrays([segments, pa.array(replacements, pa.binary())])
+    order = np.arange(len(segments))
+    order[1::2] = len(segments) + choices
+    return candidates.take(pa.array(order))
+
+
+def _with_odd_segments(segments: pa.Array, replacements: list[bytes], choices: _Indices) -> bytes:
+    """Return the text that the segments make after `_replace_odd_segments`."""
+    replaced = _replace_odd_segments(segments, replacements, choices)
+    joined: bytes = replaced.buffers()[2].to_pybytes()
+    return joined
+
+
+def _strings(segments: pa.Array, indices: npt.NDArray[Any], *, has_escapes: bool) -> pa.Array:
+    """Return segments as strings, without escapes."""
+    strings = segments.take(pa.array(indices)).cast(pa.string())
+    if not has_escapes:
+        return strings
+    is_escaped = pc.match_substring(strings, "\\")
+    if not is_escaped.true_count:
+        return strings
+    escaped = strings.filter(is_escaped).to_pylist()
+    decoded = [msgspec.json.decode(f'"{string}"') for string in escaped]
+    return pc.replace_with_mask(strings, is_escaped, pa.array(decoded, pa.string()))
+
+
+def _has_repeated_name(rows: npt.NDArray[Any], names: pa.DictionaryArray) -> bool:
+    """Return True if a map has the same name twice."""
+    if not len(rows):
+        return False
+    # one number per pair of map and name
     pairs = rows.astype(np.int64) * len(names.dictionary) + names.indices.to_numpy()
-    if len(pairs) and pairs[-1] < _COUNTED * len(pairs):
+    if pairs[-1] < _COUNTABLE_PAIRS * len(pairs):
         return bool(np.bincount(pairs).max() > 1)
     return len(np.unique(pairs)) < len(pairs)

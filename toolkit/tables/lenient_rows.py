@@ -1,7 +1,8 @@
-"""Rows of any shape as columns: runs, events, steps, callbacks, and DLQ entries that strict decoding refuses.
+"""Decode rows of any shape: runs, events, steps, callbacks, and DLQ entries that strict decoding refuses.
 
-Rows are plain objects here, and every value is checked by itself: what does not fit its column is null there
-and part of ``extra``, with every field that the table does not know.
+Rows are Python objects here, and every value is checked by itself. A value that does not fit the column
+becomes null and is kept in ``extra``, together with all fields that the table does not know. For example, a
+status of ``"abc"`` is null in the column ``status``, and ``extra`` is ``{"status":"abc"}``.
 """
 
 from __future__ import annotations
@@ -41,69 +42,67 @@ from toolkit.tables.text import (
 Row = dict[str, Any]
 ReadBody = Callable[[Any, Any], tuple[str | None, bytes | None, bool]]
 
-_DIGITS: Final = re.compile(r"[0-9]{1,18}")
-_LENGTH: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
-_NOT_RETRYABLE: Final = 489
+_TIME_DIGITS: Final = re.compile(r"[0-9]{1,18}")
+_LENGTH_DIGITS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
+_NOT_RETRYABLE: Final = 489  # status with which a destination asks for no retries
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReceivedCallback:
-    """The body of a callback request with what only its receiver knows."""
+    """The body of a callback request, with facts that only the receiver knows."""
 
     body: bytes = field(repr=False)
-    received_at: datetime  # with a time zone
-    verified: bool | None  # whether its signature is right; None without keys
+    received_at: datetime
+    """Time with a time zone."""
+    verified: bool | None
+    """True if the signature is valid, None without signing keys."""
 
 
 Body = bytes | str | Mapping[str, Any] | ReceivedCallback
-"""A callback body: JSON as bytes or text, an object read already, or one that a receiver kept."""
+"""A callback body: JSON as bytes or string, a decoded object, or a body that a receiver stored."""
 
 
 def decode_runs(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
-    """A JSON array of runs as a table of the schema ``RUNS``."""
+    """Return a JSON array of runs as a table of the schema ``RUNS``."""
     what = "workflow runs"
     return LenientRows(parse_rows(rows, what=what, exactly=True), RUN_COLUMNS, redactor, what=what).table()
 
 
 def decode_events(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
-    """A JSON array of events of messages as a table of the schema ``EVENTS``.
+    """Return a JSON array of message events as a table of the schema ``EVENTS``.
 
-    ProtocolError where the bytes are not an array of objects, or an event names no message.
+    Raise ProtocolError if the bytes are not an array of objects, or if an event has no message id.
     """
     what = "events of messages"
     parsed = parse_rows(rows, what=what, exactly=True)
     for row in parsed:
-        if "responseHeader" not in row and "responseHeaders" in row:  # documents have both
+        # the documentation of the service uses both names
+        if "responseHeader" not in row and "responseHeaders" in row:
             row["responseHeader"] = row.pop("responseHeaders")
     return LenientRows(parsed, EVENT_COLUMNS, redactor, what=what, read_body=_event_body).table()
 
 
 def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa.Table:
-    """Callback bodies as a table of the schema ``CALLBACKS``, one row a body, in order.
+    """Return callback bodies as a table of the schema ``CALLBACKS``, one row per body, in order.
 
-    A body that is not a JSON object is a ProtocolError that says which one it is. Bodies in it that are
-    truncated are decoded as far as they go. One that ends between groups of base64 is known as truncated by
-    the length that the response stated; without that it looks like a complete one.
+    Raise ProtocolError with the number of the body if one is not a JSON object. Truncated bodies in a
+    callback are decoded up to the end. A body that ends between two groups of base64 is known to be truncated
+    only if the response stated a length.
     """
     received = list(bodies)
     rows = [
-        callback_fields(
-            item.body if isinstance(item, ReceivedCallback) else item, what=f"body {at:,} of source"
-        )
-        for at, item in enumerate(received)
+        callback_fields(_content(item), what=f"body {at:,} of source") for at, item in enumerate(received)
     ]
     callbacks = LenientRows(rows, CALLBACK_COLUMNS, redactor, what="callbacks", read_body=base64_body)
     columns = callbacks.columns
-    read = (columns[name].to_pylist() for name in ("dlq_id", "status", "retried", "max_retries"))
+    # what a callback tells about the message, from the decoded columns
+    outcome_columns = [columns[name].to_pylist() for name in ("dlq_id", "status", "retried", "max_retries")]
+    outcomes = map(_outcome, rows, *outcome_columns)
     derived = [
-        _outcome(row, *values)
-        | {
-            "body_truncated": None if "body" in rejected else _is_cut(row, "body"),
-            "source_body_truncated": None if "sourceBody" in rejected else _is_cut(row, "sourceBody"),
-            "received_at": getattr(item, "received_at", None),
-            "verified": getattr(item, "verified", None),
-        }
-        for item, row, rejected, *values in zip(received, rows, callbacks.rejected_values, *read, strict=True)
+        outcome | _reception(item, row, rejected)
+        for outcome, item, row, rejected in zip(
+            outcomes, received, rows, callbacks.rejected_values, strict=True
+        )
     ]
     schema = pa.schema([CALLBACKS.field(name) for name in CALLBACKS.names if name not in columns])
     table = pa.Table.from_pylist(derived, schema=schema)
@@ -111,27 +110,45 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     return callbacks.table()
 
 
+def _content(item: Body) -> bytes | str | Mapping[str, Any]:
+    return item.body if isinstance(item, ReceivedCallback) else item
+
+
+def _reception(item: Body, row: Row, rejected: Row) -> dict[str, Any]:
+    """Return the columns of a callback about how it arrived."""
+    return {
+        "body_truncated": None if "body" in rejected else _is_truncated(row, "body"),
+        "source_body_truncated": None if "sourceBody" in rejected else _is_truncated(row, "sourceBody"),
+        "received_at": getattr(item, "received_at", None),
+        "verified": getattr(item, "verified", None),
+    }
+
+
 def callback_fields(
     body: bytes | str | Mapping[str, Any], *, what: str = "a callback body"
 ) -> dict[str, Any]:
-    """The fields of one callback body, with the service's own names."""
-    if isinstance(body, Mapping):
+    """Return the fields of one callback body, with the names of the service."""
+    encoded = body
+    if isinstance(encoded, Mapping):
         try:
-            body = as_json(dict(body))
+            encoded = as_json(dict(encoded))
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
-                f"decoding {what}", got=str(error)[:200], expected="values that JSON can hold"
+                f"decoding {what}", got=str(error)[:200], expected="values that JSON can represent"
             ) from None
-    fields = lenient(body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body, what=what)
+    if isinstance(encoded, str):
+        encoded = encoded.encode("utf-8", "surrogatepass")
+    fields = lenient(encoded, what=what)
     if not isinstance(fields, dict):
         raise ProtocolError(f"decoding {what}", got=type(fields).__name__, expected="a JSON object")
     return fields
 
 
 class LenientRows:
-    """Rows of a table, one value after the other; what does not fit is collected for each row on the way.
+    """Decode rows value by value. Values that do not fit are collected per row.
 
-    `columns` are those that fields fill, and ``extra``, unmasked; the caller adds those derived from them.
+    `columns` are the columns with a field in the rows, and ``extra``, all unmasked. The caller adds columns
+    that are derived from them, then calls `table`.
     """
 
     def __init__(
@@ -152,37 +169,40 @@ class LenientRows:
         sources = {column.name: column.field for column in columns}
         for name, kind, source in columns:
             if kind is Kind.BODY:
+                # a body fills two columns, so that BASE64 columns are skipped below
                 encoded = f"{name}_base64"
                 bodies = self._bodies(read_body, source or "", sources[encoded] or "")
                 self.columns[name], self.columns[encoded] = bodies
             elif source is not None and kind is not Kind.BASE64:
                 self.columns[name] = self._column(kind, source)
-        known = set(sources.values())
-        extras = [
-            rejected if known.issuperset(row) else rejected | {n: v for n, v in row.items() if n not in known}
-            for row, rejected in zip(rows, self.rejected_values, strict=True)
-        ]
-        self.columns["extra"] = pa.array([masked_json(extra, redactor) for extra in extras], pa.string())
+        self.columns["extra"] = self._extra(frozenset(filter(None, sources.values())))
 
     def table(self) -> pa.Table:
-        """The table of all columns, our own tokens masked in all of its text."""
+        """Return the table of all columns, masked."""
         masker = ColumnMasker(self._redactor)
         return masker.table(masker.masked_table(self._table, self.columns))
 
     def _column(self, kind: Kind, source: str) -> pa.Array | HeaderColumn:
+        """Return the column of a field that is not a body."""
         if kind is Kind.ID:
-            rows = enumerate(self._rows)
-            ids = [required_id(row, source, what=self._what, index=index) for index, row in rows]
-            return pa.array(ids, pa.string())
+            return pa.array(self._ids(source), pa.string())
         if kind is Kind.HEADERS:
             return header_column(self._fitting(source, header_map))
-        if kind not in _FITTING:
+        if kind not in _CONVERSIONS:
             return pa.array(self._texts(source), pa.string())
-        fit, held = _FITTING[kind]
-        values = self._fitting(source, fit)
-        return pa.array([value or None for value in values] if kind is Kind.TIME_OR_ZERO else values, held)
+        convert, arrow_type = _CONVERSIONS[kind]
+        values = self._fitting(source, convert)
+        if kind is Kind.TIME_OR_ZERO:
+            # the service sends 0 for a time that is unknown
+            values = [value or None for value in values]
+        return pa.array(values, arrow_type)
+
+    def _ids(self, source: str) -> list[str]:
+        rows = enumerate(self._rows)
+        return [required_id(row, source, what=self._what, index=index) for index, row in rows]
 
     def _texts(self, source: str) -> list[str | None]:
+        """Return the strings of a field. Empty strings are null; invalid UTF-8 is also rejected."""
         texts = []
         for row, rejected in zip(self._rows, self.rejected_values, strict=True):
             value = row.get(source)
@@ -192,39 +212,55 @@ class LenientRows:
             texts.append(text or None)
         return texts
 
-    def _fitting(self, source: str, fit: Callable[[Any], Any]) -> list[Any]:
-        values = []
+    def _fitting(self, source: str, convert: Callable[[Any], Any]) -> list[Any]:
+        """Return the values of a field that `convert` accepts. The others are null and rejected."""
+        converted_values = []
         for row, rejected in zip(self._rows, self.rejected_values, strict=True):
             value = row.get(source)
-            fitting = None if value is None else fit(value)
-            if fitting is None and value is not None:
+            converted = None if value is None else convert(value)
+            if converted is None and value is not None:
                 rejected[source] = value
-            values.append(fitting)
-        return values
+            converted_values.append(converted)
+        return converted_values
 
     def _bodies(self, read_body: ReadBody, plain: str, encoded: str) -> tuple[pa.Array, pa.Array]:
-        """Bodies as text and as base64, from their two fields; a name is empty where there is only one."""
-        texts, coded = [], []
+        """Return bodies as strings and as base64, from two fields, of which `plain` can be ""."""
+        texts, encoded_bodies = [], []
         for row, rejected in zip(self._rows, self.rejected_values, strict=True):
             text, raw, fits = read_body(row.get(plain), row.get(encoded))
             if not fits:
-                rejected.update({plain: row.get(plain)} if plain else {})
-                rejected[encoded] = self._own_base64(row.get(encoded))
+                if plain:
+                    rejected[plain] = row.get(plain)
+                rejected[encoded] = self._without_own_tokens(row.get(encoded))
             texts.append(text)
-            coded.append(base64_text(raw, self._redactor))
-        return pa.array(texts, pa.string()), pa.array(coded, pa.string())
+            encoded_bodies.append(base64_text(raw, self._redactor))
+        return pa.array(texts, pa.string()), pa.array(encoded_bodies, pa.string())
 
-    def _own_base64(self, encoded: Any) -> Any:
-        """Base64 that goes into no column, without a token of ours in the bytes it encodes."""
+    def _without_own_tokens(self, encoded: Any) -> Any:
+        """Return rejected base64, with live tokens of this process masked in the bytes that it encodes."""
         raw = base64_bytes(encoded) if isinstance(encoded, str) else None
-        if raw is None or self._redactor is None or not is_in(raw.decode("latin-1")):
+        if raw is None or self._redactor is None:
+            return encoded
+        if not is_in(raw.decode("latin-1")):
             return encoded
         return base64_text(raw, self._redactor)
 
+    def _extra(self, known: frozenset[str]) -> pa.Array:
+        """Return the rejected values and unknown fields of each row as JSON text."""
+        extras = []
+        for row, rejected in zip(self._rows, self.rejected_values, strict=True):
+            unknown = row.keys() - known
+            # in the order of the row
+            extra = rejected | {name: row[name] for name in row if name in unknown}
+            extras.append(masked_json(extra, self._redactor))
+        return pa.array(extras, pa.string())
+
 
 def _event_body(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, bool]:
-    """A response, which is text, or the body of the message, which is base64."""
-    return base64_body(None, encoded) if plain is None else text_and_bytes(plain, encoded)
+    """Read the body of an event: a response, which is a string, or the body of the message in base64."""
+    if plain is None:
+        return base64_body(None, encoded)
+    return text_and_bytes(plain, encoded)
 
 
 def _flag(value: Any) -> bool | None:
@@ -232,19 +268,23 @@ def _flag(value: Any) -> bool | None:
 
 
 def _labels(value: Any) -> bytes | None:
-    if isinstance(value, list) and all(isinstance(label, str) and is_clean(label) for label in value):
-        return msgspec.json.encode(value)
-    return None
+    if not isinstance(value, list):
+        return None
+    if not all(isinstance(label, str) and is_clean(label) for label in value):
+        return None
+    return msgspec.json.encode(value)
 
 
 def _unix_ms_of_text(value: Any) -> int | None:
-    """Unix milliseconds from the text that callbacks carry, or from a number."""
-    if isinstance(value, str):
-        return unix_ms(int(value)) if _DIGITS.fullmatch(value) else None
-    return unix_ms(value)
+    """Return Unix milliseconds from digits, as callbacks send them, or from a number."""
+    if not isinstance(value, str):
+        return unix_ms(value)
+    if not _TIME_DIGITS.fullmatch(value):
+        return None
+    return unix_ms(int(value))
 
 
-_FITTING: Final[dict[Kind, tuple[Callable[[Any], Any], pa.DataType]]] = {
+_CONVERSIONS: Final[dict[Kind, tuple[Callable[[Any], Any], pa.DataType]]] = {
     Kind.LABELS: (_labels, pa.binary()),
     Kind.NUMBER: (whole_number, pa.int64()),
     Kind.FLAG: (_flag, pa.bool_()),
@@ -252,48 +292,77 @@ _FITTING: Final[dict[Kind, tuple[Callable[[Any], Any], pa.DataType]]] = {
     Kind.TIME_OR_ZERO: (unix_ms, TIME),
     Kind.TIME_AS_TEXT: (_unix_ms_of_text, TIME),
 }
-"""What a value of a column has to be, and its type; for the other kinds see `LenientRows`."""
+"""Conversion of a value and type of the column. For the other kinds see `LenientRows`."""
 
 
-def _is_cut(row: Mapping[str, Any], encoded: str) -> bool | None:
-    """Whether a body was truncated: by the length that the response stated, or else by its base64."""
+def _is_truncated(row: Mapping[str, Any], encoded: str) -> bool | None:
+    """Return True if a body was truncated: by the length in the response, else by the form of the base64."""
     value = row.get(encoded)
-    headers = row.get("header") if encoded == "body" else None
-    if not isinstance(value, str) or not isinstance(headers, dict):
+    length = _stated_length(row.get("header")) if encoded == "body" else None
+    if length is None or not isinstance(value, str):
         return is_cut_base64(value)
-    named = {name.lower(): values for name, values in headers.items()}
-    length = named.get("content-length")
-    length = length[0] if isinstance(length, list) and len(length) == 1 else length
-    if not isinstance(length, str) or not _LENGTH.fullmatch(length) or "content-encoding" in named:
-        return is_cut_base64(value)
-    return len(value.rstrip("=")) * 3 // 4 < int(length)
+    return len(value.rstrip("=")) * 3 // 4 < length
+
+
+def _stated_length(headers: Any) -> int | None:
+    """Return the Content-Length of a response, or None if it is not the length of the decoded body."""
+    if not isinstance(headers, dict):
+        return None
+    by_name = {name.lower(): values for name, values in headers.items()}
+    length = by_name.get("content-length")
+    if isinstance(length, list) and len(length) == 1:
+        length = length[0]
+    if not isinstance(length, str) or not _LENGTH_DIGITS.fullmatch(length):
+        return None
+    # the length of a compressed body is not the length of the text
+    if "content-encoding" in by_name:
+        return None
+    return int(length)
 
 
 def _outcome(
     row: Mapping[str, Any], dlq_id: str | None, status: int | None, retried: int | None, most: int | None
 ) -> dict[str, Any]:
-    """What a callback says of its message: its kind, whether delivered, out of retries, and in the DLQ.
+    """Return the kind of a callback, and if the message was delivered, exhausted and put into the DLQ."""
+    is_delivered = None if status is None else 200 <= status < 300  # noqa: PLR2004 - the 2xx statuses
+    is_exhausted = None if retried is None or most is None else retried >= most
+    return {
+        "kind": "failure" if dlq_id else "callback",
+        "delivered": is_delivered,
+        "exhausted": is_exhausted,
+        "in_dlq": _is_in_dlq(row, dlq_id, status, delivered=is_delivered, exhausted=is_exhausted),
+    }
 
-    Only failure callbacks name the entry of the DLQ, but a callback of the last attempt says as much.
+
+def _is_in_dlq(
+    row: Mapping[str, Any],
+    dlq_id: str | None,
+    status: int | None,
+    *,
+    delivered: bool | None,
+    exhausted: bool | None,
+) -> bool | None:
+    """Return True if the message is in the DLQ, None if unknown.
+
+    Only failure callbacks name the DLQ entry, but the callback of the last attempt allows the same
+    conclusion.
     """
-    delivered = None if status is None else 200 <= status < 300  # noqa: PLR2004 - the 2xx statuses
-    exhausted = None if retried is None or most is None else retried >= most
     if dlq_id:
-        in_dlq: bool | None = True
-    elif delivered is not False:
-        in_dlq = None if delivered is None else False
-    elif row.get("workflowRunId"):
-        in_dlq = None  # a call that failed is told to its run, and in no DLQ
-    else:
-        final = status == _NOT_RETRYABLE and _refuses_retries(row.get("header"))
-        in_dlq = True if final else exhausted
-    kind = "failure" if dlq_id else "callback"
-    return {"kind": kind, "delivered": delivered, "exhausted": exhausted, "in_dlq": in_dlq}
+        return True
+    if delivered is None:
+        return None
+    if delivered:
+        return False
+    if row.get("workflowRunId"):
+        return None  # the run learns about a failed call, which goes into no DLQ
+    if status == _NOT_RETRYABLE and _refuses_retries(row.get("header")):
+        return True
+    return exhausted
 
 
 def _refuses_retries(headers: Any) -> bool:
-    """Whether the destination requested no retries."""
-    return isinstance(headers, dict) and any(
-        name.lower().endswith("nonretryable-error") and "true" in str(values).lower()
-        for name, values in headers.items()
-    )
+    """Return True if a header of the response, for example Upstash-NonRetryable-Error, forbids retries."""
+    if not isinstance(headers, dict):
+        return False
+    flags = [values for name, values in headers.items() if name.lower().endswith("nonretryable-error")]
+    return any("true" in str(values).lower() for values in flags)

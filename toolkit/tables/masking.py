@@ -1,7 +1,8 @@
-"""Whole columns masked as `Redactor` masks single values, each distinct value once.
+"""Mask complete columns in the same way as `Redactor` masks single values, each distinct value once.
 
-Most values hold nothing to mask. Searching the distinct values of a column finds those that may; only these
-are given to the `Redactor`, and a column without any is returned as it is.
+Most values contain nothing to mask. A search with one regular expression finds the distinct values that could
+contain a secret, and only these go to the `Redactor`. For example, of 10,000 URLs with 50 distinct values,
+two with a query are masked. A column without suspicious values is returned unchanged.
 """
 
 from __future__ import annotations
@@ -33,16 +34,18 @@ _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
 _SUSPICIOUS_OR_PERSONAL: Final = re.compile(f"{SUSPICIOUS_URL}|{SUSPICIOUS}|{PERSONAL_HINT}")
 _SUSPICIOUS_JSON: Final = re.compile(SUSPICIOUS.replace("|^/", '|^"/'))
-# also what may be masked because of a name around it, whatever follows the name, and however it is spelled
+# Values can also be masked because of the name before them, for example "password":, in any spelling.
 _LIKELY_JSON: Final = (
     rf'{LIKELY}|"[/?]|"(?:name|key|header|field)"|(?i:{"|".join(WORDS)})|(?:[^\x00-\x7f]|\\u)[^"]*"\s*:'
 )
-# JSON that is written unchanged: plain text, and numbers that Python writes with the same digits
+# JSON that stays as it is: ASCII strings without escapes, and numbers that Python writes with the same
+# digits.
 _PLAIN_JSON: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
-_REMEMBERED: Final = 10_000  # masks of each kind that are cached for the next batch of a load
-_SHORT: Final = 2_000  # bytes of JSON, up to which what is written of it is cached
-_NESTED: Final = 3  # JSON in JSON in JSON
-_FEW: Final = 32  # values for which compiling Arrow's matcher costs more than it saves
+_CACHE_SIZE: Final = 10_000  # masked values of each kind that are kept for the next batch of a load
+_LONGEST_CACHED: Final = 2_000  # bytes of JSON; longer values rarely repeat
+_MOST_NESTED: Final = 3  # JSON in JSON in JSON
+# Compiling a matcher of Arrow takes as long as searching this many values with `re`.
+_FEW: Final = 32
 
 _LABELS: Final = msgspec.json.Decoder(list[str] | None)
 
@@ -50,7 +53,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class ColumnMasker:
-    """Masks Arrow columns of one load; without a redactor they are returned as they are.
+    """Mask the Arrow columns of one load. Without a redactor, columns are returned unchanged.
 
     >>> masker = ColumnMasker(Redactor(key=b"example"))
     >>> masker.urls(pa.array(["https://a.example/x", "https://a.example/?q=1", None])).to_pylist()
@@ -60,12 +63,13 @@ class ColumnMasker:
     def __init__(self, redactor: Redactor | None) -> None:
         self._redactor = redactor
         if redactor is not None:
-            remembering = lru_cache(_REMEMBERED)
-            self._text, self._url, self._mask = map(remembering, (redactor.text, redactor.url, redactor.mask))
-        self._member = lru_cache(_REMEMBERED)(_member)
+            self._text = lru_cache(_CACHE_SIZE)(redactor.text)
+            self._url = lru_cache(_CACHE_SIZE)(redactor.url)
+            self._mask = lru_cache(_CACHE_SIZE)(redactor.mask)
+        self._cached_member = lru_cache(_CACHE_SIZE)(_member)
 
     def texts(self, column: pa.Array) -> pa.Array:
-        """A column of text, masked as by `Redactor.text`."""
+        """Mask a column of strings as `Redactor.text` does."""
         if self._redactor is None:
             return column
         if self._redactor.masks_personal:
@@ -73,41 +77,50 @@ class ColumnMasker:
         return self._where_likely(column, self._text, _SUSPICIOUS, LIKELY)
 
     def urls(self, column: pa.Array) -> pa.Array:
-        """A column of URLs, masked as by `Redactor.url`."""
+        """Mask a column of URLs as `Redactor.url` does."""
         if self._redactor is None:
             return column
         quick = _SUSPICIOUS_OR_PERSONAL if self._redactor.masks_personal else _SUSPICIOUS_URL
         return self._where_likely(column, self._url, quick)
 
     def own(self, column: pa.Array) -> pa.Array:
-        """A column of text with our own live tokens masked, and nothing else."""
+        """Mask only the live tokens of this process in a column of strings."""
         redactor = self._redactor
-        if redactor is None or not len(rows := holding_own(column)):
+        if redactor is None:
             return column
-        held = np.zeros(len(column), bool)
-        held[rows] = True
-        return pc.replace_with_mask(
-            column, pa.array(held), each_distinct(column.take(pa.array(rows)), redactor.own)
-        )
+        rows = holding_own(column)
+        if not len(rows):
+            return column
+        has_token = np.zeros(len(column), bool)
+        has_token[rows] = True
+        masked = each_distinct(column.take(pa.array(rows)), redactor.own)
+        return pc.replace_with_mask(column, pa.array(has_token), masked)
 
     def own_json(self, column: pa.Array) -> pa.Array:
-        """The same for a column of JSON text: what is not JSON once masked becomes a JSON string."""
+        """Mask only the live tokens of this process in a column of JSON text.
+
+        Masking can break JSON, for example if a token is a number. Broken JSON becomes a JSON string.
+        """
         masked = self.own(column)
         if masked is column:
             return column
         pairs = zip(masked.to_pylist(), column.to_pylist(), strict=True)
-        return pa.array([new if new == old else _as_json(new) for new, old in pairs], column.type)
+        texts = [after if after == before else _as_json(after) for after, before in pairs]
+        return pa.array(texts, column.type)
 
     def labels(self, column: pa.Array) -> pa.Array:
-        """Lists of text as raw JSON, each text masked as by `Redactor.text`; null for none and empty ones."""
-        return each_distinct(
-            column, lambda raw: labels_json(_LABELS.decode(raw), self._redactor), kind=pa.string()
-        )
+        """Mask each string of raw JSON lists as `Redactor.text` does. Empty lists become null."""
+
+        def masked(raw: bytes) -> str | None:
+            return labels_json(_LABELS.decode(raw), self._redactor)
+
+        return each_distinct(column, masked, kind=pa.string())
 
     def masked_table(self, columns: Sequence[Column], values: Mapping[str, Any]) -> pa.Table:
-        """A table of these columns from unmasked values, those masked whose kind holds secrets of others.
+        """Return a table from unmasked columns. Columns of a kind that can contain secrets are masked.
 
-        Our own tokens in bodies, JSON and ids are left to the caller. A column may still be in the making.
+        The live tokens of this process in bodies, JSON and ids are left to the caller. A column can be a
+        `Future`.
         """
         masks: dict[Kind, Callable[[Any], pa.Array]] = {
             Kind.TEXT: self.texts,
@@ -115,100 +128,122 @@ class ColumnMasker:
             Kind.HEADERS: self.headers,
             Kind.LABELS: self.labels,
         }
-        masked = {
-            name: masks[kind](values[name]) if kind in masks else values[name] for name, kind, _ in columns
-        }
-        if (single := values.get("label")) is not None and masked["labels"].null_count:
-            # the field that lists of labels replaced: where only it is there, it is the list
-            alone = each_distinct(single, lambda label: labels_json([label], self._redactor))
-            masked["labels"] = pc.coalesce(masked["labels"], alone)
+        masked = {}
+        for name, kind, _ in columns:
+            mask = masks.get(kind)
+            masked[name] = values[name] if mask is None else mask(values[name])
+        single_labels = values.get("label")
+        if single_labels is not None and masked["labels"].null_count:
+            # `label` was replaced by `labels`; an entry that has only `label` gets a list of one
+            lists = each_distinct(single_labels, lambda label: labels_json([label], self._redactor))
+            masked["labels"] = pc.coalesce(masked["labels"], lists)
         arrays = [column.result() if isinstance(column, Future) else column for column in masked.values()]
         return pa.Table.from_arrays(arrays, schema=schema(columns))
 
     def table(self, table: pa.Table) -> pa.Table:
-        """A table with our own live tokens masked in all its text: also in ids, and in names within JSON."""
+        """Mask the live tokens of this process in all strings of a table, including ids and names in JSON."""
         pattern = None if self._redactor is None else likely()
         if pattern is None:
             return table
-        # base64 that held one would be none any more: see `base64_text`
-        texts = [
-            index
-            for index, field in enumerate(table.schema)
+        # Columns of base64 are left out, because `base64_text` has masked the bytes: a mask is not base64.
+        fields = [
+            field
+            for field in table.schema
             if pa.types.is_string(field.type) and not field.name.endswith("_base64")
         ]
-        suspects = _with_match([table.column(index) for index in texts], pattern)
-        for index in compress(texts, suspects):
-            field = table.field(index)
+        suspects = _with_match([table.column(field.name) for field in fields], pattern)
+        for field in compress(fields, suspects):
             mask = self.own_json if field.name in JSON_COLUMNS else self.own
-            chunks = [mask(chunk) for chunk in table.column(index).chunks]
-            table = table.set_column(index, field, pa.chunked_array(chunks, field.type))
+            chunks = [mask(chunk) for chunk in table.column(field.name).chunks]
+            position = table.schema.get_field_index(field.name)
+            table = table.set_column(position, field, pa.chunked_array(chunks, field.type))
         return table
 
     def headers(self, column: HeaderColumn) -> pa.Array:
-        """The header maps as JSON text, their values masked as by `Redactor.header`."""
+        """Return header maps as JSON text, with the values masked as `Redactor.header` does."""
         if self._redactor is None:
             return column.texts()
-        secret = np.array([is_secret_name(name) for name in column.names.dictionary.to_pylist()], dtype=bool)
-        if not secret.any():
+        names = column.names.dictionary.to_pylist()
+        is_secret = np.array([is_secret_name(name) for name in names], dtype=bool)
+        if not is_secret.any():
             return column.texts(self.texts(column.values))
-        hidden = pa.array(secret[column.names.indices.to_numpy()][column.headers])
-        whole = each_distinct(column.values.filter(hidden), self._mask)
-        others = self.texts(pc.if_else(hidden, None, column.values))
-        return column.texts(pc.replace_with_mask(others, hidden, whole))
+        # From names to headers to values: a secret header is masked completely, the others in parts.
+        hidden = pa.array(is_secret[column.names.indices.to_numpy()][column.headers])
+        masks = each_distinct(column.values.filter(hidden), self._mask)
+        other_values = self.texts(pc.if_else(hidden, None, column.values))
+        return column.texts(pc.replace_with_mask(other_values, hidden, masks))
 
     def objects(self, fields: Mapping[str, pa.Array], rows: int) -> pa.Array:
-        """The JSON text that `masked_json` makes of each row's fields; null in rows that have none of them.
+        """Return the fields of each row as one JSON object, as `masked_json` does, or null.
 
-        Fields are raw JSON by name, null where a row does not have it. ValueError where one is not JSON.
+        Fields are raw JSON by name, null if a row does not have the field. Raise ValueError if one is not
+        JSON.
 
         >>> fields = {"b": pa.array([b"1", None]), "a": pa.array([b'"x"', None])}
         >>> ColumnMasker(None).objects(fields, rows=2).to_pylist()
         ['{"a":"x","b":1}', None]
         """
-        members = [
-            self._members(name, raws) for name, raws in sorted(fields.items()) if raws.null_count < rows
-        ]
-        if not members:
+        used_fields = [(name, raws) for name, raws in sorted(fields.items()) if raws.null_count < rows]
+        if not used_fields:
             return pa.nulls(rows, pa.string())
-        # not null_handling="skip", which leaves out rows that have nothing
-        inner = pc.binary_join_element_wise(*members, "", null_handling="replace", null_replacement="")
-        whole = pc.binary_join_element_wise(pc.binary_replace_slice(inner, 0, 1, "{"), "}", "")
-        return pc.if_else(pc.equal(inner, ""), None, whole)
+        members = [self._members(name, raws) for name, raws in used_fields]
+        # ',"a":"x",",b":1' per row; null_handling="skip" would leave out rows without any member
+        joined = pc.binary_join_element_wise(*members, "", null_handling="replace", null_replacement="")
+        # the first comma becomes the opening brace
+        opened = pc.binary_replace_slice(joined, 0, 1, "{")
+        closed = pc.binary_join_element_wise(opened, "}", "")
+        return pc.if_else(pc.equal(joined, ""), None, closed)
 
     def _members(self, name: str, raws: pa.Array) -> pa.Array:
-        """The values as members of an object, a comma and the name before each; null stays null."""
+        """Return each value as a member of an object, for example ``,"code":7``. Null stays null."""
         encoded = raws.dictionary_encode()
         distinct = encoded.dictionary
-        hidden = np.full(len(distinct), self._redactor is not None)
-        if self._redactor is not None and not is_secret_name(name):
-            if not self._redactor.masks_personal:
-                hidden = np.array(_suspects(distinct, _SUSPICIOUS_JSON, _LIKELY_JSON))
-            hidden[holding_own(distinct)] = True
-        other = hidden | ~pc.match_substring_regex(distinct, _PLAIN_JSON).to_numpy(zero_copy_only=False)
-        if other.any():
-            pairs = zip(distinct.filter(pa.array(other)).to_pylist(), hidden[other], strict=True)
-            written = [self._written(name, raw, self._redactor if secret else None) for raw, secret in pairs]
-            distinct = pc.replace_with_mask(distinct, pa.array(other), pa.array(written, pa.binary()))
-        named = pc.binary_join_element_wise(f",{json.dumps(name)}:", distinct.cast(pa.string()), "")
-        return named.take(encoded.indices)
+        must_mask = self._may_need_masking(name, distinct)
+        is_plain = pc.match_substring_regex(distinct, _PLAIN_JSON).to_numpy(zero_copy_only=False)
+        must_write = must_mask | ~is_plain
+        if must_write.any():
+            raw_values = distinct.filter(pa.array(must_write)).to_pylist()
+            written = [
+                self._written(name, raw, self._redactor if masks else None)
+                for raw, masks in zip(raw_values, must_mask[must_write], strict=True)
+            ]
+            distinct = pc.replace_with_mask(distinct, pa.array(must_write), pa.array(written, pa.binary()))
+        prefix = f",{json.dumps(name)}:"
+        members = pc.binary_join_element_wise(prefix, distinct.cast(pa.string()), "")
+        return members.take(encoded.indices)
+
+    def _may_need_masking(self, name: str, distinct: pa.Array) -> npt.NDArray[np.bool_]:
+        """Return which raw JSON values of a field have to go to the redactor."""
+        if self._redactor is None:
+            return np.zeros(len(distinct), bool)
+        if is_secret_name(name) or self._redactor.masks_personal:
+            return np.ones(len(distinct), bool)
+        suspects = np.array(_suspects(distinct, _SUSPICIOUS_JSON, _LIKELY_JSON))
+        suspects[holding_own(distinct)] = True
+        return suspects
 
     def _written(self, name: str, raw: bytes, redactor: Redactor | None) -> bytes:
-        return (self._member if len(raw) <= _SHORT else _member)(name, raw, redactor)
+        if len(raw) > _LONGEST_CACHED:
+            return _member(name, raw, redactor)
+        return self._cached_member(name, raw, redactor)
 
     def _where_likely(
         self, column: pa.Array, mask: Callable[[str], str], quick: re.Pattern[str], closer: str | None = None
     ) -> pa.Array:
+        """Mask the distinct values that a search with `quick`, then with `closer`, finds suspicious."""
         encoded = column.dictionary_encode()
         distinct = self.own(encoded.dictionary)
-        touched = _suspects(distinct, quick, closer)
-        if touched.true_count == 0:
-            return column if distinct is encoded.dictionary else distinct.take(encoded.indices)
-        masked = pa.array([mask(text) for text in distinct.filter(touched).to_pylist()], pa.string())
-        return pc.replace_with_mask(distinct, touched, masked).take(encoded.indices)
+        suspicious = _suspects(distinct, quick, closer)
+        if suspicious.true_count:
+            masked = [mask(text) for text in distinct.filter(suspicious).to_pylist()]
+            distinct = pc.replace_with_mask(distinct, suspicious, pa.array(masked, pa.string()))
+        if distinct is encoded.dictionary:  # nothing was masked
+            return column
+        return distinct.take(encoded.indices)
 
 
 def holding_own(column: pa.Array) -> Rows:
-    """The rows of a column of text, or of JSON as bytes, that may hold one of our own live tokens."""
+    """Return the rows of a column (strings, or JSON as bytes) that could contain an own live token."""
     pattern = likely()
     if pattern is None or not len(column) or not any(_with_match([column], pattern)):
         return np.empty(0, np.int64)
@@ -217,51 +252,65 @@ def holding_own(column: pa.Array) -> Rows:
 
 
 def plain_escapes_read(column: pa.Array) -> pa.Array:
-    """A column of text with its quotes and slashes as they are without escapes; those nested deeply stay."""
-    for _ in range(_NESTED):
+    """Return a column of strings with escaped quotes and slashes unescaped, at most `_MOST_NESTED` times."""
+    for _ in range(_MOST_NESTED):
         if not pc.match_substring_regex(column, r'\\["/]').true_count:
             break
-        for sign in '"/':
-            column = pc.replace_substring(column, f"\\{sign}", sign)
+        column = pc.replace_substring(column, '\\"', '"')
+        column = pc.replace_substring(column, "\\/", "/")
     return column
 
 
 def _suspects(distinct: pa.Array, quick: re.Pattern[str], closer: str | None) -> pa.Array:
-    """Which values may hold something to mask: all that do match `quick`, and `closer` once unescaped."""
+    """Return which values could contain a secret: they match `quick`, and, unescaped, `closer`.
+
+    `quick` is fast and finds too much. `closer` is slower, so it only searches what `quick` has found.
+    """
     suspects = _matching(distinct, quick)
-    if closer is not None and suspects.true_count > _FEW:
-        narrowed = pc.match_substring_regex(plain_escapes_read(distinct.filter(suspects)), closer)
-        suspects = pc.replace_with_mask(suspects, suspects, narrowed)
-    return suspects
+    if closer is None or suspects.true_count <= _FEW:
+        return suspects
+    narrowed = pc.match_substring_regex(plain_escapes_read(distinct.filter(suspects)), closer)
+    return pc.replace_with_mask(suspects, suspects, narrowed)
 
 
 def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
-    """Which values match; null for those that are null."""
-    if len(column) < _FEW:
-        texts = (text.decode("latin-1") if isinstance(text, bytes) else text for text in column.to_pylist())
-        return pa.array([None if text is None else bool(pattern.search(text)) for text in texts], pa.bool_())
-    return pc.match_substring_regex(column, pattern.pattern)
+    """Return which values match. Null stays null."""
+    if len(column) >= _FEW:
+        return pc.match_substring_regex(column, pattern.pattern)
+    matches = [_is_match(value, pattern) for value in column.to_pylist()]
+    return pa.array(matches, pa.bool_())
+
+
+def _is_match(value: str | bytes | None, pattern: re.Pattern[str]) -> bool | None:
+    if value is None:
+        return None
+    # Latin-1 gives one character per byte; the patterns are ASCII
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    return pattern.search(text) is not None
 
 
 def _with_match(columns: Sequence[pa.Array | pa.ChunkedArray], pattern: re.Pattern[str]) -> list[bool]:
-    """Which columns of text have a match: each is searched as one text, and the pattern compiled once."""
+    """Return which columns of strings contain a match.
+
+    All values of a column are searched as one string, so that the pattern is compiled and called only once.
+    """
     if not columns or len(columns[0]) < _FEW:
         return [True] * len(columns)
-    parts: list[memoryview] = []
+    contents: list[memoryview] = []
     ends = np.zeros(len(columns) + 1, np.int64)
     for number, column in enumerate(columns):
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        present = [text for text in map(_bytes, chunks) if text]
-        parts += present
-        ends[number + 1] = ends[number] + sum(map(len, present))
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(parts))]
-    texts = pa.Array.from_buffers(pa.large_binary(), len(columns), buffers)
-    matches: list[bool] = pc.match_substring_regex(texts, pattern.pattern).to_pylist()
+        column_bytes = list(filter(len, map(_bytes, chunks)))
+        contents.extend(column_bytes)
+        ends[number + 1] = ends[number] + sum(map(len, column_bytes))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(contents))]
+    joined = pa.Array.from_buffers(pa.large_binary(), len(columns), buffers)
+    matches: list[bool] = pc.match_substring_regex(joined, pattern.pattern).to_pylist()
     return matches
 
 
 def _bytes(column: pa.Array) -> memoryview:
-    """The bytes of all values, one after another."""
+    """Return the bytes of all values, one after another, without a copy."""
     _, offsets, data = column.buffers()
     if data is None:
         return memoryview(b"")
@@ -272,9 +321,9 @@ def _bytes(column: pa.Array) -> memoryview:
 def each_distinct(
     column: pa.Array, function: Callable[[Any], Any], *, kind: pa.DataType | None = None
 ) -> pa.Array:
-    """What a function returns of each value, in a column of the same type or another; null of null.
+    """Call a function once per distinct value and return the results as a column. Null stays null.
 
-    It is called once for each distinct value.
+    The column has the type `kind`; if omitted, the type of the original column.
     """
     encoded = column.dictionary_encode()
     values = [function(value) for value in encoded.dictionary.to_pylist()]
@@ -282,6 +331,7 @@ def each_distinct(
 
 
 def _as_json(text: str | None) -> str | None:
+    """Return JSON text unchanged, and any other text as a JSON string."""
     try:
         msgspec.json.decode(text or "null")
     except (msgspec.DecodeError, RecursionError):
@@ -290,5 +340,7 @@ def _as_json(text: str | None) -> str | None:
 
 
 def _member(name: str, raw: bytes, redactor: Redactor | None) -> bytes:
-    whole = masked_json({name: read_json(raw)}, redactor) or ""
-    return whole[len(json.dumps(name)) + 2 : -1].encode()
+    """Return the masked JSON of a value, as it is written in an object after the name."""
+    json_object = masked_json({name: read_json(raw)}, redactor) or ""
+    prefix_length = len(json.dumps(name)) + 2  # {"name":
+    return json_object[prefix_length:-1].encode()

@@ -1,7 +1,7 @@
-"""Vectors and hits: from a page's bytes to the tables of ``schemas.vectors`` and ``schemas.hits``.
+"""Decode vectors and query results from pages of JSON to tables.
 
-Rows are decoded strictly where that is possible, leniently where it is not. Metadata and the numbers of dense
-vectors stay JSON text until then.
+A page is decoded strictly if possible, and otherwise leniently, member by member. Both decoders keep metadata
+and dense vectors as JSON text: metadata stays text in the frame, the numbers are read by ``floats.py``.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from toolkit.tables.text import clean, lenient, required_id, whole_number
 
 _VECTORS: Final = "vectors"
 _HITS: Final = "query results"
-_NOTHING: Final = msgspec.Raw(b"")
+_MAKING_A_MATRIX: Final = "making a matrix of vectors"
+_ABSENT: Final = msgspec.Raw(b"")  # no JSON value is empty
 _NULLS: Final = (b"", b"null")
-_REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class VectorRow(msgspec.Struct, gc=False):
-    """A vector or hit; where one was decoded leniently, its parts are what was there instead."""
+    """A vector or a query result. After lenient decoding, members can have any type."""
 
     id: str
     vector: Any = None
@@ -47,13 +48,13 @@ class VectorRow(msgspec.Struct, gc=False):
 class _StrictRow(VectorRow, gc=False, rename={"sparse": "sparseVector"}):
     """A row as specified."""
 
-    vector: msgspec.Raw = _NOTHING
+    vector: msgspec.Raw = _ABSENT
     sparse: dict[str, list[float]] | None = None
-    metadata: msgspec.Raw = _NOTHING
+    metadata: msgspec.Raw = _ABSENT
     score: float | None = None
 
 
-# made here, because the first access to a struct is not thread-safe
+# Made at import, because the first access to a struct is not thread-safe.
 _ROWS: Final = msgspec.json.Decoder(list[_StrictRow | None])
 
 
@@ -66,23 +67,26 @@ def decode_vectors(
     want_vectors: bool = True,
     numbers: Singles | None = None,
 ) -> pa.Table:
-    """The rows of a range or fetch as a table of ``schemas.vectors(dimension)``; nulls are left out.
+    """Return the rows of a range or fetch as a table of ``schemas.vectors(dimension)``, without null rows.
 
-    `cut` are the dense vectors where they were cut out of the rows (`Page.cut`), `numbers` their
-    numbers where they were read before. A vector that cannot be used (null, of another dimension, not
-    finite as float32) is null, and ``vector_problem`` says why; it also says where there is no vector, if
-    those are wanted. ProtocolError where the bytes are not an array of objects with ids.
+    `cut` are the dense vectors if they were cut out of the rows (see `Page.cut`). `numbers` are the numbers
+    of these vectors if they have been read already.
+
+    A vector that cannot be used (null, of another dimension, not finite as float32) is null, and
+    ``vector_problem`` gives the reason. With `want_vectors`, a row without any vector also gets a reason.
+    Raise ProtocolError if the bytes are not an array of objects with ids.
     """
     decoded = read_rows(rows, cut, what=_VECTORS)
     vectors = [row.vector for row in decoded]
-    # where the cut was wrong, rows have other vectors than what was cut out
-    are_cut = len(decoded) == len(cut) and all(map(is_, vectors, cut))
+    # if the cut was wrong, `read_rows` has read other vectors, and `numbers` are not the numbers of these
+    # rows
+    is_cut_right = len(decoded) == len(cut) and all(map(is_, vectors, cut))
     try:
-        dense, problems = dense_column(vectors, dimension, numbers if are_cut else None)
+        dense, problems = dense_column(vectors, dimension, numbers if is_cut_right else None)
     except ValueError:
         if not cut:
             raise _unreadable(_VECTORS) from None
-        # what was cut out is not JSON by itself, so the cut was wrong: read the whole page
+        # The parts that were cut out are not JSON by themselves, so the cut was wrong: read the page uncut.
         return decode_vectors(
             uncut(rows, cut), namespace=namespace, dimension=dimension, want_vectors=want_vectors
         )
@@ -90,28 +94,33 @@ def decode_vectors(
         for index, row in enumerate(decoded):
             if row.vector is None and not row.sparse:
                 problems[index] = "no vector"
-    columns = {
-        "namespace": pa.array([namespace] * len(decoded), pa.string()),
-        **_columns(decoded, dense, problems),
-    }
+    namespaces = pa.array([namespace] * len(decoded), pa.string())
+    columns = {"namespace": namespaces, **_columns(decoded, dense, problems)}
     return pa.table(columns, schema=schemas.vectors(dimension))
 
 
 def decode_hits(
     responses: Sequence[bytes], *, vectors: bool = True, metadata: bool = True, data: bool = True
 ) -> pa.Table:
-    """The hits of a batch of queries, one JSON array a query, as a table of ``schemas.hits``."""
-    pages = [read_rows(response, what=_HITS) for response in responses]
-    hits = [row for page in pages for row in page]
+    """Return the results of a batch of queries, one JSON array per query, as a table of ``schemas.hits``."""
+    hits: list[VectorRow] = []
+    queries: list[int] = []
+    ranks: list[int] = []
+    for query, response in enumerate(responses):
+        results = read_rows(response, what=_HITS)
+        hits += results
+        queries += [query] * len(results)
+        ranks += range(1, len(results) + 1)
     try:
         dimension = _first_dimension(hits)
         dense, problems = dense_column([row.vector for row in hits], dimension)
     except ValueError:
         raise _unreadable(_HITS) from None
+    scores = [_score(row.score, index) for index, row in enumerate(hits)]
     columns = {
-        "query": pa.array([number for number, page in enumerate(pages) for _ in page], pa.int64()),
-        "rank": pa.array([rank for page in pages for rank in range(1, len(page) + 1)], pa.int64()),
-        "score": pa.array([_score(row.score, index) for index, row in enumerate(hits)], pa.float64()),
+        "query": pa.array(queries, pa.int64()),
+        "rank": pa.array(ranks, pa.int64()),
+        "score": pa.array(scores, pa.float64()),
         **_columns(hits, dense, problems),
     }
     schema = schemas.hits(dimension, vectors=vectors, metadata=metadata, data=data)
@@ -119,22 +128,22 @@ def decode_hits(
 
 
 def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
-    """The dense vectors of a frame as one matrix, without copying where Arrow allows.
+    """Return the dense vectors of a frame as one matrix, without a copy if Arrow allows it.
 
     Parameters
     ----------
     vectors : pandas.DataFrame
-        With a ``vector`` column, as `load_vectors` or `query` (with vectors included) returns.
+        A frame with a ``vector`` column, from `load_vectors` or `query` (with vectors included).
 
     Returns
     -------
     numpy.ndarray
-        Shape (rows, dimension), float32, read-only where it is a view. Row i belongs to row i of the frame.
+        Shape (rows, dimension), float32, read-only if it is a view. Row i belongs to row i of the frame.
 
     Raises
     ------
     InputError
-        When a row has no usable vector; its ``vector_problem`` says why.
+        If a row has no usable vector; ``vector_problem`` gives the reason.
 
     Examples
     --------
@@ -143,95 +152,135 @@ def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
            [1., 2.]], dtype=float32)
     """
     checked_frame("vectors", vectors, "vector")
-    doing = "making a matrix of vectors"
-    try:
-        column = pa.array(vectors["vector"], from_pandas=True)
-    except UNFIT:
-        column = None
-    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    kind: Any = None if column is None else column.type
-    if column is None or (len(column) and not (pa.types.is_null(kind) or is_numbers(kind))):
-        raise InputError(
-            doing,
-            got=f"a column vector of the type {str(vectors['vector'].dtype)[:80]}",
-            expected="lists of numbers",
-            next_step="Use a frame made by load_vectors or query.",
-        )
+    column = _list_column(vectors["vector"])
     if column.null_count:
         raise InputError(
-            doing,
+            _MAKING_A_MATRIX,
             got=f"{column.null_count:,} of {len(column):,} rows without a usable vector",
             expected="a vector in every row",
-            next_step="Keep the usable rows: vectors[vectors['vector'].notna()]; vector_problem says why.",
+            next_step="Keep the usable rows: vectors[vectors['vector'].notna()]; see vector_problem for the "
+            "reasons.",
         )
-    if not is_numbers(kind):  # no rows, in a column that has no type of its own
+    if not is_numbers(column.type):  # no rows, in a column without a type
         return np.empty((0, 0), dtype=np.float32)
-    if pa.types.is_fixed_size_list(kind):
-        dimension = kind.list_size
-    else:
-        lengths = set(column.value_lengths().unique().to_pylist()) if len(column) else {0}
-        if len(lengths) > 1:
-            raise InputError(doing, got=f"dimensions {sorted(lengths)}", expected="one")
-        dimension = lengths.pop()
-    flat = column.flatten()
-    if flat.null_count:
-        raise InputError(doing, got="vectors with missing numbers", expected="numbers alone")
-    numbers = flat.to_numpy(zero_copy_only=False)
-    with np.errstate(over="ignore"):  # beyond float32: infinite
+    dimension = _only_dimension(column)
+    elements = column.flatten()
+    if elements.null_count:
+        raise InputError(_MAKING_A_MATRIX, got="vectors with missing numbers", expected="numbers only")
+    numbers = elements.to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
         return np.asarray(numbers, dtype=np.float32).reshape(len(column), dimension)
 
 
+def _list_column(vectors: pd.Series[Any]) -> pa.Array:
+    """Return a column of vectors as an Arrow array of lists. Raise InputError for other values."""
+    try:
+        column = pa.array(vectors, from_pandas=True)
+    except UNFIT:
+        raise _not_vectors(vectors) from None
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if len(column) and not (pa.types.is_null(column.type) or is_numbers(column.type)):
+        raise _not_vectors(vectors)
+    return column
+
+
+def _not_vectors(vectors: pd.Series[Any]) -> InputError:
+    return InputError(
+        _MAKING_A_MATRIX,
+        got=f"a column vector of the type {str(vectors.dtype)[:80]}",
+        expected="lists of numbers",
+        next_step="Use a frame made by load_vectors or query.",
+    )
+
+
+def _only_dimension(column: pa.Array) -> int:
+    """Return the length of all lists. Raise InputError if they differ."""
+    if pa.types.is_fixed_size_list(column.type):
+        return int(column.type.list_size)
+    if not len(column):
+        return 0
+    lengths = column.value_lengths().unique().to_pylist()
+    if len(lengths) > 1:
+        raise InputError(
+            _MAKING_A_MATRIX, got=f"dimensions {sorted(lengths)}", expected="vectors of one dimension"
+        )
+    return int(lengths[0])
+
+
 def is_numbers(kind: pa.DataType) -> bool:
-    """Whether values of this type are lists of numbers."""
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return bool(lists and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)))
+    """Return True if values of this type are lists of numbers."""
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not is_list:
+        return False
+    return bool(pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
 
 
 def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> list[VectorRow]:
-    """The rows of a JSON array of vectors, with those that were cut out; nulls are left out."""
+    """Return the rows of a JSON array of vectors, with the vectors that were cut out, without null rows."""
     try:
-        rows: list[VectorRow] = [row for row in _ROWS.decode(raw) if row is not None]
-        for index, row in enumerate(rows):
-            row.id = row.id or required_id({}, "id", what=what, index=index)
-            row.vector, metadata = bytes(row.vector), bytes(row.metadata)
-            row.vector = None if row.vector in _NULLS else row.vector
-            row.metadata = None if metadata in _NULLS else metadata.decode()
-    except _REFUSED:
+        rows = _strict_rows(raw, what=what)
+    except _DECODE_ERRORS:
         return list(_lenient_rows(uncut(raw, cut), what=what))
-    if cut:
-        replaced = [row for row in rows if row.vector == CUT]
-        if len(replaced) != len(cut):
-            return read_rows(uncut(raw, cut), what=what)
-        for row, view in zip(replaced, cut, strict=True):
-            row.vector = view
+    if not cut:
+        return rows
+    rows_with_placeholder = [row for row in rows if row.vector == CUT]
+    if len(rows_with_placeholder) != len(cut):
+        # For example, a member of the metadata was cut out.
+        return read_rows(uncut(raw, cut), what=what)
+    for row, vector in zip(rows_with_placeholder, cut, strict=True):
+        row.vector = vector
+    return rows
+
+
+def _strict_rows(raw: bytes, *, what: str) -> list[VectorRow]:
+    rows: list[VectorRow] = [row for row in _ROWS.decode(raw) if row is not None]
+    for index, row in enumerate(rows):
+        row.id = row.id or required_id({}, "id", what=what, index=index)
+        vector, metadata = bytes(row.vector), bytes(row.metadata)
+        row.vector = None if vector in _NULLS else vector
+        row.metadata = None if metadata in _NULLS else metadata.decode()
     return rows
 
 
 def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
-    """The rows, each member as raw text; JSON as Python's own reader accepts it."""
+    """Yield the rows, each member as raw text. Python's JSON reader decides if the text is JSON."""
     try:
-        rows = [members(row)[0] for row in elements(raw.decode("utf-8", "surrogateescape")) if row != "null"]
+        texts = elements(raw.decode("utf-8", "surrogateescape"))
+        rows = [members(text)[0] for text in texts if text != "null"]
     except ValueError:
-        lenient(raw, what=what)  # says what is wrong, where it is not JSON at all
+        lenient(raw, what=what)  # raises an error with the position if it is not JSON
         raise ProtocolError(
-            f"decoding {what}", got="something else", expected="a JSON array of objects"
+            f"decoding {what}", got="another JSON value", expected="a JSON array of objects"
         ) from None
     for index, row in enumerate(rows):
         present = {name: text for name, text in row.items() if text != "null"}
-        text, vector = present.get("metadata"), present.get("vector")
-        data = read_json(present["data"]) if "data" in present else None
+        vector, metadata = present.get("vector"), present.get("metadata")
         yield VectorRow(
             id=required_id({"id": read_json(row.get("id", "null"))}, "id", what=what, index=index),
             vector=None if vector is None else vector.encode("utf-8", "surrogateescape"),
-            sparse=read_json(present["sparseVector"]) if "sparseVector" in present else None,
-            metadata=None if text is None else clean(text),
-            data=None if data is None else clean(data if isinstance(data, str) else present["data"]),
-            score=read_json(present["score"]) if "score" in present else None,
+            sparse=_member_value(present, "sparseVector"),
+            metadata=None if metadata is None else clean(metadata),
+            data=_lenient_data(present),
+            score=_member_value(present, "score"),
         )
 
 
+def _member_value(members_present: dict[str, str], name: str) -> Any:
+    text = members_present.get(name)
+    return None if text is None else read_json(text)
+
+
+def _lenient_data(members_present: dict[str, str]) -> str | None:
+    """Return the data of a row. A value that is not a string stays JSON text."""
+    data = _member_value(members_present, "data")
+    if data is None:
+        return None
+    return clean(data if isinstance(data, str) else members_present["data"])
+
+
 def _score(score: Any, index: int) -> float:
-    """A score; one of more digits than a float has is infinite."""
+    """Return a score as a float. An integer with more digits than a float can have becomes infinite."""
     if isinstance(score, RawJson) and score.text[0] not in "[{":
         return float(score.text)
     if not isinstance(score, int | float) or isinstance(score, bool):
@@ -248,7 +297,7 @@ def _unreadable(what: str) -> ProtocolError:
 
 
 def _first_dimension(rows: Sequence[VectorRow]) -> int | None:
-    """Numbers in the first dense vector that is a list; None without one."""
+    """Return the length of the first dense vector that is a list, or None."""
     for row in rows:
         vector = None if row.vector is None else as_value(row.vector)
         if isinstance(vector, list):
@@ -257,16 +306,21 @@ def _first_dimension(rows: Sequence[VectorRow]) -> int | None:
 
 
 def _columns(rows: Sequence[VectorRow], dense: pa.Array, problems: list[str | None]) -> dict[str, pa.Array]:
-    """The columns that vectors and hits share; a sparse vector that cannot be used is a problem, too."""
-    sparse = [None if row.sparse is None else _sparse(row.sparse) for row in rows]
-    for index, (row, usable) in enumerate(zip(rows, sparse, strict=True)):
-        if row.sparse is not None and usable is None:
-            problems[index] = "; ".join(filter(None, (problems[index], "sparse vector not usable")))
+    """Return the columns that vectors and hits share. Add the problems of sparse vectors to `problems`."""
+    indices: list[list[int] | None] = []
+    values: list[list[float] | None] = []
+    for row_number, row in enumerate(rows):
+        sparse = None if row.sparse is None else _sparse(row.sparse)
+        if row.sparse is not None and sparse is None:
+            reasons = (problems[row_number], "sparse vector not usable")
+            problems[row_number] = "; ".join(filter(None, reasons))
+        indices.append(sparse and sparse[0])
+        values.append(sparse and sparse[1])
     return {
         "id": pa.array([row.id for row in rows], pa.string()),
         "vector": dense,
-        "sparse_indices": pa.array([pair and pair[0] for pair in sparse], pa.list_(pa.int64())),
-        "sparse_values": pa.array([pair and pair[1] for pair in sparse], pa.list_(pa.float32())),
+        "sparse_indices": pa.array(indices, pa.list_(pa.int64())),
+        "sparse_values": pa.array(values, pa.list_(pa.float32())),
         "metadata": pa.array([row.metadata for row in rows], pa.string()),
         "data": pa.array([row.data for row in rows], pa.string()),
         "vector_problem": pa.array(problems, pa.string()),
@@ -274,14 +328,18 @@ def _columns(rows: Sequence[VectorRow], dense: pa.Array, problems: list[str | No
 
 
 def _sparse(value: Any) -> tuple[list[int], list[float]] | None:
+    """Return the indices and values of a sparse vector, or None if it cannot be used."""
     if not isinstance(value, dict):
         return None
     indices, values = value.get("indices"), value.get("values")
     if not isinstance(indices, list) or not isinstance(values, list) or len(indices) != len(values):
         return None
-    whole = [whole_number(index) for index in indices]
-    if any(index is None for index in whole) or not all(
-        type(item) in (int, float) and -BEYOND_FLOAT32 < item < BEYOND_FLOAT32 for item in values
-    ):
+    whole_indices = list(map(whole_number, indices))
+    if None in whole_indices or not all(map(_fits_float32, values)):
         return None
-    return [index for index in whole if index is not None], [float(item) for item in values]
+    return [index for index in whole_indices if index is not None], list(map(float, values))
+
+
+def _fits_float32(number: Any) -> bool:
+    # a bool is not a number of a vector
+    return type(number) in (int, float) and -BEYOND_FLOAT32 < number < BEYOND_FLOAT32
