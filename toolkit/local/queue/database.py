@@ -1,4 +1,4 @@
-"""The queue's SQLite file: its tables, and one thread each for writing and reading."""
+"""The SQLite file of the queue: the tables, a thread that writes, and a thread that reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MIGRATIONS: Final = {
     2: "ALTER TABLE messages ADD COLUMN queue TEXT; ALTER TABLE messages ADD COLUMN joins_at INTEGER; "
     "DROP INDEX messages_due; UPDATE kept SET value = 3 WHERE name = 'version';"
 }
-"""What makes tables of an earlier version those of the next one."""
+"""SQL per earlier version that turns the tables into tables of the next version."""
 
 TABLES: Final = Path(__file__).with_name("tables.sql").read_text(encoding="utf-8")
 
@@ -35,39 +35,39 @@ _BATCH: Final = 256  # most writes in one transaction
 
 
 class QueueWrite(NamedTuple):
-    """A transaction, when it takes place (Unix ms), and the factor that divides delays."""
+    """A transaction, the time when it takes place (Unix ms), and the factor that divides delays."""
 
     connection: sqlite3.Connection
     now_ms: int = 0
     factor: float = 1.0
 
-    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+    def execute(self, sql: str, *bound: Any) -> sqlite3.Cursor:
         """Execute one statement."""
-        return self.connection.execute(sql, values)
+        return self.connection.execute(sql, bound)
 
-    def insert(self, table: str, **values: Any) -> int | None:
-        """Insert a row, its values by the names of columns; returns its number."""
-        return self.connection.execute(_insertion(table, *values), (*values.values(),)).lastrowid
+    def insert(self, table: str, **row: Any) -> int | None:
+        """Insert a row from values by column name, and return the row number."""
+        return self.connection.execute(_insertion(table, *row), (*row.values(),)).lastrowid
 
-    def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
-        """All rows of a query."""
-        return self.connection.execute(sql, values).fetchall()
+    def rows(self, sql: str, *bound: Any) -> list[sqlite3.Row]:
+        """Return all rows of a query."""
+        return self.connection.execute(sql, bound).fetchall()
 
-    def first(self, sql: str, *values: Any) -> sqlite3.Row | None:
-        """The first row of a query, if there is one."""
-        row: sqlite3.Row | None = self.connection.execute(sql, values).fetchone()
+    def first(self, sql: str, *bound: Any) -> sqlite3.Row | None:
+        """Return the first row of a query, or None if no rows match."""
+        row: sqlite3.Row | None = self.connection.execute(sql, bound).fetchone()
         return row
 
-    def value(self, sql: str, *values: Any) -> Any:
-        """The first column of the first row of a query; None without rows."""
-        row = self.first(sql, *values)
+    def value(self, sql: str, *bound: Any) -> Any:
+        """Return the first column of the first row of a query, or None if no rows match."""
+        row = self.first(sql, *bound)
         return None if row is None else row[0]
 
-    def check_count(self, table: str, most: int, what: str) -> None:
-        """Raise an `ApiError` with 412 where a table has more rows than it may."""
+    def check_count(self, table: str, most: int, plural: str) -> None:
+        """Raise an `ApiError` with 412 if a table has more than `most` rows, which `plural` names."""
         count = self.value(f"SELECT count(*) FROM {table}")  # noqa: S608 - a name of this package
         if count > most:
-            raise ApiError(412, f"too many {what}; got {count}; expected at most {most}")
+            raise ApiError(412, f"too many {plural}; got {count}; expected at most {most}")
 
 
 @cache
@@ -78,14 +78,17 @@ def _insertion(table: str, *columns: str) -> str:
 
 _Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 _Done: TypeAlias = "Future[Any] | asyncio.Future[Any]"
+_Outcome: TypeAlias = tuple[_Done, Any, Exception | None]
+"""A future, and the result or the error to set."""
 
 
 class Database:
-    """The queue's database in WAL mode; the file is created with mode 0600.
+    """The database of the queue in WAL mode; the file is created with mode 0600.
 
-    Writes that wait at the same time share one transaction and one flush to disk, each in its own savepoint,
-    so that one failing leaves the others. They return once it is on disk: what was acknowledged survives a
-    crash.
+    Writes that wait at the same time share one transaction and one flush to disk (group commit). For example,
+    100 publishes that arrive during one flush are written with the next. Each write has a savepoint of its
+    own: if it fails, the others are not affected. A write returns when the data are on disk, so that an
+    acknowledged message survives a crash.
     """
 
     def __init__(self, path: Path) -> None:
@@ -99,48 +102,54 @@ class Database:
                 self._prepare()
             except sqlite3.Error as error:
                 raise damaged_file(path, error) from None
-            opened.pop_all()  # they stay open until `close`
+            opened.pop_all()  # keep both connections open until `close`
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue-reader")
         self._writer = threading.Thread(target=self._write_all, name="queue-writer", daemon=True)
         self._writer.start()
 
     def _prepare(self) -> None:
-        tables = {
-            name for (name,) in self._writing.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
-        version = VERSION
-        if "kept" in tables:
-            stored = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
-            if stored is None:
-                raise damaged_file(self._path, "tables without a version")
-            (version,) = stored
-        elif tables:
-            raise damaged_file(self._path, "a database of another program")
+        """Create the tables, or migrate tables of an earlier version."""
+        version = self._stored_version()
         if version != VERSION and version not in _MIGRATIONS:
             raise LocalServiceError(
                 f"opening the service's file {str(self._path)!r}",
                 got=f"tables of version {version}",
-                expected=f"version {VERSION}",
+                expected=f"tables of version {VERSION}",
                 next_step="Start with an empty data folder.",
             )
-        first = f"INSERT OR IGNORE INTO kept VALUES ('version', {VERSION});"  # noqa: S608 - a constant
-        # one flush instead of one a table
-        self._writing.executescript(f"BEGIN; {_MIGRATIONS.get(version, '')} {TABLES} {first} COMMIT;")
+        migration = _MIGRATIONS.get(version, "")
+        first_row = f"INSERT OR IGNORE INTO kept VALUES ('version', {VERSION});"  # noqa: S608 - a constant
+        # one transaction: one flush for all tables
+        self._writing.executescript(f"BEGIN; {migration} {TABLES} {first_row} COMMIT;")
+
+    def _stored_version(self) -> int:
+        """Return the version of the tables; an empty file counts as the current version."""
+        rows = self._writing.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        tables = {name for (name,) in rows}
+        if not tables:
+            return VERSION
+        if "kept" not in tables:
+            raise damaged_file(self._path, "a database of another program")
+        stored = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
+        if stored is None:
+            raise damaged_file(self._path, "tables without a version")
+        version: int = stored[0]
+        return version
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
-        """Start a write. Its future is done once the write is on disk."""
+        """Start a write. The future is done when the data are on disk."""
         done: Future[T] = Future()
         self._jobs.put((work, done))
         return done
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Write, and return once it is on disk. A failing write leaves nothing behind and raises here."""
+        """Write, and return when the data are on disk. A write that fails changes nothing and raises here."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put((work, done))
         return await done
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Read what has been committed."""
+        """Read committed data."""
         return await asyncio.wrap_future(self._reader.submit(work, self._reading))
 
     def close(self) -> None:
@@ -152,6 +161,7 @@ class Database:
         self._reading.close()
 
     def _write_all(self) -> None:
+        """Commit batches of jobs until `close` puts None into the queue (in the thread that writes)."""
         ended = False
         while not ended:
             job = self._jobs.get()
@@ -166,25 +176,17 @@ class Database:
                 self._commit(batch)
 
     def _commit(self, batch: list[tuple[_Work, _Done]]) -> None:
+        outcomes: list[_Outcome]
         try:
             self._writing.execute("BEGIN IMMEDIATE")
             outcomes = [(done, *self._try(work)) for work, done in batch]
             self._writing.execute("COMMIT")
-        except sqlite3.Error as error:  # a full disk, above all: nothing of this batch is kept
+        except sqlite3.Error as error:
+            # for example a full disk: nothing of this batch is stored
             if self._writing.in_transaction:
                 self._writing.execute("ROLLBACK")
             outcomes = [(done, None, error) for _, done in batch]
-        # one call into the event loop for all of a batch: each wakes it, and costs as much as a write
-        by_loop = defaultdict(list)
-        for outcome in outcomes:
-            done = outcome[0]
-            by_loop[done.get_loop() if isinstance(done, asyncio.Future) else None].append(outcome)
-        for loop, ended in by_loop.items():
-            if loop is None:
-                _finish(ended)
-            else:
-                with contextlib.suppress(RuntimeError):  # the loop has ended, and its tasks with it
-                    loop.call_soon_threadsafe(_finish, ended)
+        _report(outcomes)
 
     def _try(self, work: _Work) -> tuple[Any, Exception | None]:
         self._writing.execute("SAVEPOINT one")
@@ -199,7 +201,25 @@ class Database:
             self._writing.execute("RELEASE one")
 
 
-def _finish(outcomes: list[tuple[_Done, Any, Exception | None]]) -> None:
+def _report(outcomes: list[_Outcome]) -> None:
+    """Set the results of a batch, each in the event loop that waits for it."""
+    # one call per event loop for the whole batch: each call wakes the loop, and costs as much as a write
+    by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[_Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        done = outcome[0]
+        loop = done.get_loop() if isinstance(done, asyncio.Future) else None
+        by_loop[loop].append(outcome)
+
+    for loop, ended in by_loop.items():
+        if loop is None:
+            _finish(ended)
+            continue
+        # RuntimeError: the loop has ended, and all tasks with it
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_finish, ended)
+
+
+def _finish(outcomes: list[_Outcome]) -> None:
     for done, result, problem in outcomes:
         if done.done():
             continue  # cancelled meanwhile

@@ -1,4 +1,4 @@
-"""The dead letter queues: ``/v2/workflows/dlq`` of runs, ``/v2/dlq`` of plain messages."""
+"""The operations on the dead letter queues: ``/v2/workflows/dlq`` (runs) and ``/v2/dlq`` (plain messages)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Final, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Any, Final, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -51,14 +51,35 @@ from toolkit.local.queue.sender import check_url
 from toolkit.local.queue.steps import enqueue, fresh_copy
 
 Action: TypeAlias = Callable[[QueueWrite, sqlite3.Row, Queue, Settings], dict[str, Any] | None]
-"""Acts on an entry, with the settings that the request's headers give; returns its item of the response."""
+"""Acts on an entry, with the settings from the headers of the request. Returns an item of the response."""
+
+
+class Kind(NamedTuple):
+    """The names that differ between the two queues, and the actions on entries of each."""
+
+    path: str
+    name: str
+    query: type[DlqQuery]
+    page_query: type[DlqQuery]
+    started: type
+    started_field: str
+    actions: tuple[NamedAction, ...]
+
+
+class NamedAction(NamedTuple):
+    """An action: the last part of the path, the name of the operations, and a sentence about it."""
+
+    part: str
+    name: str
+    summary: str
+    action: Action
 
 
 class DlqQuery(ListQuery):
-    """Filters of the dead letter queues: an entry passes that matches all that are given."""
+    """Filters of the dead letter queues. An entry matches if it meets all filters of the request."""
 
     workflow_url: Texts = ()
-    workflow_run_id: Annotated[str, sql("run_id = {}", "This one.")] = ""
+    workflow_run_id: Annotated[str, sql("run_id = {}", "The run with this id.")] = ""
     workflow_created_at: Annotated[Timestamp, sql("workflow_created_at = {}")] | None = None
     label: Annotated[Texts, sql("seq IN (SELECT dlq_seq FROM dlq_labels WHERE label IN ({}))")] = ()
     failure_function_state: Annotated[Texts, sql("state IN ({})")] = ()
@@ -72,20 +93,20 @@ class DlqQuery(ListQuery):
     topic_name: Annotated[Texts, sql(json_field("topicName"))] = ()
     queue_name: Annotated[Texts, sql(json_field("queueName"))] = ()
     schedule_id: Annotated[Texts, sql(json_field("scheduleId"))] = ()
-    dlq_ids: Annotated[Texts, sql("id IN ({})", "These entries.")] = ()
+    dlq_ids: Annotated[Texts, sql("id IN ({})", "The entries with these ids.")] = ()
 
 
 class MessageDlqQuery(DlqQuery):
-    """The same for plain messages."""
+    """Filters of the dead letter queue of plain messages."""
 
     url: Annotated[Texts, sql(json_field("url"))] = ()
 
 
 class MessageDlqListQuery(MessageDlqQuery):
-    """A page of plain messages or, as the public workflow client reads it, of runs."""
+    """Filters and page of plain messages or, as the public workflow client requests, of runs."""
 
     source: Annotated[
-        Literal["workflow"] | None, sql("", "The entries of runs in place of plain messages.")
+        Literal["workflow"] | None, sql("", "List the entries of runs instead of plain messages.")
     ] = None
 
 
@@ -96,40 +117,38 @@ class DlqIds(msgspec.Struct, rename="camel"):
 
 
 class DlqPage(TypedDict):
-    """A page of entries, newest first; the last one has an empty cursor or, in the public dialect, none."""
+    """A page of entries, newest first. On the last page, the cursor is empty (public dialect: omitted)."""
 
     cursor: NotRequired[str]
     messages: Annotated[list[DlqEntry], Meta(max_length=100)]
 
 
 class Deleted(TypedDict):
-    """How many entries were removed; with a cursor when more remain."""
+    """The number of removed entries; if more entries match, the cursor of the next page."""
 
     deleted: int
     cursor: NotRequired[str]
 
 
 class StartedRuns(TypedDict):
-    """The outcome for each entry."""
+    """The outcome per entry."""
 
     cursor: NotRequired[str]
     workflowRuns: list[dict[str, Any]]
 
 
 class RetriedMessages(TypedDict):
-    """The outcome for each entry."""
+    """The outcome per entry."""
 
     cursor: NotRequired[str]
     responses: list[dict[str, Any]]
 
 
 def dlq_operations(queue: Queue) -> list[Operation]:
-    """The operations below ``/v2/workflows/dlq`` and ``/v2/dlq``."""
-    return [
-        operation
-        for workflow in (True, False)
-        for operation in DeadLetters(queue, workflow=workflow).operations()
-    ]
+    """Return the operations below ``/v2/workflows/dlq`` and ``/v2/dlq``."""
+    of_runs = DeadLetters(queue, workflow=True)
+    of_messages = DeadLetters(queue, workflow=False)
+    return of_runs.operations() + of_messages.operations()
 
 
 class DeadLetters:
@@ -140,48 +159,74 @@ class DeadLetters:
         self._workflow = workflow
 
     def operations(self) -> list[Operation]:
-        """Listing and removing entries, and what else can be done with some of them or with one."""
-        path, query, kind, done, started, actions = (
-            ("/v2/workflows/dlq", DlqQuery, "workflow", "workflowRuns", StartedRuns, _RUN_ACTIONS)
-            if self._workflow
-            else ("/v2/dlq", MessageDlqQuery, "message", "responses", RetriedMessages, _MESSAGE_ACTIONS)
-        )
-        page_query = query if self._workflow else MessageDlqListQuery
-        entry = f"{path}/{{dlq_id}}"
-        several = partial(Operation, query=query, body=DlqIds, body_required=False)
-        one = partial(Operation, errors=(404,))
-        changed = {name: PUBLISH_HEADERS[name] for name in _CHANGES} if self._workflow else {}
-        run_id = {"Service-Workflow-RunId": "The id of the new run."} if self._workflow else {}
-        listed = "A page of entries, newest first."
+        """Return the operations that list and remove entries, and the actions on one or several entries."""
+        kind = _RUNS if self._workflow else _MESSAGES
+        operations = self._listing_operations(kind)
+        if self._workflow:
+            operations.append(
+                Operation(
+                    "DELETE",
+                    f"{kind.path}/callback/{{dlq_id}}",
+                    "cancelFailureFunction",
+                    "Cancel the failure function of an entry, which is in progress.",
+                    self._act(_cancel_callback),
+                    errors=(404,),
+                )
+            )
+        for named in kind.actions:
+            operations += self._action_operations(kind, named)
+        return operations
+
+    def _listing_operations(self, kind: Kind) -> list[Operation]:
+        path, entry_path = kind.path, f"{kind.path}/{{dlq_id}}"
+        listed = "List a page of entries, newest first."
         removed = "Remove entries by ids or filters, at most `count`."
         delete_many = self._each(_delete, lambda deleted: {"deleted": len(deleted)})
-        operations = [
-            Operation("GET", path, f"{kind}Dlq", listed, self._page, DlqPage, query=page_query),
-            several("DELETE", path, f"{kind}DlqDelete", removed, delete_many, Deleted),
-            one("GET", entry, f"{kind}DlqEntry", "One entry.", self._one, DlqEntry),
-            one("DELETE", entry, f"{kind}DlqEntryDelete", "Remove one entry.", self._act(_delete)),
+        several = partial(Operation, query=kind.query, body=DlqIds, body_required=False)
+        one = partial(Operation, errors=(404,))
+        return [
+            Operation("GET", path, f"{kind.name}Dlq", listed, self._page, DlqPage, query=kind.page_query),
+            several("DELETE", path, f"{kind.name}DlqDelete", removed, delete_many, Deleted),
+            one("GET", entry_path, f"{kind.name}DlqEntry", "Return one entry.", self._one, DlqEntry),
+            one("DELETE", entry_path, f"{kind.name}DlqEntryDelete", "Remove one entry.", self._act(_delete)),
         ]
+
+    def _action_operations(self, kind: Kind, named: NamedAction) -> list[Operation]:
+        """Return an action twice: on several entries, and on one."""
+        changes: dict[str, str] = {}
+        run_id: dict[str, str] = {}
         if self._workflow:
-            route, cancel_one = f"{path}/callback/{{dlq_id}}", self._act(_cancel_callback)
-            summary = "Cancel the failure function of an entry, which is in progress."
-            operations.append(one("DELETE", route, "cancelFailureFunction", summary, cancel_one))
-        for part, name, summary, action in actions:
-            route, act = f"{path}/{part}", self._act(action)
-            each = self._each(action, lambda entries: {done: entries})
-            many, alone = (
-                f"{summary} By ids or filters, at most `count` of them.",
-                f"{summary} This one alone.",
-            )
-            shown = partial(one, returns=dict[str, Any], errors=(404, 409), headers=changed | run_id)
-            operations += [
-                several("POST", route, f"{name}Many", many, each, started, errors=(404,), headers=changed),
-                shown("POST", f"{route}/{{dlq_id}}", name, alone, act),
-            ]
-        return operations
+            changes = {name: PUBLISH_HEADERS[name] for name in _CHANGES}
+            run_id = {"Service-Workflow-RunId": "The id of the new run."}
+        route = f"{kind.path}/{named.part}"
+        many = Operation(
+            "POST",
+            route,
+            f"{named.name}Many",
+            f"{named.summary} By ids or filters, at most `count` of them.",
+            self._each(named.action, lambda outcomes: {kind.started_field: outcomes}),
+            kind.started,
+            query=kind.query,
+            body=DlqIds,
+            body_required=False,
+            errors=(404,),
+            headers=changes,
+        )
+        one = Operation(
+            "POST",
+            f"{route}/{{dlq_id}}",
+            named.name,
+            f"{named.summary} Only this entry.",
+            self._act(named.action),
+            dict[str, Any],
+            errors=(404, 409),
+            headers=changes | run_id,
+        )
+        return [many, one]
 
     async def _page(self, _: Request, query: DlqQuery) -> Response:
         rows, cursor = await self._queue.store.read(self._find, query)
-        # entries are stored as JSON: put together, not decoded and encoded again
+        # entries are stored as JSON, and are joined as they are: decoding and encoding them is slow
         fields = [f'"messages": [{", ".join(map(_shown, rows))}]']
         if "cursor" in with_cursor(self._queue, {}, cursor):
             fields.insert(0, f'"cursor": {json.dumps(cursor)}')
@@ -192,67 +237,71 @@ class DeadLetters:
         return Response(_shown(row), media_type="application/json")
 
     def _act(self, action: Action) -> Endpoint:
-        """Do something with one entry."""
+        """Return an endpoint that applies an action to one entry."""
 
         async def endpoint(request: Request, _: Query) -> Response:
             requested = _requested(request)
+            dlq_id = request.path_params["dlq_id"]
 
             def work(tx: QueueWrite) -> dict[str, Any] | None:
-                return action(tx, self._find_one(tx, request.path_params["dlq_id"]), self._queue, requested)
+                return action(tx, self._find_one(tx, dlq_id), self._queue, requested)
 
-            done = await self._queue.write(work)
-            return Response() if done is None else JSONResponse(done)
+            outcome = await self._queue.write(work)
+            return Response() if outcome is None else JSONResponse(outcome)
 
         return endpoint
 
-    def _each(self, action: Action, shown: Callable[[list[Any]], dict[str, Any]]) -> Endpoint:
-        """Do something with each entry of a page, all in one transaction."""
+    def _each(self, action: Action, respond: Callable[[list[Any]], dict[str, Any]]) -> Endpoint:
+        """Return an endpoint that applies an action to each entry of a page, all in one transaction."""
 
         async def endpoint(request: Request, query: DlqQuery) -> Response:
             query = await with_ids(request, query, DlqIds)
             requested = replace(_requested(request), workflow=None)
-            # public clients select all entries by a count alone
+            # public clients select all entries with a count and no filter
             if not conditions(query) and not request.query_params.get("count"):
                 got = "neither dlqIds nor a filter nor count"
                 raise invalid("no entries are selected", got, "one of them")
 
             def work(tx: QueueWrite) -> dict[str, Any]:
                 rows, cursor = self._find(tx, query)
-                done = shown([action(tx, row, self._queue, requested) for row in rows])
-                return with_cursor(self._queue, done, cursor)
+                outcomes = [action(tx, row, self._queue, requested) for row in rows]
+                return with_cursor(self._queue, respond(outcomes), cursor)
 
             return JSONResponse(await self._queue.write(work))
 
         return endpoint
 
     def _find(self, tx: QueueWrite, query: DlqQuery) -> tuple[list[sqlite3.Row], str]:
-        """A page of entries that have not expired, and the cursor of the next one."""
+        """Return a page of entries that have not expired, and the cursor of the next page."""
         store = self._queue.store
-        # "+" keeps SQLite from walking the whole list where an index leads to the few that are named
-        no_index_hint = "+" if query.dlq_ids or query.workflow_run_id else ""
-        workflow = self._workflow or (isinstance(query, MessageDlqListQuery) and query.source is not None)
-        ours = (f"{no_index_hint}workflow = {{}}", int(workflow))
-        kept = (f"{no_index_hint}entered_at >= {{}}", store.expired_before)
-        listing = "workflow dlq" if workflow else "message dlq"
-        return page(tx, store.cursors, "dlq", query, ours, kept, listing=listing)
+        is_workflow = self._workflow
+        if isinstance(query, MessageDlqListQuery) and query.source is not None:
+            is_workflow = True
+        # a "+" before a column keeps SQLite from using an index: with ids, the index of ids is faster
+        no_index = "+" if query.dlq_ids or query.workflow_run_id else ""
+        of_this_queue = (f"{no_index}workflow = {{}}", int(is_workflow))
+        not_expired = (f"{no_index}entered_at >= {{}}", store.expired_before)
+        listing = "workflow dlq" if is_workflow else "message dlq"
+        return page(tx, store.cursors, "dlq", query, of_this_queue, not_expired, listing=listing)
 
     def _find_one(self, tx: QueueWrite, dlq_id: str) -> sqlite3.Row:
         rows, _ = self._find(tx, DlqQuery(count=1, dlq_ids=(dlq_id,)))
         if not rows:
-            raise not_found("DLQ entry", dlq_id, "one that was neither removed nor expired")
+            raise not_found("DLQ entry", dlq_id, "an entry that was neither removed nor expired")
         return rows[0]
 
 
 def _shown(row: sqlite3.Row) -> str:
-    """The JSON of an entry as lists and single reads show it."""
-    entry: str = row["entry"]  # an object that holds at least its id
+    """Return the JSON of an entry for listings and single reads."""
+    entry: str = row["entry"]  # an object that contains at least the id
     if row["state"] is None:
         return entry
-    return f'{entry[:-1]}, "failureFunctionState": {json.dumps(row["state"])}}}'
+    without_brace = entry[:-1]
+    return f'{without_brace}, "failureFunctionState": {json.dumps(row["state"])}}}'
 
 
 def _requested(request: Request) -> Settings:
-    """The settings that a request's headers give."""
+    """Return the settings from the headers of a request."""
     return read_publish("http://localhost/", header_pairs(request), b"").settings
 
 
@@ -271,13 +320,12 @@ def _start_again(
 def _call_failure_function(tx: QueueWrite, row: sqlite3.Row, queue: Queue, _: Settings) -> dict[str, Any]:
     failed, entry = _message(row, queue), json.loads(row["entry"])
     if failed.failure_callback is None:
-        raise ApiError(
-            400, f"DLQ entry {row['id']!r} has no failure callback; expected one that was published with it"
-        )
+        problem = f"DLQ entry {row['id']!r} has no failure callback"
+        raise ApiError(400, f"{problem}; expected an entry that was published with it")
     if row["state"] == "CALLBACK_INPROGRESS":
         raise ApiError(400, f"the failure function of {row['id']!r} is running; expected it to have ended")
     attempt = Attempt(
-        # shown as then: redacted values are not stored
+        # from the entry, which has redacted values: the original values are not stored
         message=replace(failed, redact=()),
         sent=Sent(_pairs(entry.get("header")), _body(entry, "body")),
         response=DestinationResponse(
@@ -307,12 +355,15 @@ def _retry(tx: QueueWrite, row: sqlite3.Row, queue: Queue, requested: Settings) 
 
 
 def _message(row: sqlite3.Row, queue: Queue) -> Message:
-    """The message of an entry; of one that was filled in, a message that can start its run again."""
+    """Return the message of an entry. For an imported entry, make a message that can start the run again."""
     if row["message"]:
         return decode_message(row["message"])
     entry = json.loads(row["entry"])
-    url = check_url(str(entry.get("url") or entry.get("workflowUrl") or ""), f"the URL of {entry['dlqId']!r}")
-    failure_callback = entry.get("failureCallback")
+    workflow_url = str(entry.get("workflowUrl") or "")
+    url = check_url(str(entry.get("url") or workflow_url), f"the URL of {entry['dlqId']!r}")
+    failure_callback = None
+    if entry.get("failureCallback"):
+        failure_callback = Settings(url=str(entry["failureCallback"]))
     return Message(
         id=str(entry.get("messageId") or new_id("msg")),
         kind="step",
@@ -322,47 +373,63 @@ def _message(row: sqlite3.Row, queue: Queue) -> Message:
             method=entry.get("method"),
             headers=_pairs(entry.get("header")),
             labels=tuple(entry.get("labels") or ()),
-            workflow=WorkflowHeaders(
-                run_id=str(entry.get("workflowRunId") or ""), url=str(entry.get("workflowUrl") or url)
-            ),
+            workflow=WorkflowHeaders(run_id=str(entry.get("workflowRunId") or ""), url=workflow_url or url),
         ),
         created_at=int(entry.get("createdAt") or 0),
         not_before=0,
         body=_body(entry, "body"),
-        failure_callback=Settings(url=str(failure_callback)) if failure_callback else None,
+        failure_callback=failure_callback,
         step=0,
     )
 
 
 def _body(entry: Mapping[str, Any], name: str) -> bytes:
-    """A body of an entry, from either field."""
+    """Return a body of an entry, from the field in base64 or the plain field."""
     try:
-        encoded = base64.b64decode(entry.get(f"{name}Base64") or "", validate=True)
+        decoded = base64.b64decode(entry.get(f"{name}Base64") or "", validate=True)
     except (binascii.Error, ValueError):
-        encoded = b""
-    return encoded or str(entry.get(name) or "").encode(errors="replace")
+        decoded = b""
+    return decoded or str(entry.get(name) or "").encode(errors="replace")
 
 
 def _pairs(headers: Any) -> tuple[tuple[str, str], ...]:
-    """The pairs of a header map of an entry."""
-    lists = headers if isinstance(headers, dict) else {}
-    return tuple((name, str(value)) for name, values in lists.items() for value in values)
+    """Return the header map of an entry as pairs of name and value."""
+    if not isinstance(headers, dict):
+        return ()
+    pairs: list[tuple[str, str]] = []
+    for name, values in headers.items():
+        pairs += [(name, str(header_value)) for header_value in values]
+    return tuple(pairs)
 
 
-_CHANGES: Final = tuple(
-    f"Service-{name}"
-    for name in ("Retries", "Retry-Delay", "Label", "Flow-Control-Key", "Flow-Control-Value")
-)
-_RUN_ACTIONS: Final[tuple[tuple[str, str, str, Action], ...]] = (
-    (
-        "resume",
-        "resume",
-        "Continue runs from their failed steps.",
-        partial(_start_again, from_failed_step=True),
+_CHANGES: Final = (
+    "Service-Retries", "Service-Retry-Delay", "Service-Label", "Service-Flow-Control-Key",
+    "Service-Flow-Control-Value",
+)  # fmt: skip
+"""Headers that change the settings of runs that start again."""
+_resume = partial(_start_again, from_failed_step=True)
+_restart = partial(_start_again, from_failed_step=False)
+_RUNS: Final = Kind(
+    path="/v2/workflows/dlq",
+    name="workflow",
+    query=DlqQuery,
+    page_query=DlqQuery,
+    started=StartedRuns,
+    started_field="workflowRuns",
+    actions=(
+        NamedAction("resume", "resume", "Continue runs from the failed steps.", _resume),
+        NamedAction("restart", "restart", "Start runs from the beginning.", _restart),
+        NamedAction(
+            "callback", "callFailureFunction", "Call failure functions again.", _call_failure_function
+        ),
     ),
-    ("restart", "restart", "Start runs from the beginning.", partial(_start_again, from_failed_step=False)),
-    ("callback", "callFailureFunction", "Call failure functions again.", _call_failure_function),
 )
-_MESSAGE_ACTIONS: Final[tuple[tuple[str, str, str, Action], ...]] = (
-    ("retry", "retry", "Deliver messages again.", _retry),
+_MESSAGES: Final = Kind(
+    path="/v2/dlq",
+    name="message",
+    query=MessageDlqQuery,
+    page_query=MessageDlqListQuery,
+    started=RetriedMessages,
+    started_field="responses",
+    actions=(NamedAction("retry", "retry", "Deliver messages again.", _retry),),
 )

@@ -1,4 +1,4 @@
-"""Messages, attempts to deliver them, and how DLQ entries and callbacks show them, field by field."""
+"""Messages, attempts to deliver them, and the JSON of DLQ entries, callbacks and events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEFAULT_TIMEOUT_MS: Final = 15 * 60 * 1000
 
 
 class FlowLimits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Flow control of a key: most concurrent deliveries, and most a period. None means no limit."""
+    """Limits of a flow-control key: concurrent deliveries, and deliveries per period. None is no limit."""
 
     parallelism: int | None = None
     rate: int | None = None
@@ -41,7 +41,7 @@ class FlowLimits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WorkflowHeaders(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The workflow run that a message belongs to."""
+    """The workflow run of a message, from the headers of the publish."""
 
     run_id: str
     url: str = ""
@@ -52,7 +52,7 @@ class WorkflowHeaders(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a message, its callback or its failure callback is delivered. None means not given."""
+    """How a message, a callback or a failure callback is delivered. None means that no header sets it."""
 
     url: str
     method: str | None = None
@@ -67,13 +67,23 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     flow: FlowLimits | None = None
     workflow: WorkflowHeaders | None = None
 
+    @property
+    def max_retries(self) -> int:
+        """Return how often a failed delivery is retried."""
+        return DEFAULT_RETRIES if self.retries is None else self.retries
+
     def given(self, *names: str) -> dict[str, Any]:
-        """Those of the named settings that were given."""
-        return {name: value for name in names if (value := getattr(self, name)) not in (None, ())}
+        """Return the named settings that have a value.
+
+        >>> Settings("http://127.0.0.1", retries=0).given("retries", "labels")
+        {'retries': 0}
+        """
+        named = {name: getattr(self, name) for name in names}
+        return {name: setting for name, setting in named.items() if setting not in (None, ())}
 
 
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The event that a run waits for; the fields about the timeout are only shown."""
+    """The event that a run waits for. The fields about the timeout only appear in listings."""
 
     event_id: str
     timeout_url: str = ""
@@ -82,7 +92,7 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The names through which a message was sent; empty ones do not apply."""
+    """The URL group, endpoint, named queue and schedule of a message; empty if it has none."""
 
     topic: str = ""
     endpoint: str = ""
@@ -90,21 +100,24 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     schedule: str = ""
 
     def shown(self) -> dict[str, str]:
-        """The names that apply, as listings show them."""
+        """Return the names that are not empty, under their names in JSON."""
         names = {
             "topicName": self.topic,
             "endpointName": self.endpoint,
             "queueName": self.queue,
             "scheduleId": self.schedule,
         }
-        return {name: value for name, value in names.items() if value}
+        return {field: name for field, name in names.items() if name}
 
 
 NO_ORIGIN: Final = Origin()
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message, as stored; `about` is the DLQ entry of a failure callback, `step` a position in a run."""
+    """One message, as stored.
+
+    `about` is the DLQ entry of a failure callback, `step` the position in the history of a run.
+    """
 
     id: str
     kind: Kind
@@ -124,47 +137,51 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def method(self) -> str:
-        """HTTP method of the delivery."""
+        """Return the HTTP method of the delivery."""
         return self.settings.method or "POST"
 
     @property
     def max_retries(self) -> int:
-        """How often a failed delivery is retried."""
-        return DEFAULT_RETRIES if self.settings.retries is None else self.settings.retries
+        """Return how often a failed delivery is retried."""
+        return self.settings.max_retries
 
     @property
     def run_id(self) -> str | None:
-        """The workflow run that it belongs to."""
+        """Return the id of the workflow run of this message, if it has one."""
         return self.settings.workflow.run_id if self.settings.workflow else None
 
     def encode(self) -> bytes:
-        """The stored form."""
+        """Return the stored form of this message (msgpack)."""
         return msgspec.msgpack.encode(self)
 
 
 def decode_message(stored: bytes) -> Message:
-    """The message of its stored form."""
+    """Decode a stored message."""
     return msgspec.msgpack.decode(stored, type=Message)
 
 
 def message_json(stored: bytes) -> str:
-    """A stored message as JSON, without its body, for conditions in SQL."""
+    """Return a stored message as JSON, without the body, for conditions in SQL."""
     return msgspec.json.encode(msgspec.structs.replace(decode_message(stored), body=b"")).decode()
 
 
 def url_hosts(url: str) -> str:
-    """The host of a URL, with its port and without, as a JSON array."""
+    """Return the host of a URL, with and without the port, as a JSON array.
+
+    >>> url_hosts("http://localhost:3000/a")
+    '["localhost:3000", "localhost"]'
+    """
     parts = urlsplit(url)
     return json.dumps([parts.netloc, parts.hostname])
 
 
 def url_path(url: str) -> str:
-    """The path of a URL."""
+    """Return the path of a URL."""
     return urlsplit(url).path or "/"
 
 
 def new_id(kind: str) -> str:
-    """A new id: ``msg_…``, ``wfr_…``."""
+    """Make a new id, for example ``msg_…`` or ``wfr_…``."""
     return f"{kind}_{secrets.token_hex(11)}"
 
 
@@ -176,7 +193,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class DestinationResponse(msgspec.Struct, frozen=True):
-    """The response of a destination, or without one a response as gateways make it."""
+    """The response of a destination. If none arrived, the response that a gateway would send."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -184,12 +201,15 @@ class DestinationResponse(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the message counts as delivered."""
+        """Return True if the message counts as delivered."""
         return 200 <= self.status < 300  # noqa: PLR2004 - the 2xx class
 
     def header(self, name: str) -> str | None:
-        """The first value of a header, by its name in lower case."""
-        return next((value for key, value in self.headers if key.lower() == name), None)
+        """Return the first value of a header; `name` is in lower case."""
+        for key, header_value in self.headers:
+            if key.lower() == name:
+                return header_value
+        return None
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -205,7 +225,7 @@ HeaderLists: TypeAlias = dict[str, list[str]]
 
 
 class Described(TypedDict, total=False):
-    """How a message was sent; fields that do not apply are left out."""
+    """How a message was sent; fields that do not apply are omitted."""
 
     callerIP: str
     topicName: str
@@ -217,7 +237,7 @@ class Described(TypedDict, total=False):
 
 
 class DlqEntry(Described, total=False):
-    """An entry of the DLQ. Those that were filled in may have other fields, too."""
+    """An entry of the DLQ. Imported entries may have other fields as well."""
 
     dlqId: Required[str]
     messageId: str
@@ -254,7 +274,7 @@ class PendingMessage(Described, total=False):
 
 
 class HistoryStep(TypedDict):
-    """A step of a run, its body in base64."""
+    """A step of a run; the body is in base64."""
 
     messageId: str
     body: str
@@ -262,7 +282,7 @@ class HistoryStep(TypedDict):
 
 
 def history_items(history: Iterable[tuple[str, bytes]]) -> list[HistoryStep]:
-    """The steps of a run, from the id and the body of each, as endpoints get them."""
+    """Return the steps of a run as its endpoint receives them, from the id and the body of each."""
     return [
         {"messageId": message_id, "body": base64.b64encode(body).decode(), "callType": "step"}
         for message_id, body in history
@@ -270,15 +290,23 @@ def history_items(history: Iterable[tuple[str, bytes]]) -> list[HistoryStep]:
 
 
 def header_lists(headers: Iterable[tuple[str, str]]) -> HeaderLists:
-    """Header names and all values of each, in order."""
+    """Return all values per header name, in order.
+
+    >>> header_lists([("Accept", "a"), ("Accept", "b")])
+    {'Accept': ['a', 'b']}
+    """
     lists: HeaderLists = defaultdict(list)
-    for name, value in headers:
-        lists[name].append(value)
+    for name, header_value in headers:
+        lists[name].append(header_value)
     return dict(lists)
 
 
 def body_fields(name: str, body: bytes) -> dict[str, str]:
-    """A body in two fields: as text when it is UTF-8, else in base64; the other one is empty."""
+    """Return a body as two fields: plain if it is UTF-8, otherwise in base64. The other field is empty.
+
+    >>> body_fields("body", b"{}"), body_fields("body", bytes([255]))
+    ({'body': '{}', 'bodyBase64': ''}, {'body': '', 'bodyBase64': '/w=='})
+    """
     try:
         return {name: body.decode(), f"{name}Base64": ""}
     except UnicodeDecodeError:
@@ -286,20 +314,20 @@ def body_fields(name: str, body: bytes) -> dict[str, str]:
 
 
 def with_values(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that have a value: the public service leaves the others out, and clients expect that."""
-    return {name: value for name, value in fields.items() if value not in _NO_VALUES}
+    """Return the fields that have a value: the public service omits the others, and clients rely on it."""
+    return {name: content for name, content in fields.items() if content not in _NO_VALUES}
 
 
 def dlq_entry(attempt: Attempt, *, dlq_id: str, run_created_at: int | None) -> dict[str, Any]:
-    """The `DlqEntry` of a message whose delivery failed for good, without its failure-function state."""
+    """Return the `DlqEntry` of a message whose last retry failed, without the failure-function state."""
     response, workflow = attempt.response, attempt.message.settings.workflow
     entry = message_entry(attempt.message, attempt.sent)
     if workflow:
-        entry = {name: value for name, value in entry.items() if name not in _ONLY_MESSAGES} | {
-            "workflowUrl": workflow.url,
-            "workflowRunId": workflow.run_id,
-            "workflowCreatedAt": run_created_at,
-        }
+        for name in _ONLY_MESSAGES:
+            entry.pop(name, None)
+        entry["workflowUrl"] = workflow.url
+        entry["workflowRunId"] = workflow.run_id
+        entry["workflowCreatedAt"] = run_created_at
     return {
         "dlqId": dlq_id,
         **entry,
@@ -310,14 +338,14 @@ def dlq_entry(attempt: Attempt, *, dlq_id: str, run_created_at: int | None) -> d
 
 
 _ONLY_MESSAGES: Final = ("notBefore", "callback", "retryDelayExpression", "parallelism", "rate", "period")
-"""The fields of plain messages that entries of runs do not have."""
+"""Fields that entries of plain messages have, and entries of runs do not."""
 
 
 def message_entry(message: Message, sent: Sent | None = None) -> dict[str, Any]:
-    """A message as it may be shown: what was sent of it, or what will be."""
+    """Return a message for listings: as it was sent, or as it will be if `sent` is None."""
     settings = message.settings
     headers, body = redacted(message.redact, sent or Sent(settings.headers, message.body))
-    given = given_settings(settings, message.callback, message.failure_callback)
+    described = given_settings(settings, message.callback, message.failure_callback)
     return {
         "messageId": message.id,
         "url": settings.url,
@@ -329,7 +357,7 @@ def message_entry(message: Message, sent: Sent | None = None) -> dict[str, Any]:
         "notBefore": message.not_before,
         "callerIP": message.caller_ip,
         **message.origin.shown(),
-        **{name: value for name, value in given.items() if value is not None},
+        **{name: setting for name, setting in described.items() if setting is not None},
         "labels": list(settings.labels),
     }
 
@@ -337,22 +365,27 @@ def message_entry(message: Message, sent: Sent | None = None) -> dict[str, Any]:
 def given_settings(
     settings: Settings, callback: Settings | None, failure_callback: Settings | None
 ) -> dict[str, Any]:
-    """The settings of a message that all listings show; None is not given."""
-    flow = settings.flow
-    return {
-        "label": settings.labels[0] if settings.labels else None,
+    """Return the settings of a message that all listings show; some are None or missing if not set."""
+    described: dict[str, Any] = {
         "flowControlKey": settings.flow_key,
         "retryDelayExpression": settings.retry_delay,
-        "callback": callback and callback.url,
-        "failureCallback": failure_callback and failure_callback.url,
-        "parallelism": flow and flow.parallelism,
-        "rate": flow and flow.rate,
-        "period": flow and flow.period_ms // 1000,
     }
+    # the first label has a field of its own, from the time when a message had only one
+    if settings.labels:
+        described["label"] = settings.labels[0]
+    if callback is not None:
+        described["callback"] = callback.url
+    if failure_callback is not None:
+        described["failureCallback"] = failure_callback.url
+    if settings.flow is not None:
+        described["parallelism"] = settings.flow.parallelism
+        described["rate"] = settings.flow.rate
+        described["period"] = settings.flow.period_ms // 1000
+    return described
 
 
 def created_details(message: Message) -> dict[str, Any]:
-    """Headers and body (base64) of a message, for its first event; a large body is left out."""
+    """Return headers and body (base64) for the first event of a message; a large body is omitted."""
     headers, body = redacted(message.redact, Sent(message.settings.headers, message.body))
     details: dict[str, Any] = {"header": header_lists(headers)}
     if len(body) <= MAX_LOGGED_BODY:
@@ -361,9 +394,10 @@ def created_details(message: Message) -> dict[str, Any]:
 
 
 def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | None = None) -> bytes:
-    """The JSON body of a callback, or with `dlq_id` of a failure callback."""
+    """Return the JSON body of a callback or, if `dlq_id` is given, of a failure callback."""
     message, sent, response = attempt.message, attempt.sent, attempt.response
-    headers, body = redacted(message.redact, sent if source_body is None else Sent(sent.headers, source_body))
+    source = sent if source_body is None else Sent(sent.headers, source_body)
+    headers, body = redacted(message.redact, source)
     content: dict[str, Any] = {
         "status": response.status,
         "header": header_lists(response.headers),
@@ -390,16 +424,26 @@ def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | 
 
 
 def redacted(redact: Sequence[str], sent: Sent) -> tuple[list[tuple[str, str]], bytes]:
-    """The sent request for display: fields that the publish redacts are ``REDACTED:<SHA256>``."""
-    fields = {name.lower() for name in redact}
-    every = not fields.isdisjoint({"headers", "header"})
-    names = {name[len("header[") : -1] for name in fields if name.startswith("header[")}
-    headers = [
-        (name, _digest(value.encode("latin-1", "replace")) if every or name.lower() in names else value)
-        for name, value in sent.headers
-    ]
-    return headers, _digest(sent.body).encode() if "body" in fields else sent.body
+    """Return headers and body for display: each redacted field is ``REDACTED:<SHA256>``.
+
+    `redact` is a list such as ``["body", "header[Authorization]"]``.
+    """
+    fields = {field.lower() for field in redact}
+    all_headers = "headers" in fields or "header" in fields
+    headers = []
+    for name, header_value in sent.headers:
+        if all_headers or f"header[{name.lower()}]" in fields:
+            # Latin-1, as on the wire: the digest is that of the bytes that were sent
+            digest = _digest(header_value.encode("latin-1", "replace"))
+            headers.append((name, digest))
+        else:
+            headers.append((name, header_value))
+
+    body = sent.body
+    if "body" in fields:
+        body = _digest(body).encode()
+    return headers, body
 
 
-def _digest(value: bytes) -> str:
-    return f"REDACTED:{hashlib.sha256(value).hexdigest()}"
+def _digest(content: bytes) -> str:
+    return f"REDACTED:{hashlib.sha256(content).hexdigest()}"

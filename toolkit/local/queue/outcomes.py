@@ -1,11 +1,12 @@
-"""Outcomes of a delivery attempt: delivered, retried, or failed; callbacks, the DLQ, the run's state.
+"""Record the outcome of a delivery attempt: delivered, retried or failed, with everything that follows.
 
-All that follows from one response is one transaction. States of an entry's failure function::
+A response can change the message, the callbacks, the DLQ and the state of the run. All changes that follow
+from one response are one transaction. States of the failure function of an entry::
 
     the message has failed ──> CALLBACK_INPROGRESS ──2xx──────────────────> CALLBACK_SUCCESS
                                  ^   │   │
-                                 │   │   └──failed, after its retries─────> CALLBACK_FAIL
-                                 │   └──its message deleted, run canceled─> CALLBACK_CANCELED
+                                 │   │   └──failed, after all retries─────> CALLBACK_FAIL
+                                 │   └──the message or the run canceled───> CALLBACK_CANCELED
                                  └──run again on request, from any of the three
 """
 
@@ -38,6 +39,7 @@ from toolkit.local.queue.steps import enqueue, first_delay, first_message, recor
 from toolkit.times import DAY_MS, delay_ms
 
 NON_RETRYABLE: Final = 489
+"""The status that, with a header of `_NON_RETRYABLE_HEADERS`, ends the retries."""
 _RESET_HEADERS: Final = (
     "retry-after", "x-ratelimit-reset", "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens",
 )  # fmt: skip
@@ -53,7 +55,10 @@ _SET_STATE: Final = "UPDATE dlq SET state = ? WHERE id = ?"
 
 
 def record_start(tx: QueueWrite, message: Message, retried: int, *, counts_until: int | None) -> bool:
-    """Record that an attempt starts, and until when it counts against a rate; False: it was cancelled."""
+    """Record the start of an attempt. Return False if the message was cancelled.
+
+    If `counts_until` is given, the attempt counts against the rate of the flow-control key until then.
+    """
     if tx.first("SELECT 1 FROM messages WHERE id = ?", message.id) is None:
         return False
     if counts_until is not None:
@@ -68,33 +73,73 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     row = tx.first("SELECT joins_at FROM messages WHERE id = ?", message.id)
     if row is None:
         return  # cancelled during the delivery
-    # callbacks of a message of a named queue come right before its place: the next message waits for them
-    joins_at = None if row["joins_at"] is None else row["joins_at"] - 1
+    joins_at = row["joins_at"]
+    if joins_at is not None:
+        # in a named queue, callbacks come right before the place of the message: the next message waits
+        joins_at -= 1
     _report_response(tx, attempt, joins_at)
-    details: dict[str, Any] = {"responseStatus": response.status, "retried": attempt.retried}
+
+    details = _details(attempt)
     if not response.ok:
-        details["error"] = details["responseBody"] = response.body[:1000].decode(errors="replace")
-        details["responseHeader"] = header_lists(response.headers)
         record(tx, message, "ERROR", **details)
-    if not response.ok and attempt.retried < message.max_retries and not _is_final(response):
-        due_at = tx.now_ms + round(retry_delay(attempt, tx.now_ms) / tx.factor)
-        retried = attempt.retried + 1
-        tx.execute("UPDATE messages SET due_at = ?, retried = ? WHERE id = ?", due_at, retried, message.id)
-        record(tx, message, "RETRY", nextDeliveryTime=due_at, **details)
+    if _is_retried(attempt):
+        _retry(tx, attempt, details)
         return
+
     tx.execute("DELETE FROM messages WHERE id = ?", message.id)
     record(tx, message, "DELIVERED" if response.ok else "FAILED", **details)
     if message.kind == "failure_callback" and message.about:
-        tx.execute(_SET_STATE, "CALLBACK_SUCCESS" if response.ok else "CALLBACK_FAIL", message.about)
-        if message.run_id:
-            return  # a run's failure function has no DLQ entry of its own
-    if response.ok or (message.kind == "call" and message.callback):
-        return  # the callback of a call delivered the response to the run, which interprets it
+        state = "CALLBACK_SUCCESS" if response.ok else "CALLBACK_FAIL"
+        tx.execute(_SET_STATE, state, message.about)
+    if not response.ok and _enters_dlq(message):
+        _enter_dlq(tx, attempt, joins_at)
+
+
+def _details(attempt: Attempt) -> dict[str, Any]:
+    """Return the fields about the response that all events of an attempt have."""
+    response = attempt.response
+    details: dict[str, Any] = {"responseStatus": response.status, "retried": attempt.retried}
+    if not response.ok:
+        excerpt = response.body[:_MAX_EXCERPT].decode(errors="replace")
+        details["error"] = excerpt
+        details["responseBody"] = excerpt
+        details["responseHeader"] = header_lists(response.headers)
+    return details
+
+
+_MAX_EXCERPT: Final = 1000  # bytes of a response that an event shows
+
+
+def _is_retried(attempt: Attempt) -> bool:
+    if attempt.response.ok or _is_final(attempt.response):
+        return False
+    return attempt.retried < attempt.message.max_retries
+
+
+def _retry(tx: QueueWrite, attempt: Attempt, details: dict[str, Any]) -> None:
+    due_at = tx.now_ms + round(retry_delay(attempt, tx.now_ms) / tx.factor)
+    sql = "UPDATE messages SET due_at = ?, retried = ? WHERE id = ?"
+    tx.execute(sql, due_at, attempt.retried + 1, attempt.message.id)
+    record(tx, attempt.message, "RETRY", nextDeliveryTime=due_at, **details)
+
+
+def _enters_dlq(message: Message) -> bool:
+    """Return True if a failed message becomes an entry of the DLQ."""
+    if message.kind == "failure_callback" and message.about and message.run_id:
+        # the entry of the run shows the state of its failure function
+        return False
+    # the callback of a call delivered the response to the run, which interprets it
+    is_reported_call = message.kind == "call" and message.callback is not None
+    return not is_reported_call
+
+
+def _enter_dlq(tx: QueueWrite, attempt: Attempt, joins_at: int | None) -> None:
+    message = attempt.message
     dlq_id = f"{tx.now_ms}-{secrets.token_hex(6)}"
     entry = dlq_entry(attempt, dlq_id=dlq_id, run_created_at=runs.fail(tx, message))
-    workflow = message.run_id is not None
-    store_entry(tx, entry, workflow=workflow, entered_at=tx.now_ms, message=message.encode())
-    if workflow:
+    is_workflow = message.run_id is not None
+    store_entry(tx, entry, workflow=is_workflow, entered_at=tx.now_ms, message=message.encode())
+    if is_workflow:
         tx.execute("UPDATE runs SET dlq_id = ? WHERE id = ?", dlq_id, message.run_id)
     report_failure(tx, attempt, dlq_id, joins_at)
 
@@ -102,78 +147,109 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
 def store_entry(
     tx: QueueWrite, entry: Mapping[str, Any], *, workflow: bool, entered_at: int, message: bytes | None = None
 ) -> None:
-    """Add an entry to the DLQ; one that is filled in has no message."""
-    stored, state = dict(entry), column_value(entry.get("failureFunctionState"))
+    """Add an entry to the DLQ. An imported entry has no message."""
+    stored = dict(entry)
+    state = column_value(entry.get("failureFunctionState"))
     if isinstance(state, str):
-        del stored["failureFunctionState"]  # it changes: its column holds the current value
+        # the state changes: its column has the current value
+        del stored["failureFunctionState"]
+    else:
+        state = None
     seq = tx.insert(
         "dlq",
         id=entry["dlqId"],
         workflow=workflow,
         entered_at=entered_at,
         **{column: column_value(entry.get(name)) for column, name in _COLUMNS.items()},
-        state=state if isinstance(state, str) else None,
+        state=state,
         entry=json.dumps(stored),
         message=message,
     )
-    given = entry.get("labels")
-    labels = {*map(column_value, (*(given if isinstance(given, list) else ()), entry.get("label")))}
-    for label in sorted(label for label in labels if label and isinstance(label, str)):
+    for label in _labels(entry):
         tx.insert("dlq_labels", dlq_seq=seq, label=label)
 
 
-def column_value(value: Any) -> Any:
-    """The value when a column can hold it; others are shown in lists, but no filter finds them."""
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
+def _labels(entry: Mapping[str, Any]) -> list[str]:
+    """Return the labels of an entry from both fields. Imported entries can have any value there."""
+    listed = entry.get("labels")
+    candidates = list(listed) if isinstance(listed, list) else []
+    candidates.append(entry.get("label"))
+    columns = map(column_value, candidates)
+    return sorted({label for label in columns if label and isinstance(label, str)})
+
+
+def column_value(field: Any) -> int | str | None:
+    """Return the value of a field if a column can store it, otherwise None.
+
+    Lists show a field that no column can store, for example a nested object, but no filter matches it.
+    """
+    if isinstance(field, bool):
         return None
-    if isinstance(value, int):
-        return value if -(2**63) <= value < 2**63 else None
-    return value if value.isprintable() else None
+    if isinstance(field, int) and -(2**63) <= field < 2**63:
+        return field
+    if isinstance(field, str) and field.isprintable():
+        return field
+    return None
 
 
 def retry_delay(attempt: Attempt, now_ms: int) -> int:
-    """Milliseconds before the next retry, before the time factor.
+    """Return the milliseconds before the next retry, before the time factor divides them.
 
-    A delay requested by the destination comes first, unless it is malformed or more than a day; then the
-    message's own Retry-Delay; then min(86400, e^(2.5 n)) seconds before retry n.
+    A delay that the destination requests applies first, unless it is malformed or longer than a day. Next is
+    the Retry-Delay of the message. Otherwise retry n waits min(86400, e^(2.5 n)) seconds.
     """
     for name in _RESET_HEADERS:
-        text = attempt.response.header(name)
-        delay = None if text is None else delay_ms(text, now_ms)
+        requested = attempt.response.header(name)
+        if requested is None:
+            continue
+        delay = delay_ms(requested, now_ms)
         if delay is not None and delay <= DAY_MS:
             return delay
+
     expression = attempt.message.settings.retry_delay
     if expression:
         try:
             return min(DAY_MS, RetryDelay(expression)(attempt.retried))
-        except InputError:  # it was checked for the retries with which it was published alone
+        except InputError:
+            # it was checked at the publish, but only for the retries requested there
             return DAY_MS
+
     exponent = 2.5 * (attempt.retried + 1)
-    return DAY_MS if exponent > math.log(86_400) else round(1000 * math.exp(exponent))
+    if exponent > math.log(DAY_MS / 1000):
+        # before exp: it overflows
+        return DAY_MS
+    return round(1000 * math.exp(exponent))
 
 
 def _is_final(response: DestinationResponse) -> bool:
-    return response.status == NON_RETRYABLE and any(
-        (response.header(name) or "").lower() == "true" for name in _NON_RETRYABLE_HEADERS
-    )
+    """Return True if the destination asks for no more retries."""
+    if response.status != NON_RETRYABLE:
+        return False
+    flags = [response.header(name) for name in _NON_RETRYABLE_HEADERS]
+    return any(flag is not None and flag.lower() == "true" for flag in flags)
 
 
 def _report_response(tx: QueueWrite, attempt: Attempt, joins_at: int | None) -> None:
-    """Enqueue a callback about the response, when the message has one."""
+    """Enqueue a callback about the response, if the message has one."""
     message = attempt.message
     if message.callback is None:
         return
     callback = _callback(tx, attempt, message.callback)
     if message.run_id:
-        # a run that fails on its call's response has failed, and its failure function is to know
-        first = first_message(tx, message.run_id)
-        reported_to = message.failure_callback or (first and first.failure_callback)
-        callback = replace(callback, failure_callback=reported_to)
+        # if the run fails on the response of its call, its failure function is called
+        callback = replace(callback, failure_callback=_failure_callback_of_run(tx, message))
     enqueue(tx, callback, joins_at=joins_at)
 
 
+def _failure_callback_of_run(tx: QueueWrite, message: Message) -> Settings | None:
+    if message.failure_callback is not None:
+        return message.failure_callback
+    first = first_message(tx, message.run_id)
+    return first.failure_callback if first else None
+
+
 def report_failure(tx: QueueWrite, attempt: Attempt, dlq_id: str, joins_at: int | None = None) -> None:
-    """Enqueue a failure callback, when the message has one, and set the state of its DLQ entry."""
+    """Enqueue a failure callback, if the message has one, and set the state of the DLQ entry."""
     if attempt.message.failure_callback is None:
         return
     callback = _callback(tx, attempt, attempt.message.failure_callback, dlq_id)
@@ -182,17 +258,14 @@ def report_failure(tx: QueueWrite, attempt: Attempt, dlq_id: str, joins_at: int 
 
 
 def _callback(tx: QueueWrite, attempt: Attempt, settings: Settings, dlq_id: str | None = None) -> Message:
-    """A callback message: with the retry settings of the message it reports on unless it has its own."""
-    source, source_body = attempt.message, None
-    # with the InitialBody feature, the source body is the payload of the run
-    first = None if source.kind == "call" else first_message(tx, source.run_id)
-    if first and first.settings.workflow and "InitialBody" in first.settings.workflow.features:
-        source_body = first.body
+    """Return a callback message. It inherits the retry settings of the message that it reports on."""
+    source = attempt.message
     settings = replace(
         settings,
         headers=(("Content-Type", "application/json"), *settings.headers),
         **source.settings.given(*_INHERITED) | settings.given(*_INHERITED),
     )
+    source_body = _payload_of_run(tx, source)
     return Message(
         id=new_id("msg"),
         kind="callback",
@@ -204,3 +277,14 @@ def _callback(tx: QueueWrite, attempt: Attempt, settings: Settings, dlq_id: str 
         caller_ip=source.caller_ip,
         origin=Origin(queue=source.origin.queue),
     )
+
+
+def _payload_of_run(tx: QueueWrite, source: Message) -> bytes | None:
+    """Return the payload of the run if the SDK expects that as the source body (feature InitialBody)."""
+    if source.kind == "call":
+        return None
+    first = first_message(tx, source.run_id)
+    if first is None or first.settings.workflow is None:
+        return None
+    has_feature = "InitialBody" in first.settings.workflow.features
+    return first.body if has_feature else None

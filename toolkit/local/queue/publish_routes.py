@@ -1,10 +1,11 @@
-"""Operations on messages (publish, batch, trigger, show, cancel), and on the named queues that hold them."""
+"""Operations on messages (publish, batch, trigger, show, cancel) and on named queues."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypeAlias, TypedDict
 from urllib.parse import unquote
 
@@ -63,7 +64,7 @@ Published: TypeAlias = PublishedMessage | list[PublishedMessage]
 
 MAX_PARALLELISM: Final = 1000
 _ENCODED_SCHEME: Final = re.compile(r"https?%3a", re.IGNORECASE)
-_PENDING: Final = "one that still has to be delivered"
+_PENDING: Final = "a message that still has to be delivered"
 _HEADER: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 
@@ -82,7 +83,7 @@ class BatchItem(TriggerItem):
 
 
 def _field(path: str) -> str:
-    """SQL: a field of a stored message."""
+    """Return the SQL of a field of a stored message."""
     return f"json_extract(message_json(spec), '$.{path}')"
 
 
@@ -111,13 +112,13 @@ class MessageIds(msgspec.Struct, rename="camel"):
 
 
 class Canceled(TypedDict):
-    """How many were cancelled."""
+    """The number of cancelled messages or runs."""
 
     cancelled: int
 
 
 class Triggered(TypedDict, total=False):
-    """A run that was started; a message that was deduplicated, or that starts no run."""
+    """A run that was started, a message that was deduplicated, or a message that starts no run."""
 
     workflowRunId: str
     messageId: str
@@ -133,7 +134,7 @@ class TriggeredRun(TypedDict):
 
 
 class NamedQueue(TypedDict):
-    """A named queue; `lag` counts its messages that are neither delivered nor failed."""
+    """A named queue; `lag` is the number of messages that are neither delivered nor failed."""
 
     name: str
     createdAt: int
@@ -144,7 +145,7 @@ class NamedQueue(TypedDict):
 
 
 class ChangedQueue(msgspec.Struct, rename="camel"):
-    """A queue to make or to change; what is not given stays as it is."""
+    """A queue to make or to change; omitted fields stay as they are."""
 
     queue_name: str
     parallelism: Annotated[int, Meta(ge=1)] | None = None
@@ -152,19 +153,19 @@ class ChangedQueue(msgspec.Struct, rename="camel"):
 
 
 message_operations: Final = QueueOperations()
-"""The operations that publish messages, show and cancel them."""
+"""The operations that publish, show and cancel messages."""
 queue_operations: Final = QueueOperations()
 """The operations below ``/v2/queues``."""
 _publishing = partial(message_operations, query=None, body=bytes, headers=PUBLISH_HEADERS, errors=(404, 412))
 
 
 def header_pairs(request: Request) -> list[tuple[str, str]]:
-    """The request's headers as received, in order."""
-    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
+    """Return the headers of a request as received, in order."""
+    return [(name.decode("latin-1"), text.decode("latin-1")) for name, text in request.headers.raw]
 
 
 def caller(request: Request) -> str:
-    """The IP address of the sender of the request."""
+    """Return the IP address of the sender of a request."""
     return request.client.host if request.client else ""
 
 
@@ -176,22 +177,24 @@ async def _publish(queue: Queue, request: Request, _: None) -> Response:
 
 @_publishing("POST", "/v2/enqueue/{queue_name}/{destination:path}", "enqueue", Published)
 async def _enqueue(queue: Queue, request: Request, _: None) -> Response:
-    """Publish a message to a named queue, which is made when it is new."""
-    written = request.scope["raw_path"].decode("latin-1").split("/", 4)[3]
-    name = checked_name(unquote(written), "name of the queue")
-    destination = destination_of(request, f"/v2/enqueue/{written}/")
+    """Publish a message to a named queue, and make the queue if it is new."""
+    # the path as it was sent: Starlette has decoded path_params, including the destination
+    encoded_name = request.scope["raw_path"].decode("latin-1").split("/", 4)[3]
+    name = checked_name(unquote(encoded_name), "name of the queue")
+    destination = destination_of(request, f"/v2/enqueue/{encoded_name}/")
     return await _published(queue, request, destination, Origin(queue=name))
 
 
 async def _published(queue: Queue, request: Request, destination: str, origin: Origin) -> Response:
     body = await read_body(request, queue.max_message)
     publishes = await _addressed(queue, destination, header_pairs(request), body, origin)
-    return JSONResponse((await _accept(queue, [publishes], request))[0])
+    (published,) = await _accept(queue, [publishes], request)
+    return JSONResponse(published)
 
 
 @message_operations("POST", "/v2/batch", "batch", list[Published], body=list[BatchItem], errors=(404, 412))
 async def _batch(queue: Queue, request: Request, _: Query) -> Response:
-    """Publish all messages of an array, or none."""
+    """Publish all messages of an array, or none if one of them is malformed."""
     publishes = []
     for position, item in enumerate(await _read_items(request)):
         with naming(f"message {position}: "):
@@ -206,19 +209,21 @@ async def _trigger(queue: Queue, request: Request, _: None) -> Response:
     body = await read_body(request, queue.max_message)
     publish = read_publish(url, _starting(header_pairs(request), url, queue), body, prefix=queue.prefix)
     (accepted,) = await _accept(queue, [[publish]], request)
-    run_id = None if isinstance(accepted, list) else accepted.get("workflowRunId")
-    return JSONResponse({"workflowRunId": run_id} if run_id else accepted)
+    if isinstance(accepted, dict) and accepted.get("workflowRunId"):
+        return JSONResponse({"workflowRunId": accepted["workflowRunId"]})
+    # deduplicated, or the headers name another kind of message
+    return JSONResponse(accepted)
 
 
 @message_operations(
     "POST", "/v2/batch/trigger", "batchTrigger", list[TriggeredRun], body=list[TriggerItem], errors=(404, 412)
 )
 async def _batch_trigger(queue: Queue, request: Request, _: Query) -> Response:
-    """Start a workflow run for each item of an array, or none."""
+    """Start a workflow run per item of an array, or none if one of them is malformed."""
     publishes = []
-    for position, value in enumerate(await _read_items(request)):
+    for position, raw_item in enumerate(await _read_items(request)):
         with naming(f"message {position}: "):
-            item = read_as(value, TriggerItem, "message")
+            item = read_as(raw_item, TriggerItem, "message")
             headers = _starting(_item_headers(item), item.destination, queue)
             body = _item_body(item, queue)
             publishes.append(read_publish(item.destination, headers, body, prefix=queue.prefix))
@@ -234,7 +239,8 @@ def _start_runs(tx: QueueWrite, publishes: list[Publish], caller_ip: str) -> lis
             "SELECT id, created_at FROM runs WHERE id = (SELECT run_id FROM steps WHERE message_id = ?)",
             accepted["messageId"],
         )
-        if row is None:  # a header says that the message is no first one of a run
+        if row is None:
+            # a header of the item overrides Workflow-Init: the message is not the first of a run
             raise invalid("item starts no run", repr(publish.settings.url[:80]), "headers of a new run")
         run: TriggeredRun = {"workflowRunId": row["id"], "workflowCreatedAt": row["created_at"]}
         if accepted.get("deduplicated"):
@@ -244,12 +250,9 @@ def _start_runs(tx: QueueWrite, publishes: list[Publish], caller_ip: str) -> lis
 
 
 def _starting(headers: list[tuple[str, str]], url: str, queue: Queue) -> list[tuple[str, str]]:
-    """The headers with those of the workflow protocol that start a run, in the prefix that they use."""
+    """Add the headers of the workflow protocol that start a run, unless the request has them."""
     names = {name.lower() for name, _ in headers}
-    prefix = next(
-        (known for known in reversed(PREFIXES) if any(name.startswith(known.lower()) for name in names)),
-        queue.prefix,
-    )
+    prefix = _prefix_of(names) or queue.prefix
     protocol = (
         ("Workflow-Init", "true"),
         ("Workflow-RunId", new_id("wfr")),
@@ -257,50 +260,76 @@ def _starting(headers: list[tuple[str, str]], url: str, queue: Queue) -> list[tu
         ("Feature-Set", "LazyFetch,InitialBody"),
         (f"Forward-{prefix}Workflow-Sdk-Version", "1"),
     )
-    named = [(f"{prefix}{name}", value) for name, value in protocol]
-    return headers + [(name, value) for name, value in named if name.lower() not in names]
+    completed = list(headers)
+    for short_name, text in protocol:
+        name = f"{prefix}{short_name}"
+        if name.lower() not in names:
+            completed.append((name, text))
+    return completed
+
+
+def _prefix_of(names: set[str]) -> str | None:
+    """Return the prefix that header names in lower case have, the public one first."""
+    for prefix in reversed(PREFIXES):
+        if any(name.startswith(prefix.lower()) for name in names):
+            return prefix
+    return None
 
 
 async def _addressed(
     queue: Queue, destination: str, headers: list[tuple[str, str]], body: bytes, origin: Origin
 ) -> list[Publish]:
-    """The publish to a URL, or to each endpoint of the URL group of this name."""
-    group = NAMES.fullmatch(destination) is not None
-    endpoints = await queue.store.read(url_groups.destinations, destination) if group else []
-    url = endpoints[0]["url"] if group else destination
-    publish = replace(read_publish(url, headers, body, prefix=queue.prefix), origin=origin)
-    return url_groups.spread(publish, destination, endpoints) if group else [publish]
+    """Return the publish to a URL, or to each endpoint of the URL group of this name."""
+    if NAMES.fullmatch(destination) is None:
+        publish = read_publish(destination, headers, body, prefix=queue.prefix)
+        return [replace(publish, origin=origin)]
+    endpoints = await queue.store.read(url_groups.destinations, destination)
+    first_url = endpoints[0]["url"]
+    publish = read_publish(first_url, headers, body, prefix=queue.prefix)
+    return url_groups.spread(replace(publish, origin=origin), destination, endpoints)
 
 
 async def _accept(queue: Queue, publishes: Sequence[list[Publish]], request: Request) -> list[Published]:
-    """Accept all in one transaction; those to a URL group are a list of the response."""
-    await _check_destinations(queue, [item for several in publishes for item in several])
+    """Accept all publishes in one transaction. A publish to a URL group becomes a list of the response."""
+    await _check_destinations(queue, list(chain.from_iterable(publishes)))
+    caller_ip = caller(request)
 
     def work(tx: QueueWrite) -> list[Published]:
-        accepted = [
-            [accept(tx, item, caller_ip=caller(request)) for item in several] for several in publishes
-        ]
-        return [made if made[0].get("url") else made[0] for made in accepted]
+        published: list[Published] = []
+        for to_one_destination in publishes:
+            accepted = [accept(tx, item, caller_ip=caller_ip) for item in to_one_destination]
+            # only messages to the endpoints of a group name a URL
+            is_group = "url" in accepted[0]
+            published.append(accepted if is_group else accepted[0])
+        return published
 
     return await queue.write(work)
 
 
 async def _check_destinations(queue: Queue, publishes: Sequence[Publish]) -> None:
-    """Raise an `ApiError` for a destination or a callback that may not be called."""
-    settings = [part for item in publishes for part in (item.settings, item.callback, item.failure_callback)]
-    for url in dict.fromkeys(part.url for part in settings if part is not None):
+    """Raise an `ApiError` if a destination or a callback may not be called."""
+    urls: dict[str, None] = {}
+    for publish in publishes:
+        settings = (publish.settings, publish.callback, publish.failure_callback)
+        urls |= dict.fromkeys(part.url for part in settings if part is not None)
+    for url in urls:
         await queue.destinations.address(url)
 
 
 def destination_of(request: Request, route: str) -> str:
-    """The destination as it was sent: not decoded, with its query, without our token."""
-    raw: str = request.scope["raw_path"].decode("latin-1")
-    url = raw[len(route) :]
+    """Return the destination as it was sent: not decoded, with the query, without the token.
+
+    For example, ``/v2/publish/http://127.0.0.1/a%2Fb?c=1`` has the destination ``http://127.0.0.1/a%2Fb?c=1``.
+    """
+    raw_path: str = request.scope["raw_path"].decode("latin-1")
+    url = raw_path[len(route) :]
     if _ENCODED_SCHEME.match(url):
         url = unquote(url)
-    query: str = request.scope["query_string"].decode("latin-1")
-    own = [part for part in query.split("&") if part.partition("=")[0] not in TOKEN_PARAMETERS]
-    return f"{url}?{'&'.join(own)}" if any(own) else url
+    raw_query: str = request.scope["query_string"].decode("latin-1")
+    own_parts = [part for part in raw_query.split("&") if part.partition("=")[0] not in TOKEN_PARAMETERS]
+    if not any(own_parts):
+        return url
+    return f"{url}?{'&'.join(own_parts)}"
 
 
 async def _read_items(request: Request) -> list[Any]:
@@ -311,28 +340,33 @@ async def _read_items(request: Request) -> list[Any]:
 
 
 async def _batch_item(item: BatchItem, queue: Queue) -> list[Publish]:
-    raw = _item_body(item, queue)
-    name = checked_name(item.queue, "queue") if item.queue else ""
-    return await _addressed(queue, item.destination, _item_headers(item), raw, Origin(queue=name))
+    body = _item_body(item, queue)
+    queue_name = ""
+    if item.queue:
+        queue_name = checked_name(item.queue, "queue")
+    return await _addressed(queue, item.destination, _item_headers(item), body, Origin(queue=queue_name))
 
 
 def _item_headers(item: TriggerItem) -> list[tuple[str, str]]:
+    """Return the headers of an item as pairs. A header can have one value or an array of values."""
     pairs = []
-    for name, values in (item.headers or {}).items():
-        for value in values if isinstance(values, list) else [values]:
-            if not isinstance(value, str):
-                raise invalid(f"header {name[:80]!r}", shown(value), "text")
-            pairs.append((name, value))
+    for name, listed in (item.headers or {}).items():
+        header_values = listed if isinstance(listed, list) else [listed]
+        for header_value in header_values:
+            if not isinstance(header_value, str):
+                raise invalid(f"header {name[:80]!r}", shown(header_value), "text")
+            pairs.append((name, header_value))
     return pairs
 
 
 def _item_body(item: TriggerItem, queue: Queue) -> bytes:
     if not isinstance(item.body, str | None):
-        raise invalid("body is not text", shown(item.body), "text (JSON as text, too)")
-    raw = (item.body or "").encode()
-    if len(raw) > queue.max_message:
-        raise ApiError(413, f"body too large; got {len(raw)} bytes; expected at most {queue.max_message}")
-    return raw
+        raise invalid("body is not text", shown(item.body), "text, also for JSON")
+    body = (item.body or "").encode()
+    if len(body) > queue.max_message:
+        problem = f"body too large; got {len(body)} bytes"
+        raise ApiError(413, f"{problem}; expected at most {queue.max_message}")
+    return body
 
 
 @message_operations(
@@ -345,12 +379,12 @@ def _item_body(item: TriggerItem, queue: Queue) -> bytes:
     body_required=False,
 )
 async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> Response:
-    """Cancel the messages that are named or meet the filters, or all of them; with `count` the oldest."""
-    wanted, values = where(*conditions(await with_ids(request, query, MessageIds)))
-    most = -1 if query.count is None else query.count
+    """Cancel the messages with these ids or filters, or all messages; with `count`, only the oldest."""
+    condition, bound = where(*conditions(await with_ids(request, query, MessageIds)))
+    limit = -1 if query.count is None else query.count
 
     def work(tx: QueueWrite) -> int:
-        rows = tx.rows(f"SELECT id FROM messages WHERE {wanted} ORDER BY seq LIMIT ?", *values, most)  # noqa: S608 - SQL of this package, values bound
+        rows = tx.rows(f"SELECT id FROM messages WHERE {condition} ORDER BY seq LIMIT ?", *bound, limit)  # noqa: S608 - SQL of this package, values bound
         for row in rows:
             cancel(tx, row["id"])
         return len(rows)
@@ -360,7 +394,7 @@ async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> 
 
 @message_operations.transaction("GET", "/v2/messages/{message_id}", "message", PendingMessage, errors=(404,))
 def _show(tx: QueueWrite, message_id: str) -> dict[str, Any]:
-    """The stored message."""
+    """Return a message that still has to be delivered."""
     row = tx.first("SELECT spec, due_at, retried FROM messages WHERE id = ?", message_id)
     if row is None:
         raise not_found("message", message_id, _PENDING)
@@ -374,7 +408,7 @@ def _show(tx: QueueWrite, message_id: str) -> dict[str, Any]:
 def cancel(tx: QueueWrite, message_id: str) -> Canceled:
     """Cancel a message.
 
-    A failure callback that is canceled leaves its DLQ entry as CALLBACK_CANCELED.
+    If it is a failure callback, the state of the DLQ entry becomes CALLBACK_CANCELED.
     """
     row = tx.first("DELETE FROM messages WHERE id = ? RETURNING spec", message_id)
     if row is None:
@@ -389,7 +423,7 @@ def cancel(tx: QueueWrite, message_id: str) -> Canceled:
 
 @queue_operations.transaction("GET", "/v2/queues", "queues", list[NamedQueue])
 def _queues(tx: QueueWrite) -> list[NamedQueue]:
-    """All named queues, by name."""
+    """List all named queues, by name."""
     return [_queue(tx, row["name"]) for row in tx.rows("SELECT name FROM queues ORDER BY name")]
 
 
@@ -398,11 +432,11 @@ def _queues(tx: QueueWrite) -> list[NamedQueue]:
 )
 def _change_queue(tx: QueueWrite, body: ChangedQueue) -> NamedQueue:
     """Make a named queue, or change it."""
-    name, parallelism = checked_name(body.queue_name, "queueName"), body.parallelism
-    if (parallelism or 1) > MAX_PARALLELISM:
-        raise invalid(
-            "parallelism is over the limit", str(parallelism), f"1 to {MAX_PARALLELISM}", status=412
-        )
+    name = checked_name(body.queue_name, "queueName")
+    parallelism = body.parallelism
+    if parallelism is not None and parallelism > MAX_PARALLELISM:
+        expected = f"1 to {MAX_PARALLELISM}"
+        raise invalid("parallelism is over the limit", str(parallelism), expected, status=412)
     ensure_queue(tx, name)
     _update_queue(tx, name, parallelism=parallelism, paused=body.paused)
     return _queue(tx, name)
@@ -410,10 +444,10 @@ def _change_queue(tx: QueueWrite, body: ChangedQueue) -> NamedQueue:
 
 @queue_operations.transaction("GET", "/v2/queues/{queue_name}", "queue", NamedQueue, errors=(404,))
 def _queue(tx: QueueWrite, queue_name: str) -> NamedQueue:
-    """A named queue."""
+    """Return a named queue."""
     row: Any = tx.first("SELECT * FROM queues WHERE name = ?", queue_name)
     if row is None:
-        raise not_found("queue", queue_name, "one that was made or enqueued to")
+        raise not_found("queue", queue_name, "a queue that was made or enqueued to")
     return {
         "name": queue_name,
         "createdAt": row["created_at"],
@@ -426,8 +460,8 @@ def _queue(tx: QueueWrite, queue_name: str) -> NamedQueue:
 
 @queue_operations.transaction("DELETE", "/v2/queues/{queue_name}", "deleteQueue", errors=(404,))
 def _delete_queue(tx: QueueWrite, queue_name: str) -> None:
-    """Delete a named queue, and cancel its messages."""
-    _queue(tx, queue_name)  # 404 where there is none
+    """Delete a named queue, and cancel the messages in it."""
+    _queue(tx, queue_name)  # 404 if it does not exist
     for row in tx.rows("SELECT id FROM messages WHERE queue = ? ORDER BY seq", queue_name):
         cancel(tx, row["id"])
     tx.execute("DELETE FROM queues WHERE name = ?", queue_name)
@@ -435,7 +469,7 @@ def _delete_queue(tx: QueueWrite, queue_name: str) -> None:
 
 @queue_operations.transaction("POST", "/v2/queues/{queue_name}/pause", "pauseQueue", errors=(404,))
 def _pause_queue(tx: QueueWrite, queue_name: str) -> None:
-    """Start no more deliveries of a named queue; those in progress end."""
+    """Start no more deliveries of a named queue; deliveries in progress continue."""
     _update_queue(tx, queue_name, paused=True)
 
 
@@ -448,7 +482,7 @@ def _resume_queue(tx: QueueWrite, queue_name: str) -> None:
 def _update_queue(
     tx: QueueWrite, name: str, *, parallelism: int | None = None, paused: bool | None = None
 ) -> None:
-    _queue(tx, name)  # 404 where there is none
+    _queue(tx, name)  # 404 if it does not exist
     tx.execute(
         "UPDATE queues SET parallelism = coalesce(?, parallelism), paused = coalesce(?, paused), "
         "updated_at = ? WHERE name = ?",

@@ -1,4 +1,8 @@
-"""Settings of a publish, from headers of either prefix; errors name malformed headers."""
+"""Read the settings of a publish from headers with either prefix, and name malformed headers in errors.
+
+For example, ``Service-Retries: 1`` sets the retries of the message, ``Service-Callback-Retries: 1`` the
+retries of the callback, and ``Service-Forward-X-Id: 7`` becomes the header ``X-Id: 7`` of the delivery.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +34,16 @@ from toolkit.local.queue.sender import check_url
 from toolkit.times import DAY_MS, duration_ms
 
 MAX_EXPRESSION: Final = 256
-"""Longest expression, in characters: it also bounds how deep calls can nest."""
+"""Longest expression, in characters. It also limits how deep calls can nest."""
 
 Term: TypeAlias = Callable[[float], float]
 
-# of what Python's grammar allows, this is all that arithmetic needs
+# The words of an expression: numbers, names, commas, operators and parentheses. Python's parser reads the
+# expression afterwards, and would accept much more, for example strings, attributes and 1_000.
 _TEXT: Final = re.compile(
     r"(?:[ \t]*(?:[0-9]{1,20}(?:\.[0-9]{1,20})?(?![\w.])|[a-z]+(?![\w.])|,(?![ \t]*\))|[-+*/()]))*[ \t]*"
 )
-_ZEROS: Final = re.compile(r"(?<![\w.])0+(?=[0-9])")  # before a number, which Python does not allow
+_ZEROS: Final = re.compile(r"(?<![\w.])0+(?=[0-9])")  # leading zeros, an error in Python
 _OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip
@@ -53,7 +58,9 @@ _FUNCTIONS: Final[dict[str, tuple[range, Callable[..., float]]]] = {
 
 
 class RetryDelay:
-    """A parsed expression; an `InputError` when it does not parse, is too long or names an unknown function.
+    """A parsed Retry-Delay expression.
+
+    Raises `InputError` if the expression does not parse, is too long or names an unknown function.
 
     >>> RetryDelay("1000 * (1 + retried)")(2), RetryDelay("pow(2, retried) * 500")(3)
     (3000, 4000)
@@ -71,41 +78,66 @@ class RetryDelay:
             raise unknown from None
 
     def __call__(self, retried: int) -> int:
-        """Milliseconds, from 0, before the next retry; an `InputError` where there is no finite value."""
+        """Return the milliseconds before the next retry, at least 0.
+
+        Raise `InputError` if the expression has no finite value.
+        """
         try:
-            value = float(self._term(float(retried)))
+            delay = float(self._term(float(retried)))
         except (ArithmeticError, ValueError) as error:
             raise _refused(f"no value for retried = {retried} ({error})", "a finite number") from None
-        if not math.isfinite(value):
-            raise _refused(f"{value} for retried = {retried}", "a finite number")
-        return max(0, round(value))
+        if not math.isfinite(delay):
+            raise _refused(f"{delay} for retried = {retried}", "a finite number")
+        return max(0, round(delay))
 
 
 def _term(node: ast.expr) -> Term:
-    """The function that a part of an expression means; `SyntaxError` where it means none."""
-    negative = False
+    """Return the function of `retried` that a part of an expression means.
+
+    The tree that Python's parser made is translated into nested functions, and never evaluated as Python.
+    For example, ``2 * retried`` becomes ``lambda retried: mul(2.0, retried)``. Raise SyntaxError for all
+    other kinds of nodes.
+    """
+    is_negative, operand = _without_signs(node)
+    term = _unsigned_term(operand)
+    return _applied(operator.neg, term) if is_negative else term
+
+
+def _without_signs(node: ast.expr) -> tuple[bool, ast.expr]:
+    """Remove leading signs in a loop: as calls, 256 of them would nest too deep."""
+    is_negative = False
     while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
-        negative ^= isinstance(node.op, ast.USub)
+        if isinstance(node.op, ast.USub):
+            is_negative = not is_negative
         node = node.operand
-    term: Term
+    return is_negative, node
+
+
+def _unsigned_term(node: ast.expr) -> Term:
     match node:
         case ast.Constant(value=int() | float() as number):
-            value = float(number)
-            term = lambda _: value  # noqa: E731 - one of several kinds of terms
+            return _constant(float(number))
         case ast.Name(id="retried"):
-            term = float
+            return float
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            term = _applied(_OPERATORS[type(op)], _term(left), _term(right))
+            return _applied(_OPERATORS[type(op)], _term(left), _term(right))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            if name not in _FUNCTIONS:
-                raise _refused(f"the function {name[:40]!r}", f"one of {', '.join(_FUNCTIONS)}")
-            counts, function = _FUNCTIONS[name]
-            if len(arguments) not in counts:
-                raise _refused(f"{name} with {len(arguments)} arguments", f"{counts[0]} to {counts[-1]}")
-            term = _applied(function, *map(_term, arguments))
+            return _applied(_function(name, len(arguments)), *map(_term, arguments))
         case _:
             raise SyntaxError
-    return _applied(operator.neg, term) if negative else term
+
+
+def _function(name: str, argument_count: int) -> Callable[..., float]:
+    if name not in _FUNCTIONS:
+        raise _refused(f"the function {name[:40]!r}", f"one of {', '.join(_FUNCTIONS)}")
+    counts, function = _FUNCTIONS[name]
+    if argument_count not in counts:
+        raise _refused(f"{name} with {argument_count} arguments", f"{counts[0]} to {counts[-1]}")
+    return function
+
+
+def _constant(number: float) -> Term:
+    return lambda _: number
 
 
 def _applied(function: Callable[..., float], *terms: Term) -> Term:
@@ -122,30 +154,33 @@ MAX_WAIT_MS: Final = 10 * 365 * DAY_MS
 _CALLBACKS: Final = ("callback-", "failure-callback-")  # prefixes of their settings
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
-# invalid in an HTTP header value: control characters, and all beyond Latin-1
+# invalid in an HTTP header value: control characters, and all characters beyond Latin-1
 _UNSENDABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
 _REDACTABLE: Final = re.compile(r"body|headers?|header\[[^\[\]]+\]", re.IGNORECASE)
-# they belong to one connection, or would contradict the body that is sent
+# these headers belong to one connection, or would contradict the body that is sent
 _NOT_FORWARDED: Final = frozenset({
     "host", "content-length", "connection", "transfer-encoding", "accept-encoding", "keep-alive", "te",
     "trailer", "upgrade",
 })  # fmt: skip
 
+
+_FORWARD: Final = "forward-"
+
 PUBLISH_HEADERS: Final = {
     "Service-Method": "Method of the delivery (POST).",
-    "Service-Timeout": "Longest delivery, such as 30s.",
-    "Service-Retries": "How often delivery is tried again (3).",
+    "Service-Timeout": "Longest delivery, for example 30s.",
+    "Service-Retries": "How often a failed delivery is retried (3).",
     "Service-Retry-Delay": "Milliseconds before a retry, as an expression over `retried`.",
-    "Service-Delay": "Wait before the first delivery, such as 1d10h30m.",
-    "Service-Not-Before": "Unix seconds before which nothing is delivered.",
-    "Service-Label": "Labels, with commas between them.",
+    "Service-Delay": "Wait before the first delivery, for example 1d10h30m.",
+    "Service-Not-Before": "Time of the first delivery, in Unix seconds.",
+    "Service-Label": "Labels, separated by commas.",
     "Service-Flow-Control-Key": "Messages of one key are limited together.",
     "Service-Flow-Control-Value": "parallelism=, rate= and period=.",
-    "Service-Deduplication-Id": "The same within ten minutes is one message.",
+    "Service-Deduplication-Id": "Messages with the same id within ten minutes are one message.",
     "Service-Content-Based-Deduplication": "true or false.",
     "Service-Callback": "URL that receives every response; Service-Callback-* are its settings.",
     "Service-Failure-Callback": "URL called after all retries; Service-Failure-Callback-* are its settings.",
-    "Service-Redact-Fields": "body, headers or header[Name], with commas between them.",
+    "Service-Redact-Fields": "body, headers or header[Name], separated by commas.",
 }
 """Descriptions of the publish headers, for the OpenAPI document."""
 
@@ -163,7 +198,8 @@ class Publish(msgspec.Struct, frozen=True):
     origin: Origin = NO_ORIGIN
 
     def message(self, kind: Kind, **more: Any) -> Message:
-        """The message with a new id; `more` are its other fields."""
+        """Return the message with a new id; `more` are the other fields of the message."""
+        fields = {"body": self.body, "callback": self.callback} | more
         return Message(
             id=new_id("msg"),
             kind=kind,
@@ -172,71 +208,107 @@ class Publish(msgspec.Struct, frozen=True):
             failure_callback=self.failure_callback,
             redact=self.redact,
             origin=self.origin,
-            **{"body": self.body, "callback": self.callback} | more,
+            **fields,
         )
 
 
 def read_publish(
     url: str, headers: Iterable[tuple[str, str]], body: bytes, *, prefix: str = PREFIXES[0]
 ) -> Publish:
-    """Read one publish to a URL; an `ApiError` names the header that is not understood.
+    """Read one publish to a URL. Raise an `ApiError` that names the header if one is malformed.
 
-    Headers without a known prefix are ignored, except Content-Type; `prefix` is the delivery's without any.
+    Headers without a known prefix are ignored, except Content-Type. If no header has a prefix, the delivery
+    uses `prefix`.
 
     >>> read_publish("http://127.0.0.1/a", [("Service-Retries", "1")], b"").settings.retries
     1
     """
-    content_type = ""
-    scopes: dict[str, list[tuple[str, str, str]]] = {"": [], **{scope: [] for scope in _CALLBACKS}}
-    for name, value in headers:
-        if _UNSENDABLE.search(value) or not _TOKEN.fullmatch(name):
-            expected = "a plain name, and a value of Latin-1 text"
-            raise invalid(
-                f"header {name[:80]!r} is malformed", "characters that HTTP does not allow", expected
-            )
-        if name.lower() == "content-type":
-            content_type = value
-        for known in PREFIXES:
-            if name.lower().startswith(known.lower()):
-                prefix, key = known, name[len(known) :]
-                scope = next((scope for scope in _CALLBACKS if key.lower().startswith(scope)), "")
-                scopes[scope].append((name, key[len(scope) :], value.strip()))
-    main = _Scope(scopes[""])
-    own = _settings(main, check_url(url, "destination"))
-    if content_type:
-        others = [header for header in own.headers if header[0].lower() != "content-type"]
-        own = replace(own, headers=(("Content-Type", content_type), *others))
+    published = _Headers(prefix)
+    for name, header_value in headers:
+        published.add(name, header_value)
+
+    main = _Scope(published.scopes[""])
+    settings = _settings(main, check_url(url, "destination"))
+    if published.content_type:
+        others = [header for header in settings.headers if header[0].lower() != "content-type"]
+        settings = replace(settings, headers=(("Content-Type", published.content_type), *others))
     return Publish(
-        settings=own,
-        prefix=prefix,
+        settings=settings,
+        prefix=published.prefix,
         body=body,
-        callback=_callback(main, "callback", scopes["callback-"]),
-        failure_callback=_callback(main, "failure-callback", scopes["failure-callback-"]),
+        callback=_callback(main, "callback", published.scopes["callback-"]),
+        failure_callback=_callback(main, "failure-callback", published.scopes["failure-callback-"]),
         redact=_redact(main),
-        deduplication=_deduplication(main, url, own, body),
+        deduplication=_deduplication(main, url, settings, body),
     )
+
+
+class _Headers:
+    """The headers of one publish, sorted by scope: the message, the callback and the failure callback."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.content_type = ""
+        self.scopes: dict[str, list[tuple[str, str, str]]] = {
+            "": [],
+            "callback-": [],
+            "failure-callback-": [],
+        }
+
+    def add(self, name: str, header_value: str) -> None:
+        """Add a header: full name, the name within the scope, and the value."""
+        if _UNSENDABLE.search(header_value) or not _TOKEN.fullmatch(name):
+            expected = "a plain name, and a value in Latin-1"
+            got = "characters that HTTP does not allow"
+            raise invalid(f"header {name[:80]!r} is malformed", got, expected)
+        if name.lower() == "content-type":
+            self.content_type = header_value
+        for prefix in PREFIXES:
+            if name.lower().startswith(prefix.lower()):
+                self.prefix = prefix
+                scope, key = _scope_of(name[len(prefix) :])
+                self.scopes[scope].append((name, key, header_value.strip()))
+
+
+def _scope_of(key: str) -> tuple[str, str]:
+    """Split the name of a header into the scope and the remaining name.
+
+    For example, ``Callback-Retries`` is ``Retries`` in the scope ``callback-``.
+    """
+    for scope in _CALLBACKS:
+        if key.lower().startswith(scope):
+            return scope, key[len(scope) :]
+    return "", key
 
 
 class _Scope:
     """The headers of one scope: full name (for errors) and value by the remaining name in lower case."""
 
     def __init__(self, headers: list[tuple[str, str, str]]) -> None:
-        self.values = {remainder.lower(): (name, value) for name, remainder, value in headers}
-        forwarded = [
-            (remainder[len("forward-") :], value)
-            for _, remainder, value in headers
-            if remainder.lower().startswith("forward-")
-        ]
-        self.forwarded = tuple(pair for pair in forwarded if pair[0].lower() not in _NOT_FORWARDED)
+        self.values: dict[str, tuple[str, str]] = {}
+        self.forwarded: tuple[tuple[str, str], ...] = ()
+        for name, key, header_value in headers:
+            self.values[key.lower()] = (name, header_value)
+            if not key.lower().startswith(_FORWARD):
+                continue
+            forwarded_name = key[len(_FORWARD) :]
+            if forwarded_name.lower() not in _NOT_FORWARDED:
+                self.forwarded += ((forwarded_name, header_value),)
 
     def text(self, key: str) -> str | None:
-        return self.values[key][1] if key in self.values else None
+        """Return the value of a header, or None if it is missing."""
+        if key not in self.values:
+            return None
+        _, header_value = self.values[key]
+        return header_value
 
     def error(self, key: str, expected: str) -> ApiError:
-        name, value = self.values[key]
-        return invalid(f"header {name} is not understood", repr(value[:80]), expected)
+        """Return the error of a malformed header."""
+        name, header_value = self.values[key]
+        return invalid(f"header {name} is not understood", repr(header_value[:80]), expected)
 
     def duration(self, key: str) -> int | None:
+        """Return a duration in milliseconds."""
         text = self.text(key)
         if text is None:
             return None
@@ -246,6 +318,7 @@ class _Scope:
         return duration
 
     def whole(self, key: str, low: int, high: int) -> int | None:
+        """Return a whole number from `low` to `high`."""
         text = self.text(key)
         if text is None:
             return None
@@ -254,34 +327,40 @@ class _Scope:
         return int(text)
 
     def flag(self, key: str) -> bool:
+        """Return True for ``true``, False for ``false`` or a missing header."""
         text = (self.text(key) or "false").lower()
         if text not in ("true", "false"):
             raise self.error(key, "true or false")
         return text == "true"
 
     def words(self, key: str) -> tuple[str, ...]:
-        parts = (part.strip() for part in (self.text(key) or "").split(","))
-        return tuple(dict.fromkeys(part for part in parts if part))
+        """Return the unique, nonempty parts of a list that is separated by commas."""
+        parts = [part.strip() for part in (self.text(key) or "").split(",")]
+        return tuple(dict.fromkeys(filter(None, parts)))
 
 
 def _settings(scope: _Scope, url: str) -> Settings:
     method = scope.text("method")
-    if method is not None and method.upper() not in _METHODS:
-        raise scope.error("method", f"one of {', '.join(_METHODS)}")
+    if method is not None:
+        method = method.upper()
+        if method not in _METHODS:
+            raise scope.error("method", f"one of {', '.join(_METHODS)}")
     timeout = scope.duration("timeout")
     if timeout == 0:
         raise scope.error("timeout", "more than nothing")
+    not_before = scope.whole("not-before", 0, _LAST_SECOND)
+    if not_before is not None:
+        not_before *= 1000
     retries = scope.whole("retries", 0, MAX_RETRIES)
-    not_before = scope.whole("not-before", 0, 253_402_300_799)  # the end of the year 9999, as seconds
     return Settings(
         url=url,
-        method=method.upper() if method else None,
+        method=method,
         headers=scope.forwarded,
         timeout_ms=timeout,
         retries=retries,
         retry_delay=_retry_delay(scope, retries),
         delay_ms=scope.duration("delay"),
-        not_before=None if not_before is None else not_before * 1000,
+        not_before=not_before,
         labels=scope.words("label"),
         flow_key=scope.text("flow-control-key") or None,
         flow=_flow(scope),
@@ -289,45 +368,57 @@ def _settings(scope: _Scope, url: str) -> Settings:
     )
 
 
+_LAST_SECOND: Final = 253_402_300_799  # the end of the year 9999, in Unix seconds
+
+
 def _retry_delay(scope: _Scope, retries: int | None) -> str | None:
-    text = scope.text("retry-delay")
-    if text is None:
+    """Return the expression, after trying it for each retry: 1 / (2 - retried) fails at the third."""
+    expression = scope.text("retry-delay")
+    if expression is None:
         return None
     try:
-        delay = RetryDelay(text)
+        delay = RetryDelay(expression)
         for retried in range(DEFAULT_RETRIES if retries is None else retries):
             delay(retried)
     except InputError as error:
-        name = scope.values["retry-delay"][0]
+        name, _ = scope.values["retry-delay"]
         raise invalid(f"header {name} is not understood", str(error.got), str(error.expected)) from None
-    return text
+    return expression
 
 
 def _flow(scope: _Scope) -> FlowLimits | None:
+    """Return the limits of a value such as ``parallelism=2, rate=10, period=1m``."""
     text = scope.text("flow-control-value")
     if text is None:
         return None
     if "flow-control-key" not in scope.values:
         raise scope.error("flow-control-value", "a Flow-Control-Key as well")
-    given: dict[str, str] = {}
+
+    limits: dict[str, str] = {}
     for part in text.split(","):
-        name, equals, value = (text.strip() for text in part.partition("="))
-        if not equals or name.lower() not in ("parallelism", "rate", "period") or name.lower() in given:
+        name, equals, limit = part.partition("=")
+        name = name.strip().lower()
+        if not equals or name not in _LIMITS or name in limits:
             raise scope.error("flow-control-value", "parallelism=, rate= and period=, each at most once")
-        given[name.lower()] = value
-    counts = {name: given[name] for name in ("parallelism", "rate") if name in given}
-    period = duration_ms(given.get("period", "1s"))
-    if not period or not all(re.fullmatch(r"[1-9][0-9]{0,8}", count) for count in counts.values()):
+        limits[name] = limit.strip()
+
+    period = duration_ms(limits.pop("period", "1s"))
+    if not period or not all(_COUNT.fullmatch(count) for count in limits.values()):
         raise scope.error("flow-control-value", "whole numbers above 0, and a period such as 1m")
-    return FlowLimits(period_ms=period, **{name: int(count) for name, count in counts.items()})
+    counts = {name: int(count) for name, count in limits.items()}
+    return FlowLimits(period_ms=period, **counts)
+
+
+_LIMITS: Final = ("parallelism", "rate", "period")
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,8}")
 
 
 def _workflow(scope: _Scope, url: str) -> WorkflowHeaders | None:
     run_id = scope.text("workflow-runid")
     if not run_id:
         return None
-    if len(run_id) > 256 or "," in run_id:  # noqa: PLR2004 - a generous bound
-        raise scope.error("workflow-runid", "at most 256 characters, without commas")
+    if len(run_id) > _MAX_RUN_ID or "," in run_id:
+        raise scope.error("workflow-runid", f"at most {_MAX_RUN_ID} characters, without commas")
     return WorkflowHeaders(
         run_id=run_id,
         url=scope.text("workflow-url") or url,
@@ -336,6 +427,9 @@ def _workflow(scope: _Scope, url: str) -> WorkflowHeaders | None:
         call_type=scope.text("workflow-calltype") or "",
         features=scope.words("feature-set"),
     )
+
+
+_MAX_RUN_ID: Final = 256
 
 
 def _callback(main: _Scope, key: str, headers: list[tuple[str, str, str]]) -> Settings | None:
@@ -348,17 +442,21 @@ def _callback(main: _Scope, key: str, headers: list[tuple[str, str, str]]) -> Se
 def _redact(scope: _Scope) -> tuple[str, ...]:
     fields = scope.words("redact-fields")
     if not all(_REDACTABLE.fullmatch(field) for field in fields):
-        raise scope.error("redact-fields", "body, headers or header[Name], with commas between them")
+        raise scope.error("redact-fields", "body, headers or header[Name], separated by commas")
     return fields
 
 
 def _deduplication(scope: _Scope, url: str, settings: Settings, body: bytes) -> str | None:
-    given = scope.text("deduplication-id")
-    if given:
-        return f"id {given}"
+    """Return the key that identifies repeated publishes, if deduplication is requested."""
+    deduplication_id = scope.text("deduplication-id")
+    if deduplication_id:
+        return f"id {deduplication_id}"
     if not scope.flag("content-based-deduplication"):
         return None
-    headers = (f"{name.lower()}: {value}".encode() for name, value in sorted(settings.headers))
-    parts = [url.encode(), *headers, body]
-    digest = hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
+    headers = [f"{name.lower()}: {text}".encode() for name, text in sorted(settings.headers)]
+    digest = hashlib.sha256()
+    for part in (url.encode(), *headers, body):
+        # with lengths: otherwise "ab", "c" and "a", "bc" had the same digest
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
     return f"content {digest.hexdigest()}"

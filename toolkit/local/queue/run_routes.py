@@ -17,6 +17,7 @@ from toolkit.local.operations import Query, Texts, Timestamp
 from toolkit.local.queue import runs, steps
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.listing import (
+    Condition,
     FlowKey,
     ListQuery,
     MostCanceled,
@@ -56,15 +57,15 @@ class RunsQuery(Span):
     caller_ip: Texts = ()
     flow_control_key: FlowKey = ()
     label: RunLabels = ()
-    workflow_url_exact_match: Annotated[Flag, Meta(description="Whether it is the whole URL (false).")] = (
-        "false"
-    )
+    workflow_url_exact_match: Annotated[
+        Flag, Meta(description="Whether workflowUrl is the whole URL, not only the start of it (false).")
+    ] = "false"
 
 
 class EndQuery(Query):
     """How a run ends."""
 
-    cancel: Annotated[Flag, Meta(description="Whether it is cancelled (true).")] = "true"
+    cancel: Annotated[Flag, Meta(description="Whether the run is cancelled (true).")] = "true"
 
 
 class RunLogQuery(ListQuery):
@@ -81,15 +82,15 @@ class RunLogQuery(ListQuery):
     caller_ip: Texts = ()
     flow_control_key: FlowKey = ()
     message_id: Annotated[Texts, sql("id IN (SELECT run_id FROM steps WHERE message_id IN ({}))")] = ()
-    trim_body: Annotated[Flag, Meta(description="Whether outputs of steps are left out (false).")] = "false"
-    # runs are listed in any case: the public workflow client sends this
+    trim_body: Annotated[Flag, Meta(description="Whether to omit outputs of steps (false).")] = "false"
+    # the public workflow client sends this parameter, and lists runs without it as well
     group_by: Annotated[Texts, sql("", "Accepted and ignored: entries are not grouped.")] = ()
 
 
 class EventLogQuery(ListQuery):
     """Filters of the log of messages."""
 
-    count: Annotated[int, Meta(ge=1, le=1000, description="Most entries a page.")] = 1000
+    count: Annotated[int, Meta(ge=1, le=1000, description="Most entries per page.")] = 1000
     from_date: Annotated[Timestamp, sql("time >= {}", "Unix milliseconds, inclusive.")] | None = None
     to_date: Annotated[Timestamp, sql("time <= {}", "Unix milliseconds, inclusive.")] | None = None
     message_id: Texts = ()
@@ -108,8 +109,9 @@ class EventLogQuery(ListQuery):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # public pages spell it otherwise than the public package
-        self.state = tuple("CANCELED" if state == "CANCELLED" else state for state in self.state)
+        # public pages spell this state differently from the public package
+        spellings = {"CANCELLED": "CANCELED"}
+        self.state = tuple(spellings.get(state, state) for state in self.state)
 
 
 class RunSelection(msgspec.Struct, rename="camel"):
@@ -120,14 +122,14 @@ class RunSelection(msgspec.Struct, rename="camel"):
 
 
 class RunPage(TypedDict):
-    """A page of runs, newest first; the last one has an empty cursor or, in the public dialect, none."""
+    """A page of runs, newest first. On the last page, the cursor is empty (public dialect: omitted)."""
 
     cursor: NotRequired[str]
     runs: Annotated[list[RunEntry], Meta(max_length=100)]
 
 
 class MessageEvent(TypedDict):
-    """Something that happened to a message; fields that do not apply are left out."""
+    """An event of a message; fields that do not apply are omitted."""
 
     time: int
     messageId: str
@@ -145,14 +147,14 @@ class MessageEvent(TypedDict):
 
 
 class EventPage(TypedDict):
-    """A page of events, newest first; the last one has an empty cursor or, in the public dialect, none."""
+    """A page of events, newest first. On the last page, the cursor is empty (public dialect: omitted)."""
 
     cursor: NotRequired[str]
     events: Annotated[list[MessageEvent], Meta(max_length=1000)]
 
 
 class LogPage(EventPage):
-    """The same page under both names that public pages give it."""
+    """A page of events, newest first, under both names that public pages use."""
 
     logs: Annotated[list[MessageEvent], Meta(max_length=1000)]
 
@@ -178,17 +180,19 @@ run_operations: Final = QueueOperations()
     body_required=False,
 )
 async def _cancel(queue: Queue, request: Request, query: RunsQuery) -> Response:
-    """Cancel the runs that are named or meet the filters, or all of them; with `count` the oldest."""
+    """Cancel the runs with these ids or filters, or all runs; with `count`, only the oldest."""
     query = await with_ids(request, query, RunSelection)
-    exact, urls = query.workflow_url_exact_match == "true", query.workflow_url
-    named = ("url IN ({})", urls) if exact else starts_with("url", urls)
-    wanted = [*conditions(query), named]
+    if query.workflow_url_exact_match == "true":
+        url_condition: Condition = ("url IN ({})", query.workflow_url)
+    else:
+        url_condition = starts_with("url", query.workflow_url)
+    wanted = [*conditions(query), url_condition]
     return JSONResponse({"cancelled": await queue.write(runs.cancel_all, wanted, query.count)})
 
 
 @run_operations.transaction("GET", "/v2/workflows/runs/{run_id}", "run", list[HistoryStep], errors=(404,))
 def _history(tx: QueueWrite, run_id: str) -> list[HistoryStep]:
-    """The steps of a run, in order."""
+    """List the steps of a run, in order."""
     history = steps.steps(tx, run_id)
     if not history:
         raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
@@ -224,7 +228,7 @@ async def _wait(queue: Queue, request: Request, _: Query) -> Response:
 
 @run_operations.transaction("GET", "/v2/waiters/{event_id}", "waiters", list[Waiter])
 def _waiters(tx: QueueWrite, event_id: str) -> list[Waiter]:
-    """The waiters of an event."""
+    """List the waiters of an event."""
     return runs.waiters(tx, _event_id(event_id))
 
 
@@ -238,7 +242,7 @@ def _notify(tx: QueueWrite, event_id: str, body: bytes) -> list[Notified]:
     "POST", "/v2/notify/{run_id}/{event_id}", "notifyRun", Notified, body=bytes, errors=(404,)
 )
 def _notify_run(tx: QueueWrite, run_id: str, event_id: str, body: bytes) -> Notified:
-    """Notify one run of an event, now or when it waits for it."""
+    """Notify one run of an event, now or when the run waits for the event."""
     return runs.notify_run(tx, run_id, _event_id(event_id), body)
 
 
@@ -249,38 +253,47 @@ def _event_id(text: str) -> str:
 @run_operations("GET", "/v2/workflows/logs", "run-logs", RunPage, query=RunLogQuery)
 @run_operations("GET", "/v2/workflows/events", "run-events", RunPage, query=RunLogQuery)
 async def _run_log(queue: Queue, _: Request, query: RunLogQuery) -> Response:
-    """A page of runs, newest first."""
+    """List a page of runs, newest first."""
 
     def shown(tx: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
         run = runs.shown(tx, row)
         if query.trim_body == "true":
-            for step in (step for group in run.get("steps", ()) for step in group["steps"]):
-                step.pop("out", None)
+            _trim(run)
         return run
 
     return JSONResponse(await queue.store.read(_listed, queue, "runs", query, shown))
 
 
+def _trim(run: dict[str, Any]) -> None:
+    """Remove the outputs of the steps of a run."""
+    for group in run.get("steps", ()):
+        for step in group["steps"]:
+            step.pop("out", None)
+
+
 @run_operations("GET", "/v2/logs", "message-logs", LogPage, query=EventLogQuery)
 async def _log(queue: Queue, _: Request, query: EventLogQuery) -> Response:
-    """A page of events of messages, newest first, as `logs` and as `events`."""
+    """List a page of events of messages, newest first, as `logs` and as `events`."""
     listed = await queue.store.read(_listed, queue, "events", query, _event)
     return JSONResponse(listed | {"logs": listed["events"]})
 
 
 @run_operations("GET", "/v2/events", "message-events", EventPage, query=EventLogQuery)
 async def _event_log(queue: Queue, _: Request, query: EventLogQuery) -> Response:
-    """A page of events of messages, newest first."""
+    """List a page of events of messages, newest first."""
     return JSONResponse(await queue.store.read(_listed, queue, "events", query, _event))
 
 
 _OTHER_NAMES: Final = {"responseHeader": "responseHeaders", "retryDelayExpression": "retryDelayExpr"}
-"""Fields of events that the public package and the public pages call by different names."""
+"""Fields of events that have different names in the public package and on the public pages."""
 
 
 def _event(_: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
     entry: dict[str, Any] = json.loads(row["entry"])
-    return entry | {other: entry[name] for name, other in _OTHER_NAMES.items() if name in entry}
+    for name, other_name in _OTHER_NAMES.items():
+        if name in entry:
+            entry[other_name] = entry[name]
+    return entry
 
 
 def _listed(
@@ -290,20 +303,20 @@ def _listed(
     query: ListQuery,
     shown: Callable[[QueueWrite, sqlite3.Row], dict[str, Any]],
 ) -> dict[str, Any]:
-    """A page of a table, newest first, as its operation responds."""
+    """Return the response with a page of a table, newest first."""
     rows, cursor = page(tx, queue.store.cursors, table, query)
     return with_cursor(queue, {table: [shown(tx, row) for row in rows]}, cursor)
 
 
 @run_operations("GET", "/v2/keys", "keys", SigningKeys)
 async def _keys(queue: Queue, _: Request, __: Query) -> Response:
-    """The signing keys."""
+    """Return the signing keys."""
     current, following = queue.store.signing_keys
     return JSONResponse({"current": current, "next": following})
 
 
 @run_operations("POST", "/v2/keys/rotate", "rotateKeys", SigningKeys)
 async def _rotate(queue: Queue, _: Request, __: Query) -> Response:
-    """Make the next key the current one."""
+    """Make the next signing key the current key."""
     current, following = await queue.store.rotate_keys()
     return JSONResponse({"current": current, "next": following})

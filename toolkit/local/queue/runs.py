@@ -1,4 +1,4 @@
-"""Workflow runs: their states, how they end and start again, and how they wait for events.
+"""Workflow runs: how they end, start again, and wait for events.
 
 States of a run::
 
@@ -6,9 +6,9 @@ States of a run::
         │ ├──a step has failed for good: the DLQ────> RUN_FAILED
         │ └──canceled───────────────────────────────> RUN_CANCELED
 
-A waiter is a message of kind ``wait`` that is due when the wait has lasted too long. An event, or the due
-time, turns it into a step. An event for one run that arrives before the run waits is stored; one for all is
-not delivered to runs that wait later.
+A waiter is a message of kind ``wait``. It is due when the wait times out. An event, or the due time, turns
+the waiter into a step. If an event for one run arrives before the run waits for it, the event is stored. An
+event for all runs is not delivered to runs that wait later.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEFAULT_WAIT: Final = "7d"
 
 
 class RunEntry(TypedDict, total=False):
-    """A run as the run log shows it. Entries that were filled in may have other fields, too."""
+    """A run as the run log shows it. Imported entries may have other fields as well."""
 
     workflowRunId: Required[str]
     workflowUrl: str
@@ -60,7 +60,7 @@ class Waiter(TypedDict):
 
 
 class Notified(TypedDict):
-    """A notified run, and its waiter."""
+    """A notified run, and the waiter, if the run waited."""
 
     messageId: str
     workflowRunId: str | None
@@ -80,7 +80,7 @@ class WaitRequest(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def timeout_ms(self) -> int:
-        """How long to wait at most: a duration, or seconds."""
+        """Return the longest wait in milliseconds. The request gives a duration, or seconds."""
         text = DEFAULT_WAIT if self.timeout is None else str(self.timeout)
         duration = duration_ms(text)
         if duration is None or duration > MAX_WAIT_MS:
@@ -89,7 +89,10 @@ class WaitRequest(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def fail(tx: QueueWrite, message: Message) -> int | None:
-    """Mark the message's run as failed and park its other deliveries; returns when the run was created."""
+    """Mark the run of a message as failed and park the other deliveries of the run.
+
+    Return the time when the run was created, or None if the message belongs to no run.
+    """
     if message.run_id is None:
         return None
     tx.execute(
@@ -111,27 +114,45 @@ _CANCEL_CALLBACK: Final = (
 
 
 def end(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes = b"") -> None:
-    """End a run, as its endpoint does or by canceling it, and pass the result to the run that invoked it."""
+    """End a run as completed or canceled, and pass the result to the run that invoked it.
+
+    If the run has ended, canceling it cancels the failure function that is in progress.
+    """
     row = tx.first("SELECT state, dlq_id FROM runs WHERE id = ?", run_id)
     if row is None:
         raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
     if row["state"] == "RUN_STARTED":
-        # the delivery that ended it has no response yet, and has reached its purpose
-        _drop_messages(tx, run_id, *(REQUESTED if cancel else ("DELIVERED",)))
-        state = "RUN_CANCELED" if cancel else "RUN_SUCCESS"
-        tx.execute("UPDATE runs SET state = ?, completed_at = ? WHERE id = ?", state, tx.now_ms, run_id)
-        _report_to_invoker(tx, run_id, result, canceled=cancel)
-    elif cancel and tx.execute(_CANCEL_CALLBACK, row["dlq_id"]).rowcount:
+        _end_running(tx, run_id, cancel=cancel, result=result)
+        return
+    canceled_callbacks = 0
+    if cancel:
+        canceled_callbacks = tx.execute(_CANCEL_CALLBACK, row["dlq_id"]).rowcount
+    if not canceled_callbacks:
+        raise invalid(f"run {run_id[:80]!r} has ended already", row["state"], "RUN_STARTED", status=404)
+    _drop_messages(tx, run_id, *REQUESTED)
+
+
+def _end_running(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes) -> None:
+    if cancel:
+        state = "RUN_CANCELED"
         _drop_messages(tx, run_id, *REQUESTED)
     else:
-        raise invalid(f"run {run_id[:80]!r} has ended already", row["state"], "RUN_STARTED", status=404)
+        state = "RUN_SUCCESS"
+        # the endpoint ends the run during a delivery, which has no response yet: it counts as delivered
+        _drop_messages(tx, run_id, "DELIVERED")
+    tx.execute("UPDATE runs SET state = ?, completed_at = ? WHERE id = ?", state, tx.now_ms, run_id)
+    _report_to_invoker(tx, run_id, result, canceled=cancel)
 
 
 def cancel_all(tx: QueueWrite, conditions: Iterable[Condition], count: int | None = None) -> int:
-    """Cancel the runs that are running and meet the conditions, at most `count`; returns how many."""
-    wanted, values = where(*conditions)
-    running_here = f"SELECT id FROM runs WHERE state = 'RUN_STARTED' AND first IS NOT NULL AND {wanted}"  # noqa: S608 - SQL of this package, values bound
-    rows = tx.rows(f"{running_here} ORDER BY seq LIMIT ?", *values, -1 if count is None else count)
+    """Cancel the running runs that meet the conditions, and return how many.
+
+    If `count` is given, only the oldest `count` runs are canceled.
+    """
+    condition, bound = where(*conditions)
+    running_here = f"SELECT id FROM runs WHERE state = 'RUN_STARTED' AND first IS NOT NULL AND {condition}"  # noqa: S608 - SQL of this package, values bound
+    limit = -1 if count is None else count
+    rows = tx.rows(f"{running_here} ORDER BY seq LIMIT ?", *bound, limit)
     for row in rows:
         end(tx, row["id"], cancel=True)
     return len(rows)
@@ -140,15 +161,18 @@ def cancel_all(tx: QueueWrite, conditions: Iterable[Condition], count: int | Non
 def _report_to_invoker(
     tx: QueueWrite, run_id: str, result: bytes, *, failed: bool = False, canceled: bool = False
 ) -> None:
-    """Add a step with how the run ended to the run that invoked it."""
+    """Add a step to the run that invoked this one, with the result or the failure."""
     stored = tx.value("SELECT invoker FROM runs WHERE id = ?", run_id)
-    invoker = decode_message(stored) if stored else None
-    if invoker is None or steps.running(tx, invoker.run_id) is None:
+    if not stored:
+        return
+    invoker = decode_message(stored)
+    if steps.running(tx, invoker.run_id) is None:
         return
     out = {"body": result.decode(errors="replace"), "isFailed": failed, "isCanceled": canceled}
     body = json.dumps({**json.loads(invoker.body), "out": json.dumps(out)}).encode()
     if steps.known_step(tx, invoker.run_id, body) is None:
-        enqueue(tx, steps.as_step(tx, replace(fresh_copy(tx, invoker), body=body)))
+        step = replace(fresh_copy(tx, invoker), body=body)
+        enqueue(tx, steps.as_step(tx, step))
 
 
 def _drop_messages(tx: QueueWrite, run_id: str, *states: EventState) -> None:
@@ -162,66 +186,77 @@ def _drop_messages(tx: QueueWrite, run_id: str, *states: EventState) -> None:
 def start_again(
     tx: QueueWrite, failed: Message, *, from_failed_step: bool, requested: Settings
 ) -> dict[str, Any]:
-    """Start a new run from a failed one: after its finished steps, or from the beginning.
+    """Start a new run from a failed one: after the finished steps, or from the beginning.
 
-    A resumed run also gets the pending deliveries and waiters of the failed one (parallel steps), unless
-    its endpoint has posted the result already. What `requested` says replaces the failed run's settings: the
-    id, retries, labels and flow control.
+    A resumed run also gets the pending deliveries and waiters of the failed run (parallel steps), unless the
+    endpoint has posted the result of a step. The id, retries, labels and flow control of `requested` replace
+    the settings of the failed run.
     """
-    run_id = requested.workflow.run_id if requested.workflow else new_id("wfr")
-    if tx.first("SELECT 1 FROM runs WHERE id = ?", run_id) is not None:
-        raise ApiError(409, f"run {run_id[:80]!r} exists already; expected the id of a new run")
-    changed = requested.given("retries", "retry_delay", "labels", "flow_key", "flow")
-
-    def of_new_run(message: Message) -> Message:
-        callback, failure_callback = message.callback, message.failure_callback
-        return replace(
-            fresh_copy(tx, message),
-            settings=replace(_in_run(message.settings, run_id), **changed),
-            callback=callback and _in_run(callback, run_id),
-            failure_callback=failure_callback and _in_run(failure_callback, run_id),
-        )
-
-    first = steps.start_run(tx, of_new_run(steps.first_message(tx, failed.run_id) or failed))
-    started = {"workflowRunId": run_id, "workflowCreatedAt": tx.now_ms}
+    new_run = _NewRun(tx, requested)
+    first = steps.start_run(tx, new_run.copy(steps.first_message(tx, failed.run_id) or failed))
     parked = tx.rows("SELECT spec, due_at FROM parked WHERE run_id = ? ORDER BY rowid", failed.run_id)
     tx.execute("DELETE FROM parked WHERE run_id = ?", failed.run_id)
     if not from_failed_step or failed.step == 0:
         enqueue(tx, first)
-        return started
+        return new_run.started
+
     tx.execute(
         "INSERT INTO steps (run_id, position, message_id, name, body) "
         "SELECT ?, position, message_id, name, body FROM steps WHERE run_id = ? AND position > 0",
-        run_id,
+        new_run.id,
         failed.run_id,
     )
     waiting = [(decode_message(row["spec"]), max(tx.now_ms, row["due_at"])) for row in parked]
     pending = [(failed, tx.now_ms), *waiting]
-    left = [(message, due_at) for message, due_at in pending if not steps.has_result(tx, message)]
-    for message, due_at in left or pending[:1]:
-        enqueue(tx, replace(of_new_run(message), not_before=due_at))
-    return started
+    unfinished = [(message, due_at) for message, due_at in pending if not steps.has_result(tx, message)]
+    # if all steps have results, the failed message is delivered again: the endpoint decides how to go on
+    for message, due_at in unfinished or pending[:1]:
+        enqueue(tx, replace(new_run.copy(message), not_before=due_at))
+    return new_run.started
 
 
-def _in_run(settings: Settings, run_id: str) -> Settings:
-    workflow = settings.workflow
-    return replace(settings, workflow=replace(workflow, run_id=run_id)) if workflow else settings
+class _NewRun:
+    """A run that repeats a failed one under a new id, with changed settings."""
+
+    def __init__(self, tx: QueueWrite, requested: Settings) -> None:
+        self.id = requested.workflow.run_id if requested.workflow else new_id("wfr")
+        if tx.first("SELECT 1 FROM runs WHERE id = ?", self.id) is not None:
+            raise ApiError(409, f"run {self.id[:80]!r} exists already; expected the id of a new run")
+        self._tx = tx
+        self._changed = requested.given("retries", "retry_delay", "labels", "flow_key", "flow")
+        self.started = {"workflowRunId": self.id, "workflowCreatedAt": tx.now_ms}
+
+    def copy(self, message: Message) -> Message:
+        """Return a message of the failed run as a message of the new one."""
+        return replace(
+            fresh_copy(self._tx, message),
+            settings=replace(self._in_run(message.settings), **self._changed),
+            callback=message.callback and self._in_run(message.callback),
+            failure_callback=message.failure_callback and self._in_run(message.failure_callback),
+        )
+
+    def _in_run(self, settings: Settings) -> Settings:
+        if settings.workflow is None:
+            return settings
+        return replace(settings, workflow=replace(settings.workflow, run_id=self.id))
 
 
 def shown(tx: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
-    """A run as the run log shows it."""
+    """Return a run as the run log shows it."""
     if row["entry"] is not None:
-        given: dict[str, Any] = json.loads(row["entry"])
-        return given
+        imported: dict[str, Any] = json.loads(row["entry"])
+        return imported
     labels = json.loads(row["labels"])
-    workflow = decode_message(row["invoker"]).settings.workflow if row["invoker"] else None
     optional = {
-        "invoker": workflow and {"workflowRunId": workflow.run_id, "workflowUrl": workflow.url},
-        "label": labels[0] if labels else None,
         "flowControlKey": row["flow_key"],
         "workflowRunCompletedAt": row["completed_at"],
         "dlqId": row["dlq_id"],
     }
+    if labels:
+        optional["label"] = labels[0]
+    if row["invoker"]:
+        workflow = decode_message(row["invoker"]).settings.workflow
+        optional["invoker"] = workflow and {"workflowRunId": workflow.run_id, "workflowUrl": workflow.url}
     return {
         "workflowRunId": row["id"],
         "workflowUrl": row["url"],
@@ -229,18 +264,38 @@ def shown(tx: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
         "workflowRunCreatedAt": row["created_at"],
         "labels": labels,
         "steps": steps.shown(tx, row["id"]),
-        **{name: value for name, value in optional.items() if value is not None},
+        **{name: detail for name, detail in optional.items() if detail is not None},
     }
 
 
 def wait(
     tx: QueueWrite, publish: Publish, event_id: str, request: WaitRequest, *, caller_ip: str
 ) -> PublishedMessage:
-    """Let a run wait for an event."""
+    """Let a run wait for an event, or resume it at once if the event has arrived."""
     if publish.settings.workflow is None:
         raise ApiError(400, "no run waits; got no Workflow-RunId header; expected the id of the run")
+    message = _waiting_message(tx, publish, event_id, request, caller_ip)
+    message = steps.of_run(tx, message)
+    known = steps.known_step(tx, message.run_id, message.body) or _known_waiter(tx, message, event_id)
+    if known:
+        return {"messageId": known, "deduplicated": True}
+    enqueue(tx, message)
+    early_event = tx.value(
+        "DELETE FROM notifications WHERE seq = (SELECT min(seq) FROM notifications "
+        "WHERE run_id = ? AND event_id = ?) RETURNING body",
+        message.run_id,
+        event_id,
+    )
+    if early_event is not None:
+        _resume(tx, message, early_event)
+    return {"messageId": message.id}
+
+
+def _waiting_message(
+    tx: QueueWrite, publish: Publish, event_id: str, request: WaitRequest, caller_ip: str
+) -> Message:
     body = json.dumps({**request.step, "waitEventId": event_id}).encode()
-    message = publish.message(
+    return publish.message(
         "wait",
         created_at=tx.now_ms,
         not_before=tx.now_ms + round(request.timeout_ms / tx.factor),
@@ -254,20 +309,6 @@ def wait(
             timeout_headers=request.timeout_headers,
         ),
     )
-    message = steps.of_run(tx, message)
-    before = steps.known_step(tx, message.run_id, body) or _waiting_before(tx, message, event_id)
-    if before:
-        return {"messageId": before, "deduplicated": True}
-    enqueue(tx, message)
-    earlier = tx.value(
-        "DELETE FROM notifications WHERE seq = (SELECT min(seq) FROM notifications "
-        "WHERE run_id = ? AND event_id = ?) RETURNING body",
-        message.run_id,
-        event_id,
-    )
-    if earlier is not None:
-        _resume(tx, message, earlier)
-    return {"messageId": message.id}
 
 
 def notify(tx: QueueWrite, event_id: str, body: bytes) -> list[Notified]:
@@ -276,10 +317,11 @@ def notify(tx: QueueWrite, event_id: str, body: bytes) -> list[Notified]:
 
 
 def notify_run(tx: QueueWrite, run_id: str, event_id: str, body: bytes) -> Notified:
-    """Notify one run of an event, which is stored when the run does not wait yet."""
+    """Notify one run of an event. If the run does not wait yet, the event is stored."""
     run = tx.first("SELECT state, created_at FROM runs WHERE id = ?", run_id)
     if run is None or run["state"] != "RUN_STARTED":
-        raise ApiError(404, f"run {run_id[:80]!r} is not running; expected one that may wait for the event")
+        expected = "a running run that may wait for the event"
+        raise ApiError(404, f"run {run_id[:80]!r} is not running; expected {expected}")
     for message in _waiters(tx, event_id):
         if message.run_id == run_id:
             return _notified(tx, message, body)
@@ -288,7 +330,7 @@ def notify_run(tx: QueueWrite, run_id: str, event_id: str, body: bytes) -> Notif
 
 
 def waiters(tx: QueueWrite, event_id: str) -> list[Waiter]:
-    """The waiters of an event as they are listed, the longest waiting first."""
+    """Return the waiters of an event for listings; the waiter that has waited longest is first."""
     return [_waiter(message) for message in _waiters(tx, event_id)]
 
 
@@ -315,12 +357,17 @@ def _waiter(message: Message) -> Waiter:
     }
 
 
-def _waiting_before(tx: QueueWrite, message: Message, event_id: str) -> str | None:
-    """The message by which the run waits at the same step already."""
+def _known_waiter(tx: QueueWrite, message: Message, event_id: str) -> str | None:
+    """Return the id of an earlier wait of the run at the same step, if it still waits.
+
+    For example, an endpoint that is called twice posts the same wait twice.
+    """
     name = steps.position_of(message.body).name
-    for other in _waiters(tx, event_id) if name else ():
-        if other.run_id == message.run_id and steps.position_of(other.body).name == name:
-            return other.id
+    if not name:
+        return None
+    for waiter in _waiters(tx, event_id):
+        if waiter.run_id == message.run_id and steps.position_of(waiter.body).name == name:
+            return waiter.id
     return None
 
 
@@ -334,7 +381,7 @@ def _notified(tx: QueueWrite, message: Message, body: bytes) -> Notified:
 
 
 def _resume(tx: QueueWrite, message: Message, event: bytes | None) -> str:
-    """Turn a waiter into a step, with the event or as timed out; returns the id of the new message."""
+    """Turn a waiter into a step, and return the id of the new message. Without an event, it timed out."""
     tx.execute("DELETE FROM messages WHERE id = ?", message.id)
     record(tx, message, "DELIVERED")
     step = json.loads(message.body)

@@ -1,6 +1,7 @@
 """The running queue: one loop that delivers due messages and records the outcomes.
 
-Messages of named queues are delivered in order, so many at a time as the queue's parallelism says.
+Messages of named queues are delivered in order. For example, if the parallelism of a queue is 2, the first
+two messages are delivered at once, and the third waits for one of them.
 """
 
 from __future__ import annotations
@@ -38,10 +39,22 @@ _log = logging.getLogger(__name__)
 class Queue:
     """The queue of a running service. It delivers each message at least once, under the same id.
 
-    `time_factor` divides delays; timestamps and timeouts stay real. `allowed` are hosts beyond loopback to
-    which messages may go, `concurrency` the most deliveries at once, `max_message` the largest body in bytes,
-    and `prefix` (``Service-`` or ``Upstash-``) that of messages whose publish used none. `on_this_machine`
-    are ports of loopback by the host that they stand for. `flow` decides which flow-control keys may deliver.
+    Parameters
+    ----------
+    store
+        The stored messages, runs and entries.
+    time_factor
+        Divides delays. Timestamps and timeouts stay real.
+    allowed
+        Hosts beyond loopback that may receive messages.
+    concurrency
+        Most deliveries at once.
+    max_message
+        Largest body in bytes.
+    prefix
+        Prefix of headers (``Service-`` or ``Upstash-``) of messages whose publish used no prefix.
+    on_this_machine
+        Ports of loopback that stand for hosts.
     """
 
     def __init__(
@@ -69,14 +82,14 @@ class Queue:
         store.factor = time_factor
         self.flow = FlowControl(time_factor)
         self._claimed: dict[int, asyncio.Task[None]] = {}  # in memory only
-        self._queue_of: dict[int, str] = {}  # of the claimed messages; "" for those in no named queue
+        self._queue_of: dict[int, str] = {}  # names per claimed message; empty without a named queue
         self._changed = asyncio.Event()
         self._starting = asyncio.Lock()
         self._restored = False
 
     @property
     def in_progress(self) -> int:
-        """How many deliveries are in progress."""
+        """Return the number of deliveries in progress."""
         return len(self._claimed)
 
     def wake(self) -> None:
@@ -86,7 +99,7 @@ class Queue:
     async def write(
         self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a function in a transaction, and deliver what it enqueued."""
+        """Run a function in a transaction, and deliver the messages that it enqueued."""
         result = await self.store.write(work, *args, **kwargs)
         self.wake()
         return result
@@ -115,7 +128,7 @@ class Queue:
                         await self.store.expire()
                         expired_at = now
                     next_due = await self.start_due()
-                except Exception as error:  # noqa: BLE001 - such as a full disk: retry after a second
+                except Exception as error:  # noqa: BLE001 - for example a full disk: retry after a second
                     _log.error("looking for due messages failed: %s", logged_problem(error, QUEUE_FILE))
                     next_due = now + 1000
                 await self._pause(min(next_due, now + _EXPIRY_EVERY_MS))
@@ -125,7 +138,7 @@ class Queue:
             await asyncio.gather(*self._claimed.values(), return_exceptions=True)
 
     async def start_due(self) -> int:
-        """Start due deliveries, within the limits; returns when to check again at the latest."""
+        """Start due deliveries within the limits. Return the time of the next check at the latest."""
         async with self._starting:
             if not self._restored:
                 settings = await self.store.read(stored_settings)
@@ -134,45 +147,38 @@ class Queue:
             return await self._start_due(self.store.clock.now_ms())
 
     async def _start_due(self, now: int) -> int:
-        # also those that end during the read: their rows may be out of date
-        claimed, blocked = dict(self._queue_of), self.flow.blocked(now)
+        # a copy: a delivery that ends during the read counts as in progress, as the row may be out of date
+        claimed = dict(self._queue_of)
+        blocked = self.flow.blocked(now)
         capacity = self.concurrency - len(claimed)
         if capacity <= 0:
             return now + _EXPIRY_EVERY_MS  # a delivery that ends wakes the loop
 
-        scheduled = await self.store.read(schedules.next_due)
-        if scheduled is not None and scheduled <= now:
+        next_schedule = await self.store.read(schedules.next_due)
+        if next_schedule is not None and next_schedule <= now:
             await self.store.write(schedules.fire)
-            scheduled = now  # others may be due: check again right after these deliveries
+            # more schedules may be due: check again right after these deliveries
+            next_schedule = now
 
-        def read(tx: QueueWrite) -> tuple[list[sqlite3.Row], list[int]]:
-            other = f"seq NOT IN ({','.join('?' * len(claimed))})"
-            free = f"(flow_key IS NULL OR flow_key NOT IN ({','.join('?' * len(blocked))}))"
-            rows = tx.rows(
-                "SELECT seq, retried, due_at, flow_key, spec FROM messages "  # noqa: S608 - marks only
-                f"WHERE queue IS NULL AND due_at <= ? AND {other} AND {free} ORDER BY due_at, seq LIMIT ?",
-                *(now, *claimed, *blocked, capacity),
-            )
-            due_at = tx.value("SELECT min(due_at) FROM messages WHERE queue IS NULL AND due_at > ?", now)
-            queued, later = _next_in_queues(tx, claimed)
-            rows += [row for row in queued if row["flow_key"] not in blocked]
-            rows.sort(key=lambda row: (row["due_at"], row["seq"]))
-            return rows[:capacity], later if due_at is None else [*later, due_at]
-
-        rows, later = await self.store.read(read)
+        rows, due_later = await self.store.read(_due_messages, now, claimed, blocked, capacity)
         for row in rows:
-            message = decode_message(row["spec"])
-            if not self.flow.admit(message, now):
-                self.wake()  # check again without this key
-                continue
-            delivery = self._deliver(row["seq"], message, row["retried"], resets=self.flow.resets(message))
-            task = asyncio.create_task(delivery)
-            self._claimed[row["seq"]] = task
-            self._queue_of[row["seq"]] = message.origin.queue
-        times = [time for time in (*later, scheduled, self.flow.next_release(now)) if time is not None]
-        return min(times, default=now + _EXPIRY_EVERY_MS)
+            self._start(row, now)
+        times = [*due_later, next_schedule, self.flow.next_release(now)]
+        return min((time for time in times if time is not None), default=now + _EXPIRY_EVERY_MS)
+
+    def _start(self, row: sqlite3.Row, now: int) -> None:
+        """Start the delivery of a message, if flow control admits it."""
+        message = decode_message(row["spec"])
+        if not self.flow.admit(message, now):
+            # the message before used up the limit of the key: check again without this key
+            self.wake()
+            return
+        delivery = self._deliver(row["seq"], message, row["retried"], resets=self.flow.resets(message))
+        self._claimed[row["seq"]] = asyncio.create_task(delivery)
+        self._queue_of[row["seq"]] = message.origin.queue
 
     async def _pause(self, until_ms: int) -> None:
+        """Wait until a time, or until `wake` is called."""
         if self._changed.is_set():
             return
         tasks = [
@@ -186,6 +192,7 @@ class Queue:
                 task.cancel()
 
     async def _deliver(self, seq: int, message: Message, retried: int, *, resets: int) -> None:
+        """Deliver a claimed message, and record the outcome. `resets` was counted at the claim."""
         store, sent = self.store, Sent((), b"")
         try:
             if message.kind == "wait":
@@ -194,14 +201,16 @@ class Queue:
             until = self.flow.counts_until(message, store.clock.now_ms())
 
             def start(tx: QueueWrite) -> bool:
-                counts = self.flow.resets(message) == resets
-                return record_start(tx, message, retried, counts_until=until if counts else None)
+                # a reset of the rate since the claim: the delivery no longer counts
+                was_reset = self.flow.resets(message) != resets
+                return record_start(tx, message, retried, counts_until=None if was_reset else until)
 
-            # stored before it is sent, so that a restart does not forget it
+            # stored before the message is sent, so that a restart remembers the start
             if not await store.write(start):
                 return
-            stepped = message.step is not None
-            history = await store.read(steps.steps, message.run_id, until=message.step) if stepped else []
+            history: list[tuple[str, bytes]] = []
+            if message.step is not None:
+                history = await store.read(steps.steps, message.run_id, until=message.step)
             sent = outgoing(message, retried, history)
             response = await self._sender.deliver(message, sent, now_ms=store.clock.now_ms())
             await store.write(record_outcome, Attempt(message, sent, response, retried))
@@ -214,12 +223,12 @@ class Queue:
             self.wake()
 
     async def _count_as_failed(self, message: Message, sent: Sent, retried: int, problem: str) -> None:
-        """Record an attempt that failed here: nothing that a destination sends makes its retries endless."""
+        """Record an attempt that failed in this service, so that a bad response is not retried forever."""
         sentence = f"the outcome of the delivery could not be recorded ({problem})"
         response = gateway_response(502, sentence, self.store.clock.now_ms())
         settings = replace(message.settings, retry_delay=None)
         plain = replace(message, settings=settings, callback=None, failure_callback=None)
-        # without its reports, in case these are the cause
+        # the second time without callbacks and details, in case one of these is the cause
         for reported, shown in ((message, sent), (plain, Sent((), b""))):
             try:
                 await self.store.write(record_outcome, Attempt(reported, shown, response, retried))
@@ -227,31 +236,56 @@ class Queue:
                 _log.error("recording the outcome of %s failed: %s", message.id, type(error).__name__)
             else:
                 return
-        # then it is the database, a full disk above all: the message stays due, as nothing can be stored
+        # the database is the cause, for example a full disk: nothing can be stored, and the message stays due
         await asyncio.sleep(1)
 
 
-def _next_in_queues(tx: QueueWrite, claimed: Mapping[int, str]) -> tuple[list[sqlite3.Row], list[int]]:
-    """The due messages at the heads of the queues, and when others will be due.
+def _due_messages(
+    tx: QueueWrite, now: int, claimed: Mapping[int, str], blocked: list[str], capacity: int
+) -> tuple[list[sqlite3.Row], list[int]]:
+    """Return the messages to deliver now, the earliest first, and times when others will be due."""
+    not_claimed = f"seq NOT IN ({','.join('?' * len(claimed))})"
+    not_blocked = f"(flow_key IS NULL OR flow_key NOT IN ({','.join('?' * len(blocked))}))"
+    rows = tx.rows(
+        "SELECT seq, retried, due_at, flow_key, spec FROM messages "  # noqa: S608 - marks only
+        f"WHERE queue IS NULL AND due_at <= ? AND {not_claimed} AND {not_blocked} "
+        "ORDER BY due_at, seq LIMIT ?",
+        *(now, *claimed, *blocked, capacity),
+    )
+    next_due = tx.value("SELECT min(due_at) FROM messages WHERE queue IS NULL AND due_at > ?", now)
 
-    A message keeps its place until it is delivered or has failed: those behind it wait for its retries.
-    `claimed` are the deliveries in progress, by the numbers of their messages: the names of their queues.
+    queued_rows, due_later = _next_in_queues(tx, claimed)
+    rows += [row for row in queued_rows if row["flow_key"] not in blocked]
+    rows.sort(key=lambda row: (row["due_at"], row["seq"]))
+    if next_due is not None:
+        due_later.append(next_due)
+    return rows[:capacity], due_later
+
+
+def _next_in_queues(tx: QueueWrite, claimed: Mapping[int, str]) -> tuple[list[sqlite3.Row], list[int]]:
+    """Return the due messages at the heads of the named queues, and times when others will be due.
+
+    A message keeps the place until it is delivered or has failed: the messages after it wait for the retries.
+    `claimed` are the deliveries in progress: message number and name of the queue.
     """
-    rows, later = list[sqlite3.Row](), list[int]()
+    rows, due_later = list[sqlite3.Row](), list[int]()
     running = Counter(claimed.values())
     for name, parallelism in tx.rows(
         "SELECT name, parallelism FROM queues WHERE NOT paused "
         "AND EXISTS (SELECT 1 FROM messages WHERE queue = queues.name)"
     ):
-        first = tx.rows(
+        heads = tx.rows(
             "SELECT seq, retried, due_at, flow_key, spec FROM messages WHERE queue = ? AND joins_at <= ? "
             "ORDER BY joins_at, seq LIMIT ?",
             *(name, tx.now_ms, parallelism),
         )
-        due = [row for row in first if row["due_at"] <= tx.now_ms and row["seq"] not in claimed]
-        rows += due[: max(0, parallelism - running[name])]
-        later += [row["due_at"] for row in first if row["due_at"] > tx.now_ms]
+        due = [row for row in heads if row["due_at"] <= tx.now_ms and row["seq"] not in claimed]
+        free_places = max(0, parallelism - running[name])
+        rows += due[:free_places]
+        due_later += [row["due_at"] for row in heads if row["due_at"] > tx.now_ms]
+
         sql = "SELECT min(joins_at) FROM messages WHERE queue = ? AND joins_at > ?"
-        joins_at = tx.value(sql, name, tx.now_ms)
-        later += [] if joins_at is None else [joins_at]
-    return rows, later
+        next_joins_at = tx.value(sql, name, tx.now_ms)
+        if next_joins_at is not None:
+            due_later.append(next_joins_at)
+    return rows, due_later

@@ -1,4 +1,4 @@
-"""Schedules: publishes that are made again and again, at the times of a cron expression."""
+"""Schedules: publishes that are repeated at the times of a cron expression."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from toolkit.local.queue import url_groups
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.listing import QueueOperations, not_found
 from toolkit.local.queue.messages import (
-    DEFAULT_RETRIES,
     HeaderLists,
     Origin,
     Sent,
@@ -46,13 +45,13 @@ _AT_ONCE: Final = 100  # schedules of one transaction
 _TIME_ZONE: Final = "CRON_TZ="
 _HEADERS: Final = {name: text for name, text in PUBLISH_HEADERS.items() if name != "Service-Not-Before"} | {
     "Service-Cron": "Minute, hour, day of month, month, day of week (UTC; CRON_TZ=… before it).",
-    "Service-Schedule-Id": "Its id: a known one changes that schedule.",
-    "Service-Queue-Name": "The named queue to which its messages go.",
+    "Service-Schedule-Id": "Id of the schedule; a known id changes that schedule.",
+    "Service-Queue-Name": "Named queue for the messages of the schedule.",
 }
 
 
 class Schedule(TypedDict, total=False):
-    """A schedule; fields that do not apply are left out. Times are Unix milliseconds."""
+    """A schedule; fields that do not apply are omitted. Times are Unix milliseconds."""
 
     scheduleId: Required[str]
     cron: Required[str]
@@ -92,7 +91,9 @@ class ScheduleMade(TypedDict):
 
 
 def next_time(cron: str, after_ms: int) -> int | None:
-    """The first time (Unix ms) of a cron expression after another; None when there is none.
+    """Return the first time (Unix ms) of a cron expression after another, or None if it has none.
+
+    For example, 30 February never comes. Raise an `ApiError` if the expression is malformed.
 
     >>> next_time("*/5 * * * *", 1_800_000_000_000)
     1800000300000
@@ -100,54 +101,75 @@ def next_time(cron: str, after_ms: int) -> int | None:
     try:
         from cronsim import CronSim, CronSimError  # noqa: PLC0415 - only a service with schedules needs it
     except ModuleNotFoundError:
-        expected = "cronsim: pip install cronsim"
-        raise invalid("schedules need a package", "none", expected, status=500) from None
+        expected = "the package cronsim: pip install cronsim"
+        raise invalid("schedules need a package", "no such package", expected, status=500) from None
 
-    expected = "five fields such as '0 9 * * MON-FRI', perhaps after CRON_TZ=Europe/Berlin"
-    problem = invalid("header Cron is not understood", repr(cron[:80]), expected)
+    try:
+        expression, zone = _split_cron(cron)
+        after = datetime.fromtimestamp(after_ms / 1000, zone)
+        following = next(CronSim(expression, after), None)
+    except (CronSimError, LookupError, ValueError, OSError, RecursionError):
+        expected = "five fields such as '0 9 * * MON-FRI', perhaps after CRON_TZ=Europe/Berlin"
+        raise invalid("header Cron is not understood", repr(cron[:80]), expected) from None
+    if following is None:
+        return None
+    return round(following.timestamp() * 1000)
+
+
+def _split_cron(cron: str) -> tuple[str, Any]:
+    """Return the five fields and the time zone, by default UTC. Raise ValueError if it has other fields."""
     fields = cron.split()
     zone: Any = UTC
-    try:
-        if fields and fields[0].startswith(_TIME_ZONE):
-            zone = ZoneInfo(fields.pop(0).removeprefix(_TIME_ZONE))
-        if len(fields) != 5 or len(cron) > MAX_CRON or not cron.isascii():  # noqa: PLR2004 - no seconds
-            raise problem
-        after = datetime.fromtimestamp(after_ms / 1000, zone)
-        following = next(CronSim(" ".join(fields), after), None)
-    except (CronSimError, LookupError, ValueError, OSError, RecursionError):
-        raise problem from None
-    return None if following is None else round(following.timestamp() * 1000)
+    if fields and fields[0].startswith(_TIME_ZONE):
+        zone = ZoneInfo(fields.pop(0).removeprefix(_TIME_ZONE))
+    # six fields would begin with seconds, which the public service does not have
+    if len(fields) != _FIELDS or len(cron) > MAX_CRON or not cron.isascii():
+        raise ValueError
+    return " ".join(fields), zone
+
+
+_FIELDS: Final = 5
 
 
 def next_due(tx: QueueWrite) -> int | None:
-    """When the next schedule is due."""
+    """Return the time when the next schedule is due."""
     due: int | None = tx.value("SELECT min(next_at) FROM schedules WHERE NOT paused")
     return due
 
 
 def fire(tx: QueueWrite) -> None:
-    """Publish for each schedule that is due, and store when it is due next, in one transaction.
+    """Publish for each schedule that is due, and store the next time, in one transaction.
 
-    Times that passed while the service did not run count once.
+    Times that passed while the service was stopped count once. For example, a schedule of every hour makes
+    one message after a night, not eight.
     """
     sql = "SELECT * FROM schedules WHERE NOT paused AND next_at <= ? ORDER BY next_at, id LIMIT ?"
     for row in tx.rows(sql, tx.now_ms, _AT_ONCE):
-        error, made = None, list[str]()
+        error = None
+        message_ids: list[str] = []
         tx.execute("SAVEPOINT fired")
         try:
-            publishes, name = [_PUBLISH.decode(row["spec"])], row["destination"]
-            if NAMES.fullmatch(name):
-                publishes = url_groups.spread(publishes[0], name, url_groups.destinations(tx, name))
-            for publish in publishes:
-                made.append(accept(tx, publish, caller_ip=row["caller_ip"])["messageId"])
-        except ApiError as problem:  # such as a group that was deleted: the next time is another try
+            message_ids = _publish(tx, row)
+        except ApiError as problem:
+            # for example, the URL group was deleted: the schedule tries again at the next time
             tx.execute("ROLLBACK TO fired")
-            error, made = problem.message, []
+            error = problem.message
         tx.execute("RELEASE fired")
         tx.execute(
             "UPDATE schedules SET next_at = ?, last_at = ?, last_messages = ?, error = ? WHERE id = ?",
-            *(next_time(row["cron"], tx.now_ms), tx.now_ms, json.dumps(made), error, row["id"]),
+            *(next_time(row["cron"], tx.now_ms), tx.now_ms, json.dumps(message_ids), error, row["id"]),
         )
+
+
+def _publish(tx: QueueWrite, row: sqlite3.Row) -> list[str]:
+    """Publish the message of a schedule, and return the ids of the messages that it became."""
+    destination = row["destination"]
+    publishes = [_PUBLISH.decode(row["spec"])]
+    if NAMES.fullmatch(destination):
+        endpoints = url_groups.destinations(tx, destination)
+        publishes = url_groups.spread(publishes[0], destination, endpoints)
+    accepted = [accept(tx, publish, caller_ip=row["caller_ip"]) for publish in publishes]
+    return [message["messageId"] for message in accepted]
 
 
 schedule_operations: Final = QueueOperations()
@@ -156,13 +178,13 @@ schedule_operations: Final = QueueOperations()
 
 @schedule_operations.transaction("GET", "/v2/schedules", "schedules", list[Schedule])
 def _list(tx: QueueWrite) -> list[Any]:
-    """All schedules, in the order in which they were made."""
+    """List all schedules, in the order of their creation."""
     return [_shown(tx, row) for row in tx.rows("SELECT * FROM schedules ORDER BY created_at, id")]
 
 
 @schedule_operations.transaction("GET", "/v2/schedules/{schedule}", "schedule", Schedule, errors=(404,))
 def _one(tx: QueueWrite, schedule: str) -> Any:
-    """A schedule, with the states of the messages that it made last."""
+    """Return a schedule, with the states of the messages that it made last."""
     return _shown(tx, _stored(tx, schedule))
 
 
@@ -172,7 +194,7 @@ def _delete(tx: QueueWrite, schedule: str) -> None:
     tx.execute("DELETE FROM schedules WHERE id = ?", _stored(tx, schedule)["id"])
 
 
-# the public package sends PATCH, public pages say POST
+# the public package sends PATCH, public pages show POST
 @schedule_operations.transaction(
     "PATCH", "/v2/schedules/{schedule}/pause", "patchPauseSchedule", errors=(404,)
 )
@@ -187,9 +209,10 @@ def _pause(tx: QueueWrite, schedule: str) -> None:
 )
 @schedule_operations.transaction("POST", "/v2/schedules/{schedule}/resume", "resumeSchedule", errors=(404,))
 def _resume(tx: QueueWrite, schedule: str) -> None:
-    """Let a schedule make messages again, from its next time on."""
+    """Let a schedule make messages again, beginning with the next time."""
     row = _stored(tx, schedule)
-    if row["paused"]:  # what passed meanwhile is not made up for
+    if row["paused"]:
+        # times that passed during the pause are skipped
         next_at = next_time(row["cron"], tx.now_ms)
         tx.execute("UPDATE schedules SET paused = FALSE, next_at = ? WHERE id = ?", next_at, row["id"])
 
@@ -205,30 +228,50 @@ def _resume(tx: QueueWrite, schedule: str) -> None:
     errors=(412,),
 )
 async def _make(queue: Queue, request: Request, _: None) -> Response:
-    """Make a schedule, or change the one of this id: a publish to a URL or a URL group at given times."""
+    """Make a schedule, or change the schedule with this id: a publish to a URL or a URL group."""
     destination = destination_of(request, "/v2/schedules/")
     url = destination
     if NAMES.fullmatch(destination):
-        url = (await queue.store.read(url_groups.destinations, destination))[0]["url"]
+        endpoints = await queue.store.read(url_groups.destinations, destination)
+        url = endpoints[0]["url"]
     body = await read_body(request, queue.max_message)
-    given = {
-        name.lower().partition("-")[2]: value
-        for name, value in reversed(header_pairs(request))
-        if name.lower().startswith(("service-", "upstash-"))
-    }
     publish = read_publish(url, header_pairs(request), body, prefix=queue.prefix)
-    if publish.settings.workflow or publish.settings.not_before is not None or publish.deduplication:
-        got = "Workflow-RunId, Not-Before, Deduplication-Id or Content-Based-Deduplication"
-        raise invalid("a header is for one message", got, "none of them")
-    for settings in filter(None, (publish.settings, publish.callback, publish.failure_callback)):
-        await queue.destinations.address(settings.url)
-    cron = " ".join(given.get("cron", "").split())
-    schedule_id = checked_name(given.get("schedule-id", "") or new_id("scd"), "header Schedule-Id")
-    name = given.get("queue-name", "")
-    origin = Origin(schedule=schedule_id, queue=checked_name(name, "header Queue-Name") if name else "")
-    publish = replace(publish, origin=origin)
+    _check_repeatable(publish)
+    for settings in (publish.settings, publish.callback, publish.failure_callback):
+        if settings is not None:
+            await queue.destinations.address(settings.url)
+
+    headers = _schedule_headers(request)
+    cron = " ".join(headers.get("cron", "").split())
+    schedule_id = checked_name(headers.get("schedule-id") or new_id("scd"), "header Schedule-Id")
+    queue_name = headers.get("queue-name", "")
+    if queue_name:
+        checked_name(queue_name, "header Queue-Name")
+    publish = replace(publish, origin=Origin(schedule=schedule_id, queue=queue_name))
     await queue.write(_made, schedule_id, cron, destination, publish, caller(request))
     return JSONResponse({"scheduleId": schedule_id})
+
+
+def _check_repeatable(publish: Publish) -> None:
+    """Raise an `ApiError` if a publish has settings that only make sense for one message."""
+    is_for_one_message = (
+        publish.settings.workflow is not None,
+        publish.settings.not_before is not None,
+        bool(publish.deduplication),
+    )
+    if any(is_for_one_message):
+        got = "Workflow-RunId, Not-Before, Deduplication-Id or Content-Based-Deduplication"
+        raise invalid("a header is for one message", got, "none of them")
+
+
+def _schedule_headers(request: Request) -> dict[str, str]:
+    """Return the headers with a prefix, by the name without it. If a name is repeated, the first counts."""
+    headers: dict[str, str] = {}
+    for full_name, text in header_pairs(request):
+        prefix, _, name = full_name.lower().partition("-")
+        if prefix in ("service", "upstash"):
+            headers.setdefault(name, text)
+    return headers
 
 
 def _made(
@@ -236,7 +279,7 @@ def _made(
 ) -> None:
     next_at = next_time(cron, tx.now_ms)
     if next_at is None:
-        raise invalid("header Cron means no time", repr(cron[:80]), "one that comes")
+        raise invalid("header Cron means no time", repr(cron[:80]), "a time that comes")
     tx.execute(
         "INSERT INTO schedules (id, cron, destination, created_at, paused, next_at, caller_ip, spec) "
         "VALUES (?, ?, ?, ?, FALSE, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET cron = excluded.cron, "
@@ -249,39 +292,40 @@ def _made(
 def _stored(tx: QueueWrite, schedule_id: str) -> sqlite3.Row:
     row = tx.first("SELECT * FROM schedules WHERE id = ?", schedule_id)
     if row is None:
-        raise not_found("schedule", schedule_id, "one that was made")
+        raise not_found("schedule", schedule_id, "the id of a schedule")
     return row
 
 
 def _shown(tx: QueueWrite, row: sqlite3.Row) -> Any:
     publish = _PUBLISH.decode(row["spec"])
-    settings, callback, failure_callback = publish.settings, publish.callback, publish.failure_callback
+    settings = publish.settings
     headers, body = redacted(publish.redact, Sent(settings.headers, publish.body))
-    last = json.loads(row["last_messages"]) if row["last_messages"] else []
-    optional = (
-        body_fields("body", body)
-        | given_settings(settings, callback, failure_callback)
-        | {
-            "callbackHeader": callback and header_lists(callback.headers),
-            "failureCallbackHeader": failure_callback and header_lists(failure_callback.headers),
-            "delay": settings.delay_ms and settings.delay_ms // 1000,
-            "timeout": settings.timeout_ms and settings.timeout_ms // 1000,
-            "queueName": publish.origin.queue or None,
-            "nextScheduleTime": row["next_at"],
-            "lastScheduleTime": row["last_at"],
-            "lastScheduleStates": {name: _state(tx, name) for name in last} or None,
-            "error": row["error"],
-            "labels": list(settings.labels),
-            "callerIP": row["caller_ip"],
-        }
-    )
+    optional: dict[str, Any] = {
+        **body_fields("body", body),
+        **given_settings(settings, publish.callback, publish.failure_callback),
+        "delay": settings.delay_ms and settings.delay_ms // 1000,
+        "timeout": settings.timeout_ms and settings.timeout_ms // 1000,
+        "queueName": publish.origin.queue,
+        "nextScheduleTime": row["next_at"],
+        "lastScheduleTime": row["last_at"],
+        "error": row["error"],
+        "labels": list(settings.labels),
+        "callerIP": row["caller_ip"],
+    }
+    if publish.callback:
+        optional["callbackHeader"] = header_lists(publish.callback.headers)
+    if publish.failure_callback:
+        optional["failureCallbackHeader"] = header_lists(publish.failure_callback.headers)
+    if row["last_messages"]:
+        last_messages = json.loads(row["last_messages"])
+        optional["lastScheduleStates"] = {message_id: _state(tx, message_id) for message_id in last_messages}
     return {
         "scheduleId": row["id"],
         "cron": row["cron"],
         "destination": row["destination"],
         "createdAt": row["created_at"],
         "method": settings.method or "POST",
-        "retries": DEFAULT_RETRIES if settings.retries is None else settings.retries,
+        "retries": settings.max_retries,
         "isPaused": bool(row["paused"]),
         "header": header_lists(headers),
         **with_values(optional),
@@ -289,7 +333,7 @@ def _shown(tx: QueueWrite, row: sqlite3.Row) -> Any:
 
 
 def _state(tx: QueueWrite, message_id: str) -> str:
-    """How far a message of a schedule is."""
+    """Return the state of a message of a schedule: in progress, delivered or failed."""
     if tx.first("SELECT 1 FROM messages WHERE id = ?", message_id):
         return "IN_PROGRESS"
     sql = "SELECT 1 FROM events WHERE message_id = ? AND state = 'DELIVERED'"

@@ -1,7 +1,11 @@
-"""Deliveries: where messages may go, HTTP/1.1 to them, the signed request, and the response.
+"""Deliver messages over HTTP/1.1: check the destination, sign the request, and read the response.
 
-A host is resolved once, checked, and connected to by that address; without a response there is a substitute.
-No redirects, no proxies, no cookies, no decoding: a delivery is cheap, and exactly what was published.
+A host name is resolved once. The address is checked, and the connection goes to that address, so that a name
+that resolves differently the second time (DNS rebinding) reaches nothing. If no response arrives, a gateway
+response (502, 503 or 504) takes its place.
+
+Redirects, proxies, cookies and content encodings are not supported: a destination receives exactly the
+request that was published, and a delivery costs little.
 """
 
 from __future__ import annotations
@@ -39,29 +43,38 @@ IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 USER_AGENT: Final = "workflow-vector-toolkit-local/1"
 ISSUER: Final = "Upstash"
 LIFETIME: Final = 300
-"""Seconds for which a signature is valid."""
+"""Seconds during which a signature is valid."""
 
 _MAX_URL: Final = 8192
+# control characters, spaces, all beyond ASCII, and the ASCII characters that no URL contains unencoded
 _BAD: Final = re.compile(r"[\x00-\x20\x7f-\U0010ffff\\\"<>^`{|}]")
+# spellings of an IPv4 address that some resolvers accept: 2130706433, 0x7f.1 and 127.1 are all 127.0.0.1
 _NUMBER_LIKE: Final = re.compile(r"(?:0x[0-9a-f]*|\d+)(?:\.(?:0x[0-9a-f]*|\d*))*\.?", re.IGNORECASE)
 _HIGHEST_PORT: Final = 65535
 _MOST_HEAD: Final = 100 * 1024  # bytes of the status line and headers of a response
-_LONGEST_IDLE: Final = 2.0  # seconds: less than after which servers commonly close
+_LONGEST_IDLE: Final = 2.0  # seconds; servers commonly close idle connections after five or more
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _WITH_LENGTH: Final = ("POST", "PUT", "PATCH")
 
 
-def check_url(url: str, what: str) -> str:
-    """The URL, when it can be called; otherwise an `ApiError` that names `what`, the header that holds it."""
-    problem = _problem(url) if len(url) <= _MAX_URL else f"{len(url)} characters"
+def check_url(url: str, source: str) -> str:
+    """Return the URL if it can be called. Otherwise raise an `ApiError` that names `source`.
+
+    `source` is the place of the URL in the request, for example ``header Service-Callback``.
+    """
+    problem = _url_problem(url)
     if problem:
-        raise invalid(f"{what} is not a URL to deliver to", problem, "http(s)://host[:port]/path")
+        raise invalid(f"{source} is not a URL to deliver to", problem, "http(s)://host[:port]/path")
     return url
 
 
-def _problem(url: str) -> str | None:
-    if bad := _BAD.search(url):
-        return f"the character {bad[0]!r} at position {bad.start()}"
+def _url_problem(url: str) -> str | None:
+    """Return the reason why a URL cannot be called, or None if it can."""
+    if len(url) > _MAX_URL:
+        return f"{len(url)} characters"
+    bad_character = _BAD.search(url)
+    if bad_character:
+        return f"the character {bad_character[0]!r} at position {bad_character.start()}"
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -71,19 +84,26 @@ def _problem(url: str) -> str | None:
         return f"the scheme {parts.scheme[:20]!r}"
     if "@" in parts.netloc:
         return "user info before the host"
-    if not parts.hostname:
+    return _host_problem(parts.hostname, port)
+
+
+def _host_problem(host: str | None, port: int | None) -> str | None:
+    if not host:
         return "no host"
-    if port == 0 or (port or 0) > _HIGHEST_PORT:
+    if port is not None and not 1 <= port <= _HIGHEST_PORT:
         return f"port {port}"
-    if _literal(parts.hostname) is None and _NUMBER_LIKE.fullmatch(parts.hostname):
+    # the usual spelling of an address is fine: it is checked when the message is delivered
+    is_address = _literal(host) is not None
+    if not is_address and _NUMBER_LIKE.fullmatch(host):
         return "a number written in an unusual way for a host"
     return None
 
 
 class Destinations:
-    """Decides where deliveries may go: to loopback, and to the hosts (names or addresses) in `allowed`.
+    """Decides which destinations may be called: loopback, and the hosts or addresses in `allowed`.
 
-    A host in `on_this_machine` stands for an application at a port of the loopback interface, over HTTP.
+    `on_this_machine` maps host names to ports of the loopback interface. For example, with
+    ``{"app.example.com": 3000}`` messages to ``https://app.example.com`` go to ``http://127.0.0.1:3000``.
     """
 
     def __init__(self, allowed: Iterable[str] = (), on_this_machine: Mapping[str, int] | None = None) -> None:
@@ -91,21 +111,31 @@ class Destinations:
         self._allowed = frozenset(host.strip().strip("[]").lower() for host in allowed)
 
     async def address(self, url: str) -> str:
-        """The IP address to connect to for this URL; an `ApiError` when there is none that may be called."""
+        """Return the IP address to connect to for a URL. Raise an `ApiError` if none may be called."""
         host = (urlsplit(url).hostname or "").lower()
         if host in self._ports:
             return "127.0.0.1"
         for address in await _resolve(host):
-            if host in self._allowed or str(address) in self._allowed or _is_loopback(address):
+            if self._may_call(host, address):
                 return str(address)
-        expected = "one, or a host named with --allow-destination"
-        raise invalid(f"destination host {host[:100]!r} may not be called", "no loopback address", expected)
+        raise invalid(
+            f"destination host {host[:100]!r} may not be called",
+            "no loopback address",
+            "a loopback address, or a host named with --allow-destination",
+        )
+
+    def _may_call(self, host: str, address: IpAddress) -> bool:
+        if _is_loopback(address):
+            return True
+        return host in self._allowed or str(address) in self._allowed
 
     def target(self, url: str) -> Target:
-        """Return where a checked URL is sent to."""
+        """Return scheme, host and port of the request to a checked URL."""
         target = Target.of(url)
         port = self._ports.get(target.host.lower())
-        return target if port is None else msgspec.structs.replace(target, secure=False, port=port)
+        if port is None:
+            return target
+        return msgspec.structs.replace(target, secure=False, port=port)
 
 
 async def _resolve(host: str) -> list[IpAddress]:
@@ -118,6 +148,7 @@ async def _resolve(host: str) -> list[IpAddress]:
         return []
     # IPv4 first: applications started by hand usually listen there alone
     entries.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    # fe80::1%eth0 is an address with a scope, which the ipaddress module does not need
     return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in entries]
 
 
@@ -134,7 +165,7 @@ def _is_loopback(address: IpAddress) -> bool:
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Scheme, host and port of a URL to connect to, and the request's Host header and target."""
+    """Scheme, host and port of a URL to connect to, and the Host header and target of the request."""
 
     secure: bool
     host: str
@@ -144,66 +175,85 @@ class Target(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, url: str) -> Self:
-        """The target of a checked URL. Path and query stay as they are, byte for byte."""
+        """Return the target of a checked URL. Path and query stay as they are, byte for byte.
+
+        >>> Target.of("http://[::1]:3000/a?b=%41").host_header
+        b'[::1]:3000'
+        """
         parts = urlsplit(url)
-        default = _DEFAULT_PORTS[parts.scheme]
         host = parts.hostname or ""
-        named = f"[{host}]" if ":" in host else host
-        path = url.partition("#")[0].partition("://")[2][len(parts.netloc) :]
+        default_port = _DEFAULT_PORTS[parts.scheme]
+        port = parts.port or default_port
+
+        host_header = f"[{host}]" if ":" in host else host
+        if port != default_port:
+            host_header = f"{host_header}:{port}"
+
+        # not parts.path: urlsplit normalizes some URLs
+        after_scheme = url.partition("#")[0].partition("://")[2]
+        path = after_scheme[len(parts.netloc) :]
+        if not path.startswith("/"):
+            path = f"/{path}"
         return cls(
             secure=parts.scheme == "https",
             host=host,
-            port=parts.port or default,
-            host_header=(named if parts.port in (None, default) else f"{named}:{parts.port}").encode("ascii"),
-            path=(path if path.startswith("/") else f"/{path}").encode("ascii"),
+            port=port,
+            host_header=host_header.encode("ascii"),
+            path=path.encode("ascii"),
         )
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection, opened by `connect`: one exchange after the other."""
+    """One connection, opened by `connect`. It carries one exchange after the other.
+
+    h11 parses the response. This class passes bytes to it and collects the events.
+    """
 
     def __init__(self) -> None:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MOST_HEAD)
         self._transport: asyncio.Transport
         self._response: asyncio.Future[None] | None = None
-        self._status, self._most = 0, 0
+        self._status = 0
         self._headers: HeaderPairs = []
         self._body = bytearray()
+        self._most = 0
         self._usable = True
 
     @classmethod
     async def connect(cls, address: str, target: Target, tls: ssl.SSLContext | None) -> Self:
-        """Connect to an address of the target's host; an `OSError` when that fails."""
+        """Connect to an address of the host of a target. Raise OSError if that fails."""
         loop = asyncio.get_running_loop()
-        named = target.host if tls else None
-        _, made = await loop.create_connection(cls, address, target.port, ssl=tls, server_hostname=named)
-        return made
+        server_hostname = target.host if tls else None
+        _, connection = await loop.create_connection(
+            cls, address, target.port, ssl=tls, server_hostname=server_hostname
+        )
+        return connection
 
     @property
     def usable(self) -> bool:
-        """Whether it can be used: open, and no exchange or unexpected data on it."""
+        """Return True if the connection is open, without an exchange or unexpected data."""
         return self._usable and not self._transport.is_closing()
 
     async def exchange(
         self, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
     ) -> DestinationResponse:
-        """Send a request and read at most `most` bytes of the body of its response.
+        """Send a request, and read at most `most` bytes of the body of the response.
 
         An `OSError` or `h11.ProtocolError` means that the response is incomplete.
         """
         self._usable = False
         self._status, self._headers, self._body, self._most = 0, [], bytearray(), most
-        length = [(b"Content-Length", b"%d" % len(body))] if body or method in _WITH_LENGTH else []
-        request = h11.Request(
-            method=method, target=target.path, headers=[(b"Host", target.host_header), *headers, *length]
-        )
+        sent_headers = [(b"Host", target.host_header), *headers]
+        if body or method in _WITH_LENGTH:
+            sent_headers.append((b"Content-Length", b"%d" % len(body)))
+        request = h11.Request(method=method, target=target.path, headers=sent_headers)
         parts = [self._http.send(event) for event in (request, h11.Data(body), h11.EndOfMessage())]
         self._response = asyncio.get_running_loop().create_future()
         # not awaited: a response may arrive before the whole request has been sent
         self._transport.write(b"".join(part for part in parts if part))
         await self._response
-        shown = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in self._headers)
-        return DestinationResponse(self._status, shown, bytes(self._body[:most]))
+        received = tuple((name.decode("latin-1"), text.decode("latin-1")) for name, text in self._headers)
+        return DestinationResponse(self._status, received, bytes(self._body[:most]))
 
     def close(self) -> None:
         """Close the connection."""
@@ -211,7 +261,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where to write."""
+        """Store the transport to write to."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
@@ -222,11 +272,11 @@ class HttpConnection(asyncio.Protocol):
             self._read_more(self._response, data)
 
     def eof_received(self) -> None:
-        """Read the end: of a response without a length, or too early."""
+        """Read the end of the stream: the end of a response without a length, or a response cut short."""
         self.data_received(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail the exchange, if there is one."""
+        """Fail the exchange, if one is in progress."""
         self._usable = False
         if self._response is not None and not self._response.done():
             self._response.set_exception(exc or ConnectionResetError("closed before the end of the response"))
@@ -234,26 +284,35 @@ class HttpConnection(asyncio.Protocol):
     def _read_more(self, response: asyncio.Future[None], data: bytes) -> None:
         try:
             self._http.receive_data(data)
-            while len(self._body) < self._most or not self._status:
-                event = self._http.next_event()
-                if isinstance(event, h11.Response):
-                    self._status, self._headers = event.status_code, event.headers.raw_items()
-                elif isinstance(event, h11.Data):
-                    self._body += event.data
-                elif isinstance(event, h11.EndOfMessage):
-                    self._end_exchange()
-                    break
-                elif event is h11.NEED_DATA:
-                    return
+            complete = self._take_events()
         except h11.ProtocolError as error:
             response.set_exception(error)
-        else:
+            return
+        if complete:
             response.set_result(None)
 
+    def _take_events(self) -> bool:
+        """Collect what h11 has parsed. Return True if the response is complete or has enough bytes."""
+        while not self._status or len(self._body) < self._most:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                return False
+            if isinstance(event, h11.Response):
+                self._status = event.status_code
+                self._headers = event.headers.raw_items()
+            elif isinstance(event, h11.Data):
+                self._body += event.data
+            elif isinstance(event, h11.EndOfMessage):
+                self._end_exchange()
+                return True
+        return True
+
     def _end_exchange(self) -> None:
-        """Prepare for the next exchange, when both sides allow one and all has been sent and read."""
-        done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
-        if done and not self._http.trailing_data[0] and not self._transport.get_write_buffer_size():
+        """Prepare for the next exchange, if both sides allow one and all data was sent and read."""
+        states = (self._http.our_state, self._http.their_state)
+        unread = self._http.trailing_data[0]
+        unsent = self._transport.get_write_buffer_size()
+        if states == (h11.DONE, h11.DONE) and not unread and not unsent:
             self._http.start_next_cycle()
             self._usable = True
 
@@ -269,7 +328,10 @@ class ConnectionPool:
     async def exchange(
         self, address: str, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
     ) -> DestinationResponse:
-        """`HttpConnection.exchange` over an idle or a new connection; `Unreachable` without one."""
+        """Exchange a request and a response over an idle or a new connection.
+
+        Raise `Unreachable` if no connection can be made, and the errors of `HttpConnection.exchange`.
+        """
         destination = (address, target.port, target.secure, target.host)
         connection = self._take(destination)
         if connection is None:
@@ -291,10 +353,12 @@ class ConnectionPool:
             self._drop(connection)
 
     def _take(self, destination: tuple[object, ...]) -> HttpConnection | None:
-        """The idle connection to this destination that was used last."""
+        """Return the idle connection to this destination that was used last."""
         now = asyncio.get_running_loop().time()
         for connection, (connected_to, closing) in reversed(self._idle.items()):
-            if connected_to == destination and connection.usable and closing.when() > now:
+            if connected_to != destination:
+                continue
+            if connection.usable and closing.when() > now:
                 closing.cancel()
                 del self._idle[connection]
                 return connection
@@ -303,16 +367,21 @@ class ConnectionPool:
     def _keep(self, destination: tuple[object, ...], connection: HttpConnection) -> None:
         """Keep a connection for a short time: a destination may accept only one."""
         if len(self._idle) >= self._most:
-            for other in [other for other in self._idle if not other.usable]:
-                self._drop(other)
+            self._drop_unusable()
         if len(self._idle) >= self._most:
             connection.close()
             return
         closing = asyncio.get_running_loop().call_later(_LONGEST_IDLE, self._drop, connection)
         self._idle[connection] = destination, closing
 
+    def _drop_unusable(self) -> None:
+        unusable = [connection for connection in self._idle if not connection.usable]
+        for connection in unusable:
+            self._drop(connection)
+
     def _drop(self, connection: HttpConnection) -> None:
-        self._idle.pop(connection)[1].cancel()
+        _, closing = self._idle.pop(connection)
+        closing.cancel()
         connection.close()
 
     def _context(self, target: Target) -> ssl.SSLContext | None:
@@ -325,7 +394,7 @@ class ConnectionPool:
 
 
 class Unreachable(Exception):  # noqa: N818 - a property of a destination
-    """No connection to the destination could be made."""
+    """No connection to a destination could be made."""
 
 
 class Sender:
@@ -344,27 +413,13 @@ class Sender:
         self._connections.close()
 
     async def deliver(self, message: Message, sent: Sent, *, now_ms: int) -> DestinationResponse:
-        """Send one message and wait for its response."""
-        url, limit = message.settings.url, (message.settings.timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
+        """Send one message and wait for the response."""
+        timeout = (message.settings.timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
         try:
-            async with asyncio.timeout(limit):
-                address = await self._destinations.address(url)
-                signature = sign(self._signing_key(), url=url, body=sent.body, now_ms=now_ms)
-                # Latin-1, as received; other characters of entries that were filled in become question marks
-                headers = [
-                    (name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
-                    for name, value in (*sent.headers, (f"{message.prefix}Signature", signature))
-                ]
-                return await self._connections.exchange(
-                    address,
-                    message.method,
-                    self._destinations.target(url),
-                    headers,
-                    sent.body,
-                    most=self._max_body,
-                )
+            async with asyncio.timeout(timeout):
+                return await self._exchange(message, sent, now_ms)
         except TimeoutError:
-            status, problem = 504, f"no response within {limit:g} s"
+            status, problem = 504, f"no response within {timeout:g} s"
         except ApiError as error:
             status, problem = 503, error.message
         except Unreachable:
@@ -373,41 +428,74 @@ class Sender:
             status, problem = 502, f"the destination's response was broken ({type(error).__name__})"
         return gateway_response(status, problem, now_ms)
 
+    async def _exchange(self, message: Message, sent: Sent, now_ms: int) -> DestinationResponse:
+        url = message.settings.url
+        address = await self._destinations.address(url)
+        signature = sign(self._signing_key(), url=url, body=sent.body, now_ms=now_ms)
+        signed = (*sent.headers, (f"{message.prefix}Signature", signature))
+        # Latin-1, as received; other characters of imported entries become question marks
+        headers = [
+            (name.encode("latin-1", "replace"), text.encode("latin-1", "replace")) for name, text in signed
+        ]
+        target = self._destinations.target(url)
+        return await self._connections.exchange(
+            address, message.method, target, headers, sent.body, most=self._max_body
+        )
+
 
 def gateway_response(status: int, sentence: str, now_ms: int) -> DestinationResponse:
-    """The response when there is none, as a gateway makes it: 504 timeout, 503 unreachable, 502 broken."""
+    """Return the response of a gateway if none arrived: 504 timeout, 503 unreachable, 502 broken."""
     date = formatdate(now_ms / 1000, usegmt=True)
-    return DestinationResponse(
-        status, (("Content-Type", "text/plain; charset=utf-8"), ("Date", date)), sentence.encode()
-    )
+    headers = (("Content-Type", "text/plain; charset=utf-8"), ("Date", date))
+    return DestinationResponse(status, headers, sentence.encode())
 
 
 def outgoing(message: Message, retried: int, history: list[tuple[str, bytes]]) -> Sent:
-    """The request for a message: its own headers and body, or for a step the history of its run."""
+    """Return the request for a message. The body of a step is the history of the run."""
+    content_type: tuple[tuple[str, str], ...] = ()
+    body = message.body
+    if message.step is not None:
+        content_type = (("Content-Type", "application/json"),)
+        body = json.dumps(history_items(history)).encode()
+
+    protocol_headers = _protocol_headers(message, retried)
+    # a publish cannot replace the headers of the service
+    reserved = _names_of([*content_type, *protocol_headers, (f"{message.prefix}Signature", "")])
+    published = [pair for pair in message.settings.headers if pair[0].lower() not in reserved]
+    # it can replace these
+    published_names = _names_of(published)
+    missing = [pair for pair in _DEFAULT_HEADERS if pair[0].lower() not in published_names]
+    return Sent((*content_type, *published, *missing, *protocol_headers), body)
+
+
+_DEFAULT_HEADERS: Final = (("User-Agent", USER_AGENT), ("Accept", "*/*"))
+
+
+def _names_of(headers: Iterable[tuple[str, str]]) -> set[str]:
+    return {name.lower() for name, _ in headers}
+
+
+def _protocol_headers(message: Message, retried: int) -> list[tuple[str, str]]:
+    """Return the headers that the service itself adds to each delivery."""
     prefix, workflow = message.prefix, message.settings.workflow
-    ours = {f"{prefix}Message-Id": message.id, "Retried": str(retried), f"{prefix}Retried": str(retried)}
-    if workflow:
-        ours |= {
-            f"{prefix}Workflow-RunId": workflow.run_id,
-            f"{prefix}Workflow-Url": workflow.url,
-            f"{prefix}Workflow-Init": "false",
-        }
-        if workflow.call_type:
-            ours[f"{prefix}Workflow-CallType"] = workflow.call_type
-    is_step = message.step is not None
-    kind = (("Content-Type", "application/json"),) if is_step else ()
-    taken = {name.lower() for name in (*ours, *dict(kind), f"{prefix}Signature")}
-    given = [(name, value) for name, value in message.settings.headers if name.lower() not in taken]
-    names = {name.lower() for name, _ in given}
-    missing = [
-        pair for pair in (("User-Agent", USER_AGENT), ("Accept", "*/*")) if pair[0].lower() not in names
+    headers = [
+        (f"{prefix}Message-Id", message.id),
+        ("Retried", str(retried)),
+        (f"{prefix}Retried", str(retried)),
     ]
-    body = json.dumps(history_items(history)).encode() if is_step else message.body
-    return Sent((*kind, *given, *missing, *ours.items()), body)
+    if workflow:
+        headers += [
+            (f"{prefix}Workflow-RunId", workflow.run_id),
+            (f"{prefix}Workflow-Url", workflow.url),
+            (f"{prefix}Workflow-Init", "false"),
+        ]
+    if workflow and workflow.call_type:
+        headers.append((f"{prefix}Workflow-CallType", workflow.call_type))
+    return headers
 
 
 def sign(key: str, *, url: str, body: bytes, now_ms: int) -> str:
-    """The signature of one delivery: a JWT (RFC 7519) with HS256 over the address and the body's SHA-256."""
+    """Sign one delivery: return a JWT (RFC 7519, HS256) over the URL and the SHA-256 of the body."""
     issued = now_ms // 1000
     claims = {
         "iss": ISSUER,

@@ -1,4 +1,4 @@
-"""The queue's state as one value: its clock, its database, its signing keys and its cursors."""
+"""The state of the queue: clock, database, signing keys and cursors."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from toolkit.times import http_date_ms
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LONGEST_SLEEP: Final = 60.0  # seconds; waking now and then survives a laptop's sleep and clock changes
+_LONGEST_SLEEP: Final = 60.0  # seconds: a laptop may sleep, and the clock may be set, in the meantime
 
 
 class SystemClock:
-    """The machine's own clock; tests replace it to advance time."""
+    """The clock of the machine. Tests replace it to advance time."""
 
     def now_ms(self) -> int:
-        """Unix time in milliseconds."""
+        """Return the Unix time in milliseconds."""
         return time.time_ns() // 1_000_000
 
     async def sleep_until(self, until_ms: int) -> None:
-        """Return once `now_ms` is at least this."""
+        """Return when `now_ms` has reached this time."""
         while (left := (until_ms - self.now_ms()) / 1000) > 0:  # noqa: ASYNC110 - time sets no event
             await asyncio.sleep(min(left, _LONGEST_SLEEP))
 
 
 class Store:
-    """The queue's state in a folder, of one process at a time.
+    """The state of the queue in a folder, used by one process at a time.
 
     DLQ entries, ended runs and events are kept for `retention_ms`. `signing_keys` are the current and the
-    next one. Without them, those stored are used, or new ones; rotated keys stay rotated when the same keys
-    are given again.
+    next key. If omitted, the stored keys are used, or new keys are made. Rotated keys stay rotated if the
+    same `signing_keys` are given again.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Store:
 
     @property
     def expired_before(self) -> int:
-        """Entries that entered the DLQ before this time (Unix ms) have expired."""
+        """Return the time (Unix ms) before which entries of the DLQ have expired."""
         return self.clock.now_ms() - self.retention_ms
 
     def _in_transaction(
@@ -82,41 +82,41 @@ class Store:
     async def write(
         self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a function in a transaction, and return once what it changed is on disk."""
+        """Run a function in a transaction, and return when the changes are on disk."""
         return await self.database.write(self._in_transaction(work, *args, **kwargs))
 
     async def read(
         self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a function that only reads what has been committed."""
+        """Run a function that only reads committed data."""
         return await self.database.read(self._in_transaction(work, *args, **kwargs))
 
     async def rotate_keys(self) -> tuple[str, str]:
-        """Make the next key the current one, and a new one the next."""
+        """Make the next key the current key, and make a new next key."""
         rotated = (self.signing_keys[1], _new_key())
         await self.write(_keep, "keys", "\n".join(rotated).encode())
         self.signing_keys = rotated
         return rotated
 
     def insert_failures(self, entries: Iterable[Mapping[str, Any]], *, workflow: bool = True) -> int:
-        """Fill in DLQ entries, listed as given, except known ones; returns how many are new.
+        """Import DLQ entries, listed exactly as given, and return how many are new.
 
-        They entered when their response was dated or, without a date, when they were created.
+        An entry enters the DLQ at the date of the response. Without a date, the time of creation is used.
         """
-        given = list(entries)
+        imported = list(entries)
 
         def work(tx: QueueWrite) -> int:
-            new = 0
-            for entry in given:
+            new_entries = 0
+            for entry in imported:
                 if tx.first("SELECT 1 FROM dlq WHERE id = ?", entry["dlqId"]) is None:
                     store_entry(tx, entry, workflow=workflow, entered_at=_entered_at(entry, tx.now_ms))
-                    new += 1
-            return new
+                    new_entries += 1
+            return new_entries
 
         return self.database.submit(self._in_transaction(work)).result()
 
     def insert_runs(self, entries: Iterable[Mapping[str, Any]]) -> int:
-        """Fill in workflow runs, listed exactly as given; returns how many are new."""
+        """Import workflow runs, listed exactly as given, and return how many are new."""
         return self._fill_in(
             "INSERT OR IGNORE INTO runs (id, url, state, created_at, completed_at, dlq_id, labels, "
             "caller_ip, flow_key, entry) VALUES (:workflowRunId, :workflowUrl, :workflowState, "
@@ -126,7 +126,7 @@ class Store:
         )
 
     def insert_events(self, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Fill in events of messages, listed exactly as given."""
+        """Import events of messages, listed exactly as given."""
         self._fill_in(
             "INSERT INTO events (time, message_id, run_id, state, url, entry) "
             "VALUES (:time, :messageId, :workflowRunId, :state, :url, :entry)",
@@ -134,13 +134,13 @@ class Store:
         )
 
     def _fill_in(self, sql: str, entries: Iterable[Mapping[str, Any]]) -> int:
-        """Insert rows by the names of fields; those that an entry does not have are NULL."""
-        rows = [
-            defaultdict(
-                lambda: None, entry, labels=json.dumps(entry.get("labels") or []), entry=json.dumps(entry)
-            )
-            for entry in entries
-        ]
+        """Insert rows from fields by name; missing fields are NULL."""
+        rows = []
+        for entry in entries:
+            row: defaultdict[str, Any] = defaultdict(lambda: None, entry)
+            row["labels"] = json.dumps(entry.get("labels") or [])
+            row["entry"] = json.dumps(entry)
+            rows.append(row)
         return self.database.submit(lambda connection: connection.executemany(sql, rows).rowcount).result()
 
     async def expire(self) -> None:
@@ -153,15 +153,22 @@ class Store:
 
 
 def _entered_at(entry: Mapping[str, Any], now_ms: int) -> int:
-    headers = entry.get("responseHeader")
-    for name, values in (headers if isinstance(headers, dict) else {}).items():
-        if name.lower() == "date" and isinstance(values, list) and values and isinstance(values[0], str):
-            dated = http_date_ms(values[0])
-            if dated is not None:
-                return dated
-            break
+    """Return the time when an imported entry failed: the Date header of the response, or the creation."""
+    dated = http_date_ms(_date_header(entry.get("responseHeader")))
+    if dated is not None:
+        return dated
     created = column_value(entry.get("createdAt"))
     return min(created, now_ms) if isinstance(created, int) else now_ms
+
+
+def _date_header(headers: Any) -> str:
+    if not isinstance(headers, dict):
+        return ""
+    for name, values in headers.items():
+        if name.lower() == "date" and isinstance(values, list):
+            first = values[0] if values else None
+            return first if isinstance(first, str) else ""
+    return ""
 
 
 def _expire(tx: QueueWrite, before: int) -> None:
@@ -171,8 +178,8 @@ def _expire(tx: QueueWrite, before: int) -> None:
     tx.execute("DELETE FROM rates WHERE until <= ?", tx.now_ms)
     ended = "state != 'RUN_STARTED' AND coalesce(completed_at, created_at) < ?"
     for table in ("steps", "parked", "notifications"):
-        tx.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT id FROM runs WHERE {ended})", before)  # noqa: S608 - names from above
-    tx.execute(f"DELETE FROM runs WHERE {ended}", before)  # noqa: S608 - from above
+        tx.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT id FROM runs WHERE {ended})", before)  # noqa: S608 - SQL of this function
+    tx.execute(f"DELETE FROM runs WHERE {ended}", before)  # noqa: S608 - SQL of this function
 
 
 def _new_key() -> str:
@@ -180,25 +187,33 @@ def _new_key() -> str:
 
 
 def _kept(tx: QueueWrite, name: str) -> bytes | None:
-    value: bytes | None = tx.value("SELECT value FROM kept WHERE name = ?", name)
-    return value
+    stored: bytes | None = tx.value("SELECT value FROM kept WHERE name = ?", name)
+    return stored
 
 
-def _keep(tx: QueueWrite, name: str, value: bytes) -> bytes:
-    tx.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, value)
-    return value
+def _keep(tx: QueueWrite, name: str, content: bytes) -> bytes:
+    tx.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", name, content)
+    return content
 
 
 def _cursor_key(tx: QueueWrite) -> bytes:
     return _kept(tx, "cursor_key") or _keep(tx, "cursor_key", secrets.token_bytes(32))
 
 
-def _keys(tx: QueueWrite, given: tuple[str, str] | None) -> tuple[str, str]:
-    stored, configured = _kept(tx, "keys"), _kept(tx, "configured_keys")
-    wanted = "\n".join(given).encode() if given else configured
-    if stored is None or wanted != configured:
-        stored = wanted or f"{_new_key()}\n{_new_key()}".encode()
-        _keep(tx, "keys", stored)
-        _keep(tx, "configured_keys", stored)
-    current, following = stored.decode().split("\n")
+def _keys(tx: QueueWrite, configured: tuple[str, str] | None) -> tuple[str, str]:
+    """Return the current and the next signing key, and store them.
+
+    Two values are stored: the keys in use, and the keys of the configuration at the time. If the configured
+    keys are the same as before, the keys in use stay: they may have been rotated.
+    """
+    keys_in_use = _kept(tx, "keys")
+    configured_before = _kept(tx, "configured_keys")
+    wanted = configured_before
+    if configured:
+        wanted = "\n".join(configured).encode()
+    if keys_in_use is None or wanted != configured_before:
+        keys_in_use = wanted or f"{_new_key()}\n{_new_key()}".encode()
+        _keep(tx, "keys", keys_in_use)
+        _keep(tx, "configured_keys", keys_in_use)
+    current, following = keys_in_use.decode().split("\n")
     return current, following

@@ -1,8 +1,19 @@
-"""Accepting messages; how workflow runs start, and their history: finished and planned steps, in order.
+"""Accept messages, start workflow runs, and keep the history of each run.
 
-Parallel steps are stored twice: a plan for each (`stepId` 0 and the id of the planned step as `targetStep`),
-whose delivery makes the endpoint run it, then the results. Every step is delivered with the history up to
-itself: the last item tells an endpoint what to run, however the others proceed meanwhile.
+A history contains the finished and planned steps in order. Parallel steps are stored twice. First come the
+plans, one per step: `stepId` is 0, and `targetStep` is the id of the planned step. Delivering a plan makes
+the endpoint run the step, and the endpoint posts the result.
+For example, two parallel steps are stored as::
+
+    position  name        body
+    0                     payload of the run
+    1         plan 1      {"stepId": 0, "targetStep": 1, "concurrent": 2}
+    2         plan 2      {"stepId": 0, "targetStep": 2, "concurrent": 2}
+    3         result 2    {"stepId": 2, "out": …, "concurrent": 2}
+    4         result 1    {"stepId": 1, "out": …, "concurrent": 2}
+
+A step is delivered with the history up to the step itself. The last item tells the endpoint which step to
+run, even if the other steps proceed in the meantime.
 """
 
 from __future__ import annotations
@@ -16,6 +27,7 @@ from msgspec.structs import replace
 from toolkit.local.api import ApiError, invalid
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.messages import (
+    Kind,
     Message,
     Settings,
     created_details,
@@ -28,7 +40,7 @@ from toolkit.local.queue.publishing import Publish, read_publish
 
 
 class Invocation(msgspec.Struct, frozen=True, rename="camel"):
-    """The body of an invocation: the new run's payload, and where the invoking run resumes."""
+    """The body of an invocation: the payload of the new run, and where the invoking run resumes."""
 
     workflow_url: str
     step: dict[str, Any]
@@ -37,7 +49,7 @@ class Invocation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StepPosition(msgspec.Struct, frozen=True, rename="camel"):
-    """The position of a posted step in its run."""
+    """The position of a posted step in the run."""
 
     step_id: int | None = None
     target_step: int | None = None
@@ -45,10 +57,17 @@ class StepPosition(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def name(self) -> str | None:
-        """Its key within the run; None when it has none."""
+        """Return the key of the step within the run, for example ``result 3``; None if it has no id."""
         if self.step_id is None:
             return None
-        return f"plan {self.target_step}" if self.step_id == 0 else f"result {self.step_id}"
+        if self.step_id == 0:
+            return f"plan {self.target_step}"
+        return f"result {self.step_id}"
+
+    @property
+    def highest_id(self) -> int:
+        """Return the id of the finished or planned step; 0 without one."""
+        return max(self.step_id or 0, self.target_step or 0)
 
 
 # created here: msgspec's first inspection of a struct is not thread-safe
@@ -60,7 +79,7 @@ _MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 def position_of(body: bytes) -> StepPosition:
-    """The position that a posted step names; one without a name for a body that is not a step."""
+    """Return the position that a posted step names. If the body is not a step, it has no ids."""
     try:
         return _POSITION.decode(body)
     except _MALFORMED:
@@ -68,60 +87,95 @@ def position_of(body: bytes) -> StepPosition:
 
 
 def append(tx: QueueWrite, message: Message) -> Message:
-    """Add a step after those that are already there; returns the message with its position."""
-    last = tx.value("SELECT max(position) FROM steps WHERE run_id = ?", message.run_id)
-    message = replace(message, step=0 if last is None else last + 1)
-    name = position_of(message.body).name if message.step else None
-    row = {"run_id": message.run_id, "position": message.step, "message_id": message.id}
-    tx.insert("steps", **row, name=name, body=message.body)
-    return message
+    """Add a step at the end of the history of its run, and return the message with the new position."""
+    last_position = tx.value("SELECT max(position) FROM steps WHERE run_id = ?", message.run_id)
+    if last_position is None:
+        # the first message of a run is no step: its body is the payload
+        position, name = 0, None
+    else:
+        position, name = last_position + 1, position_of(message.body).name
+    tx.insert(
+        "steps",
+        run_id=message.run_id,
+        position=position,
+        message_id=message.id,
+        name=name,
+        body=message.body,
+    )
+    return replace(message, step=position)
 
 
 def known_step(tx: QueueWrite, run_id: str | None, body: bytes) -> str | None:
-    """The message that brought the same step before: an endpoint that is called twice posts it twice."""
+    """Return the id of the message that brought the same step before, if one did.
+
+    An endpoint that is called twice posts the step twice.
+    """
     sql = "SELECT message_id FROM steps WHERE run_id = ? AND name = ?"
     known: str | None = tx.value(sql, run_id, position_of(body).name)
     return known
 
 
 def steps(tx: QueueWrite, run_id: str | None, *, until: int | None = None) -> list[tuple[str, bytes]]:
-    """Message id and body of the steps of a run in order, its start first, up to a position or all."""
+    """Return message id and body of the steps of a run, in order, the payload first.
+
+    If `until` is given, the list ends at this position.
+    """
     sql = "SELECT message_id, body FROM steps WHERE run_id = ? AND position <= ? ORDER BY position"
-    return [tuple(row) for row in tx.rows(sql, run_id, 2**62 if until is None else until)]
+    last_position = _BEYOND_ALL if until is None else until
+    return [tuple(row) for row in tx.rows(sql, run_id, last_position)]
+
+
+_BEYOND_ALL: Final = 2**62  # no history is that long
 
 
 def has_result(tx: QueueWrite, message: Message) -> bool:
-    """Whether the result of the step that this message triggers is in the history already."""
+    """Return True if the history contains the result of the step that this message triggers."""
     if not message.step:
         return False
-    posted = [position_of(body) for _, body in steps(tx, message.run_id)[1:]]
     requested = position_of(message.body)
+    history = steps(tx, message.run_id)
+    posted = [position_of(body) for _, body in history[1:]]
     if requested.step_id == 0:
+        # a plan triggers the step that it names
         return any(step.step_id == requested.target_step for step in posted)
-    return requested.concurrent == 1 and any(
-        max(step.step_id or 0, step.target_step or 0) > (requested.step_id or 0) for step in posted
-    )
+    if requested.concurrent != 1:
+        return False
+    # a sequential result triggers the step after it
+    highest_id = max((step.highest_id for step in posted), default=0)
+    return highest_id > (requested.step_id or 0)
 
 
 def shown(tx: QueueWrite, run_id: str) -> list[dict[str, Any]]:
-    """The steps of a run as the run log shows them: groups of one, or of those that ran in parallel."""
+    """Return the steps of a run for the run log, in groups: steps that ran in parallel are one group."""
     history = steps(tx, run_id)
-    first = {"stepName": "init", "stepType": "Initial", "concurrent": 1}
-    groups: list[Any] = [{"steps": [_log(start, first)], "type": "sequential"} for start, _ in history[:1]]
+    if not history:
+        return []
+    first_message_id, _ = history[0]
+    first = _log(first_message_id, {"stepName": "init", "stepType": "Initial", "concurrent": 1})
+    groups: list[dict[str, Any]] = [{"steps": [first], "type": "sequential"}]
     for message_id, body in history[1:]:
         try:
             step = _STEP.decode(body)
         except _MALFORMED:
             continue
-        if step.get("stepId") == 0:
-            continue  # a plan shows by its result
-        entry, last = _log(message_id, step), groups[-1]
-        parallel = isinstance(step.get("concurrent"), int) and step["concurrent"] > 1
-        if parallel and last["type"] == "parallel" and len(last["steps"]) < step["concurrent"]:
-            last["steps"].append(entry)
-        else:
-            groups.append({"steps": [entry], "type": "parallel" if parallel else "sequential"})
+        # a plan is not listed: its result is
+        if step.get("stepId") != 0:
+            _add_to_groups(groups, step, _log(message_id, step))
     return groups
+
+
+def _add_to_groups(groups: list[dict[str, Any]], step: dict[str, Any], entry: dict[str, Any]) -> None:
+    """Add the log entry of a step to the last group if that waits for parallel steps, else to a new one."""
+    concurrent = step.get("concurrent")
+    if not isinstance(concurrent, int) or concurrent <= 1:
+        groups.append({"steps": [entry], "type": "sequential"})
+        return
+    last_group = groups[-1]
+    is_incomplete = last_group["type"] == "parallel" and len(last_group["steps"]) < concurrent
+    if is_incomplete:
+        last_group["steps"].append(entry)
+    else:
+        groups.append({"steps": [entry], "type": "parallel"})
 
 
 def _log(message_id: str, step: dict[str, Any]) -> dict[str, Any]:
@@ -131,21 +185,27 @@ def _log(message_id: str, step: dict[str, Any]) -> dict[str, Any]:
 
 
 def known_message(tx: QueueWrite, message: Message) -> str | None:
-    """The message that started this run or brought this step before: an endpoint called twice posts twice."""
+    """Return the id of the message that started this run, or brought this step, before.
+
+    An endpoint that is called twice posts the message twice.
+    """
     workflow = message.settings.workflow
     if workflow is None or not workflow.init:
-        running_here = running(tx, message.run_id) is not None
-        return known_step(tx, message.run_id, message.body) if running_here else None
+        if running(tx, message.run_id) is None:
+            return None
+        return known_step(tx, message.run_id, message.body)
+
     row = tx.first("SELECT first FROM runs WHERE id = ?", message.run_id)
-    if row and row["first"] is None:
-        raise ApiError(
-            400, f"run {workflow.run_id[:80]!r} belongs to the imported history; expected a new run id"
-        )
-    return decode_message(row["first"]).id if row else None
+    if row is None:
+        return None
+    if row["first"] is None:
+        problem = f"run {workflow.run_id[:80]!r} belongs to the imported history"
+        raise ApiError(400, f"{problem}; expected a new run id")
+    return decode_message(row["first"]).id
 
 
 def split_invocation(message: Message) -> tuple[Message, Message | None]:
-    """The first message of a new run, and the step for the run that invoked it; None when none did."""
+    """Return the first message of a new run, and the step for the run that invoked it, if one did."""
     workflow = message.settings.workflow
     if workflow is None or not workflow.init or not workflow.invoke:
         return message, None
@@ -153,36 +213,41 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
         invocation = _INVOCATION.decode(message.body)
     except _MALFORMED as error:
         expected = "workflowUrl, step, headers and body"
-        raise invalid("body is not an invocation", f"one with {error}", expected) from None
-    pairs = [(name, value) for name, values in invocation.headers.items() for value in values]
-    back = read_publish(invocation.workflow_url, pairs, b"", prefix=message.prefix)
-    if back.settings.workflow is None:
+        raise invalid("body is not an invocation", f"a body with the problem {error}", expected) from None
+
+    pairs = []
+    for name, values in invocation.headers.items():
+        pairs += [(name, header_value) for header_value in values]
+    resumed = read_publish(invocation.workflow_url, pairs, b"", prefix=message.prefix)
+    if resumed.settings.workflow is None:
         raise ApiError(400, "headers of the invocation name no run; expected the id of the run that invokes")
     step = replace(
         message,
-        settings=back.settings,
+        settings=resumed.settings,
         body=json.dumps(invocation.step).encode(),
         callback=None,
-        failure_callback=back.failure_callback,
-        redact=back.redact,
+        failure_callback=resumed.failure_callback,
+        redact=resumed.redact,
     )
     return replace(message, body=invocation.body.encode()), step
 
 
 def first_message(tx: QueueWrite, run_id: str | None) -> Message | None:
-    """The message that started a run; None when that did not happen here."""
-    first = tx.value("SELECT first FROM runs WHERE id = ?", run_id)
-    return decode_message(first) if first else None
+    """Return the message that started a run, or None if the run was not started here."""
+    return _decoded(tx.value("SELECT first FROM runs WHERE id = ?", run_id))
 
 
 def running(tx: QueueWrite, run_id: str | None) -> Message | None:
-    """The message that started a run here, when the run is running."""
-    first = tx.value("SELECT first FROM runs WHERE id = ? AND state = 'RUN_STARTED'", run_id)
-    return decode_message(first) if first else None
+    """Return the message that started a run here, or None if the run is not running."""
+    return _decoded(tx.value("SELECT first FROM runs WHERE id = ? AND state = 'RUN_STARTED'", run_id))
+
+
+def _decoded(stored: bytes | None) -> Message | None:
+    return decode_message(stored) if stored else None
 
 
 def as_step(tx: QueueWrite, message: Message) -> Message:
-    """Add the message to its run's history: as its start, or after the steps that are already there."""
+    """Add the message to the history of its run, or start the run with it."""
     workflow = message.settings.workflow
     if workflow and workflow.init:
         return start_run(tx, message)
@@ -190,19 +255,30 @@ def as_step(tx: QueueWrite, message: Message) -> Message:
 
 
 def of_run(tx: QueueWrite, message: Message) -> Message:
-    """The message with the settings of its run's first message where it has none of its own."""
+    """Return the message with settings inherited from the first message of its run.
+
+    For example, a step without Service-Retries is retried as often as the first message.
+    """
     first = running(tx, message.run_id)
     if first is None:
-        raise ApiError(
-            404, f"run {str(message.run_id)[:80]!r} is not running; expected a run that was started here"
-        )
-    own, before = message.settings, first.settings
-    has_headers = any(name.lower() != "content-type" for name, _ in own.headers)
+        problem = f"run {str(message.run_id)[:80]!r} is not running"
+        raise ApiError(404, f"{problem}; expected a run that was started here")
+    own, inherited = message.settings, first.settings
+
+    headers = inherited.headers
+    if any(name.lower() != "content-type" for name, _ in own.headers):
+        headers = own.headers
+
+    flow = own.flow
+    # limits belong to a key: with a key of its own, a step has only limits of its own
+    if flow is None and not own.flow_key:
+        flow = inherited.flow
+
     settings = replace(
         own,
-        headers=own.headers if has_headers else before.headers,
-        flow=own.flow or (None if own.flow_key else before.flow),
-        **before.given(*_INHERITED) | own.given(*_INHERITED),
+        headers=headers,
+        flow=flow,
+        **inherited.given(*_INHERITED) | own.given(*_INHERITED),
     )
     return replace(
         message,
@@ -213,7 +289,7 @@ def of_run(tx: QueueWrite, message: Message) -> Message:
 
 
 def start_run(tx: QueueWrite, first: Message) -> Message:
-    """Store a new run and its first message, whose body is the run's payload."""
+    """Store a new run and its first message; the body of the message is the payload of the run."""
     first = replace(first, step=0)
     workflow = first.settings.workflow
     tx.insert(
@@ -238,7 +314,7 @@ EventState: TypeAlias = Literal[
 ]
 
 REQUESTED: Final[tuple[EventState, ...]] = ("CANCEL_REQUESTED", "CANCELED")
-"""The events of a message that is cancelled by a request."""
+"""The events of a message that a request cancels."""
 
 
 class PublishedMessage(TypedDict):
@@ -251,32 +327,29 @@ class PublishedMessage(TypedDict):
 
 
 def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMessage:
-    """Accept one publish; raises `ApiError` with 404 for a step of a run that is not running (any more)."""
+    """Accept one publish. Raise an `ApiError` with 404 for a step of a run that is not running."""
     accepted: PublishedMessage = {"messageId": ""}
-    if publish.origin.topic:  # several messages of one publish are told apart by their URLs
+    if publish.origin.topic:
+        # one publish to a group makes several messages: the URL tells them apart
         accepted["url"] = publish.settings.url
-    if publish.deduplication:
-        sql = "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?"
-        if known := tx.value(sql, publish.deduplication, tx.now_ms):
-            return {**accepted, "messageId": known, "deduplicated": True}
-    workflow = publish.settings.workflow
-    to_third_party = workflow is not None and workflow.call_type.lower() == "tocallback"
+
+    duplicate_of = _duplicate_of(tx, publish)
+    if duplicate_of:
+        return {**accepted, "messageId": duplicate_of, "deduplicated": True}
+
     message = publish.message(
-        "message" if workflow is None else "call" if to_third_party else "step",
+        _kind_of(publish),
         created_at=tx.now_ms,
         not_before=tx.now_ms + first_delay(tx, publish.settings),
         caller_ip=caller_ip,
     )
     if message.kind == "step":
-        if before := known_message(tx, message):
-            return {"messageId": before, "deduplicated": True}
-        message, invoker = split_invocation(message)
-        message = as_step(tx, message)
-        if invoker:
-            tx.execute("UPDATE runs SET invoker = ? WHERE id = ?", invoker.encode(), message.run_id)
-    if publish.deduplication:
-        row = (publish.deduplication, message.id, tx.now_ms + DEDUPLICATION_MS)
-        tx.execute("INSERT OR REPLACE INTO deduplication VALUES (?, ?, ?)", *row)
+        known = known_message(tx, message)
+        if known:
+            return {"messageId": known, "deduplicated": True}
+        message = _accept_step(tx, message)
+
+    _remember_deduplication(tx, publish, message)
     enqueue(tx, message)
     accepted["messageId"] = message.id
     if message.run_id:
@@ -284,8 +357,41 @@ def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMess
     return accepted
 
 
+def _kind_of(publish: Publish) -> Kind:
+    workflow = publish.settings.workflow
+    if workflow is None:
+        return "message"
+    if workflow.call_type.lower() == "tocallback":
+        return "call"
+    return "step"
+
+
+def _duplicate_of(tx: QueueWrite, publish: Publish) -> str | None:
+    """Return the id of an earlier message with the same deduplication id, if it has not expired."""
+    if not publish.deduplication:
+        return None
+    sql = "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?"
+    message_id: str | None = tx.value(sql, publish.deduplication, tx.now_ms)
+    return message_id
+
+
+def _remember_deduplication(tx: QueueWrite, publish: Publish, message: Message) -> None:
+    if publish.deduplication:
+        row = (publish.deduplication, message.id, tx.now_ms + DEDUPLICATION_MS)
+        tx.execute("INSERT OR REPLACE INTO deduplication VALUES (?, ?, ?)", *row)
+
+
+def _accept_step(tx: QueueWrite, message: Message) -> Message:
+    """Add a step to its run, or start a run; a run that was invoked knows which run to report to."""
+    first_or_step, invoker = split_invocation(message)
+    step = as_step(tx, first_or_step)
+    if invoker:
+        tx.execute("UPDATE runs SET invoker = ? WHERE id = ?", invoker.encode(), step.run_id)
+    return step
+
+
 def ensure_queue(tx: QueueWrite, name: str) -> None:
-    """Make a named queue, unless it is there."""
+    """Make a named queue, unless it exists."""
     if tx.first("SELECT 1 FROM queues WHERE name = ?", name) is None:
         times = {"created_at": tx.now_ms, "updated_at": tx.now_ms}
         tx.insert("queues", name=name, parallelism=1, paused=False, **times)
@@ -293,27 +399,29 @@ def ensure_queue(tx: QueueWrite, name: str) -> None:
 
 
 def enqueue(tx: QueueWrite, message: Message, *, joins_at: int | None = None) -> None:
-    """Store a message where the scheduler finds it; one of a named queue takes its place at `joins_at`."""
-    queue = message.origin.queue
-    if queue:
-        ensure_queue(tx, queue)
-    tx.insert(
-        "messages",
-        id=message.id,
-        due_at=message.not_before,
-        run_id=message.run_id,
-        flow_key=None if message.kind == "wait" else message.settings.flow_key,
-        about=message.about,
-        event_id=message.waiting.event_id if message.waiting else None,
-        queue=queue or None,
-        joins_at=(message.not_before if joins_at is None else joins_at) if queue else None,
-        spec=message.encode(),
-    )
+    """Store a message for the scheduler.
+
+    `joins_at` is the place of the message in its named queue. If omitted, the due time is the place.
+    """
+    row: dict[str, Any] = {"id": message.id, "due_at": message.not_before, "run_id": message.run_id}
+    row |= {"about": message.about, "spec": message.encode()}
+    # a message that waits for an event is not delivered: flow control does not apply to it
+    if message.kind != "wait":
+        row["flow_key"] = message.settings.flow_key
+    if message.waiting:
+        row["event_id"] = message.waiting.event_id
+
+    queue_name = message.origin.queue
+    if queue_name:
+        ensure_queue(tx, queue_name)
+        row["queue"] = queue_name
+        row["joins_at"] = message.not_before if joins_at is None else joins_at
+    tx.insert("messages", **row)
     record(tx, message, "CREATED", **created_details(message))
 
 
 def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> None:
-    """Store one event; `more` are further fields of its entry, by their names in JSON."""
+    """Store one event of a message; `more` are further fields of the entry, by their names in JSON."""
     settings = message.settings
     optional = {
         "workflowRunId": message.run_id,
@@ -335,20 +443,30 @@ def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> 
         "maxRetries": message.max_retries,
         "createdAt": message.created_at,
         "callerIP": message.caller_ip,
-        **{name: value for name, value in optional.items() if value},
+        **{name: detail for name, detail in optional.items() if detail},
         **more,
     }
-    about = {"message_id": message.id, "run_id": message.run_id, "state": state, "url": settings.url}
-    tx.insert("events", time=tx.now_ms, **about, entry=json.dumps(entry))
+    tx.insert(
+        "events",
+        time=tx.now_ms,
+        message_id=message.id,
+        run_id=message.run_id,
+        state=state,
+        url=settings.url,
+        entry=json.dumps(entry),
+    )
 
 
 def fresh_copy(tx: QueueWrite, message: Message) -> Message:
-    """The message under a new id, due now."""
+    """Return the message under a new id, due now."""
     return replace(message, id=new_id("msg"), created_at=tx.now_ms, not_before=tx.now_ms)
 
 
 def first_delay(tx: QueueWrite, settings: Settings) -> int:
-    """Milliseconds until the first delivery: Not-Before wins over Delay; the time factor divides them."""
+    """Return the milliseconds until the first delivery, divided by the time factor.
+
+    If both Not-Before and Delay are given, Not-Before applies.
+    """
     delay = settings.delay_ms or 0
     if settings.not_before is not None:
         delay = max(0, settings.not_before - tx.now_ms)
