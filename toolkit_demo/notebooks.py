@@ -22,6 +22,9 @@ from toolkit.children import end_with_parent
 CELL_TIMEOUT: Final = 100
 """Seconds a cell may take."""
 
+_VIEW: Final = "application/vnd.jupyter.widget-view+json"
+_STATE: Final = "application/vnd.jupyter.widget-state+json"
+
 
 def execute(source: Path, target: Path, folder: Path) -> str | None:
     """Execute a notebook and write it with its outputs; the error in one line, None when every cell ran."""
@@ -55,8 +58,32 @@ def execute(source: Path, target: Path, folder: Path) -> str | None:
     except (DeadKernelError, TimeoutError) as error:
         problem = f"cell {begun} of {total}: {type(error).__name__}"
     finally:
+        remove_widgets(notebook)
         nbformat.write(notebook, target)  # type: ignore[no-untyped-call]
     return problem
+
+
+def remove_widgets(notebook: Any) -> None:
+    """Leave the tables and texts that stand for widgets in an executed notebook, and remove the widgets.
+
+    A page prefers a widget to them, and draws it with scripts from the network: without a network it is blank.
+    """
+    saved = notebook.metadata.pop("widgets", {})
+    models = saved.get(_STATE, {}).get("state", {})
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        cell.outputs = [output for output in cell.outputs if not _is_progress_bar(output, models)]
+        for output in cell.outputs:
+            output.get("data", {}).pop(_VIEW, None)
+
+
+def _is_progress_bar(output: Any, models: dict[str, Any]) -> bool:
+    """Whether an output is a progress bar: its text is the count when it began to be shown."""
+    view = output.get("data", {}).get(_VIEW, {})
+    children = models.get(view.get("model_id"), {}).get("state", {}).get("children", [])
+    names = [models.get(child.removeprefix("IPY_MODEL_"), {}).get("model_name") for child in children]
+    return "FloatProgressModel" in names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
