@@ -429,6 +429,7 @@ _ENTITIES: Final = {
 
 
 _MATHS: Final = re.compile(r"[$\\]")
+_SLASHES: Final = re.compile(r"(?<=[\w.~%-])/(?!/|$)")  # of addresses and paths, not of closing tags
 
 
 def escape_html(text: object, *, inside: str = "span") -> str:
@@ -444,6 +445,15 @@ def escape_html(text: object, *, inside: str = "span") -> str:
     'for <span>$</span>5 each'
     """
     return _MATHS.sub(lambda match: f"<{inside}>{match[0]}</{inside}>", escape_attribute(text))
+
+
+def escape_wrapping(text: object) -> str:
+    """Escape a text like `escape_html`, with places after its slashes at which a line of an address may end.
+
+    >>> escape_wrapping("https://shop.example/pay")
+    'https://shop.example/<wbr>pay'
+    """
+    return _SLASHES.sub(r"\g<0><wbr>", escape_html(text))
 
 
 def escape_attribute(text: object) -> str:

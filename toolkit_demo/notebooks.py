@@ -64,9 +64,9 @@ def execute(source: Path, target: Path, folder: Path) -> str | None:
 
 
 def remove_widgets(notebook: Any) -> None:
-    """Leave the tables and texts that stand for widgets in an executed notebook, and remove the widgets.
+    """Remove widgets from an executed notebook, so that readers see the tables and texts next to them.
 
-    A page prefers a widget to them, and draws it with scripts from the network: without a network it is blank.
+    nbconvert prefers widgets, and draws them with scripts from the network: without one, pages are blank.
     """
     saved = notebook.metadata.pop("widgets", {})
     models = saved.get(_STATE, {}).get("state", {})

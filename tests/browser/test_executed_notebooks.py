@@ -43,7 +43,7 @@ def options_in_the_docs() -> list[str]:
 
 @pytest.mark.parametrize("widgets", ["removed", "saved"])
 def test_a_page_shows_code_and_rows_without_a_network(chromium, executed, tmp_path, widgets):
-    """The page of nbconvert shows the code and the chosen row, as the demo saves it and as the docs convert it."""
+    """The page of nbconvert shows code and the chosen row, of a notebook of the demo and by the docs."""
     notebook = nbformat.from_dict(executed)
     if widgets == "removed":
         remove_widgets(notebook)

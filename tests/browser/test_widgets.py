@@ -66,12 +66,34 @@ def test_a_filter_is_built_by_mouse_and_run(notebook):
         "by_mouse.frame().equals(tk.load_failures(service, by_mouse.value, progress=False))"
     )
     number = notebook.evaluate("len(by_mouse.frame())")
-    expect(shown.get_by_text(f"{number:,} failures loaded. complete")).to_be_visible()
+    expect(shown.get_by_text(f"{number:,} failures loaded. panel.frame() returns them.")).to_be_visible()
+    first = notebook.evaluate("by_mouse.frame().dlq_id.iloc[0]")
+    expect(shown.get_by_role("group", name="First rows").get_by_role("cell", name=first)).to_be_visible()
     assert notebook.evaluate("eval(by_mouse.to_code()) == by_mouse.value")
 
 
+def range_shown(shown):
+    """The text below the histogram."""
+    return shown.locator(".tk-brush > .tk-note").first
+
+
+def minute(text):
+    """A time of a field as the histogram shows it."""
+    return f"{text[:16].replace('T', ' ')} UTC"
+
+
+def test_a_preset_is_shown_alike_by_the_histogram_and_the_fields(notebook):
+    """After "24 hours", the histogram names the time of the field, and no end that nobody chose."""
+    shown = notebook.panel(MOUSE)
+    shown.get_by_role("button", name="24 hours").click()
+    notebook.until("by_mouse.value.since is not None and by_mouse.value.until is None")
+    begin = minute(notebook.evaluate("by_mouse.since.text"))
+    expect(range_shown(shown)).to_have_text(re.compile(f"^from {begin}(; bars are cut at .*)?$"))
+    expect(shown.get_by_role("slider", name="Time range from")).to_have_attribute("aria-valuetext", begin)
+
+
 def test_a_range_is_dragged_on_the_histogram(notebook):
-    """A drag over the histogram sets both times; clearing removes them."""
+    """A drag over the histogram sets both times, which it shows as the fields do; clearing removes them."""
     shown = notebook.panel(MOUSE)
     shown.get_by_role("button", name="Clear").click()
     notebook.until("by_mouse.value == tk.FailureFilter()")
@@ -89,6 +111,8 @@ def test_a_range_is_dragged_on_the_histogram(notebook):
         / 1000
     )
     assert 0.2 < (end - begin) / whole < 0.35
+    for name in ("since", "until"):
+        expect(range_shown(shown)).to_contain_text(minute(notebook.evaluate(f"by_mouse.{name}.text")))
     expect(shown.get_by_label("From", exact=True)).to_have_value(notebook.evaluate("by_mouse.since.text"))
 
 

@@ -69,6 +69,44 @@ def test_ticks_and_typing_make_the_value_and_the_rows(failures):
     assert not any(row["on"] for row in labels.rows)
 
 
+def test_errors_that_differ_in_values_are_one_choice(make):
+    """The list of errors has a text per kind; ticking one chooses all of its failures, as the count says."""
+    errors = [f"rate limited: tenant used {number} of 60 requests" for number in range(30)]
+    errors += ["Bad Gateway"] * 3 + [f"order {number} was changed" for number in range(12)]
+    rows = [{"dlq_id": f"d{number}", "response_body": error} for number, error in enumerate(errors)]
+    panel = widget(make(rows))
+    offered = [(row["value"], row["count"]) for row in panel.choices["error"].rows]
+    assert offered == [
+        ("rate limited: tenant used", " (30)"),
+        ("was changed", " (12)"),
+        ("Bad Gateway", " (3)"),
+    ]
+    tick(panel.choices["error"], "was changed")
+    assert panel.value == FailureFilter(error="was changed")
+    assert len(panel.frame()) == 12
+    assert panel.choices["error"].rows[0]["count"] == " (30)"  # an alternative
+
+
+def test_an_error_with_a_secret_in_it_is_offered_without_it(make):
+    """The values that errors do not share are left out of a choice, secrets among them."""
+    secrets = [f"invalid token: Bearer s3cr3t-of-the-test-{number:04}" for number in range(5)]
+    panel = widget(make([{"dlq_id": secret[-4:], "response_body": secret} for secret in secrets]))
+    assert not any("s3cr3t" in row["value"] for row in panel.choices["error"].rows)
+
+
+def test_a_result_is_named_and_its_first_rows_are_shown(server):
+    """After Load, the panel names the frame that has the result and shows rows of it, until the next one."""
+    server.always(b'{"messages": [{"dlqId": "d1", "workflowUrl": "https://shop.example/a/pay"}]}')
+    panel = widget(server.service())
+    assert panel._first_rows.value == ""
+    panel.run()
+    assert "panel.frame()" in panel.message
+    assert "<td>d1</td>" in panel._first_rows.value
+    server.always(b'{"messages": []}')
+    panel.run()
+    assert panel._first_rows.value == ""
+
+
 def test_the_range_on_the_histogram_is_the_times(failures):
     """A range dragged on the histogram sets both times to the millisecond; clearing it clears them."""
     panel = widget(failures)
@@ -164,7 +202,8 @@ def test_a_result_belongs_to_the_filter_it_was_loaded_with(server):
     asyncio.run(main())
     assert dict(server.requests[-1].query)["label"] == "a"
     assert panel.frame()["dlq_id"].tolist() == ["d1"]
-    assert panel.message.startswith("1 failure for the filter that was loaded. The filter has")
+    assert panel.message.startswith("1 failure for the filter that was loaded. panel.frame()")
+    assert "The filter has changed" in panel.message
     assert panel._kept.origin == FailureFilter(label="a")
 
 

@@ -21,7 +21,7 @@ import traitlets
 
 from toolkit.errors import InputError
 from toolkit.plots.style import without_prefix
-from toolkit.redaction import escape_html, visible
+from toolkit.redaction import escape_wrapping, visible
 from toolkit.times import parse_time
 
 MESSAGE_LOCK: Final = RLock()
@@ -178,7 +178,7 @@ def note(text: str, kind: str = "note") -> str:
     if not text:
         return ""
     sign, role = ("⚠ ", "alert") if kind == "problem" else ("", "status")
-    return f'<div class="tk-{kind}" role="{role}">{sign}{escape_html(text)}</div>'
+    return f'<div class="tk-{kind}" role="{role}">{sign}{escape_wrapping(text)}</div>'
 
 
 class TextField(Control):

@@ -13,7 +13,7 @@ import pandas as pd
 
 from toolkit.analysis.counts import CALLBACK_STATES
 from toolkit.analysis.wording import span
-from toolkit.redaction import Redactor, escape_html
+from toolkit.redaction import Redactor, escape_html, escape_wrapping
 from toolkit.tables.header_maps import header_map
 from toolkit.tables.text import base64_bytes
 from toolkit.widgets.panel import is_missing, masked_json
@@ -86,10 +86,10 @@ def coloured(body: object, redactor: Redactor) -> str:
 def _marked(text: str, pattern: re.Pattern[str] | None) -> str:
     parts, end = [], 0
     for match in pattern.finditer(text) if pattern is not None else ():
-        parts.append(escape_html(text[end : match.start()]))
-        parts.append(f'<b class="tk-{match.lastgroup}">{escape_html(match[0])}</b>')
+        parts.append(escape_wrapping(text[end : match.start()]))
+        parts.append(f'<b class="tk-{match.lastgroup}">{escape_wrapping(match[0])}</b>')
         end = match.end()
-    return "".join([*parts, escape_html(text[end:])])
+    return "".join([*parts, escape_wrapping(text[end:])])
 
 
 def _hexadecimal(body: bytes) -> str:
@@ -140,7 +140,7 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor) -> str:
 
 def _list(pairs: Iterable[tuple[str, str]]) -> str:
     """A list of names and texts, without those that are empty."""
-    items = [f"<dt>{escape_html(name)}</dt><dd>{escape_html(text)}</dd>" for name, text in pairs if text]
+    items = [f"<dt>{escape_html(name)}</dt><dd>{escape_wrapping(text)}</dd>" for name, text in pairs if text]
     return f"<dl>{''.join(items)}</dl>" if items else '<p class="tk-note">nothing is known</p>'
 
 
@@ -157,7 +157,7 @@ def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
     headers = _headers(row.get(f"{prefix}headers"))
     lines = "".join(
         f"<tr><th scope='row'>{escape_html(redactor.text(name))}</th>"
-        f"<td>{escape_html(redactor.displayed_header(name, value))}</td></tr>"
+        f"<td>{escape_wrapping(redactor.displayed_header(name, value))}</td></tr>"
         for name, values in headers.items()
         for value in values
     )

@@ -24,13 +24,14 @@ from toolkit.own_tokens import MASK
 from toolkit.python_code import PublicCall
 from toolkit.receipt import receipt
 from toolkit.settings.service import Service
-from toolkit.tables.frame_filters import count_choices, match_failures, unknown_values
+from toolkit.tables.frame_filters import count_choices, count_values, match_failures, unknown_values
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.times import from_milliseconds, milliseconds
 from toolkit.widgets.controls import Actions, CheckList, TextField, TimeField
+from toolkit.widgets.error_choices import ErrorChoices
 from toolkit.widgets.failure_grouping import Brush
-from toolkit.widgets.panel import Call, Job, SourcePanel
+from toolkit.widgets.panel import Call, Job, SourcePanel, static_table
 from toolkit.widgets.shown_code import named_code
 
 NEWEST: Final = 1_000
@@ -40,6 +41,7 @@ _LOAD: Final = PublicCall("load_failures", ("kind",))
 _MASKED: Final = "A masked value: the service cannot find it. Load with reveal=True."
 _NOT_SENT: Final = "Nothing was requested: first correct the fields marked above."
 _CHANGED: Final = "The filter has changed; press Load to apply it."
+_RESULT: Final = "panel.frame() returns them."
 _UNREAD: Final = "No failures are loaded yet: Count queries the service, Fill choices reads the newest ones."
 _PRESETS: Final = {"1 hour": "1h", "6 hours": "6h", "24 hours": "24h", "7 days": "7d", "30 days": "30d"}
 _HINTS: Final = {
@@ -119,6 +121,7 @@ class FailureFilterWidget(SourcePanel):
             raise wrong("clock", clock, "a callable that returns the time")
         self._kind, self._clock = kind, clock
         self._requested: FailureFilter | None = None  # the filter of the last call
+        self._errors = ErrorChoices(())
         self._mistaken: Sequence[str] = ()  # likely mistakes of a filter that matched nothing
         given = FailureFilter() if value is None else value
         requests: dict[str, Call] = {
@@ -132,12 +135,13 @@ class FailureFilterWidget(SourcePanel):
         presets = {name: partial(self._preset, age) for name, age in {**_PRESETS, "all": None}.items()}
         self.presets = Actions(presets, self._receive_fields, main=False).add_class("tk-presets")
         self.brush = Brush(changed=self._brushed)
+        self._first_rows = widgets.HTML()
         self._fill()
         times = [self.since, self.until, self.presets]
         others = [field for field in self.fields.values() if field not in (*self.choices.values(), *times)]
         choices = [*self.choices.values(), widgets.VBox(others).add_class("tk-control")]
         columns = [widgets.Box(fields).add_class("tk-columns") for fields in (times, choices)]
-        self._compose(self.brush, *columns, self._count, self._code, self.actions)
+        self._compose(self.brush, *columns, self._count, self._code, self.actions, self._first_rows)
 
     def to_code(self) -> str:
         """Python that makes the filter again, with the toolkit imported as ``tk``.
@@ -239,12 +243,15 @@ class FailureFilterWidget(SourcePanel):
             counts = count_choices(self._known, self.value, tuple(self.choices))
         except InputError:  # the frame lacks a column of the filter: `matching` reports it
             counts = count_choices(self._known, FailureFilter(), tuple(self.choices))
-        # a line with a secret in it would be offered masked, and find nothing
-        counts["error"] = [pair for pair in counts["error"] if self._redactor.text(pair[0]) == pair[0]]
+        # a text with a secret in it would be offered masked, and find nothing
+        errors = self._errors.count(counts["error"])
+        counts["error"] = [pair for pair in errors if self._redactor.text(pair[0]) == pair[0]]
         for name, choice in self.choices.items():
             choice.offer(counts[name])
 
     def _fill(self) -> None:
+        if self._known is not None:
+            self._errors = ErrorChoices(line for line, _ in count_values(self._known, "error"))
         if self._known is not None and "created_at" in self._known.columns and len(self._known):
             # on created_at, with which the filter's times are compared
             trend = failure_trend(self._known[["created_at"]].assign(failed_at=self._known["created_at"]))
@@ -315,12 +322,19 @@ class FailureFilterWidget(SourcePanel):
         self._kept.origin = self._requested
         if self._known is None and len(frame):  # no rows would leave nothing to choose from
             self._learn(frame)
+        self._show_first(frame)
         number = counted(len(frame), "failure")
         if "receipt" not in frame.attrs:
-            return f"{number} chosen"
+            return f"{number} chosen. {_RESULT}"
         if self._requested != self.value:
-            return f"{number} for the filter that was loaded. {_CHANGED}"
-        return self._with_mistakes(f"{number} loaded. {receipt(frame).verdict}")
+            return f"{number} for the filter that was loaded. {_RESULT} {_CHANGED}"
+        return self._with_mistakes(f"{number} loaded. {_RESULT} {receipt(frame).verdict}")
+
+    def _show_first(self, frame: pd.DataFrame) -> None:
+        """Show the first rows of a result below the buttons."""
+        table = static_table(frame, self._redactor)
+        name = 'class="tk-plan" role="group" aria-label="First rows" tabindex="0"'
+        self._first_rows.value = f"<div {name}>{table}</div>" if table else ""
 
     def _with_mistakes(self, sentence: str) -> str:
         return " ".join([f"{sentence}.", *self._mistaken]) if self._mistaken else sentence

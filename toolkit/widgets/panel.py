@@ -23,7 +23,7 @@ from toolkit.arguments import instance, text
 from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.loading.load import Load
 from toolkit.loading.options import LoadOptions
-from toolkit.redaction import Redactor, escape_html
+from toolkit.redaction import Redactor, escape_html, escape_wrapping
 from toolkit.settings.service import Service
 from toolkit.visible_text import visible
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, KeyboardGuard, note, receive_all, script
@@ -450,7 +450,7 @@ class SourcePanel(Panel):
 def table_markup(names: Iterable[object], rows: Iterable[Iterable[str]], attributes: str = "") -> str:
     """An HTML table, every text escaped."""
     head = "".join(f"<th>{escape_html(name)}</th>" for name in names)
-    body = "".join(f"<tr>{''.join(f'<td>{escape_html(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{escape_wrapping(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table{attributes}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -464,20 +464,20 @@ def static_table(frame: pd.DataFrame, redactor: Redactor) -> str:
     return masked_table((frame[plain] if plain else frame.iloc[:, :_COLUMNS]).head(_ROWS), redactor)
 
 
-def masked_table(frame: pd.DataFrame, redactor: Redactor) -> str:
-    """All of a frame as an HTML table, every value masked, short and escaped; empty without rows."""
+def masked_table(frame: pd.DataFrame, redactor: Redactor, *, longest: int = _LONGEST) -> str:
+    """All of a frame as an HTML table, every value masked, shortened and escaped; empty without rows."""
     rows = frame.itertuples(index=False, name=None)
-    cells = [[_cell(value, redactor) for value in row] for row in rows]
+    cells = [[_cell(value, redactor, longest) for value in row] for row in rows]
     return table_markup(frame.columns, cells) if cells else ""
 
 
-def _cell(value: Any, redactor: Redactor) -> str:
+def _cell(value: Any, redactor: Redactor, longest: int) -> str:
     if is_missing(value):
         return ""
     if isinstance(value, pd.Timestamp):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     whole = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return shorten(masked_text(whole, redactor), _LONGEST)
+    return shorten(masked_text(whole, redactor), longest)
 
 
 def is_missing(value: Any) -> bool:

@@ -42,6 +42,7 @@ _LIMITS: Final = {
     "deadline": "Deadline of a wave",
 }
 _SHOWN: Final = 100  # rows of a preview
+_LONGEST: Final = 400  # characters of a cell: titles and advice are shown whole
 _CODE_SHOWN: Final = 40  # characters of a wrong confirmation
 
 
@@ -266,7 +267,7 @@ class RedrivePanel(Panel):
         if groups.empty:
             return ""
         shown = groups[columns].head(_SHOWN).rename(columns=lambda column: column.replace("_", " "))
-        table = masked_table(shown, self._redactor)
+        table = masked_table(shown, self._redactor, longest=_LONGEST)
         more = note(f"{len(groups) - _SHOWN:,} more groups") if len(groups) > _SHOWN else ""
         return f'<div class="tk-plan" role="group" aria-label="{name}" tabindex="0">{table}</div>{more}'
 

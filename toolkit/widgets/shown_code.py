@@ -10,7 +10,7 @@ from IPython.core.getipython import get_ipython
 
 from toolkit.errors import InputError
 from toolkit.python_code import Code, fill, joined, variable
-from toolkit.redaction import escape_html
+from toolkit.redaction import escape_wrapping
 from toolkit.settings.service import Service
 
 _LINES: Final = 300  # of code that is shown; what is copied is complete
@@ -39,5 +39,5 @@ def code_markup(code: str) -> str:
     lines = code.split("\n")
     if (more := len(lines) - _LINES) > 0:
         lines[_LINES - 2 : -2] = [f"    # … {more:,} more lines"]  # the last two end the list
-    shown = escape_html("\n".join(lines))
+    shown = escape_wrapping("\n".join(lines))
     return f'<pre class="tk-code" tabindex="0">{shown}</pre>'

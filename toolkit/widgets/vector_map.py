@@ -367,7 +367,8 @@ class VectorMap(Panel):
             self.canvas.scaled = numbers is not None and bool(legend)
 
     def _static(self) -> tuple[pd.DataFrame, str]:
-        return self.selected, f"{counted(len(self.value), 'vector')} selected. {self.projection.verdict}"
+        rows = self.selected if self.value else self.projection.frame
+        return rows, f"{counted(len(self.value), 'vector')} selected. {self.projection.verdict}"
 
     def __repr__(self) -> str:
         return f"VectorMap({counted(len(self.value), 'vector')} selected)"

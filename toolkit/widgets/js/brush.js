@@ -18,6 +18,7 @@ export default {
       return handle;
     });
     let range = null; // first and last bin, both included
+    let begun = null; // the bin where a drag began
     const kernel = messenger(model, el, root);
     const bins = () => model.get("counts").length;
     const clamp = (bin) => Math.max(0, Math.min(bins() - 1, bin));
@@ -31,6 +32,14 @@ export default {
         const bin = (ms) => clamp(Math.floor((ms - starts[0]) / width));
         range = [bin(chosen[0] ?? starts[0]), bin(chosen[1] ?? starts[starts.length - 1])];
       }
+    };
+
+    // what is chosen, also if it begins or ends within a bar; until the kernel confirms it, the bars that are marked
+    const chosenTimes = () => {
+      if (!range) return [];
+      if (begun === null && kernel.confirmed()) return model.get("selection");
+      const starts = model.get("starts");
+      return [starts[range[0]], starts[range[1]] + model.get("width") - 1];
     };
 
     const draw = () => {
@@ -61,14 +70,19 @@ export default {
       });
       const until = starts[last] + model.get("width");
       const cut = counts.some((count) => count > most) ? `; bars are cut at ${Math.round(most)}` : "";
-      caption.textContent = `${time(starts[first])} – ${time(until)}${range ? "" : " (all; click or drag to choose)"}${cut}`;
+      const [chosenFrom, chosenUntil] = chosenTimes();
+      let shown = `${time(starts[0])} – ${time(end)} (all; click or drag to choose)`;
+      if (chosenFrom && chosenUntil) shown = `${time(chosenFrom)} – ${time(chosenUntil)}`;
+      else if (chosenFrom) shown = `from ${time(chosenFrom)}`;
+      else if (chosenUntil) shown = `until ${time(chosenUntil)}`;
+      caption.textContent = shown + cut;
       handles.forEach((handle, side) => {
         const bin = side ? last : first;
         handle.style.left = `${((bin + side) / counts.length) * 100}%`;
         handle.setAttribute("aria-valuemin", 0);
         handle.setAttribute("aria-valuemax", counts.length - 1);
         handle.setAttribute("aria-valuenow", bin);
-        handle.setAttribute("aria-valuetext", time(side ? until : starts[first]));
+        handle.setAttribute("aria-valuetext", time((side ? chosenUntil : chosenFrom) || (side ? until : starts[first])));
       });
     };
 
@@ -95,7 +109,6 @@ export default {
       commit();
     };
 
-    let begun = null;
     let before = "";
     const at = (event) => {
       const box = svg.getBoundingClientRect();

@@ -12,6 +12,9 @@ const drawn = (name, attributes = {}, ...parts) => { // of an SVG
   return made;
 };
 
+// A text with places after its slashes at which a line of an address may end.
+const wrapping = (text) => text.split(/(?<=[\w.~%-]\/)(?!\/|$)/).flatMap((part, at) => (at ? [element("wbr"), part] : [part]));
+
 const uniqueId = () => `tk-${Math.random().toString(36).slice(2)}`;
 
 // Draws a control's field, with its problem and remark below it. User actions are sent to the kernel as numbered messages.
@@ -33,9 +36,14 @@ const messenger = (model, el, field, flush = () => {}) => {
   const below = element("div");
   const explain = () => {
     const [problem, remark] = [model.get("problem"), model.get("remark")];
+    const line = (text, kind, role) => {
+      const made = element("div", { class: kind, role });
+      made.append(...wrapping(text));
+      return [made];
+    };
     below.replaceChildren(
-      ...(problem ? [element("div", { class: "tk-problem", role: "alert" }, `⚠ ${problem}`)] : []),
-      ...(remark ? [element("div", { class: "tk-note", role: "status" }, remark)] : []),
+      ...(problem ? line(`⚠ ${problem}`, "tk-problem", "alert") : []),
+      ...(remark ? line(remark, "tk-note", "status") : []),
     );
   };
   explain();

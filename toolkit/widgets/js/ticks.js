@@ -70,8 +70,9 @@ export default {
         label.title = title;
         label.classList.toggle("tk-first", sought && position === 0);
         box.checked = on;
-        name.firstChild.data = text;
-        name.lastChild.textContent = count;
+        const number = name.lastChild;
+        number.textContent = count;
+        name.replaceChildren(...wrapping(text), number);
         label.querySelector("svg")?.remove();
         if (spark?.length) label.append(line(spark, colour));
       });

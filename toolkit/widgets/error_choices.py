@@ -1,0 +1,77 @@
+"""Offer error lines that differ only in values as one text, for the filter of failures."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from toolkit.filters.failure import names_error
+from toolkit.signatures.placeholders import with_placeholders
+
+_PLACEHOLDER: Final = re.compile(r"<[a-z]+>")
+_LONG: Final = 15  # characters that are enough to recognise an error
+_SHORT: Final = 6  # fewer characters are in too many other lines
+_COMPARISONS: Final = 2_000_000  # of texts with lines: more take over a second
+
+
+class ErrorChoices:
+    """Count failures by texts that their error lines contain, as `error` of a filter compares them.
+
+    Lines that differ only in values, for example numbers, ids and times, share a text. All other lines are
+    texts themselves.
+
+    >>> choices = ErrorChoices(["timed out after 30 ms", "timed out after 41 ms", "Bad Gateway"])
+    >>> choices.count([("timed out after 30 ms", 2), ("timed out after 41 ms", 1), ("Bad Gateway", 1)])
+    [('timed out after', 3), ('Bad Gateway', 1)]
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        distinct = list(dict.fromkeys(lines))
+        alike: dict[str, list[str]] = defaultdict(list)
+        for line in distinct:
+            alike[with_placeholders(line)].append(line)
+        self._lines: dict[str, list[str]] = defaultdict(list)
+        for template, members in alike.items():
+            shared = shared_text(template, members)
+            for line in members:
+                self._lines[shared or line].append(line)
+        if (
+            len(self._lines) * len(distinct) <= _COMPARISONS
+        ):  # else a count is of the lines that made the text
+            self._compare(distinct)
+
+    def _compare(self, distinct: Sequence[str]) -> None:
+        """Give each text all lines that it chooses, and leave out lines that a shared text chooses anyway."""
+        shared = [text for text, members in self._lines.items() if len(members) > 1]
+        for text in list(self._lines):
+            if any(names_error(text, (part,)) for part in shared if part.casefold() != text.casefold()):
+                del self._lines[text]
+            else:
+                self._lines[text] = [line for line in distinct if names_error(line, (text,))]
+
+    def count(self, lines: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Return the texts, each with the number of failures that it chooses, the most frequent first."""
+        known = dict(lines)
+        counts = [(text, sum(known.get(line, 0) for line in chosen)) for text, chosen in self._lines.items()]
+        return sorted(counts, key=lambda pair: -pair[1])
+
+
+def shared_text(template: str, lines: Sequence[str]) -> str | None:
+    """Return a part of a template that all lines contain; None if there is none, or only one line.
+
+    The first long part is preferred, as errors begin with a name, then the longest.
+
+    >>> shared_text("no user <num> in shop <num>", ["no user 1 in shop 2", "no user 3 in shop 4"])
+    'no user'
+    """
+    if len(lines) == 1:
+        return None
+    parts = [part.strip(" :,;()[]'\"=") for part in _PLACEHOLDER.split(template)]
+    parts = [part for part in parts if len(part) >= _SHORT]
+    parts.sort(key=lambda part: min(len(part), _LONG), reverse=True)  # of equal ones, the first stays first
+    for part in parts:
+        if all(names_error(line, (part,)) for line in lines):
+            return part
+    return None
