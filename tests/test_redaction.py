@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from toolkit import own_tokens
 from toolkit.errors import SettingsError, ToolkitError
 from toolkit.redaction import Redactor, Secret, escape_attribute, escape_html, masking_key, visible
-from toolkit.secret_patterns import SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
+from toolkit.secret_hints import SUSPICIOUS, SUSPICIOUS_URL
+from toolkit.secret_names import is_secret_name
 from toolkit.secret_spans import text_spans
 
 CANARY = "Zq7canary9XtR4vLm2"

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from toolkit.own_tokens import DecodedText
 from toolkit.redaction import Redactor
-from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
+from toolkit.secret_hints import LIKELY, SUSPICIOUS, SUSPICIOUS_URL
+from toolkit.secret_names import is_secret_name
+from toolkit.secret_patterns import PATTERNS, pattern_spans
 from toolkit.secret_spans import decoded, text_spans
 from toolkit.tables.masking import plain_escapes_read
 
@@ -741,3 +743,73 @@ def test_everything_under_a_secret_name_is_masked():
     assert (masked["n"], masked["note"]) == (17, "plain")
     assert json.dumps(given) == before
     assert REDACT.value(masked) == masked
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.words[0])
+def test_the_example_of_each_pattern_is_masked(pattern):
+    """Exactly the part between the marks, by this pattern, and both quick tests let it through."""
+    before, secret, after = re.split("[«»]", pattern.example)
+    text = before + secret + after
+    spans = [match.span(match.lastgroup) for match in pattern.expression.finditer(text)]
+    assert spans == [(len(before), len(before) + len(secret))]
+    assert spans[0] in set(pattern_spans(text, text.lower()))
+    assert REDACT.text(text) != text
+    assert re.search(SUSPICIOUS, text)
+    assert is_likely(text)
+
+
+NAMES = [
+    *(
+        "connection_string",
+        "Connection-String",
+        "connectionString",
+        "connection.string",
+        "conn_str",
+        "CONNSTR",
+    ),
+    *(
+        "dbPin",
+        "DBPin",
+        "dbPIN",
+        "PINCode",
+        "pinCode",
+        "DB_PIN",
+        "X-2FA",
+        "DBPw",
+        "pw",
+        "creds",
+        "TOTP",
+        "myotp",
+    ),
+    *(
+        "authorization",
+        "authorize",
+        "auth_x",
+        "keyed",
+        "api-key",
+        "sessid",
+        "ticket",
+        "x_assertion",
+        "SAMLResponse",
+    ),
+]
+
+
+@pytest.mark.parametrize("sign", ["={}", ": {}", '": "{}"', ">{}</a>"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_secret_name_passes_the_quick_tests(name, sign):
+    """Whatever the words of a name are joined by, a column is masked as a single value is."""
+    assert is_secret_name(name)
+    text = name + sign.format(CANARY)
+    assert re.search(SUSPICIOUS, text)
+    assert is_likely(text)
+
+
+@given(
+    st.from_regex(r"[A-Za-z0-9]{0,3}([_.\-]?[A-Za-z0-9]{1,9}){0,3}", fullmatch=True), st.sampled_from(NAMES)
+)
+def test_every_generated_secret_name_passes_the_closer_test(around, name):
+    """A name with other words before or after it."""
+    for longer in (f"{around}{name}", f"{name}{around}", f"{name}_{around}", f"{around}-{name}"):
+        if is_secret_name(longer):
+            assert is_likely(f"{longer}={CANARY}"), longer

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from toolkit.redaction import Redactor
-from toolkit.secret_patterns import LIKELY, SUSPICIOUS
+from toolkit.secret_hints import LIKELY, SUSPICIOUS
 from toolkit.secret_prefixes import ALPHABETS, BLOCKS, TOKEN_FORMS, token_spans
 
 REDACT = Redactor(key=b"the key of these tests")

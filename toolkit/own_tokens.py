@@ -1,8 +1,15 @@
-r"""The tokens and signing keys of this process: found in text, however they are escaped, and masked.
+r"""Find and mask the tokens and signing keys of this process.
 
-A token is found as it is, as hex digits in either case and as base64 (standard and URL alphabet, at each
-alignment, with or without padding); each of its characters plain or escaped, in any mixture and depth:
-``%2F``, ``%252f``, ``\u002f``, ``\x2f``, ``\/``, ``&#47;``, ``&#x2F;``, ``&sol;``.
+A token is found in a fixed list of spellings:
+
+- the token itself, in upper, lower or mixed case
+- the hexadecimal digits of it, in both cases
+- the base64 of it in the standard and the URL alphabet, with and without padding, at three offsets
+- each of these with the escapes of JSON (``\u002f``, ``\/``), HTML (``&#47;``, ``&sol;``) or URLs (``%2F``)
+
+Base64 has three offsets because it encodes three bytes as four characters. For example, you find "token" as
+``dG9rZW`` in the base64 of "token", and as ``0b2tlb`` in the base64 of "a token". Characters that also depend
+on the neighbours are left out (`_base64_forms`).
 """
 
 from __future__ import annotations
@@ -17,10 +24,10 @@ from html.entities import html5
 from typing import Any, Final, Protocol
 
 SHORTEST: Final = 6
-"""Characters a token must have to be looked for: shorter ones would mask ordinary words."""
+"""Least characters of a token that is searched: shorter ones would mask ordinary words."""
 
 PLAIN_MASK: Final = "[masked token]"
-"""Replaces a token where there is no key for the tag of a longer mask: in errors and warnings."""
+"""Replaces a token in errors and warnings, which have no key for the tag of a longer mask."""
 
 MASK: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
 MASK_START: Final = "[masked len="
@@ -29,7 +36,8 @@ _NAMED: Final = {
     name.rstrip(";"): text for name, text in html5.items() if len(text) == 1 and "!" <= text <= "~"
 }
 _HEX: Final = "([2-7][0-9a-fA-F])"  # of a printable ASCII character
-# it begins with one set of characters, in their own case, which the search finds quickly
+# An escape of a character that a token may contain. Each kind has a group of its own, see `_character`. The
+# expression begins with a set of single characters, which Python searches quickly.
 _ESCAPE: Final = re.compile(
     r"[%\\&](?:"
     rf"(?<=%)(?:25)*(?:[uU]00)?{_HEX}"
@@ -38,16 +46,16 @@ _ESCAPE: Final = re.compile(
     rf"|(?<=&)(?:amp;)*(?:#[xX]0*{_HEX};?|#0*([3-9][0-9]|1[01][0-9]|12[0-6])(?![0-9]);?"
     rf"|({'|'.join(sorted(_NAMED, key=len, reverse=True))});))"
 )
-_PREFIX: Final = 8  # characters at the beginning of a token that already reveal too much
-_MOST_LAYERS: Final = 8  # of escapes within escapes, each kind's own nesting not counted
+_PREFIX: Final = 8  # characters at the beginning of a truncated token that reveal too much
+_MOST_LAYERS: Final = 8  # of escapes within escapes, for example JSON in HTML
 
 
 class DecodedText:
-    r"""A text with its escapes decoded, each character traced to its index in the original.
+    r"""Text with escapes decoded. `origin` returns the index of a character in the original text.
 
-    >>> found = DecodedText(r"say \u0042earer").replaced(re.compile(r"\\u0042"), lambda match: "B")
-    >>> found.text, found.origin(4), found.origin(5)
-    ('say Bearer', 4, 10)
+    >>> view = DecodedText(r"the \u0042earer").replaced(re.compile(r"\\u0042"), lambda match: "B")
+    >>> view.text, view.origin(4), view.origin(5)
+    ('the Bearer', 4, 10)
     """
 
     __slots__ = ("_before", "_ends", "_indices", "_sizes", "_starts", "text")
@@ -55,7 +63,7 @@ class DecodedText:
     def __init__(self, text: str, before: DecodedText | None = None) -> None:
         self.text = text
         self._before = before
-        # of each replacement: where it is and its size here, and what it replaced in the text before
+        # of each replacement: its index and size here, and its start and end in the text before
         self._indices: list[int] = []
         self._sizes: list[int] = []
         self._starts: list[int] = []
@@ -64,7 +72,7 @@ class DecodedText:
     def replaced(
         self, pattern: re.Pattern[str], meaning: Callable[[re.Match[str]], str]
     ) -> DecodedText | None:
-        """The text with each match replaced; None without a match."""
+        """Return the text with each match replaced, or None if nothing matches."""
         result = DecodedText("", self)
         parts: list[str] = []
         length = end = 0
@@ -85,15 +93,20 @@ class DecodedText:
         return result
 
     def origin(self, index: int) -> int:
-        """The index in the original of the character at an index; after the last one, the original's end."""
+        """Return the index in the original of the character at an index.
+
+        The index after the last character becomes the end of the original.
+        """
         if self._before is None:
             return index
         last = bisect_right(self._indices, index) - 1
-        if last >= 0:
-            offset, size = index - self._indices[last], self._sizes[last]
-            start, end = self._starts[last], self._ends[last]
-            index = end + offset - size if offset >= size else min(start + offset, end)
-        return self._before.origin(index)
+        if last < 0:  # before the first replacement
+            return self._before.origin(index)
+        offset = index - self._indices[last]
+        beyond = offset - self._sizes[last]
+        if beyond >= 0:
+            return self._before.origin(self._ends[last] + beyond)
+        return self._before.origin(min(self._starts[last] + offset, self._ends[last]))
 
 
 class _Revealing(Protocol):
@@ -101,75 +114,115 @@ class _Revealing(Protocol):
 
 
 class _Forms:
-    """The forms of a set of tokens. It has no `__dict__`, as vars() would show them."""
+    """The spellings of several tokens. It has no `__dict__`, because `vars` would show them."""
 
     __slots__ = ("_escape", "_pattern", "exact", "folded", "likely")
 
     def __init__(self, tokens: Iterable[str]) -> None:
-        # a token that is not Unicode is refused later, but errors made until then must not show it
-        known = {token: token.encode("utf-8", "surrogatepass") for token in tokens if len(token) >= SHORTEST}
-        folded = {form.lower() for token, raw in known.items() for form in (token, raw.hex())}
-        exact = {form for raw in known.values() for form in _base64_forms(raw)}
-        self.folded, self.exact = tuple(folded), tuple(exact)
+        in_any_case = set[str]()
+        exact = set[str]()
+        for token in tokens:
+            if len(token) >= SHORTEST:
+                # a token that is not Unicode is refused later, but errors made until then must not show it
+                encoded = token.encode("utf-8", "surrogatepass")
+                in_any_case |= {token.lower(), encoded.hex()}
+                exact.update(_base64_forms(encoded))
         # longest first, so that an encoded form is masked whole
-        either, single = (
-            "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
-            for forms in (folded, exact)
-        )
-        self._pattern = re.compile(f"(?i:{either})" + f"|(?:{single})=*" * bool(single))
-        after = "".join(
-            re.escape(sign) for sign in "\"'/\\" if any(sign in form for form in (*folded, *exact))
-        )
-        # columns hold Unicode alone
-        either, single = (
-            "|".join(map(re.escape, filter(_is_unicode, forms))) for forms in (self.folded, self.exact)
-        )
-        escape = rf"%[2-7uU]|\\(?:[xX{after}]|[uU](?:00[2-7]|\{{))|&[#a-zA-Z]"
-        self.likely = re.compile("|".join(filter(None, (either and f"(?i:{either})", single, escape))))
+        self.folded = tuple(sorted(in_any_case, key=len, reverse=True))
+        self.exact = tuple(sorted(exact, key=len, reverse=True))
+        alternatives = [f"(?i:{_any_of(self.folded)})"]
+        if self.exact:
+            alternatives.append(f"(?:{_any_of(self.exact)})=*")
+        self._pattern = re.compile("|".join(alternatives))
+        escape = _escape_hint((*self.folded, *self.exact))
         self._escape = re.compile(escape)
+        self.likely = re.compile(_quick_test(self.folded, self.exact, escape))
 
     def spans(self, text: str, *, truncated: bool = False) -> list[tuple[int, int]]:
-        """The tokens' spans in order, without overlaps; with `truncated`, of their beginnings, too."""
+        """Return the spans of tokens in order, without overlaps.
+
+        With `truncated`, the beginning of a token is found as well, for example if it is quoted in part.
+        """
         if len(text) < SHORTEST:
             return []
-        plain = self._truncated if truncated else self._plain
-        spans = list(plain(text))
+        search = self._whole_or_beginning if truncated else self._whole
+        spans = list(search(text))
         if self._escape.search(text):
-            spans += self._escaped(text, plain)
-        return _merged(text, spans) if spans else spans
+            spans += self._escaped(text, search)
+        return _merged(text, spans)
 
-    def _truncated(self, text: str) -> Iterator[tuple[int, int]]:
-        yield from self._plain(text)
-        lower = text.lower()
-        for whole, several in ((lower, self.folded), (text, self.exact)):
-            for form in several:
-                start = whole.find(form[:_PREFIX])
-                while start >= 0:
-                    part = whole[start : start + len(form)]
-                    other = (index for index, letter in enumerate(part) if letter != form[index])
-                    yield start, start + next(other, len(part))
-                    start = whole.find(form[:_PREFIX], start + 1)
-
-    def _plain(self, text: str) -> Iterator[tuple[int, int]]:
+    def _whole(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield the spans of whole tokens without escapes."""
         lower = text.lower()
         if any(form in lower for form in self.folded) or any(form in text for form in self.exact):
             for match in self._pattern.finditer(text):
                 yield match.span()
 
+    def _whole_or_beginning(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield the spans of whole tokens, and of their first characters if others follow."""
+        yield from self._whole(text)
+        lower = text.lower()
+        for form in self.folded:
+            yield from _beginnings(lower, form)
+        for form in self.exact:
+            yield from _beginnings(text, form)
+
     def _escaped(
-        self, text: str, plain: Callable[[str], Iterator[tuple[int, int]]]
+        self, text: str, search: Callable[[str], Iterator[tuple[int, int]]]
     ) -> Iterator[tuple[int, int]]:
-        view: DecodedText | None = DecodedText(text)
+        """Yield the spans of tokens with escapes, which are decoded layer by layer."""
+        view = DecodedText(text)
         for _ in range(_MOST_LAYERS):
-            view = view and view.replaced(_ESCAPE, _character)
-            if view is None:
+            next_view = view.replaced(_ESCAPE, _character)
+            if next_view is None:
                 return
-            for start, end in plain(view.text):
+            view = next_view
+            for start, end in search(view.text):
                 yield view.origin(start), view.origin(end)
 
 
+def _any_of(forms: Iterable[str]) -> str:
+    """Return a regular expression for any of these strings."""
+    return "|".join(map(re.escape, forms))
+
+
+def _escape_hint(forms: Sequence[str]) -> str:
+    """Return an expression that every escape of a character of a token matches (RE2 syntax)."""
+    characters = set("".join(forms))
+    # a backslash before a quote or a slash matters only if a token contains it
+    after_backslash = "".join(re.escape(sign) for sign in "\"'/\\" if sign in characters)
+    return rf"%[2-7uU]|\\(?:[xX{after_backslash}]|[uU](?:00[2-7]|\{{))|&[#a-zA-Z]"
+
+
+def _quick_test(folded: Iterable[str], exact: Iterable[str], escape: str) -> str:
+    """Return an expression for columns, which contain Unicode only (RE2 syntax)."""
+    alternatives = [escape]
+    if any_case := _any_of(filter(_is_unicode, folded)):
+        alternatives.append(f"(?i:{any_case})")
+    if one_case := _any_of(filter(_is_unicode, exact)):
+        alternatives.append(one_case)
+    return "|".join(alternatives)
+
+
+def _beginnings(text: str, form: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of at least `_PREFIX` characters that begin a spelling of a token.
+
+    >>> list(_beginnings("see my-secret-to...", "my-secret-token"))
+    [(4, 16)]
+    """
+    start = text.find(form[:_PREFIX])
+    while start >= 0:
+        size = 0
+        for character, expected in zip(text[start : start + len(form)], form, strict=False):
+            if character != expected:
+                break
+            size += 1
+        yield start, start + size
+        start = text.find(form[:_PREFIX], start + 1)
+
+
 class _Live:
-    """The tokens of all `Secret`s that are alive."""
+    """The tokens of all `Secret` objects that are alive."""
 
     __slots__ = ("_change", "_known", "_secrets")
 
@@ -179,6 +232,7 @@ class _Live:
         self._known: tuple[object, _Forms | None] = (None, None)
 
     def watch(self, secret: _Revealing) -> None:
+        """Mask a secret until it is deleted."""
         key = id(secret)
 
         def forget(_: object) -> None:
@@ -189,13 +243,17 @@ class _Live:
         self._change = object()
 
     def forms(self) -> _Forms | None:
-        """The forms of all that are alive; None without any."""
+        """Return the spellings of all that are alive, or None if no token is."""
         change = self._change
-        known, forms = self._known
-        if known is not change:
-            tokens = {secret.reveal() for each in list(self._secrets.values()) if (secret := each())}
-            forms = _Forms(tokens) if any(len(token) >= SHORTEST for token in tokens) else None
-            self._known = change, forms
+        known_change, forms = self._known
+        if known_change is change:
+            return forms
+        alive = [reference() for reference in list(self._secrets.values())]
+        tokens = {secret.reveal() for secret in alive if secret is not None}
+        forms = None
+        if any(len(token) >= SHORTEST for token in tokens):
+            forms = _Forms(tokens)
+        self._known = change, forms
         return forms
 
 
@@ -203,30 +261,30 @@ _LIVE: Final = _Live()
 
 
 def watch(secret: _Revealing) -> None:
-    """Mask this secret from now on, for as long as it lives."""
+    """Mask this secret everywhere until it is deleted."""
     _LIVE.watch(secret)
 
 
 def masked(text: str, mask: Callable[[str], str] | None = None) -> str:
-    """The text with every live token in it masked.
+    """Return the text with every live token masked.
 
-    `mask` makes the mask of a token as it is written. By default it is `PLAIN_MASK`, for messages, which hold
-    truncated texts: there the beginning of a token is masked too.
+    `mask` makes the mask of a token. If omitted, `PLAIN_MASK` is used, as in messages. Since messages quote
+    truncated values, the beginning of a token is masked then as well.
     """
     forms = _LIVE.forms()
-    spans = forms.spans(text, truncated=mask is None) if forms is not None and text else None
-    if not spans:
+    if forms is None or not text:
         return text
     parts: list[str] = []
     copied = 0
-    for start, end in spans:
-        parts += text[copied:start], PLAIN_MASK if mask is None else mask(text[start:end])
+    for start, end in forms.spans(text, truncated=mask is None):
+        written = PLAIN_MASK if mask is None else mask(text[start:end])
+        parts += text[copied:start], written
         copied = end
     return "".join((*parts, text[copied:]))
 
 
 class TooDeepError(Exception):
-    """A JSON value is nested deeper than was allowed."""
+    """A JSON value is nested deeper than allowed."""
 
 
 def map_json(
@@ -239,11 +297,13 @@ def map_json(
     secret: bool = False,
     levels: int = sys.maxsize,
 ) -> Any:
-    """A JSON value with its names and its texts, numbers and the like mapped.
+    """Map the names and the values of a JSON document, and return the new document.
 
-    `leaf` is called with a value and whether it, or something around it, is under one of the names that
-    `hidden` returns for the members of its object, or at one of the positions that `hidden_items` returns for
-    its list. Raises `TooDeepError` beyond so many levels of nesting.
+    `name` is called with each name, and `leaf` with each value that is neither an object nor an array. The
+    second argument of `leaf` tells whether the value is secret: it is if it or something around it is under a
+    name that `hidden` returns for an object, or at a position that `hidden_items` returns for an array.
+
+    Raises `TooDeepError` if there are more levels of nesting than `levels`.
     """
     if not isinstance(value, Mapping | list | tuple):
         return leaf(value, secret)
@@ -280,42 +340,52 @@ def map_json(
 
 
 def masked_value(value: Any) -> Any:
-    """A JSON-able value with every live token in its texts and names masked."""
-    return map_json(value, lambda leaf, _: masked(leaf) if isinstance(leaf, str) else leaf, masked)
+    """Return a JSON document with every live token in strings and names masked."""
+
+    def mask_string(leaf: Any, _: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
+        return masked(leaf) if isinstance(leaf, str) else leaf
+
+    return map_json(value, mask_string, masked)
 
 
 def is_in(text: str) -> bool:
-    """Whether a live token is in the text."""
+    """Return whether the text contains a live token."""
     forms = _LIVE.forms()
-    return forms is not None and bool(text) and bool(forms.spans(text))
+    return forms is not None and len(forms.spans(text)) > 0
 
 
 def is_in_truncated(text: str) -> bool:
-    """Whether a live token is in the text, perhaps without its last two characters."""
-    forms, lower = _LIVE.forms(), text.lower()
-    return forms is not None and (is_in(text) or any(form[:-2] in lower for form in forms.folded))
+    """Return whether the text contains a live token, perhaps without the last two characters."""
+    forms = _LIVE.forms()
+    if forms is None:
+        return False
+    lower = text.lower()
+    return is_in(text) or any(form[:-2] in lower for form in forms.folded)
 
 
 def likely() -> re.Pattern[str] | None:
-    """A cheap test (also in RE2's syntax): text without a match holds no live token. None without tokens."""
+    """Return an expression (RE2 syntax) that every text with a live token matches, or None without tokens."""
     forms = _LIVE.forms()
     return None if forms is None else forms.likely
 
 
 def mask_handled() -> None:
-    """Mask the errors that are being handled: they become the context of the one that is being made."""
-    error, seen = sys.exception(), set[int]()
-    waiting = [error]
+    """Mask the errors that are being handled, since they become the context of the error that is made."""
+    if _LIVE.forms() is None:
+        return
+    seen = set[int]()
+    waiting = [sys.exception()]
     while waiting:
         error = waiting.pop()
-        if error is not None and id(error) not in seen and _LIVE.forms() is not None:
-            seen.add(id(error))
-            waiting += error.__cause__, error.__context__
-            _mask_error(error)
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        waiting += error.__cause__, error.__context__
+        _mask_error(error)
 
 
 def _mask_error(error: BaseException) -> None:
-    """Mask an error's arguments and attributes, such as the document that could not be decoded."""
+    """Mask the arguments and attributes of an error, for example a document that could not be decoded."""
     arguments = tuple(map(_masked_text, error.args))
     if any(new is not old for new, old in zip(arguments, error.args, strict=True)):
         error.args = arguments
@@ -326,6 +396,7 @@ def _mask_error(error: BaseException) -> None:
 
 
 def _masked_text(value: object) -> object:
+    """Return text or bytes with every live token masked, or the same object if nothing is masked."""
     if isinstance(value, str):
         result = masked(value)
         return value if result == value else result
@@ -337,7 +408,7 @@ def _masked_text(value: object) -> object:
 
 
 def _character(match: re.Match[str]) -> str:
-    """The character of an escape."""
+    """Return the character that an escape stands for; its kind is the number of the group that matched."""
     escaped = match[match.lastindex or 0]
     match match.lastindex:
         case 5 | 6:
@@ -351,12 +422,11 @@ def _character(match: re.Match[str]) -> str:
 
 
 def _merged(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the spans in order; overlapping ones are joined, and a backslash that begins one is added."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        before = start
-        while before and text[before - 1] == "\\":
-            before -= 1
-        first = start - (start - before) % 2  # a backslash left alone would escape the mask
+        # a backslash that is left alone would escape the mask
+        first = start - _backslashes_before(text, start) % 2
         if merged and first < merged[-1][1]:
             merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
@@ -364,16 +434,30 @@ def _merged(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
+def _backslashes_before(text: str, index: int) -> int:
+    """Return the number of backslashes right before an index."""
+    start = index
+    while start and text[start - 1] == "\\":
+        start -= 1
+    return index - start
+
+
 def _is_unicode(text: str) -> bool:
+    """Return whether the text contains no lone surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _base64_forms(raw: bytes) -> Iterator[str]:
-    """A token's base64 at each alignment, in both alphabets, without characters that hold bits of others."""
-    for shift in range(3):
-        encoded = base64.b64encode(b"\0" * shift + raw).decode()
-        start = (0, 2, 3)[shift]
-        end = len(encoded.rstrip("=")) - (1 if (len(raw) + shift) % 3 else 0)
-        core = encoded[start:end]
+    """Yield the base64 of a token at three offsets, in both alphabets.
+
+    Characters that also encode bits of neighbours are left out. After one byte, these are the first two
+    characters, and after two bytes the first three. The last one is left out unless it ends a group of four.
+    """
+    for bytes_before, foreign_characters in enumerate((0, 2, 3)):
+        encoded = base64.b64encode(b"\0" * bytes_before + raw).decode()
+        core = encoded.rstrip("=")[foreign_characters:]
+        ends_with_group = (len(raw) + bytes_before) % 3 == 0
+        if not ends_with_group:
+            core = core[:-1]
         if len(core) >= SHORTEST:
             yield from {core, core.replace("+", "-").replace("/", "_")}

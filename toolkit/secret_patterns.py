@@ -1,459 +1,336 @@
-r"""Which names are secret, and which parts of a text look like a secret anywhere.
+r"""Find values that look like a secret by themselves, whatever is around them.
 
-Searching takes linear time, also in hostile text: repetitions are bounded or possessive, and what was matched
-is not searched again.
+`PATTERNS` is the table. It has one entry per kind of secret, with an example; the masked part of the example
+is between ``«`` and ``»``. Tokens that begin with a prefix of their own, for example ``ghp_``, are in the
+table of `secret_prefixes`.
+
+Each entry names words. If text contains none of them, the pattern is not searched, and `secret_hints` makes
+the quick tests from the same words. If you add a pattern, add an entry: nothing else has to be changed.
+
+Searches take linear time, also in hostile text: repetitions are bounded (``{1,200}``) or possessive (``++``),
+so that nothing is tried twice.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
-from itertools import pairwise
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
 
-from toolkit.secret_prefixes import LIKELY_TOKENS, SUSPICIOUS_TOKENS, token_spans
-
-_SECRET_WORDS: Final = re.compile(
-    r"auth(?!or(?!i[sz](?!ed)))|token|secret|passw|passcode|passphrase|pwd|credential|cookie|session|signature|key|jwt"
-    r"|csrf|xsrf"
-    r"|bearer|private|hmac|otp(?![a-z])|sessid|mnemonic|connection-?string|conn-?str(?:-|$)|verifier|ticket$|saml"
-    r"|assertion$|(?:^|-)(?:sig|sid|pin|pass|pat|mfa|2fa|otp|totp|seed|sas|dsn|pw|creds?)(?:-|$)"
-)
-# Names that hold a secret word without holding a secret.
-_PLAIN_NAMES: Final = re.compile(
-    r"(?:^|-)(?:flow-?control-?key|idempotency-?key|sec-websocket-key|keyboard|keywords?|keynote|monkey|random-seed"
-    r"|(?:max|min|total|prompt|completion|input|output|cached|reasoning|num|n|used|remaining)-tokens"
-    r"|tokens?-(?:count|used|limit|type|usage))$"
-    r"|(?:^|-)tokeniz|(?:error|exception|warning|failure)$"
-)
-# Names that say it so clearly that text such as "name: value" is enough.
-_CLEAR_NAMES: Final = re.compile(
-    r"passw|passcode|passphrase|pwd|secret|credential|cookie|authorization|mnemonic|connection-?string|sessi?o?n?-?id"
-    r"|(?:api|access|account|shared|private|signing|encryption|master|subscription)-?key|[a-z]-?token$|^token="
-    r"|(?:^|-)(?:pass|pw|creds?|otp|totp|jwt|jsessionid|phpsessid|connect-sid)(?:-|$)|(?:^|-)bearer$"
-)
-_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
-_BETWEEN: Final = re.compile(r"[^\w=]|_")  # words of a name
-
-WORDS: Final = (
-    *("auth", "token", "secret", "passw", "passcode", "passphrase", "pw", "cred", "cookie", "session"),
-    *("signature", "key", "jwt", "otp", "csrf", "xsrf", "bearer", "private", "hmac", "sessid", "mnemonic"),
-    *(
-        "conn",
-        "string",
-        "verifier",
-        "ticket",
-        "sig",
-        "sid",
-        "pin",
-        "pass",
-        "pat",
-        "mfa",
-        "2fa",
-        "seed",
-        "sas",
-        "saml",
-    ),
-    *("dsn", "assertion", "code=", "identified by"),
-)
-_WORD: Final = re.compile("|".join(WORDS))
+from toolkit.secret_prefixes import token_spans
 
 
-class _Pattern(NamedTuple):
-    """A regular expression whose group `secret` is masked, used where one of its words is in the text."""
+@dataclass(frozen=True, slots=True)
+class SecretPattern:
+    """A kind of secret that is found by a regular expression.
 
+    Attributes
+    ----------
+    example : str
+        Text with a secret of this kind between ``«`` and ``»``.
+    words : tuple of str
+        If text contains none of them, it has no match. Upper and lower case differ unless `ignores_case`.
+    expression : re.Pattern
+        The last named group that matched is masked.
+    ignores_case : bool
+        Whether the words are found in both cases.
+    quick, close : str, optional
+        Parts of the two tests of `secret_hints`, as regular expressions in the syntax of RE2. If they are
+        omitted, they are made from the words. An empty one is for matches that the rest of the test finds.
+    """
+
+    example: str
     words: tuple[str, ...]
     expression: re.Pattern[str]
+    ignores_case: bool = False
+    quick: str | None = None
+    close: str | None = None
+
+    def quick_test(self, signs: re.Pattern[str]) -> str:
+        """Return an expression that is cheap for Python, without the words that the signs match anyway."""
+        if self.quick is not None:
+            return self.quick
+        unmatched = [word for word in self.words if not signs.search(word)]
+        if self.ignores_case:
+            return "|".join(map(_in_any_case, unmatched))
+        return "|".join(map(re.escape, unmatched))
+
+    def close_test(self) -> str:
+        """Return an expression for RE2, which searches many alternatives at once."""
+        if self.close is not None:
+            return self.close
+        case = "i" if self.ignores_case else "-i"
+        return f"(?{case}:{'|'.join(map(re.escape, self.words))})"
 
 
+def _in_any_case(word: str) -> str:
+    r"""Return an expression for a word in upper and lower case.
+
+    >>> print(_in_any_case("a.b"))
+    [Aa]\.[Bb]
+    """
+    characters = []
+    for character in word:
+        if character.isalpha():
+            characters.append(f"[{character.upper()}{character.lower()}]")
+        else:
+            characters.append(re.escape(character))
+    return "".join(characters)
+
+
+# Words after "Bearer" in messages about tokens, for example "Bearer authentication required".
 _NOT_BEARER: Final = (
     "(?:tokens?|auth|authentication|authorization|scheme|realm|errors?|headers?|credentials?|format|required"
     "|missing)"
 )
-_PATTERNS: Final = (
-    _Pattern(
-        ("-----begin",),
-        re.compile(
+_ACCESS_KEY: Final = "(?:AKIA|ASIA)[A-Z0-9]{16}"
+_SECRET_KEY: Final = "(?<![A-Za-z0-9/+])(?![0-9a-f]{40})(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"  # noqa: S105 - an expression
+_HOOK: Final = _in_any_case("hook")
+_OPTION_VALUE: Final = r"(?P<secret>[^\s\-\"'\\][^\s;|\"'\\]{0,200})"
+
+PATTERNS: Final = (
+    SecretPattern(
+        "«-----BEGIN PRIVATE KEY----- MIIEvQ -----END PRIVATE KEY-----»",
+        words=("-----BEGIN",),
+        expression=re.compile(
             r"(?P<secret>-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z))", re.DOTALL
         ),
     ),
-    _Pattern(
-        ("bearer",),
-        re.compile(
+    SecretPattern(
+        "Authorization header Bearer «k3J9x0Q2v7B1m5»",
+        words=("bearer",),
+        expression=re.compile(
             rf"(?i:bearer)(?:[ \t\xa0]{{1,9}}|%20|\+)(?!(?i:{_NOT_BEARER})(?![\w~+/=\-]))"
             r"(?P<secret>[\w.~+/=:\-]{6,})",
             re.ASCII,
         ),
+        ignores_case=True,
     ),
-    # not one plain word: "a basic example"
-    _Pattern(
-        ("basic",),
-        re.compile(
+    # a single word after "basic" is prose: "a basic example"
+    SecretPattern(
+        "sent Basic «YW5uOnMzY3IzdA==»",
+        words=("basic",),
+        expression=re.compile(
             r"(?i:basic)(?:[ \t\xa0]{1,9}|%20|\+)(?![A-Z]?[a-z]+(?![\w+/=\-]))(?P<secret>[\w+/=\-]{6,})",
             re.ASCII,
         ),
+        ignores_case=True,
     ),
-    _Pattern(
-        ("eyj",),
-        # Signed tokens have three parts, encrypted ones five: eyJh….key.iv.text.tag, of which the key may be
-        # empty. What names the kind of a token may be in front: sk.eyJ…
-        re.compile(
+    # JSON web tokens. Signed ones have three parts: header.claims.signature. Encrypted ones have five:
+    # header.key.iv.text.tag, and the key may be empty. Mapbox puts the kind of a token in front: "sk.eyJ…".
+    SecretPattern(
+        "jwt «eyJhbGciOiJI.eyJzdWIiOiIx.c2ln»",
+        words=("eyJ",),
+        expression=re.compile(
             r"(?P<secret>(?<![\w\-])(?:sk\.)?(?=[\w\-]*eyJ[\w\-]{5})[\w\-]++\."
             r"(?:[\w\-]{5,}+\.[\w\-]*+|\.[\w\-]{5,}+\.[\w\-]{5,}+\.[\w\-]*+)"
             r"(?:\.[\w\-]{1,}+\.[\w\-]{1,}+)?)",
             re.ASCII,
         ),
     ),
-    _Pattern(
-        ("akia", "asia", "abia", "acca"),
-        re.compile(r"(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Z0-9]))"),
+    SecretPattern(
+        "key «AKIAIOSFODNN7EXAMPLE»",
+        words=("AKIA", "ASIA", "ABIA", "ACCA"),
+        quick="A[KSB]IA|ACCA",
+        expression=re.compile(r"(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Z0-9]))"),
     ),
-    # the secret key of 40 characters within a few lines of its key id
-    _Pattern(
-        ("akia", "asia"),
-        re.compile(
-            r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9/+])"
-            r"(?:(?![A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])).){1,200}?"
-            r"(?<![A-Za-z0-9/+])(?![0-9a-f]{40})(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+    # AWS's secret keys have no form but 40 characters: one is masked within a few lines after its key id,
+    SecretPattern(
+        "AKIAIOSFODNN7EXAMPLE, «wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY»",
+        words=("AKIA", "ASIA"),
+        quick="",
+        expression=re.compile(
+            rf"(?<![A-Z0-9]){_ACCESS_KEY}(?![A-Za-z0-9/+])"
+            rf"(?:(?![A-Za-z0-9/+]{{40}}(?![A-Za-z0-9/+=])).){{1,200}}?{_SECRET_KEY}",
             re.DOTALL,
         ),
     ),
-    _Pattern(
-        ("akia", "asia"),
-        re.compile(
-            r"(?<![A-Za-z0-9/+])(?![0-9a-f]{40})(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
-            r"(?=.{1,200}?(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9]))",
-            re.DOTALL,
+    # or before it
+    SecretPattern(
+        "«wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY» of AKIAIOSFODNN7EXAMPLE",
+        words=("AKIA", "ASIA"),
+        quick="",
+        expression=re.compile(
+            rf"{_SECRET_KEY}(?=.{{1,200}}?(?<![A-Z0-9]){_ACCESS_KEY}(?![A-Z0-9]))", re.DOTALL
         ),
     ),
-    # SendGrid's, in two parts: 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
-    _Pattern(
-        ("sg.",),
-        re.compile(r"(?<![A-Za-z0-9])(?P<secret>SG\.[\w\-]{16,64}+\.[\w\-]{16,}+)", re.ASCII),
+    # SendGrid, in two parts
+    SecretPattern(
+        "«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»",
+        words=("SG.",),
+        expression=re.compile(r"(?<![A-Za-z0-9])(?P<secret>SG\.[\w\-]{16,64}+\.[\w\-]{16,}+)", re.ASCII),
     ),
-    # Airtable's: pat and 14 characters, a dot, 64 hex digits (gitleaks: airtable-personnal-access-token)
-    _Pattern(("pat",), re.compile(r"(?P<secret>pat[A-Za-z0-9]{14}\.[0-9a-f]{64}(?![A-Za-z0-9]))")),
-    # Terraform's: p8dZ1kQ7wXv3Ab.atlasv1.9f… (gitleaks: hashicorp-tf-api-token)
-    _Pattern(
-        (".atlasv1.",),
-        re.compile(r"(?P<secret>(?<![\w\-])[\w\-]{6,64}+\.atlasv1\.[\w\-=]{16,}+)", re.ASCII),
+    # Airtable: "pat", 14 characters, a dot, 64 hexadecimal digits (gitleaks: airtable-personnal-access-token)
+    SecretPattern(
+        f"«patAb3dEf6hIj9lMn.{'0123456789abcdef' * 4}»",
+        words=("pat",),
+        expression=re.compile(r"(?P<secret>pat[A-Za-z0-9]{14}\.[0-9a-f]{64}(?![A-Za-z0-9]))"),
+        quick=r"pat[0-9A-Za-z]{14}\.",
+        close=r"(?-i:pat[0-9A-Za-z]{14}\.[0-9a-f])",
     ),
-    # Azure's client secrets: Zx18Q~9f… (gitleaks: azure-ad-client-secret)
-    _Pattern(
-        ("q~",),
-        re.compile(r"(?P<secret>(?<![\w.~\-])[\w.~]{3}[0-9]Q~[\w.~\-]{31,34}(?![\w~\-]))", re.ASCII),
+    # Terraform (gitleaks: hashicorp-tf-api-token)
+    SecretPattern(
+        "«p8dZ1kQ7wXv3Ab.atlasv1.9fKq2LwXz8Vt3Rb6»",
+        words=(".atlasv1.",),
+        expression=re.compile(r"(?P<secret>(?<![\w\-])[\w\-]{6,64}+\.atlasv1\.[\w\-=]{16,}+)", re.ASCII),
     ),
-    # MaxMind's, which end alike: aB3dE6_0123456789abcdefghijABCDEFGHI_mmk (gitleaks: maxmind-license-key)
-    _Pattern(
-        ("_mmk",),
-        re.compile(r"(?P<secret>(?<![A-Za-z0-9])[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk(?![A-Za-z0-9]))"),
+    # client secrets of Azure (gitleaks: azure-ad-client-secret)
+    SecretPattern(
+        "«Zx18Q~9fKq2LwXz8Vt3Rb6Yp1Nc4Md7Gh0JsT5»",
+        words=("Q~",),
+        expression=re.compile(
+            r"(?P<secret>(?<![\w.~\-])[\w.~]{3}[0-9]Q~[\w.~\-]{31,34}(?![\w~\-]))", re.ASCII
+        ),
+        close="(?-i:[0-9]Q~)",
     ),
-    # Mailchimp's: 0123456789abcdef0123456789abcdef-us12 (gitleaks: mailchimp-api-key)
-    _Pattern(("-us",), re.compile(r"(?P<secret>(?<![A-Za-z0-9])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9\-]))")),
-    # PuTTY's keys have no end of their own: "Private-Lines: 2", two lines of base64, "Private-MAC: 0a1b…"
-    _Pattern(
-        ("private-lines:",),
-        re.compile(
+    # MaxMind, with an ending of its own (gitleaks: maxmind-license-key)
+    SecretPattern(
+        "«aB3dE6_0123456789abcdefghijABCDEFGHI_mmk»",
+        words=("_mmk",),
+        quick="",
+        expression=re.compile(
+            r"(?P<secret>(?<![A-Za-z0-9])[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk(?![A-Za-z0-9]))"
+        ),
+    ),
+    # Mailchimp, with the data center as an ending (gitleaks: mailchimp-api-key)
+    SecretPattern(
+        "«0123456789abcdef0123456789abcdef-us12»",
+        words=("-us",),
+        quick="",
+        expression=re.compile(r"(?P<secret>(?<![A-Za-z0-9])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9\-]))"),
+        close="(?-i:[0-9a-f]-us[0-9])",
+    ),
+    # PuTTY's keys have no end of their own: the lines of base64, and the check sum after them
+    SecretPattern(
+        "Private-Lines: 2\n«AAAAgQC7\nq83v\nPrivate-MAC: 0a1b»",
+        words=("Private-Lines:",),
+        expression=re.compile(
             r"Private-Lines:[ \t]{0,4}[0-9]{1,4}[ \t]{0,4}\r?\n"
             r"(?P<secret>(?:[A-Za-z0-9+/=]{1,256}(?:\r?\n|\Z))++"
             r"(?:Private-(?:MAC|Hash):[ \t]{0,4}[0-9a-f]{1,128})?)"
         ),
     ),
-    # addresses that grant access
-    _Pattern(
-        ("hooks.slack",),
-        re.compile(r"(?i)hooks\.slack[a-z\-]{0,9}\.com/[a-z]{1,20}/(?P<secret>[^\s?#\"'<>\\]+)"),
+    # Addresses that grant access
+    SecretPattern(
+        "https://hooks.slack.com/services/«T00/B00/XXXXXXXX»",
+        words=("hooks.slack",),
+        quick=_HOOK,
+        expression=re.compile(r"(?i)hooks\.slack[a-z\-]{0,9}\.com/[a-z]{1,20}/(?P<secret>[^\s?#\"'<>\\]+)"),
+        ignores_case=True,
     ),
-    _Pattern(
-        ("webhook",),
-        re.compile(
+    SecretPattern(
+        "https://chat.example/api/webhooks/12345/«k3J9x0Q2v7B1m5k3J9x0»",
+        words=("webhook",),
+        quick=_HOOK,
+        expression=re.compile(
             r"(?i)/webhooks/\d{1,30}/(?P<secret>[\w\-]{16,})"
             r"|webhook\.office\.com/[a-z0-9]{1,20}/(?P<other>[^\s?#\"'<>\\]+)"
         ),
+        ignores_case=True,
     ),
-    _Pattern(
-        ("/bot", ":aa"),
-        re.compile(
+    # Telegram's bots, in an address or alone
+    SecretPattern(
+        "https://api.telegram.example/bot«123456789:AAF-k3J9x0Q2v7B1m5k3»/send",
+        words=("/bot", ":AA"),
+        expression=re.compile(
             r"/bot(?P<secret>\d{6,12}:[\w\-]{16,})"
             r"|(?<![\w.])(?:bot)?(?P<other>\d{6,12}:AA[\w\-]{18,64})(?![\w\-])",
             re.ASCII,
         ),
+        quick="/bot|[0-9]:AA",
+        close=r"(?-i:/bot|[0-9]:AA[\w\-]{18})",
     ),
-    # what SMTP and IMAP send, as debugging logs show it; not one plain word: "auth plain is off"
-    _Pattern(
-        ("auth plain", "auth login", "auth xoauth2", "auth oauthbearer", "authenticate plain"),
-        re.compile(
+    # What SMTP and IMAP clients send, as debugging logs show it. A single word is prose: "auth plain is off".
+    SecretPattern(
+        "send: AUTH PLAIN «AGFubgBzM2NyM3Q=»",
+        words=("AUTH PLAIN", "AUTH LOGIN", "AUTH XOAUTH2", "AUTH OAUTHBEARER", "AUTHENTICATE "),
+        expression=re.compile(
             r"AUTH(?:ENTICATE)?[ ](?:PLAIN|LOGIN|XOAUTH2|OAUTHBEARER)[ ]{1,9}(?![A-Za-z]?[a-z]+(?![\w+/=]))"
             r"(?P<secret>[A-Za-z0-9+/]{8,}={0,2})"
         ),
+        quick="AUTH [PLXO]|AUTHENTICATE ",
+        close="(?-i:AUTH(?:ENTICATE)? (?:PLAIN|LOGIN|XOAUTH2|OAUTHBEARER))",
     ),
-    # user and password without a scheme, as JDBC and Go's MySQL driver write them
-    _Pattern((":thin:",), re.compile(r"(?i):thin:(?P<secret>[^\s/@\"']{1,99}/[^\s@\"']{1,99})@")),
-    _Pattern(
-        ("@tcp(", "@unix("),
-        re.compile(r"(?<![\w.\-])(?P<secret>[\w.\-]{1,64}+:[^\s@\"']{1,99})@(?:tcp|unix)\("),
+    # User and password without a scheme, as JDBC and the MySQL driver for Go write them
+    SecretPattern(
+        "jdbc:oracle:thin:«scott/tiger»@db.example:1521/x",
+        words=(":thin:",),
+        expression=re.compile(r"(?i):thin:(?P<secret>[^\s/@\"']{1,99}/[^\s@\"']{1,99})@"),
+        ignores_case=True,
     ),
-    # user and password of commands and calls
-    _Pattern(
-        ("curl",),
-        re.compile(
+    SecretPattern(
+        "«app:s3cr3t»@tcp(127.0.0.1:3306)/orders",
+        words=("@tcp(", "@unix("),
+        expression=re.compile(r"(?<![\w.\-])(?P<secret>[\w.\-]{1,64}+:[^\s@\"']{1,99})@(?:tcp|unix)\("),
+    ),
+    # User and password of commands and calls
+    SecretPattern(
+        "curl -u ann:«s3cr3t» https://app.example/",
+        words=("curl",),
+        expression=re.compile(
             r"(?i)(?<![\w\-])(?:-u|--(?:proxy-)?user)[ \t=]{0,4}[\"']?[^\s:\"']{1,64}:"
             r"(?P<secret>[^\s\"'\\]{1,200})"
         ),
+        ignores_case=True,
+        quick="",
     ),
-    _Pattern(
-        ("mysql", "mariadb"),
-        re.compile(
-            r"(?i)(?:mysql|mariadb)[\w\-]{0,9}(?:[ ][^\s|;]{1,80}){0,9}?"
-            r"[ ]-p(?P<secret>[^\s\-\"'\\][^\s;|\"'\\]{0,200})"
+    SecretPattern(
+        "mysqldump -u ann -p«s3cr3t» orders",
+        words=("mysql", "mariadb"),
+        expression=re.compile(
+            rf"(?i)(?:mysql|mariadb)[\w\-]{{0,9}}(?:[ ][^\s|;]{{1,80}}){{0,9}}?[ ]-p{_OPTION_VALUE}"
         ),
+        ignores_case=True,
+        quick="",
+        close="(?:mysql|mariadb).* -p",
     ),
-    _Pattern(
-        ("sshpass", "login -"),
-        re.compile(
-            r"(?i)(?:sshpass|[ ]login)(?:[ ][^\s|;]{1,80}){0,9}?"
-            r"[ ]-p[ ]?(?P<secret>[^\s\-\"'\\][^\s;|\"'\\]{0,200})"
+    SecretPattern(
+        "docker login -u ann -p «s3cr3t» registry.example",
+        words=("sshpass", " login"),
+        expression=re.compile(
+            rf"(?i)(?:sshpass|[ ]login)(?:[ ][^\s|;]{{1,80}}){{0,9}}?[ ]-p[ ]?{_OPTION_VALUE}"
         ),
+        ignores_case=True,
+        quick="",
+        close="(?:sshpass| login).* -p",
     ),
-    _Pattern(
-        ("login ",),
-        re.compile(r"(?i)\blogin\s{1,9}\S{1,100}\s{1,9}password\s{1,9}(?P<secret>[^\s\"'\\<>&]{1,200})"),
+    SecretPattern(
+        "machine db.example login ann password «s3cr3t»",
+        words=("login",),
+        expression=re.compile(
+            r"(?i)\blogin\s{1,9}\S{1,100}\s{1,9}password\s{1,9}(?P<secret>[^\s\"'\\<>&]{1,200})"
+        ),
+        ignores_case=True,
+        quick="",
+        close=r"login\s+\S+\s+password",
     ),
-    _Pattern(
-        ("auth",),
-        re.compile(
+    SecretPattern(
+        "requests.get(url, auth=('ann', '«s3cr3t»'))",
+        words=("auth",),
+        expression=re.compile(
             r"(?i)(?:basic_?auth|\bauth[ ]?=[ ]?)\(\s{0,9}b?[\"'][^\"'\r\n]{0,100}[\"']\s{0,9},\s{0,9}"
             r"b?[\"'](?P<secret>[^\"'\r\n]{1,200})"
         ),
+        ignores_case=True,
+        quick=r"[Uu][Tt][Hh]\(",
+        close=r"auth[ =]{0,3}\(",
     ),
 )
+"""The kinds of secrets that are recognised by their looks."""
 
-_HINTS: Final = tuple((word, index) for index, pattern in enumerate(_PATTERNS) for word in pattern.words)
-
-_COMMANDS: Final = r"curl|(?:mysql|mariadb|sshpass|login).* -p|login .*password|auth[ =]{0,3}\("
-_OTHER_TOKENS: Final = (
-    rf"{LIKELY_TOKENS}|sg\.[\w\-]|pat[0-9a-z]+\.[0-9a-f]{{6}}|\.atlasv1\.|[0-9]q~|_mmk|[0-9a-f]-us[0-9]|private-lines:"
-    r"|hooks\.slack|webhook|/bot|:thin:|@tcp\(|@unix\("
-    r"|[0-9]:aa[\w\-]{18}|auth (?:plain|login|x?oauth)|authenticate plain"
+_WORDS: Final = tuple(
+    (word.lower(), index) for index, pattern in enumerate(PATTERNS) for word in pattern.words
 )
-# Escapes of ASCII, and percent-encoded letters: a backslash begins one.
-_ESCAPES: Final = (
-    r"\\(?:u00[0-7][0-9a-f]|x[0-7][0-9a-f]|[/\"])"
-    r"|&#0{0,4}[0-9]{1,3}(?:[^0-9]|$)|&#x0{0,4}[0-7]?[0-9a-f](?:[^0-9a-f]|$)"
-    r"|&[a-z]{2,31};|%[0-7c-f][0-9a-f]"
-)
-GIVES_ACCESS: Final = "reset|verif|confirm|activat|invit|magic|unsubscribe|unlock|recover|hooks?"
-"""Words of a path before a segment that may be a secret: ``/reset/…``."""
-# what of a URL may be masked: user info, query, fragment, a parameter, a random segment
-_IN_URL: Final = (
-    r"//[^\s\"<>]*(?:[?#;@]|\[masked|[^\x00-\x7f]"
-    rf"|(?:{'|'.join(WORDS)}|{GIVES_ACCESS})[^\s]*/[\w+=\-.~%:]{{12}})"
-)
-_BEYOND: Final = r"(?:[^\x00-\x7f]|\\{1,4}u(?:00[c-f]|01[0-9a-f]|1e[0-9a-f]|ff[0-5])[0-9a-f])"
-"""A sign beyond ASCII, or the JSON escape of one that may stand for a letter of a name."""
-_SHORT: Final = "sig|sid|pin|pat|mfa|2fa|seed|sas|dsn|pw|creds?"
-_REST: Final = r"[\w.\-]*"
-_WORDS_OF_NAMES: Final = (
-    r"token|secret|pass|pwd|credential|cookie|session|signature|jwt|csrf|xsrf|bearer|private|hmac|otp|sessid|mnemonic"
-    r"|connection-?string|verifier|ticket|assertion|saml"
-)
-# neither "authorized" nor "KeyError"
-_NAMED: Final = (
-    rf"(?:auth(?:[a-np-z0-9_.\-]{_REST}|ori[sz](?:[ai]{_REST}|e(?:[a-ce-z0-9_.\-]{_REST})?))?"
-    rf"|key(?:[a-df-z0-9_.\-]{_REST}|e[a-qs-z0-9_.\-]{_REST})?"
-    rf"|(?:{_WORDS_OF_NAMES}){_REST}"
-    rf"|(?:(?:^|[^a-z])(?:{_SHORT})|(?-i:[a-z0-9](?:{_SHORT.title()})))(?:[_.\-]{_REST})?"
-    rf"|(?-i:(?:{_SHORT}|{_SHORT.title()})[A-Z]){_REST})"
-)
-_STATED: Final = r"(?:passw|passphrase|passcode|pwd|secret|token|credential|jwt|[a-z][ _\-]?key)"
-_WIDE: Final = "\uff1d\uff1a"  # "=" and ":" in full width
-_TOKENS: Final = (
-    r"[^gr]_|[hd]r_|rg_|pat[0-9A-Za-z]{14}\.|\w-|eyJ|[KSB]IA|ACCA|hook|/b|[Bb][Ee][Aa]|[Bb][Aa][Ss]|uth\("
-    r"|[0-9]:AA|UTH [PLXO]|TE PLAIN|(?:uthorization|ookie)[\"']|SG\.|sv1\.|~"
-    rf"|{SUSPICIOUS_TOKENS}"
-)
-_SPOKEN: Final = rf" -[A-Za-z]|(?i:{_STATED}[a-z]*[\"'`]*[\s,(]|identified by)"
-
-SUSPICIOUS: Final = (
-    rf"[=?@\\&%{_WIDE}]|//|--|\D:|: |[0-9]:\D|[A-Za-z_][0-9]{{1,9}}:|</|^/|{_TOKENS}|{_SPOKEN}"
-)
-"""A quick test (RE2 syntax): text without a match holds nothing that `Redactor.text` would mask."""
-LIKELY: Final = (
-    rf"(?i)^[/?]|{_IN_URL}|(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@|\\/"
-    r"|\?[\w.\-~%\[\]]+=|(?:^|[?&])code="
-    rf"|-----BEGIN|bearer|basic|eyJ|A[KSB]IA|ACCA|{_OTHER_TOKENS}|{_ESCAPES}"
-    rf"|(?:^|[^\w.\-])--?[\w.\-]*(?:auth|key|{_WORDS_OF_NAMES}|{_SHORT}|{_BEYOND})"
-    rf"|{_BEYOND}(?:[\w.\-]|{_BEYOND})*(?:[\"'`\]]*[ \t]*[=:<>\r\n;\\{_WIDE}]|[\"'][ \t]*,)"
-    rf"|{_NAMED}(?:[\"'`\]]*[ \t]*[=:<>\r\n;\\{_WIDE}]|[\"'][ \t]*,)"
-    rf"|{_STATED}(?:(?s:.*)[\w+/=\-.~%:]{{12}}|[a-z]*[ \t(]+[\"'`])"
-    rf"|identified by|{_COMMANDS}"
-    r"|value[ \t]*[:=]"
-    r"|\"(?:name|key|header|field)\"[^\"]*\"[^\"]*\"[^\"]*\"value|(?:name|value|content)=[\"']"
-)
-"""A closer test, for RE2 alone (others may take long), of text with a match of `SUSPICIOUS`.
-
-Its escaped quotes and slashes have to be unescaped before, except where nested deeply.
-"""
-SUSPICIOUS_URL: Final = (
-    rf"[?#@;%&=\\]|\D:[^/]|:\s|--|//.*//|</|{_TOKENS}"
-    rf"|(?i:auth|key|{_WORDS_OF_NAMES}|{_SHORT}|reset|verif|confirm|activat|invit|magic|unsubscribe|unlock|recover)"
-)
-"""The same as `SUSPICIOUS` for `Redactor.url`."""
-
-_PROSE: Final = re.compile(
-    r"(?i)(?:yes|is|are|was|were|be|must|should|shall|will|would|can|cannot|could|may|has|have|had"
-    r"|does|did|do|doesn|isn|not|no|none|null|nil|true|false|undefined|nan"
-    r"|missing|invalid|required|expired|incorrect|wrong|empty|blank|unknown"
-    r"|unauthorized|unauthenticated|forbidden|denied|failed|failure|error|mismatch|revoked|disabled|unset|unexpected"
-    r"|expected|got|found|too|already|please|this field|redacted|hidden|masked"
-    r"|removed|filtered|malformed|unsupported"
-    r"|string|str|int|integer|number|object|array|boolean|optional|header|length|contains"
-    r"|at least|at most)(?![\w\-.@/+])"
-)
-_PROSE_UNQUOTED: Final = re.compile(
-    r"(?i)(?:the|a|an|this|that|in|on|at|of|for|from|with|and|or|if|by|as|to|your|user)(?![\w\-.@/+=])"
-)
-_TURN: Final = re.compile(r"(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
-_RANDOM: Final = re.compile(r"(?![0-9]{4}-[0-9]{2}-[0-9]{2})[\w+/=\-.~%:]{12,4096}", re.ASCII)
-_MIXED: Final = re.compile(r"(?=[^A-Z]{0,99}[A-Z])(?=[^a-z]{0,99}[a-z])[A-Za-z0-9]{24,}")
-_LONGEST_NAME: Final = 100
-_HEADER_NAME: Final = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)+")
-_WORDS: Final = re.compile(r"[A-Za-z]*(?:[ _.\-][A-Za-z]+){0,40}")  # a name or a sentence, of letters alone
-_TURNS: Final = 3  # between letters and digits, as in random texts, not in words with a number
-
-
-def normalise_header(name: str) -> str:
-    """Lower case, ``_`` as ``-``: the form in which header names are compared.
-
-    >>> normalise_header("X_Api_Key")
-    'x-api-key'
-    """
-    return name.strip().lower().replace("_", "-")
-
-
-@lru_cache(4096)
-def is_secret_name(name: str) -> bool:
-    """Whether a header or field of this name is expected to hold a secret, also after a forwarding prefix.
-
-    >>> is_secret_name("Upstash-Forward-X-Api-Key"), is_secret_name("OTPCode"), is_secret_name("Content-Type")
-    (True, True, False)
-    """
-    plain = _folded(name)
-    return bool(_SECRET_WORDS.search(plain)) and not _PLAIN_NAMES.search(plain)
-
-
-def secret_members(members: Mapping[str, object]) -> set[str]:
-    """Which members of a JSON object are secret: by their names, or by a name next to the value.
-
-    >>> secret_members({"pin": 1, "n": 2}), "value" in secret_members({"name": "X-Api-Key", "value": "a"})
-    ({'pin'}, True)
-    """
-    found = {name for name in members if is_secret_name(name)}
-    if "value" in members or "values" in members:
-        named = (members.get(field) for field in ("name", "key", "header", "field"))
-        if any(isinstance(name, str) and is_secret_name(name) for name in named):
-            found |= {"value", "values"}
-    return found
-
-
-def secret_items(items: Sequence[object]) -> set[int]:
-    """Which items of a JSON array are secret: by the header's name before them, or by a name and their looks.
-
-    >>> secret_items(["Host", "a", "X-Api-Key", "b"]), secret_items(["password", "email"])
-    ({3}, set())
-    >>> secret_items(["authorization", "s3cr3t"])
-    {1}
-    """
-    match items:
-        case [str(name), str(value)] if is_pair(name, value):
-            return {1}
-    return {
-        position
-        for position, (name, value) in enumerate(pairwise(items), start=1)
-        if isinstance(name, str) and isinstance(value, str) and names_next(name, value)
-    }
-
-
-def names_next(name: str, value: str) -> bool:
-    """Whether of two items of a list the first names a secret and the second is one."""
-    if len(name) > _LONGEST_NAME or not is_secret_name(name) or is_secret_name(value[:_LONGEST_NAME]):
-        return False
-    header = "-" in name and is_clear_name(name) and not _HEADER_NAME.fullmatch(value)
-    return header or is_random(value)
-
-
-def is_pair(name: str, value: str) -> bool:
-    """Whether a list of these two items is a clear name and a secret, not two names or a sentence.
-
-    >>> is_pair("authorization", "s3cr3t"), is_pair("password", "email"), is_pair("token", "is required")
-    (True, False, False)
-    """
-    if len(name) > _LONGEST_NAME or not is_clear_name(name) or is_secret_name(value[:_LONGEST_NAME]):
-        return False
-    return not _WORDS.fullmatch(value) and not is_prose(value, quoted=True)
-
-
-@lru_cache(4096)
-def is_clear_name(name: str) -> bool:
-    """Whether a name says "secret" so clearly that ``name: value`` in any text is enough.
-
-    >>> is_clear_name("db.password"), is_clear_name("session")
-    (True, False)
-    """
-    return is_secret_name(name) and bool(_CLEAR_NAMES.search(_folded(name)))
-
-
-def is_prose(value: str, *, quoted: bool) -> bool:
-    """Whether the text after a name is prose about a secret, not one: "password: must not be empty".
-
-    >>> is_prose("is required", quoted=True), is_prose("hunter2", quoted=False)
-    (True, False)
-    """
-    start = value[:40].lstrip(" \t[{(<\"'*")
-    return bool(_PROSE.match(start)) or (not quoted and bool(_PROSE_UNQUOTED.match(start)))
-
-
-def is_random(value: str) -> bool:
-    """Whether a text looks random: letters and digits alternating, or long in mixed case.
-
-    >>> is_random("Zq7canary9XtR4vLm2"), is_random("realms-2024-production1")
-    (True, False)
-    """
-    if not _RANDOM.fullmatch(value):
-        return False
-    return len(_TURN.findall(value[:200])) >= _TURNS or bool(_MIXED.fullmatch(value))
 
 
 def pattern_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
-    """Spans that look like a secret by themselves; `lowered` is the text in plain letters and lower case."""
-    for index in sorted({index for word, index in _HINTS if word in lowered}):
-        for found in _PATTERNS[index].expression.finditer(text):
-            yield found.span(found.lastgroup or 0)
-    yield from token_spans(text)
+    """Yield the spans that look like a secret by themselves.
 
-
-def speaks_of_secrets(lowered: str) -> bool:
-    """Whether a word of a secret name is in a text."""
-    return _WORD.search(lowered) is not None
-
-
-def plain_letters(text: str) -> str:
-    r"""Letters without accents and in plain forms, without invisible signs: as names are compared.
-
-    >>> plain_letters("pässword"), plain_letters("S\N{FULLWIDTH LATIN SMALL LETTER E}cret")
-    ('password', 'Secret')
+    `lowered` is the text in plain letters and lower case.
     """
-    if text.isascii():
-        return text
-    letters = unicodedata.normalize("NFKD", text)
-    return _BEYOND_ASCII.sub(
-        lambda sign: "" if unicodedata.category(sign[0]) in {"Mn", "Cf"} else sign[0], letters
-    )
-
-
-def _folded(name: str) -> str:
-    """A name in plain letters as its words in lower case, a hyphen between two."""
-    return _BETWEEN.sub("-", _CAMEL.sub("-", plain_letters(name).strip())).lower()
+    likely = {index for word, index in _WORDS if word in lowered}
+    for index in sorted(likely):
+        for match in PATTERNS[index].expression.finditer(text):
+            yield match.span(match.lastgroup or 0)
+    yield from token_spans(text)

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from toolkit.errors import ProtocolError
-from toolkit.secret_patterns import normalise_header
+from toolkit.secret_names import normalise_header
 from toolkit.settings import Endpoint
 
 FEATURES: Final = "LazyFetch,InitialBody,WF_DetectTrigger"

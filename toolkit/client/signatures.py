@@ -24,7 +24,7 @@ import msgspec
 from toolkit.arguments import instance, plain, text, wrong
 from toolkit.errors import InputError, SettingsError, SignatureError
 from toolkit.redaction import Secret
-from toolkit.secret_patterns import normalise_header
+from toolkit.secret_names import normalise_header
 from toolkit.settings.service import MIN_SIGNING_KEY, Service
 from toolkit.times import parse_time
 

@@ -22,7 +22,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSy
 from toolkit.arguments import text as checked_text
 from toolkit.arguments import wrong
 from toolkit.errors import InputError, SnapshotError
-from toolkit.secret_patterns import is_secret_name
+from toolkit.secret_names import is_secret_name
 from toolkit.snapshots.store import FileState, HashingFile, SnapshotStore, Step, no_step
 
 _BLOCK: Final = 16 << 20  # bytes of a request, up or down; so many are in memory

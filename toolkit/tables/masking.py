@@ -25,7 +25,8 @@ from toolkit.client.members import read_json
 from toolkit.own_tokens import likely
 from toolkit.personal_data import PERSONAL_HINT
 from toolkit.redaction import Redactor
-from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, WORDS, is_secret_name
+from toolkit.secret_hints import LIKELY, SUSPICIOUS, SUSPICIOUS_URL
+from toolkit.secret_names import WORDS, is_secret_name
 from toolkit.tables.header_maps import HeaderColumn
 from toolkit.tables.schemas import JSON_COLUMNS, Column, Kind, schema
 from toolkit.tables.text import labels_json, masked_json

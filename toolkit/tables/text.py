@@ -33,7 +33,7 @@ from toolkit.client.members import (
 from toolkit.errors import MalformedResponseError, ProtocolError
 from toolkit.own_tokens import is_in, is_in_truncated, map_json
 from toolkit.redaction import Redactor
-from toolkit.secret_patterns import secret_items, secret_members
+from toolkit.secret_names import secret_items, secret_members
 from toolkit.tables.schemas import TIME
 from toolkit.times import http_date_ms
 

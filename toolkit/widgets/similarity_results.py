@@ -20,7 +20,7 @@ from toolkit.plots.hit_scores import plot_score_comparison, plot_score_distribut
 from toolkit.plots.style import THEMES
 from toolkit.plots.svg import inline_svg
 from toolkit.redaction import Redactor, visible
-from toolkit.secret_patterns import is_secret_name
+from toolkit.secret_names import is_secret_name
 from toolkit.tables.text import json_value
 from toolkit.widgets.controls import PageWidget, ReceiveFields, module, note, synced
 from toolkit.widgets.panel import masked_text
