@@ -25,12 +25,13 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from toolkit.errors import SettingsError
+from toolkit.named_values import Span
 from toolkit.own_tokens import MASK, DecodedText, is_in, map_json, masked, watch
 from toolkit.personal_data import PERSONAL_HINT, personal_spans
 from toolkit.private_files import make_folder, make_private, user_folder
 from toolkit.secret_hints import SUSPICIOUS
 from toolkit.secret_names import is_secret_name, normalise_header, secret_items, secret_members
-from toolkit.secret_spans import MASKED, Span, decoded, text_spans, url_spans, without_masks
+from toolkit.secret_spans import MASKED, decoded, text_spans, url_spans, without_masks
 from toolkit.visible_text import visible as visible  # noqa: PLC0414 - of this module for those above
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
