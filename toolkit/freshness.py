@@ -118,7 +118,10 @@ def freshness(
     max_age : str or timedelta, optional
         How old they may be: "2h", "1d", … Default: see the module.
     """
-    allowed = default_max_age(receipt) if max_age is None else parse_duration(max_age, name="max_age")
+    if max_age is None:
+        allowed = default_max_age(_seconds_between_syncs(receipt))
+    else:
+        allowed = parse_duration(max_age, name="max_age")
     time = time_of(now)
     until = data_end(receipt)
     if until is None:
@@ -152,12 +155,21 @@ def data_end(receipt: Receipt | None) -> datetime | None:
     return min(end.astimezone(UTC) for end in ends)
 
 
-def default_max_age(receipt: Receipt | None) -> timedelta:
-    """Return how old the data may be if nobody tells: three times the usual time between two syncs."""
-    syncs = None if receipt is None else receipt.syncs
-    if syncs is None or syncs.every_seconds is None:
+def default_max_age(seconds_between_syncs: float | None) -> timedelta:
+    """Return how old data may be if nobody states it: three times the time between two complete syncs.
+
+    >>> default_max_age(7200.0), default_max_age(60.0), default_max_age(None)
+    (datetime.timedelta(seconds=21600), datetime.timedelta(seconds=3600), datetime.timedelta(days=1))
+    """
+    if seconds_between_syncs is None:
         return _WITHOUT_SYNCS
-    return max(_INTERVALS * timedelta(seconds=syncs.every_seconds), _LEAST)
+    return max(_INTERVALS * timedelta(seconds=seconds_between_syncs), _LEAST)
+
+
+def _seconds_between_syncs(receipt: Receipt | None) -> float | None:
+    if receipt is None or receipt.syncs is None:
+        return None
+    return receipt.syncs.every_seconds
 
 
 def span_text(length: timedelta) -> str:

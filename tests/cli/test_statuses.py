@@ -169,12 +169,27 @@ def test_a_schedule_survives_its_log_and_a_rotated_token(server, tmp_path: Path,
     capsys.readouterr()
     assert main(["status", str(kept), "--json"]) == ExitStatus.DONE
     status = json.loads(capsys.readouterr().out)
-    assert (status["rows"], status["max_age_seconds"], status["status"]) == (1, 6.0, 0)
+    assert (status["rows"], status["max_age_seconds"], status["status"]) == (1, 3600.0, 0)
     assert tk.verify_snapshot(kept).unlisted == ()
     assert len(pd.read_parquet(kept)) == 1
     child.send_signal(signal.SIGTERM)
     assert child.wait(30) == ExitStatus.DONE
     assert json.loads((kept / HEARTBEAT).read_bytes())["state"] == "stopped"
+
+
+def test_status_and_report_allow_the_same_age(server, tmp_path: Path, monkeypatch, capsys) -> None:
+    """After one sync a day, after two a minute apart an hour: as the report of the same snapshot."""
+    for name, value in configured(server.url).items():
+        monkeypatch.setenv(name, value)
+    server.always(json.dumps({"messages": [entry("a")]}).encode())
+    kept = tmp_path / "kept"
+    for hours in (24, 1):
+        assert main(["snapshot", "failures", str(kept)]) == ExitStatus.DONE
+        capsys.readouterr()
+        assert main(["status", str(kept), "--json"]) == ExitStatus.DONE
+        status = json.loads(capsys.readouterr().out)
+        report = tk.failure_report(tk.read_snapshot(kept)).to_dict()
+        assert status["max_age_seconds"] == hours * 3600 == report["data"]["max_age_hours"] * 3600
 
 
 def _waited(kept: Path, ready: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import InputError, UnexpectedResultWarning
+from toolkit.redrive.ledger import Ledger
+from toolkit.redrive.results import result_of
 
 URL = "https://shop.example.com/flows"
 
@@ -196,6 +199,17 @@ def test_a_preview_of_many_groups_fits_on_a_screen() -> None:
     wide = "text-align:left;min-width:14em;overflow-wrap:anywhere"
     assert f'<td style="{wide}">finished steps do not run again</td>' in html
     assert len(repr(plan).splitlines()) == 23
+
+
+def test_a_result_of_many_groups_fits_on_a_screen(tmp_path: Path) -> None:
+    """Of 60 workflows that wait for their run, a notebook shows 20 rows and how many there are."""
+    plan = tk.plan_redrive(failures(*({"workflow_url": f"{URL}/{number}"} for number in range(60))))
+    with closing(Ledger(tmp_path / "redrive.sqlite", make=True)) as ledger:
+        result = result_of(plan, ledger)
+    assert len(result.groups) == 60
+    assert result._repr_html_().count("<tr>") == 21
+    assert "20 of 60 rows of .groups" in result._repr_html_()
+    assert len(repr(result).splitlines()) == 22
 
 
 def test_a_preview_names_groups_and_reasons() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from toolkit.arguments import whole, wrong
 
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
 _Bins = tuple[int, int]  # the first of a window, and the one after its last
 
 _SHORTEST: Final = 3  # bins of a level
@@ -112,34 +114,45 @@ def _checked(counts: Any) -> _Floats:
     return values
 
 
-def seasonal_profile(values: _Floats, period: int | None = None) -> _Floats:
-    """How much of the mean rate each bin is expected to have by its phase; 1 without a wave."""
+def seasonal_profile(values: _Floats, period: int | None = None, known: _Bools | None = None) -> _Floats:
+    """How much of the mean rate each bin is expected to have by its phase; 1 without a wave.
+
+    Bins that are not `known` (failures may be missing) count neither for the level nor for a phase.
+    """
+    if known is None:
+        known = np.ones(values.size, dtype=bool)
     if period is None:
-        period = next((found for found in _PERIODS if _has_wave(values, found)), 1)
+        period = next((found for found in _PERIODS if _has_wave(values, found, known)), 1)
     if period == 1 or values.size < 2 * period:
         return np.ones(values.size)
-    level = np.maximum(_moving_mean(values, period), 1e-9)
+    level = np.maximum(_moving_mean(values, period, known), 1e-9)
     cycles = -(-values.size // period)
     ratios = np.full(cycles * period, np.nan)
-    ratios[: values.size] = values / level
+    ratios[: values.size] = np.where(known, values / level, np.nan)
     by_phase = np.sort(ratios.reshape(cycles, period), axis=0)  # missing ones last
-    known = np.isfinite(by_phase).sum(axis=0)
-    cut = (known * _TRIMMED).astype(int)
+    counted = np.isfinite(by_phase).sum(axis=0)
+    cut = (counted * _TRIMMED).astype(int)
     rows = np.arange(cycles)[:, None]
-    kept = np.where((rows >= cut) & (rows < known - cut), by_phase, 0).sum(axis=0) / np.maximum(
-        known - 2 * cut, 1
-    )
+    is_kept = (rows >= cut) & (rows < counted - cut)
+    kept = np.where(is_kept, by_phase, 0).sum(axis=0) / np.maximum(counted - 2 * cut, 1)
     profile = np.maximum(kept / max(kept.mean(), 1e-9), 0.02)
     return np.tile(profile, cycles)[: values.size]
 
 
-def _has_wave(values: _Floats, period: int) -> bool:
-    """Whether the phase of a period explains the counts better than chance (an F test of phase means)."""
+def _has_wave(values: _Floats, period: int, known: _Bools) -> bool:
+    """Whether the phase of a period explains the counts better than chance (an F test of phase means).
+
+    Only cycles of which all bins are known count.
+    """
     cycles = values.size // period
     if cycles < _CYCLES:
         return False
-    level = np.maximum(_moving_mean(values, period), 1e-9)
-    table = np.sqrt(np.minimum(values / level, 20))[: cycles * period].reshape(cycles, period)
+    is_whole = known[: cycles * period].reshape(cycles, period).all(axis=1)
+    level = np.maximum(_moving_mean(values, period, known), 1e-9)
+    table = np.sqrt(np.minimum(values / level, 20))[: cycles * period].reshape(cycles, period)[is_whole]
+    cycles = len(table)
+    if cycles < _CYCLES:
+        return False
     table = table - table.mean(axis=1, keepdims=True)
     between = cycles * table.mean(axis=0).var() * period / (period - 1)
     within = (table - table.mean(axis=0)).var() * cycles * period / ((cycles - 1) * (period - 1))
@@ -152,12 +165,13 @@ def _has_wave(values: _Floats, period: int) -> bool:
     return float(z) > _WAVE
 
 
-def _moving_mean(values: _Floats, width: int) -> _Floats:
-    """Centred, with fewer bins at both ends."""
-    sums = cumulated(values)
+def _moving_mean(values: _Floats, width: int, known: _Bools) -> _Floats:
+    """Centred mean of the bins that are known, with fewer bins at both ends."""
+    sums, numbers = cumulated(np.where(known, values, 0.0)), cumulated(known.astype(np.float64))
     centre = np.arange(values.size)
     first, last = np.maximum(centre - width // 2, 0), np.minimum(centre - width // 2 + width, values.size)
-    return np.asarray((sums[last] - sums[first]) / (last - first), dtype=np.float64)
+    counted = np.maximum(numbers[last] - numbers[first], 1)
+    return np.asarray((sums[last] - sums[first]) / counted, dtype=np.float64)
 
 
 def cumulated(shares: _Floats) -> _Floats:
@@ -274,15 +288,34 @@ def _confidence(values: _Floats, starts: list[int], exposure: _Floats, spread: f
     return found
 
 
-def expected_shares(values: _Floats, wave: _Floats) -> _Floats:
-    """The share of each bin of what a series is expected to have: level, or with the wave of all failures."""
-    return wave if values @ np.log(wave * wave.size) > 0 else np.full(wave.size, 1 / wave.size)
+@dataclass(frozen=True, eq=False)
+class ExpectedShares:
+    """Which share of all failures each bin is expected to have.
 
+    Bins in a gap, whose failures expired before they were read, have 0: nothing is expected there, and the
+    others share the rest. For example, of four bins with a gap in the last one, each of the others has a
+    third.
+    """
 
-def wave_of(total: _Floats) -> _Floats:
-    """The share of each bin of all failures by the hour of day, where that explains them."""
-    wave = seasonal_profile(total)
-    return np.asarray(wave / wave.sum())
+    level: _Floats  # at one rate
+    wave: _Floats  # by the hour of the day, where that explains the failures
+
+    @classmethod
+    def of(cls, total: _Floats, known: _Floats) -> ExpectedShares:
+        """Return the shares for the counts of all failures, and which part of each bin is in no gap."""
+        wave = seasonal_profile(total, known=known >= 1) * known
+        return cls(level=known / known.sum(), wave=wave / wave.sum())
+
+    @property
+    def has_data(self) -> _Bools:
+        """Which bins are in no gap, at least in part."""
+        return self.level > 0
+
+    def of_series(self, values: _Floats) -> _Floats:
+        """Return the shares of one series: those with the wave if they explain its counts better."""
+        seen = self.has_data
+        is_waving = values[seen] @ np.log(self.wave[seen] / self.level[seen]) > 0
+        return self.wave if is_waving else self.level
 
 
 def least_surprise(series: int, bins: int) -> float:
@@ -290,25 +323,26 @@ def least_surprise(series: int, bins: int) -> float:
     return float(np.log(max(series, 1)) + np.log(max(bins, 2) * _STARTS) + MARGIN)
 
 
-def spreads(counts: _Ints, wave: _Floats) -> _Floats:
+def spreads(counts: _Ints, expected: ExpectedShares) -> _Floats:
     """How much more than by chance each series varies, as far as most series do."""
-    size = counts.shape[1]
-    own = dispersions(
-        counts.astype(np.float64),
-        np.array([expected_shares(series, wave) for series in counts]).reshape(counts.shape) * size,
-    )
+    seen = expected.has_data
+    shares = np.array([expected.of_series(series) for series in counts]).reshape(counts.shape)
+    own = dispersions(counts[:, seen].astype(np.float64), shares[:, seen] * seen.sum())
     usual = float(np.median(own)) if own.size else 1.0
     return np.asarray(np.clip(own, usual, _UNUSUAL * usual))
 
 
-def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, least: float) -> list[_Bins]:
+def strongest(
+    counts: _Ints, total: _Floats, expected: ExpectedShares, spread: _Floats, least: float
+) -> list[_Bins]:
     """The strongest window of each series and length that scores at least so much, the strongest first."""
     size, events = counts.shape[1], counts.sum(axis=1)
     logs = np.arange(int(events.max(initial=0)) + 1, dtype=np.float64)
     logs[1:] *= np.log(logs[1:])
     sums = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))
-    waving = np.array([expected_shares(values, wave) is wave for values in counts], dtype=bool)
-    levels = np.linspace(0, 1, size + 1), cumulated(wave), cumulated(total / max(total.sum(), 1e-9))
+    waving = np.array([expected.of_series(values) is expected.wave for values in counts], dtype=bool)
+    of_all_failures = total / max(total.sum(), 1e-9)
+    levels = cumulated(expected.level), cumulated(expected.wave), cumulated(of_all_failures)
     rises: list[tuple[float, int, int, int]] = []
     for length in _lengths(size):
         step = max(1, length // _STARTS)
@@ -387,9 +421,9 @@ def _best(values: _Floats, share: _Floats) -> tuple[_Bins, float]:
     return _sharpened(sums, parts, *span), best
 
 
-def unlike_any(total: _Floats, share: _Floats, least: float) -> _Bins | None:
+def unlike_any(total: _Floats, expected: ExpectedShares, least: float) -> _Bins | None:
     """The window in which all failures are many as at no other time; None where there is none such."""
-    span, score = _best(total, share)
+    span, score = _best(total, expected.wave)
     length = span[1] - span[0]
     sums = cumulated(total)
     starts = np.arange(total.size - length + 1)
@@ -398,7 +432,9 @@ def unlike_any(total: _Floats, share: _Floats, least: float) -> _Bins | None:
     if apart.size:
         most = (sums[apart + length] - sums[apart]).max()
     else:  # more than half of the history: as many as would be in this length
-        most = (sums[-1] - inside) * length / max(total.size - length, 1)
+        known = np.count_nonzero(expected.has_data)
+        length = int(np.count_nonzero(expected.has_data[slice(*span)]))
+        most = (sums[-1] - inside) * length / max(known - length, 1)
     enough = score >= least and span[0] > 0 and inside >= _UNLIKE * most
     return span if enough else None
 

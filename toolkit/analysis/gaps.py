@@ -13,6 +13,9 @@ from toolkit.errors import InputError
 
 Spans = tuple[tuple[datetime, datetime], ...]
 
+Nanoseconds = tuple[tuple[int, int], ...]
+"""The same spans in nanoseconds since 1970."""
+
 
 def gaps_of(frame: object) -> Spans:
     """Return the gaps of the snapshot that a frame comes from, the earliest first.
@@ -51,3 +54,29 @@ def bins_in(gaps: Spans, starts: pd.DatetimeIndex, step: timedelta) -> NDArray[n
     for start, end in gaps:
         found |= np.asarray((starts < pd.Timestamp(end)) & (starts + step > pd.Timestamp(start)))
     return found
+
+
+def in_nanoseconds(gaps: Spans) -> Nanoseconds:
+    """Return gaps in nanoseconds since 1970."""
+    return tuple((pd.Timestamp(start).value, pd.Timestamp(end).value) for start, end in gaps)
+
+
+def time_known(gaps: Nanoseconds, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how much of the time between each two edges is in no gap, in nanoseconds.
+
+    >>> time_known(((3, 5),), np.array([0, 4, 8, 12]))
+    array([3, 3, 4])
+    """
+    return np.diff(without_gaps(gaps, edges))
+
+
+def without_gaps(gaps: Nanoseconds, times: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return times, earlier by the gaps that precede them, as if gaps took no time.
+
+    >>> without_gaps(((3, 5),), np.array([0, 4, 8, 12]))
+    array([ 0,  3,  6, 10])
+    """
+    shifted = times.copy()
+    for start, end in gaps:
+        shifted -= np.clip(times, start, end) - start
+    return shifted

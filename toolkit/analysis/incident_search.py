@@ -15,9 +15,9 @@ import pandas as pd
 
 from toolkit.analysis.change_points import (
     FEWEST,
+    ExpectedShares,
     cumulated,
     episodes,
-    expected_shares,
     forerunners,
     gain,
     least_surprise,
@@ -25,10 +25,10 @@ from toolkit.analysis.change_points import (
     strongest,
     surprise,
     unlike_any,
-    wave_of,
 )
 from toolkit.analysis.explaining import RANKED, Explanation, explain_rows, recounted
 from toolkit.analysis.failure_attributes import NAMED, SIGNATURE, WORKFLOW, FailureAttributes
+from toolkit.analysis.gaps import Nanoseconds, time_known, without_gaps
 from toolkit.analysis.selection import typed_rows
 
 _Floats = npt.NDArray[np.float64]
@@ -104,6 +104,12 @@ class TimeBins:
         """The bin of each time."""
         return (when - self.origin) // self.step
 
+    def known(self, gaps: Nanoseconds) -> _Floats:
+        """Which part of each bin is in no gap, from 0 to 1; 1 if all bins are in gaps."""
+        edges = self.origin + self.step * np.arange(self.count + 1, dtype=np.int64)
+        known = time_known(gaps, edges) / self.step
+        return known if known.any() else np.ones(self.count)
+
     def counted(self, when: _Ints) -> _Floats:
         """How many of some times are in each bin."""
         return np.bincount(self.positions(when), minlength=self.count).astype(np.float64)
@@ -164,18 +170,22 @@ class Incident:
 class IncidentSearch:
     """Failures in bins of time, and which of them no incident explains yet."""
 
-    def __init__(self, failures: FailureAttributes, now: datetime | None) -> None:
+    def __init__(self, failures: FailureAttributes, now: datetime | None, gaps: Nanoseconds = ()) -> None:
         self.failures = failures
+        self.gaps = gaps
         until = None if now is None else round(now.timestamp() * 1e9)
-        counted, self.end = _history(failures.when, until)
+        counted, self.end = _history(failures.when, until, gaps)
         when = failures.when[counted]
         self.start = int(when[0]) if when.size else 0
         self._now = until or self.end
         self._bins = TimeBins.covering(self.start, self.end, _BINS)
         self._fine = TimeBins.covering(self.start, self.end, _FINE_BINS)
+        self._known, self._fine_known = self._bins.known(gaps), self._fine.known(gaps)
         self._alike = _alike(failures)
         self.left = np.zeros(len(failures), dtype=bool)  # failures that no incident explains
         self.left[counted] = True
+        self.in_gap = self._within(gaps)
+        self.left &= ~self.in_gap  # too few, as others of that time have expired
         self._counted = self.left.copy()
         self._burst = self._bursts()
         self._spread = 1.0
@@ -188,7 +198,7 @@ class IncidentSearch:
             return []
         series, rows = self._series()
         counts = self._counts(series, rows)
-        varied = spreads(counts, wave_of(self._total()))
+        varied = spreads(counts, ExpectedShares.of(self._total(), self._known))
         self._spread = float(varied.min(initial=FEWEST))
         for _ in range(_ROUNDS):
             incident = self._next(self._counts(series, rows), varied, rejected)
@@ -223,9 +233,9 @@ class IncidentSearch:
         """The incident of the clearest window; windows in which nothing stands out join those rejected."""
         total = self._total()
         least = least_surprise(len(counts), counts.shape[1])
-        wave = wave_of(total)
-        windows = strongest(counts, total, wave, varied, _LIKELY * least)
-        all_rose = unlike_any(total, wave, 2 * least)
+        expected = ExpectedShares.of(total, self._known)
+        windows = strongest(counts, total, expected, varied, _LIKELY * least)
+        all_rose = unlike_any(total, expected, 2 * least)
         if all_rose is not None:
             windows.insert(0, all_rose)
         for bins in windows:
@@ -379,7 +389,7 @@ class IncidentSearch:
         order = np.lexsort((rows, self._alike[rows]))
         alike, when = self._alike[rows][order], self.failures.when[rows][order]
         same, gap = np.diff(alike) == 0, np.diff(when)
-        usual = (self.end - self.start) / np.bincount(alike, minlength=1)[alike[1:]]
+        usual = self.known_time((self.start, self.end)) / np.bincount(alike, minlength=1)[alike[1:]]
         bursts = np.full(len(self.left), -1, dtype=np.int64)
         bursts[rows[order]] = np.cumsum(
             np.append(0, ~(same & (gap < np.minimum(_RETRIED, usual * _QUICK))))[: len(rows)]
@@ -401,19 +411,22 @@ class IncidentSearch:
     def _episodes(self, condition: Mapping[str, str]) -> list[Span]:
         """All times at which the failures of a condition were many, but those of few beside the largest."""
         values = self._fine.counted(self.failures.when[self.left & self.failures.meets(condition)])
-        share = expected_shares(values, self._fine_wave())
-        found = episodes(values, share, self._spread)
+        found = episodes(values, self._fine_shares().of_series(values), self._spread)
         sizes = [float(values[start:stop].sum()) for start, stop in found]
         large = [size >= _MINOR * max(sizes) for size in sizes]
         return [self._fine.span(bins) for bins in compress(found, large)]
 
-    def _fine_wave(self) -> _Floats:
-        """The wave of all failures that are left, in fine bins."""
-        return wave_of(self._fine.counted(self.failures.when[self.left]))
+    def _fine_shares(self) -> ExpectedShares:
+        """The expected shares of all failures that are left, in fine bins."""
+        return ExpectedShares.of(self._fine.counted(self.failures.when[self.left]), self._fine_known)
+
+    def known_time(self, span: Span) -> int:
+        """How much of a span is in no gap, in ns."""
+        return int(time_known(self.gaps, np.array(span, dtype=np.int64))[0])
 
     def _exposure(self, spans: list[Span]) -> float:
         """How many times more is expected outside of some times than within."""
-        wave = self._fine_wave()
+        wave = self._fine_shares().wave
         within = sum(self._fine.share(span, wave) for span in spans)
         return max((1 - within) / max(within, 1e-9), 1e-6)
 
@@ -449,19 +462,21 @@ class IncidentSearch:
         self._burst = self._bursts()
 
 
-def _history(when: _Ints, now: int | None) -> tuple[slice, int]:
+def _history(when: _Ints, now: int | None, gaps: Nanoseconds) -> tuple[slice, int]:
     """Which failures, oldest first, are a history, and when it ends: by default right after the last.
 
-    Those after `now` are left out, and a few that are far from all others, as of a clock that was wrong. A
-    long time without failures before `now` is none of the history: nobody knows that it was looked at.
+    Those after `now` are left out, and a few that are far from all others, as of a clock that was wrong. Gaps
+    of a snapshot put nothing apart. A long time without failures before `now` is none of the history: nobody
+    knows that it was looked at.
     """
     stop = len(when) if now is None else int(np.searchsorted(when, now, "right"))
-    first, few, gaps = 0, max(1, stop // _FEW), np.diff(when[:stop])
-    inner = gaps[few : len(gaps) - few]
+    first, few = 0, max(1, stop // _FEW)
+    between = np.diff(without_gaps(gaps, when[:stop]))
+    inner = between[few : len(between) - few]
     far = now or 0
     if inner.size >= _HISTORY and inner.sum() >= _DAY:
         far = int(max(_APART * inner.max(), inner.sum() // _PART))
-        early, late = (np.flatnonzero(each > far) for each in (gaps[:few], gaps[-few:]))
+        early, late = (np.flatnonzero(each > far) for each in (between[:few], between[-few:]))
         first = int(early[-1]) + 1 if early.size else 0
         stop -= few - int(late[0]) if late.size else 0
     last = int(when[stop - 1]) if stop else 0

@@ -13,6 +13,7 @@ import pandas as pd
 
 from toolkit.analysis.explaining import Explanation
 from toolkit.analysis.failure_attributes import SIGNATURE, WORKFLOW, FailureAttributes
+from toolkit.analysis.gaps import gaps_of, in_nanoseconds, time_known
 from toolkit.analysis.incident_search import Incident, IncidentSearch, Span, datetimes
 from toolkit.analysis.selection import NONE, scanned, select, told_until, typed_rows, when_counted
 from toolkit.analysis.sources import AnyFrame
@@ -49,7 +50,8 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
     failures are left out of the search for the next. Not proof of a cause: whatever goes together with the
     failures is found, too. A few failures months from all others, as of a clock that was wrong, are none of
     the history, nor is a long time without failures before `now`. A response that a workflow words anew,
-    without more failures than before, is no rise.
+    without more failures than before, is no rise. Gaps of a snapshot, of which failures expired before they
+    were read, are left out, as if they took no time.
 
     Parameters
     ----------
@@ -92,10 +94,11 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
 
 def incidents_with_rows(failures: AnyFrame, *, now: datetime | None = None) -> list[WithRows]:
     """The incidents as `find_incidents` has them, each with the positions of its failures in the frame."""
+    gaps = in_nanoseconds(gaps_of(failures))
     failures = scanned(failures, doing=_FINDING)
     read = FailureAttributes(failures, doing=_FINDING)
     total = int(select(failures, ["failed_at"], doing=_FINDING).count()["count_"][0].as_py())
-    search = IncidentSearch(read, None if now is None else told_until(failures, when_counted(now)))
+    search = IncidentSearch(read, None if now is None else told_until(failures, when_counted(now)), gaps)
     rises = [(_rise(incident, read), incident.rows) for incident in search.incidents()]
     return [
         ({"rank": rank, **record, "share": record["observed"] / total}, read.positions[rows])
@@ -119,7 +122,7 @@ def explain_spike(
     window : pair of datetime, optional
         From when (included) until when (not included). Default: the largest rise of the history.
     baseline : pair of datetime, optional
-        What the window is compared with. Default: all other times.
+        What the window is compared with, without the gaps of a snapshot. Default: all other times.
     now : datetime, optional
         When the history ends, or when the data end if that is earlier; later failures are left out. Default:
         at the last failure.
@@ -147,8 +150,9 @@ def explain_spike(
     >>> explain_spike(frame).window[0]
     datetime.datetime(2026, 3, 5, 10, 0, tzinfo=datetime.timezone.utc)
     """
+    gaps = in_nanoseconds(gaps_of(failures))
     read = FailureAttributes(failures, doing="explaining a spike")
-    search = IncidentSearch(read, None if now is None else told_until(failures, when_counted(now)))
+    search = IncidentSearch(read, None if now is None else told_until(failures, when_counted(now)), gaps)
     if window is None:
         incidents = search.incidents()
         if incidents:
@@ -156,10 +160,14 @@ def explain_spike(
         return replace(search.explained(search.left, search.left, 1.0), stands_out=False)
     inside = _span("window", window)
     beside = (search.start, search.end) if baseline is None else _span("baseline", baseline)
-    shared = max(0, min(inside[1], beside[1]) - max(inside[0], beside[0]))
-    exposure = max(beside[1] - beside[0] - shared, 1) / (inside[1] - inside[0])
+    shared = max(inside[0], beside[0]), min(inside[1], beside[1])
+    beside_time = search.known_time(beside)
+    if shared[0] < shared[1]:
+        beside_time -= search.known_time(shared)
+    # of a window that is in a gap as a whole, what was read is all that there is
+    inside_time = search.known_time(inside) or inside[1] - inside[0]
     within, usual = ((read.when >= start) & (read.when < stop) for start, stop in (inside, beside))
-    found = search.explained(within, usual & ~within, exposure)
+    found = search.explained(within, usual & ~within & ~search.in_gap, max(beside_time, 1) / inside_time)
     return replace(found, window=datetimes(inside))
 
 
@@ -195,6 +203,8 @@ def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np
         return []
     sizes = np.bincount(workflows.codes[left], minlength=len(workflows.categories))
     usual = float(np.median(sizes[sizes > 0])) if (sizes > 0).any() else 0.0
+    edges = np.linspace(search.start, search.end, _SLICES + 1).astype(np.int64)
+    slices_known = int((time_known(search.gaps, edges) > 0).sum())
     records = []
     for code in np.argsort(-sizes, kind="stable"):
         size = int(sizes[code])
@@ -208,9 +218,9 @@ def _steady(search: IncidentSearch) -> list[tuple[dict[str, Any], npt.NDArray[np
             rows &= signatures.codes == most
         when = failures.when[rows]
         slices = (when - search.start) * _SLICES // (search.end - search.start)
-        gaps = np.diff(when)
-        timed = np.abs(gaps - np.median(gaps)) <= np.median(gaps) / 4
-        always = len(np.unique(slices)) >= _SLICES - 1
+        between = np.diff(when)
+        timed = np.abs(between - np.median(between)) <= np.median(between) / 4
+        always = len(np.unique(slices)) >= slices_known - 1
         if rows.sum() >= _STEADY_ALIKE * size and always and timed.mean() >= _TIMED:
             about = _about(failures, rows, [(int(when[0]), int(when[-1]))], usual)
             steady = {"kind": "steady", "condition": condition, "goes_on": True, "confidence": 1.0}

@@ -50,6 +50,7 @@ _STEPS: Final = tuple(
 )
 _MOST_BINS: Final = 60  # bars that fit the width of a page
 _MOST_BINS_REQUESTED: Final = 5_000
+_QUARTER_HOUR: Final = timedelta(minutes=15)
 _MONDAY: Final = 4 * _DAY  # 1970-01-05, so that weeks begin on Mondays
 WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -365,16 +366,18 @@ class FailureCalendar(Counted):
     """Counts by weekday and hour."""
 
     counts: NDArray[np.int64]  # shape (7, 24): Monday first, hours from midnight
+    in_gap: NDArray[np.bool_]  # shape (7, 24): whether such an hour lies in a gap, if only once and in part
     tz: str  # time zone of weekdays and hours
     fell_back: int  # rows without `failed_at`, counted at `created_at` instead
     undated: int  # rows without any plausible time, which are not counted
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a weekday and hour: `weekday` (str), `hour` (Int64), `count` (Int64)."""
+        """One row per weekday and hour: `weekday` (str), `hour`, `count` (Int64), `in_gap` (boolean)."""
         return typed_frame(
             weekday=("str", np.repeat(np.array(WEEKDAYS, dtype=object), 24)),
             hour=("Int64", list(range(24)) * 7),
             count=("Int64", self.counts.reshape(-1)),
+            in_gap=("boolean", self.in_gap.reshape(-1)),
         )
 
 
@@ -392,8 +395,10 @@ def count_by_hour(failures: AnyFrame, *, tz: str | tzinfo = "UTC") -> pd.DataFra
     Returns
     -------
     pandas.DataFrame
-        168 rows, one a weekday and hour, Monday at midnight first: `weekday` (str, ``"Mon"`` …), `hour`
-        (Int64), `count` (Int64). Failures without a plausible time (2000 to 2099) are not counted.
+        168 rows, one per weekday and hour, Monday at midnight first: `weekday` (str, ``"Mon"`` …), `hour`
+        (Int64), `count` (Int64), `in_gap` (boolean: failures of such an hour may be missing, as they expired
+        between two syncs of the snapshot; leave these rows out if you compare hours). Failures without a
+        plausible time (2000 to 2099) are not counted.
 
     Raises
     ------
@@ -405,19 +410,23 @@ def count_by_hour(failures: AnyFrame, *, tz: str | tzinfo = "UTC") -> pd.DataFra
     >>> times = pd.to_datetime(["2026-03-02 10:15", "2026-03-09 10:45"], utc=True)  # two Mondays
     >>> counts = count_by_hour(pd.DataFrame({"failed_at": times, "created_at": times}))
     >>> counts[counts["count"] > 0]
-       weekday  hour  count
-    10     Mon    10      2
+       weekday  hour  count  in_gap
+    10     Mon    10      2   False
     """
     return failure_calendar(failures, tz=tz).to_frame()
 
 
-def failure_calendar(failures: AnyFrame, *, tz: str | tzinfo = "UTC") -> FailureCalendar:
+def failure_calendar(
+    failures: AnyFrame, *, tz: str | tzinfo = "UTC", gaps: Spans | None = None
+) -> FailureCalendar:
     """Count failures by weekday and hour, as a matrix.
 
     Parameters
     ----------
     failures, tz
         As in `count_by_hour`.
+    gaps : tuple of pairs of datetime, optional
+        Times of which failures may be missing. Default: those of the snapshot that the failures come from.
 
     Returns
     -------
@@ -442,10 +451,23 @@ def failure_calendar(failures: AnyFrame, *, tz: str | tzinfo = "UTC") -> Failure
     np.add.at(counts, (local.day_of_week, local.hour), rows[dated])
     return FailureCalendar(
         counts=counts,
+        in_gap=_hours_in(gaps_of(failures) if gaps is None else gaps, zone),
         tz=zone.key,
         fell_back=int(rows[counted["fell_back_"].to_numpy()].sum()),
         undated=int(rows[~dated].sum()),
     )
+
+
+def _hours_in(gaps: Spans, zone: ZoneInfo) -> NDArray[np.bool_]:
+    """Return which hours of which weekdays lie in gaps, if only in part."""
+    in_gap = np.zeros((7, 24), dtype=bool)
+    for start, end in gaps:
+        # a week has every hour; a quarter of one is the finest offset of a time zone
+        last = max(start, min(end - timedelta(milliseconds=1), start + timedelta(days=7)))
+        times = pd.date_range(start, last, freq=_QUARTER_HOUR).append(pd.DatetimeIndex([last]))
+        local = times.tz_convert(zone)
+        in_gap[local.day_of_week, local.hour] = True
+    return in_gap
 
 
 def _zone(tz: str | tzinfo) -> ZoneInfo:

@@ -15,6 +15,9 @@ from toolkit.redaction import escape_html, visible
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+ROWS_SHOWN: Final = 20
+"""Rows of a table that a notebook or a terminal shows unless all are asked for."""
+
 _SIZES: Final = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
 _SPANS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _TENS: Final = 10
@@ -162,6 +165,17 @@ class Plotted:
         # imported by name, when it is first used: plots import analyses, and matplotlib is slow to import
         drawn: Axes = import_module("toolkit.plots.result_bars").plot_result(self, ax=ax, theme=theme)
         return drawn
+
+
+def headline(verdict: str, rows: int) -> str:
+    """Return the sentence above a table that shows the first rows of `.groups`, with how many there are.
+
+    >>> headline("Done", 20), headline("Done", 1_200)
+    ('Done', 'Done; 20 of 1,200 rows of .groups:')
+    """
+    if rows <= ROWS_SHOWN:
+        return verdict
+    return f"{verdict}; {ROWS_SHOWN} of {rows:,} rows of .groups:"
 
 
 def frame_table(caption: str, frame: pd.DataFrame) -> str:

@@ -24,6 +24,9 @@ from toolkit.receipt import Receipt
 
 LogFormat = Literal["plain", "time", "json"]
 
+Progress = Callable[[int, int | None], None]
+"""The `progress=` of a loader or a redrive: called with what is done and the total, if known."""
+
 _FORMAT: ContextVar[LogFormat] = ContextVar("_FORMAT", default="plain")
 _LONGEST: Final = 2_000  # characters of a message: a terminal shows a screen of them
 _END: Final = 400  # of them from the end, where the next step is
@@ -125,22 +128,42 @@ def abandon_broken_streams() -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def progress_lines(unit: str) -> Callable[[int, int | None], None] | None:
+def progress_lines(unit: str) -> Progress | None:
     """Return a `progress=` that writes a line now and then, or None for the bar of a terminal."""
     if sys.stderr.isatty():
         return None
-    began = last = time.monotonic()
+
+    def describe(done: int, total: int | None, seconds: float) -> str:
+        of_all = "" if total is None else f" of {total:,}"
+        return f"{done:,}{of_all} {unit} after {seconds:,.0f} s"
+
+    return logged_progress(describe, every=_PROGRESS, first_after=_PROGRESS)
+
+
+def logged_progress(
+    describe: Callable[[int, int | None, float], str], *, every: float, first_after: float
+) -> Progress:
+    """Return a `progress=` that writes a line at most every so many seconds.
+
+    Parameters
+    ----------
+    describe : callable
+        Returns the line for what is done, the total if it is known, and the seconds since the beginning.
+    every, first_after : float
+        Seconds between two lines, and before the first one.
+    """
+    began = time.monotonic()
+    next_line = began + first_after
 
     def report(done: int, total: int | None) -> None:
-        nonlocal last
+        nonlocal next_line
         now = time.monotonic()
-        if now - last < _PROGRESS:
+        if now < next_line:
             return
-        last = now
-        of_all = "" if total is None else f" of {total:,}"
-        seconds = round(now - began, 1)
-        text = f"{done:,}{of_all} {unit} after {seconds:,.0f} s"
-        complain(text, event="progress", rows=done, total=total, seconds=seconds)
+        next_line = now + every
+        seconds = now - began
+        text = describe(done, total, seconds)
+        complain(text, event="progress", rows=done, total=total, seconds=round(seconds, 1))
 
     return report
 

@@ -6,14 +6,13 @@ import argparse
 import json
 import shlex
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import toolkit as tk
 from toolkit.cli.exit_status import ExitStatus
-from toolkit.cli.output import complain, progress_lines, say, status_of
+from toolkit.cli.output import Progress, logged_progress, progress_lines, say, status_of
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command, add_filters, filter_of, unknown_values_end
 from toolkit.cli.terminal import say_table, say_wrapped
@@ -24,6 +23,7 @@ from toolkit.redrive.ledger import Ledger
 from toolkit.redrive.results import waiting_of
 
 _PROGRESS: Final = 10.0  # seconds between lines about a run
+_FIRST_PROGRESS: Final = 1.0  # seconds: whoever started a run sees at once that it waits
 
 _PLANNED: Final = ["title", "workflow_url", "action", "count", "reason"]
 _RAN: Final = ["title", "workflow_url", "action", "state", "count", "reason"]
@@ -124,24 +124,16 @@ def _run(given: argparse.Namespace) -> ExitStatus:
     return ExitStatus.DONE if left.all() else ExitStatus.NOT_COMPLETE
 
 
-def _progress(plan: tk.RedrivePlan, ledger: str) -> Callable[[int, int | None], None]:
-    """Return a `progress=` that writes now and then what the run waits for."""
-    began = time.monotonic()
-    last = began - _PROGRESS + 1.0  # the first line comes after a second
+def _progress(plan: tk.RedrivePlan, ledger: str) -> Progress:
+    """Return a `progress=` that writes now and then what the run waits for, also in a terminal."""
 
-    def report(done: int, total: int | None) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < _PROGRESS:
-            return
-        last = now
-        parts = [f"{done:,} of {total or 0:,} entries after {now - began:,.0f} s"]
+    def describe(done: int, total: int | None, seconds: float) -> str:
+        parts = [f"{done:,} of {total or 0:,} entries after {seconds:,.0f} s"]
         with suppress(InputError), closing(Ledger(ledger, make=False)) as opened:
             parts += waiting_of(plan, opened).words(time.time())
-        text = visible("; ".join(parts))
-        complain(text, event="progress", rows=done, total=total, seconds=round(now - began, 1))
+        return visible("; ".join(parts))
 
-    return report
+    return logged_progress(describe, every=_PROGRESS, first_after=_FIRST_PROGRESS)
 
 
 def _status(given: argparse.Namespace) -> ExitStatus:

@@ -16,13 +16,12 @@ from toolkit.cli.output import complain, say
 from toolkit.cli.shared_options import add_command, seconds_of
 from toolkit.cli.terminal import say_wrapped
 from toolkit.errors import SnapshotError, ToolkitError
+from toolkit.freshness import default_max_age
 from toolkit.redaction import visible
 from toolkit.snapshots.manifest import Manifest, read_manifest
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.sync_times import syncs_of
 
-_INTERVALS: Final = 3
-"""How many intervals between syncs the last complete one may be ago: one missed run is no alarm."""
 _ENDED: Final = "ended with an error"
 
 
@@ -33,7 +32,7 @@ class SnapshotStatus:
     path: str
     last_complete_at: str | None
     age_seconds: float | None
-    max_age_seconds: float | None
+    max_age_seconds: float
     rows: int
     state: str | None
     failures_in_a_row: int
@@ -49,15 +48,13 @@ class SnapshotStatus:
             return ExitStatus.FAILED
         if self.age_seconds is None:
             return ExitStatus.TOO_OLD
-        if self.max_age_seconds is not None and self.age_seconds > self.max_age_seconds:
+        if self.age_seconds > self.max_age_seconds:
             return ExitStatus.TOO_OLD
         return ExitStatus.DONE
 
     def __str__(self) -> str:
         parts = [f"{self._age()}, {counted(self.rows, 'row')}"]
-        if self.max_age_seconds is None:
-            parts.append("no schedule known, so --max-age tells what is too old")
-        elif self.exit_status is ExitStatus.TOO_OLD:
+        if self.exit_status is ExitStatus.TOO_OLD:
             parts.append(f"TOO OLD: at most {_span(self.max_age_seconds)} expected")
         if self.state is not None:
             parts.append(f"schedule {self.state}")
@@ -80,7 +77,7 @@ def add(commands: Any, summary: str) -> None:
     """Add the command."""
     add_option = add_command(commands, "status", _status, summary, "snapshots/failures --max-age 3h")
     add_option("path", "folder of a snapshot, or s3://bucket/prefix", nargs="+")
-    what = "end with 6 if the last complete sync is longer ago (three times the interval between syncs)"
+    what = "end with 6 if the last complete sync is longer ago (three times the interval, an hour at least)"
     add_option("--max-age", what, type=seconds_of, metavar="DURATION")
     what = "file that toolkit snapshot --heartbeat writes, for one path"
     add_option("--heartbeat", what, type=Path, metavar="FILE")
@@ -117,7 +114,8 @@ def snapshot_status(
     path : str
         A folder, or an address such as ``s3://bucket/prefix``.
     max_age : float, optional
-        Seconds. Default: three times the interval of the schedule, or else between the last syncs.
+        Seconds. Default: `default_max_age` of the interval of the schedule, or else of the usual time between
+        the last syncs.
     heartbeat : Path, optional
         The file of the heartbeat. Default: the one in the folder.
     now : datetime, optional
@@ -147,8 +145,7 @@ def snapshot_status(
         )
     complete_at = None if manifest is None else _complete_at(manifest)
     if max_age is None:
-        interval = _interval(manifest, beat)
-        max_age = None if interval is None else _INTERVALS * interval
+        max_age = default_max_age(_interval(manifest, beat)).total_seconds()
     next_run_at = beat.next_run_at if beat else None
     return SnapshotStatus(
         path=path,

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from typing import Final
 
 import pandas as pd
 
-from toolkit.analysis.wording import counted, shorten
+from toolkit.analysis.wording import ROWS_SHOWN, counted, shorten
 from toolkit.cli.exit_status import NARROWEST
 from toolkit.cli.output import say
 from toolkit.redaction import visible
-
-ROWS_SHOWN: Final = 20
-"""Rows of a table without ``--all``: with their cells in lines of their own, a few screens."""
 
 
 def terminal_width() -> int | None:

@@ -21,6 +21,7 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, fitting_numbers, percent, short_number, span, time_text
 from toolkit.arguments import whole
 from toolkit.plots import axis
+from toolkit.plots.gap_hatching import GAP_NOTE, hatch_cells
 from toolkit.plots.style import (
     COLUMN,
     FONT,
@@ -262,6 +263,10 @@ def plot_failure_calendar(
 ) -> Axes:
     """Draw at which hours of which weekdays there were failures, as cells coloured by count.
 
+    Hours of which a snapshot may lack failures, as they expired between two syncs, are hatched: their counts
+    may be too low. For example, a gap from Monday to Wednesday hatches these days, also if other weeks have
+    failures there.
+
     Not for finding when failures began: weeks are overlaid. `plot_failure_trend` has a time axis.
 
     Parameters
@@ -295,6 +300,7 @@ def draw_calendar(calendar: FailureCalendar, ax: Axes, theme: Theme, *, title: s
     if not calendar.total:
         return axis.say(ax, f"No failures{left_out}", theme, title)
     above = draw_cells(ax, calendar.counts, theme)
+    hatch_cells(ax, theme, calendar.in_gap)
     axis.heading(ax, title, theme, above=above)
     every = next((every for every in (1, 2, 3) if axis.space_high(ax) * every / 7 > _HIGH), 6)
     axis.name_rows(ax, range(0, 7, every), WEEKDAYS[::every])
@@ -302,7 +308,8 @@ def draw_calendar(calendar: FailureCalendar, ax: Axes, theme: Theme, *, title: s
     ax.set_xticks(range(0, 24, step), [f"{hour:02}" for hour in range(0, 24, step)])
     fell_back = f"\n{calendar.fell_back:,} placed at creation" if calendar.fell_back else ""
     total = counted(calendar.total, "failure")
-    axis.label_axis(ax.xaxis, f"hour of the day ({calendar.tz}), {total}{left_out}{fell_back}", theme)
+    in_gap = f"\n{GAP_NOTE}" if calendar.in_gap.any() else ""
+    axis.label_axis(ax.xaxis, f"hour of the day ({calendar.tz}), {total}{left_out}{fell_back}{in_gap}", theme)
     return ax
 
 

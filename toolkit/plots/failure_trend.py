@@ -22,6 +22,7 @@ from toolkit.analysis.wording import counted, span, time_text
 from toolkit.arguments import choice, instance, whole
 from toolkit.plots import axis
 from toolkit.plots.failure_counts import draw_cells
+from toolkit.plots.gap_hatching import GAP_NOTE, hatch_spans
 from toolkit.plots.style import (
     HATCHES,
     Theme,
@@ -36,8 +37,6 @@ _APART: Final = 0.25  # inches between the names of two times
 _LINE: Final = 0.16  # inches of one of several names side by side
 _NAMES: Final = 4  # of times side by side
 _NARROW: Final = 4.6  # inches up to which a legend is above the Axes
-
-GAP: Final = "gap"  # id of the hatched areas in SVG, and of their artists
 
 Floats = np.ndarray[Any, np.dtype[Any]]
 Layout = Literal["stacked", "facets", "ranked"]
@@ -142,25 +141,13 @@ def draw_trend(
     draw = {"ranked": _cells, "facets": _facets, "stacked": _stack, "titled": _titled}[layout]
     prefix, beside, above = draw(trend, ax, theme, left, width)
     axis.time_axis(ax, left[0], left[-1] + width, taken=beside)
-    _hatch_gaps(trend, ax, theme)
+    day = axis.DAY.total_seconds()
+    hatch_spans(ax, theme, ((start.timestamp() / day, end.timestamp() / day) for start, end in trend.gaps))
     changed = layout == "stacked" and len(trend.changes) > 0 and axis.inches(ax) > _NARROW
     outside = _named_times(trend, ax, theme, left, width, layout)
     axis.label_axis(ax.xaxis, _time_label(trend, outside, changed=changed), theme)
     axis.heading(ax, title, theme, prefix=prefix, above=above)
     return ax
-
-
-def _hatch_gaps(trend: FailureTrend, ax: Axes, theme: Theme) -> None:
-    """Hatch the times of which failures may be missing, over the whole height of the Axes."""
-    low, high = ax.get_xlim()
-    for gap in trend.gaps:
-        start, end = (time.timestamp() / axis.DAY.total_seconds() for time in gap)
-        start, end = max(start, low), min(end, high)
-        if start < end:
-            ax.axvspan(
-                start, end, facecolor="none", edgecolor=theme.ink, hatch="////", linewidth=0, alpha=0.35,
-                zorder=0.5, gid=GAP,
-            )  # fmt: skip
 
 
 def _stack(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> Drawn:
@@ -354,7 +341,7 @@ def _time_label(trend: FailureTrend, outside: int, *, changed: bool) -> str:
     if changed:
         notes.append("\N{MULTIPLICATION SIGN}: how many times as high the rate became there")
     if trend.in_gap.any():
-        notes.append("hatched: failures that expired before they were read are missing")
+        notes.append(GAP_NOTE)
     if trend.undated:
         notes.append(f"{counted(trend.undated, 'failure')} without a usable time left out")
     if outside:

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import msgspec
 import pandas as pd
 
-from toolkit.analysis.wording import counted, frame_table
+from toolkit.analysis.wording import ROWS_SHOWN, counted, frame_table, headline
 from toolkit.arguments import file_path, instance
 from toolkit.errors import InputError
 from toolkit.private_files import read_file, write_file
@@ -34,7 +34,6 @@ from toolkit.visible_text import visible
 UNCHANGED: Final = ("workflow_run_id", "created_at", "response_status", "failure_function_state")
 """What must be as planned when an entry is read again."""
 
-_SHOWN: Final = 20  # rows of groups in a notebook
 _IDS_SHOWN: Final = 50
 _LONGEST: Final = 200  # characters of an error
 _NOT_IN_OLDER_HASH: Final = ("title", "class", "reason", "expires_at", "marks")
@@ -166,7 +165,7 @@ class RedrivePlan:
         columns = ["title", "workflow_url", "action", "count", "reason"]
         if self.frame.empty:
             return self._headline()
-        groups = self.groups.head(_SHOWN)
+        groups = self.groups.head(ROWS_SHOWN)
         advice = [
             f"{row['class']}: {row['advice']}"
             for row in groups.drop_duplicates("class")[["class", "advice"]].to_dict("records")
@@ -174,11 +173,10 @@ class RedrivePlan:
         return visible("\n".join([self._headline(), groups[columns].to_string(index=False), *advice]))
 
     def _repr_html_(self) -> str:
-        return frame_table(self._headline(), self.groups.drop(columns="group").head(_SHOWN))
+        return frame_table(self._headline(), self.groups.drop(columns="group").head(ROWS_SHOWN))
 
     def _headline(self) -> str:
-        rows = len(self.groups)
-        return self.verdict + (f"; {_SHOWN} of {rows:,} rows of .groups:" if rows > _SHOWN else "")
+        return headline(self.verdict, len(self.groups))
 
     def diff(self, other: RedrivePlan) -> pd.DataFrame:
         """What another plan does differently.

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pandas as pd
 
-from toolkit.analysis.wording import Plotted, frame_table, shorten, span
+from toolkit.analysis.wording import ROWS_SHOWN, Plotted, frame_table, headline, shorten, span
 from toolkit.arguments import nearest, text
 from toolkit.errors import InputError
 from toolkit.redrive.choices import LEAVE
@@ -161,10 +161,13 @@ class RedriveResult(Plotted):
         if not len(self.frame) or (self.frame["state"] == "left").all():
             return self.verdict
         columns = ["title", "workflow_url", "action", "state", "count", "reason"]
-        return visible(f"{self.verdict}\n{self.groups[columns].fillna('').to_string(index=False)}")
+        groups = self.groups[columns]
+        shown = groups.head(ROWS_SHOWN).fillna("")
+        return visible(f"{headline(self.verdict, len(groups))}\n{shown.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
-        return frame_table(self.verdict, self.groups.drop(columns="group"))
+        groups = self.groups.drop(columns="group")
+        return frame_table(headline(self.verdict, len(groups)), groups.head(ROWS_SHOWN))
 
 
 def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> RedriveResult:

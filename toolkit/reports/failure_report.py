@@ -22,6 +22,7 @@ from toolkit.analysis import (
     expiry_bins,
     failure_calendar,
 )
+from toolkit.analysis.gaps import gaps_of
 from toolkit.analysis.lifetimes import times_left
 from toolkit.analysis.over_time import WEEKDAYS
 from toolkit.analysis.retention import retention_of
@@ -355,7 +356,7 @@ def _texts(counts: Counts) -> Iterator[Section]:
 
 def _hours(counts: Counts) -> Iterator[Section]:
     """Weekdays and hours."""
-    calendar = failure_calendar(counts.shown)
+    calendar = failure_calendar(counts.shown, gaps=gaps_of(counts.failures))
     if calendar.total <= 1:
         return
     yield Section("hours", "At which hours", parts=(

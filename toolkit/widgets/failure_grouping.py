@@ -16,6 +16,7 @@ import traitlets
 from numpy.typing import NDArray
 
 from toolkit.analysis import failure_trend, similar_texts
+from toolkit.analysis.gaps import gaps_of
 from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules, split_values, write_rules
 from toolkit.analysis.grouping import FailureGroups, SignedFailures, grouped_columns, grouped_rows, read_rows
 from toolkit.analysis.over_time import FailureTrend, readable_top
@@ -46,6 +47,7 @@ class Brush(Control):
     starts = synced(traitlets.List(traitlets.Int()))
     counts = synced(traitlets.List(traitlets.Int()))
     series = synced(traitlets.List(traitlets.Dict()))
+    gaps = synced(traitlets.List(traitlets.Bool()))  # bars of which failures may be missing
     limit = synced(traitlets.Float())
     width = synced(traitlets.Int(1))
     selection = synced(traitlets.List(traitlets.Int(allow_none=True)))
@@ -58,6 +60,7 @@ class Brush(Control):
         with self.hold_sync():
             self.starts = [round(start.timestamp() * 1000) for start in trend.starts]
             self.width = round(trend.step.total_seconds() * 1000)
+            self.gaps = trend.in_gap.tolist()
             self.limit, self.series, self.counts = readable_top(counts), list(series), counts.tolist()
 
     def _process(self, content: dict[str, Any]) -> bool:
@@ -79,7 +82,10 @@ class GroupList(CheckList):
     def show(self, grouping: FailureGrouping) -> None:
         """Offer these groups, the largest first."""
         self._groups = {row["group"]: row for row in grouping.groups.frame.to_dict("records")}
-        self._trends = dict(zip(grouping.trend.groups, grouping.trend.counts.tolist(), strict=True))
+        trend = grouping.trend
+        # a trend line is broken in gaps, of which failures may be missing
+        heights = np.where(trend.in_gap & (trend.counts == 0), None, trend.counts.astype(object))
+        self._trends = dict(zip(trend.groups, heights.tolist(), strict=True))
         self._colours = grouping.colours
         self._short = {}  # named again
         self.waiting = False
@@ -314,7 +320,9 @@ class FailureGrouping:
         self._groups, self._codes = grouped_rows(self._rows, rules)
         self.rules = self._groups.rules
         table = times_and_groups(self._rows, self._groups, self._codes)
-        self.trend = failure_trend(table, by="group", top=max(len(self._groups.frame), 1))
+        self.trend = failure_trend(
+            table, by="group", top=max(len(self._groups.frame), 1), gaps=gaps_of(self._frame)
+        )
         coloured = failure_trend(table, by="group", top=COLOURED).groups[:COLOURED]  # recent ones, too
         numbers = {group: number for number, group in enumerate(coloured)}
         self.colours = {group: numbers.get(group, COLOURED) for group in self.trend.groups}

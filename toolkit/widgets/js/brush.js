@@ -55,6 +55,12 @@ export default {
       svg.setAttribute("aria-label", `${total} failures from ${time(starts[0])} to ${time(end)}`);
       const [first, last] = range ?? [0, counts.length - 1];
       if (range) svg.append(drawn("rect", { x: first, y: 0, width: last - first + 1, height: HEIGHT, class: "tk-range" }));
+      const gaps = model.get("gaps");
+      field.querySelectorAll(".tk-gap").forEach((area) => area.remove());
+      gaps.forEach((inGap, bin) => {
+        const place = `left: ${(bin / counts.length) * 100}%; width: ${100 / counts.length}%`;
+        if (inGap) field.append(element("div", { class: "tk-gap", style: place })); // a stretched SVG distorts hatching
+      });
       const parts = model.get("series").length ? model.get("series") : [{ counts }];
       counts.forEach((count, bin) => {
         const outside = bin >= first && bin <= last ? "" : " tk-outside";
@@ -69,7 +75,8 @@ export default {
         if (count > most) svg.append(drawn("rect", { x: bin, y: 0, width: 1, height: 4, class: "tk-cut" }));
       });
       const until = starts[last] + model.get("width");
-      const cut = counts.some((count) => count > most) ? `; bars are cut at ${Math.round(most)}` : "";
+      let cut = counts.some((count) => count > most) ? `; bars are cut at ${Math.round(most)}` : "";
+      if (gaps.some(Boolean)) cut += "; hatched: failures that expired before they were read are missing";
       const [chosenFrom, chosenUntil] = chosenTimes();
       let shown = `${time(starts[0])} – ${time(end)} (all; click or drag to choose)`;
       if (chosenFrom && chosenUntil) shown = `${time(chosenFrom)} – ${time(chosenUntil)}`;

@@ -3,11 +3,12 @@
 // a click takes the value it was aimed at; counts follow, other values appear afterwards.
 const PAUSE = 100; // milliseconds
 
-const line = (counts, colour) => { // a small trend line
+const line = (counts, colour) => { // a small trend line; null is a count that is not known
   const most = Math.max(...counts, 1);
+  const gaps = counts.flatMap((count, at) => (count === null ? [drawn("rect", { x: at, y: 0, width: 1, height: 16, class: "tk-gap" })] : []));
   const points = counts.map((count, at) => `${at},${15 - (count / most) * 14} ${at + 1},${15 - (count / most) * 14}`);
   const shape = drawn("polygon", { points: `0,16 ${points.join(" ")} ${counts.length},16`, style: `fill: var(--tk-s${colour})` });
-  return drawn("svg", { viewBox: `0 0 ${counts.length} 16`, preserveAspectRatio: "none", "aria-hidden": "true" }, shape);
+  return drawn("svg", { viewBox: `0 0 ${counts.length} 16`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...gaps, shape);
 };
 
 export default {
