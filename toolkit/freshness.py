@@ -40,7 +40,7 @@ State: TypeAlias = Literal["current", "old", "ahead", "unknown"]
 _INTERVALS: Final = 3  # one sync may fail and the next may be late
 _LEAST: Final = timedelta(hours=1)  # somebody who syncs twice in a minute does not mean it
 _WITHOUT_SYNCS: Final = timedelta(days=1)
-_PUNCTUAL: Final = timedelta(minutes=10)
+PUNCTUAL: Final = timedelta(minutes=10)
 """Data that are not older count as of now: loading and reading take time."""
 
 
@@ -78,7 +78,7 @@ class Freshness:
     @property
     def end(self) -> datetime:
         """When the period ends that can be told about: now, or earlier if the data end earlier."""
-        if self.until is None or self.until > self.now - _PUNCTUAL:
+        if self.until is None or self.until > self.now - PUNCTUAL:
             return self.now
         return self.until
 
@@ -130,7 +130,7 @@ def freshness(
     state: State = "current"
     if time - until > allowed:
         state = "old"
-    elif until - time > _PUNCTUAL and not looks_back:
+    elif until - time > PUNCTUAL and not looks_back:
         state = "ahead"
     return Freshness(state=state, now=time, until=until, max_age=allowed)
 

@@ -16,7 +16,7 @@ from toolkit.cli.output import complain, say
 from toolkit.cli.shared_options import add_command, seconds_of
 from toolkit.cli.terminal import say_wrapped
 from toolkit.errors import SnapshotError, ToolkitError
-from toolkit.freshness import default_max_age
+from toolkit.freshness import PUNCTUAL, default_max_age
 from toolkit.redaction import visible
 from toolkit.snapshots.manifest import Manifest, read_manifest
 from toolkit.snapshots.object_store import open_store
@@ -46,15 +46,18 @@ class SnapshotStatus:
         """Whether somebody has to look: a schedule that gave up, or data that are too old."""
         if self.state == _ENDED:
             return ExitStatus.FAILED
-        if self.age_seconds is None:
-            return ExitStatus.TOO_OLD
-        if self.age_seconds > self.max_age_seconds:
+        if self.age_seconds is None or self.is_ahead or self.age_seconds > self.max_age_seconds:
             return ExitStatus.TOO_OLD
         return ExitStatus.DONE
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the last complete sync is in the future, so that nobody knows how old the data are."""
+        return self.age_seconds is not None and self.age_seconds < -PUNCTUAL.total_seconds()
+
     def __str__(self) -> str:
         parts = [f"{self._age()}, {counted(self.rows, 'row')}"]
-        if self.exit_status is ExitStatus.TOO_OLD:
+        if self.exit_status is ExitStatus.TOO_OLD and not self.is_ahead:
             parts.append(f"TOO OLD: at most {_span(self.max_age_seconds)} expected")
         if self.state is not None:
             parts.append(f"schedule {self.state}")
@@ -70,6 +73,8 @@ class SnapshotStatus:
     def _age(self) -> str:
         if self.age_seconds is None:
             return "no complete sync yet"
+        if self.is_ahead:
+            return f"last complete sync at {self.last_complete_at}, which is in the future: a clock is wrong"
         return f"last complete sync {_span(self.age_seconds)} ago ({self.last_complete_at})"
 
 
