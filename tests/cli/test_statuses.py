@@ -20,6 +20,7 @@ import pytest
 import toolkit as tk
 from toolkit.cli import main
 from toolkit.cli.exit_status import ExitStatus, exit_help
+from toolkit.cli.status_command import snapshot_status
 from toolkit.errors import TransportError
 from toolkit.snapshots.manifest import HEARTBEAT
 
@@ -190,6 +191,10 @@ def test_status_and_report_allow_the_same_age(server, tmp_path: Path, monkeypatc
         status = json.loads(capsys.readouterr().out)
         report = tk.failure_report(tk.read_snapshot(kept)).to_dict()
         assert status["max_age_seconds"] == hours * 3600 == report["data"]["max_age_hours"] * 3600
+    # a clock was wrong: nobody knows how old these data are
+    early = datetime.now(UTC) - timedelta(days=2)
+    assert snapshot_status(str(kept), now=early).exit_status is ExitStatus.TOO_OLD
+    assert "a clock is wrong" in str(snapshot_status(str(kept), now=early))
 
 
 def _waited(kept: Path, ready: Any) -> dict[str, Any]:
