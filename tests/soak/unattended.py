@@ -322,12 +322,12 @@ class World:
             "--fail-on", "worse", "--output", str(saved), is_process=is_process,
         )  # fmt: skip
         values: dict[str, Any] = json.loads(saved.read_bytes())
-        status = ExitStatus(ran.returncode)
+        (status,) = (status for status in ExitStatus if status == ran.returncode)
         change = values["change"]
         named: frozenset[str] = frozenset()
         if status is ExitStatus.NEW:
             named = frozenset(change["titles"][group] for group in change["new_groups"])
-        others = ()
+        others: tuple[int, ...] = ()
         if is_process:
             others = tuple(
                 self.run(time, command, "kept", is_process=True).returncode

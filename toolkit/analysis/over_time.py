@@ -464,7 +464,7 @@ def _hours_in(gaps: Spans, zone: ZoneInfo) -> NDArray[np.bool_]:
     for start, end in gaps:
         # a week has every hour; a quarter of one is the finest offset of a time zone
         last = max(start, min(end - timedelta(milliseconds=1), start + timedelta(days=7)))
-        times = pd.date_range(start, last, freq=_QUARTER_HOUR).append(pd.DatetimeIndex([last]))
+        times = pd.DatetimeIndex([*pd.date_range(start, last, freq=_QUARTER_HOUR), last])
         local = times.tz_convert(zone)
         in_gap[local.day_of_week, local.hour] = True
     return in_gap

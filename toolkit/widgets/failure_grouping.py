@@ -84,7 +84,8 @@ class GroupList(CheckList):
         self._groups = {row["group"]: row for row in grouping.groups.frame.to_dict("records")}
         trend = grouping.trend
         # a trend line is broken in gaps, of which failures may be missing
-        heights = np.where(trend.in_gap & (trend.counts == 0), None, trend.counts.astype(object))
+        heights = trend.counts.astype(object)
+        heights[trend.in_gap & (trend.counts == 0)] = None
         self._trends = dict(zip(trend.groups, heights.tolist(), strict=True))
         self._colours = grouping.colours
         self._short = {}  # named again
