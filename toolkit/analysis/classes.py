@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,14 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.analysis.class_rules import NAMES, STATUSES, WORDS
-from toolkit.analysis.selection import select, tallied
+from toolkit.analysis.refusals import refusal_in_body, refused_by_headers
+from toolkit.analysis.selection import opened, select, tallied
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import Document, its_ends, read_document
 
 UNKNOWN: Final = "unknown"
+REFUSED: Final = "refused"
 CLASSES: Final = (
+    REFUSED,
     "transient", "throttled", "poison input", "contract drift", "authentication", "configuration",
     "resource exhaustion", "dependency down", "bug", UNKNOWN,
 )  # fmt: skip
@@ -61,6 +65,17 @@ _INNER_STATUS: Final = re.compile(
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_][\w.:\\#$/\-]*")
 _IDENTIFIER: Final = re.compile(r"[a-z][A-Z]|_|^[A-Z][A-Z0-9]{2,}$|^(?=.*\d)(?=.*[A-Za-z])")
 _TAG: Final = re.compile(r"<[^<>]{0,300}>")
+_ADDRESS: Final = re.compile(r"(?<=://)\S+|\bxmlns(?::\w+)?=\S+")
+"""Addresses of the web and of namespaces, whose words name places, for example "http://schemas.example.com"."""
+_NEGATED: Final = re.compile(
+    r"\b(?:not|never|no|without|(?:is|was|are|were|did|does|has)n['\u2019]t)\s+"
+    r"(?:(?:a|an|any|been|caused by|due to) )?$",
+    re.IGNORECASE,
+)
+"""A negation right before a word: "this is not a timeout"."""
+_LONGEST_NEGATION: Final = 25  # characters before a word that are searched for a negation
+_ANSWER: Final = re.compile(r"(?i:(?:HTTP )?(?:response|reply|answer)) (?:was |is )?$")
+"""What is malformed is the answer of another program, not the input: "the HTTP response was malformed"."""
 _FRAME: Final = re.compile(r"\s+(?:at |from |File |\.\.\. |\d+: )|#\d|goroutine |\w+\.\w+\(")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _SEPARATORS: Final = re.compile(r"[.:\\#$/]")
@@ -68,6 +83,10 @@ _SEPARATORS: Final = re.compile(r"[.:\\#$/]")
 
 _Pair = tuple[float | None, str | None]  # a status and a body
 _Verdict = tuple[str, str, float]  # a class, what decided it, and how sure that is (0 to 1)
+
+
+_STATED: Final = 0.99  # confidence of a marker, which is a statement rather than evidence
+_BY_HEADER: Final[_Verdict] = (REFUSED, "response header NonRetryable-Error", _STATED)
 
 
 class _Hit(NamedTuple):
@@ -112,15 +131,16 @@ class FailureClasses(Plotted):
 def classify_failures(failures: AnyFrame) -> FailureClasses:
     """Find the class of each failure: what its status, error codes, exception types and words say.
 
-    The classes are transient, throttled, poison input, contract drift, authentication, configuration,
-    resource exhaustion, dependency down, bug, and unknown, where the response says too little or contradicts
-    itself. Not proof of a cause: only the response is read, and a wrong message makes a wrong class.
+    The classes are refused (the application asked not to retry), transient, throttled, poison input, contract
+    drift, authentication, configuration, resource exhaustion, dependency down, bug, and unknown if the
+    response tells too little or contradicts itself. A class is not proof of a cause: only the response is
+    read, and a wrong message makes a wrong class.
 
     Parameters
     ----------
     failures : frame
-        With the columns `response_status`, `response_body`, `response_body_base64`. The first and last 50,000
-        characters of a body are read.
+        With the columns `response_status`, `response_body`, `response_body_base64`, and `response_headers` if
+        there are headers. The first and last 50,000 characters of a body are read.
 
     Returns
     -------
@@ -142,11 +162,19 @@ def classify_failures(failures: AnyFrame) -> FailureClasses:
     0      bug        0.89
     1  unknown        0.00
     """
+    doing = "classifying failures"
     columns = ["response_status", "response_body", "response_body_base64"]
-    table = select(failures, columns, doing="classifying failures").table()
+    if "response_headers" in opened(failures, doing=doing).names:
+        columns.append("response_headers")
+    table = select(failures, columns, doing=doing).table()
     pairs = list(zip(table["response_status"].to_pylist(), table["response_body"].to_pylist(), strict=True))
     verdicts = _verdicts(pairs, Redactor().text)
-    frame = pd.DataFrame([verdicts[pair] for pair in pairs], columns=list(_TYPES)).astype(_TYPES)
+    rows = [verdicts[pair] for pair in pairs]
+    if "response_headers" in table.column_names:
+        for row, is_refused in enumerate(refused_by_headers(table["response_headers"])):
+            if is_refused:
+                rows[row] = _BY_HEADER
+    frame = pd.DataFrame(rows, columns=list(_TYPES)).astype(_TYPES)
     counts = tallied(frame["class"])
     if isinstance(failures, pd.DataFrame):
         frame.index = failures.index
@@ -165,16 +193,43 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
         documents = [document for body in bodies for document in _read(body, clean)]
         read = list(zip(documents, _words(documents), strict=True))
         for body, whole, head in zip(bodies, read[::2], read[1::2], strict=True):
+            marker = refusal_in_body(body, whole[0])
             for status in statuses[body]:
-                verdicts[status, body] = _verdict(status, whole, head, clean)
+                if marker is None:
+                    verdicts[status, body] = _verdict(status, whole, head, clean)
+                else:
+                    verdicts[status, body] = (REFUSED, visible(clean(marker)), _STATED)
     return verdicts
 
 
 def _read(body: str | None, clean: Callable[[str], str]) -> tuple[Document, Document]:
     """What a masked body says, and its first lines as plain text, for where the first says too little."""
     body = clean(its_ends(body)) if body else ""
-    lines = [line for line in _TAG.sub(" ", body[:_HEAD]).splitlines() if not _FRAME.match(line)]
-    return read_document(body), Document("message", (), ("\n".join(lines),))
+    document = read_document(body)
+    head = "\n".join(_json_texts(body)) if document.kind == "json" else _TAG.sub(" ", body[:_HEAD])
+    lines = [line for line in head[:_HEAD].splitlines() if not _FRAME.match(line)]
+    return document, Document("message", (), ("\n".join(lines),))
+
+
+def _json_texts(body: str) -> Iterator[str]:
+    """Yield the text values of a JSON body, without the names of its keys, until there are enough.
+
+    For example, `{"deprecated": "no", "hint": "send it later"}` gives "no" and "send it later".
+    """
+    try:
+        unread: list[Any] = [json.loads(body)]
+    except (ValueError, RecursionError):
+        return
+    length = 0
+    while unread and length < _HEAD:
+        value = unread.pop()
+        if isinstance(value, str):
+            length += len(value) + 1
+            yield value
+        elif isinstance(value, list):
+            unread.extend(reversed(value[:_HEAD]))
+        elif isinstance(value, dict):
+            unread.extend(reversed(value.values()))
 
 
 def _words(documents: list[Document]) -> list[list[_Hit]]:
@@ -190,13 +245,29 @@ def _words(documents: list[Document]) -> list[list[_Hit]]:
     for found, weight, pattern in _WORD_RULES:
         likely = pc.match_substring_regex(column, pattern.pattern, ignore_case=True)
         for number in np.flatnonzero(likely.to_numpy(zero_copy_only=False) | ~plain):
-            if match := pattern.search(texts[number]):
+            if match := _affirmed(pattern, texts[number]):
                 hits[number].append(_Hit(found, weight, f'"{match[0]}"'))
     return hits
 
 
+def _affirmed(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the first match of words that are not negated and that are about this failure."""
+    for match in pattern.finditer(text):
+        before = text[max(0, match.start() - _LONGEST_NEGATION) : match.start()]
+        is_about_answer = match[0].lower() == "malformed" and _ANSWER.search(before)
+        if not is_about_answer and not _NEGATED.search(before):
+            return match
+    return None
+
+
 def _text(document: Document) -> str:
-    return "\n".join(document.messages)[:_READ]
+    """Return the messages of a document without markup and addresses."""
+    text = "\n".join(document.messages)
+    if "<" in text:
+        text = _TAG.sub(" ", text)
+    if "://" in text or "xmlns" in text:
+        text = _ADDRESS.sub("", text)
+    return text[:_READ]
 
 
 def _verdict(
@@ -258,10 +329,15 @@ def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
             yield from _named(token)
 
 
+_NOT_RETRYABLE: Final = re.compile("(?:non|not|un)retr(?:y|i)able")
+
+
 @lru_cache(maxsize=1 << 14)
 def _named(token: str) -> tuple[_Hit, ...]:
     """What the name of an exception, or an error code, says."""
     plain = re.sub(r"[^a-z0-9]", "", _SEPARATORS.split(token.rstrip(".:"))[-1].lower())[:_SHOWN]
+    if _NOT_RETRYABLE.search(plain):
+        return ()  # a marker, and no evidence that a retry could help
     return tuple(
         _Hit(name, weight, token.rstrip(".:")) for name, weight, rule in _NAME_RULES if rule.fullmatch(plain)
     )

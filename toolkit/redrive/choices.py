@@ -13,6 +13,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 import pandas as pd
 
+from toolkit.analysis.classes import REFUSED
+
 Action: TypeAlias = Literal["resume", "restart", "failure function", "delete", "leave"]
 ACTIONS: Final = ("resume", "restart", "failure function", "delete")
 LEAVE: Final = "leave"
@@ -66,6 +68,11 @@ _RECOMMENDED: Final = {
         RESUME, "Wait until the dependency is up, then resume the runs.", RESUME
     ),
     "transient": Recommendation(RESUME, "Resume the runs.", RESUME),
+    REFUSED: Recommendation(
+        LEAVE,
+        "The application asked not to retry. Correct the input that it refused, then start new runs.",
+        LEAVE,
+    ),
 }
 _OTHERWISE: Final = Recommendation(
     RESUME, "Look at one of them first: the response names no class of failure. Then resume the runs.", RESUME
@@ -156,6 +163,7 @@ class Choices:
             "it has left the queue": GONE in marks,
             "an earlier redrive brought it back": RETURNED in kept and RETURNED in marks,
             "it has no failure function": action == "failure function" and NO_FUNCTION in marks,
+            "refused: the application asked not to retry": entry["class"] == REFUSED and REFUSED in again,
             f"{entry['class']}: it would fail again": entry["class"] in again,
             f"{MASKED}: it may not be what the run got": MASKED in again and MASKED in marks,
             f"{TRUNCATED}: it may not be what the run got": TRUNCATED in again and TRUNCATED in marks,

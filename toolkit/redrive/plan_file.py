@@ -45,9 +45,11 @@ _SHOWN: Final = 200  # characters of a wrong value
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Mark = Literal["gone", "returned", "masked body", "truncated body", "no failure function"]
-_Included = Literal["poison input", "contract drift", "returned", "masked body", "truncated body"]
+_Included = Literal[
+    "refused", "poison input", "contract drift", "returned", "masked body", "truncated body",
+]  # fmt: skip
 _Class = Literal[
-    "transient", "throttled", "poison input", "contract drift", "authentication", "configuration",
+    "refused", "transient", "throttled", "poison input", "contract drift", "authentication", "configuration",
     "resource exhaustion", "dependency down", "bug", "unknown",
 ]  # fmt: skip
 

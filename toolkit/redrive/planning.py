@@ -32,7 +32,12 @@ _NEEDED: Final = (
     "dlq_id", "workflow_run_id", "workflow_url", "created_at", "failed_at", "response_status",
     "response_body", "response_body_base64", "failure_function_state",
 )  # fmt: skip
-_KNOWN: Final = ("body", "failure_callback", "gone_before")  # read where the failures have them
+_KNOWN: Final = (
+    "body",
+    "failure_callback",
+    "gone_before",
+    "response_headers",
+)  # read where the failures have them
 
 
 def plan_redrive(
@@ -68,8 +73,9 @@ def plan_redrive(
     changed : iterable of str
         Workflow URLs whose code has changed before the step that failed: resuming is unsafe there.
     include : iterable of str
-        What is left otherwise, and shall not be: "poison input", "contract drift", "returned" (entries of an
-        earlier redrive that came back), "masked body", "truncated body".
+        Reasons to include failures that are left by default: "refused" (the application asked not to retry),
+        "poison input", "contract drift", "returned" (entries of an earlier redrive that came back), "masked
+        body", "truncated body".
     history : str or path, optional
         The ledger of earlier redrives, which tells what came back.
     retention : str or timedelta, optional
