@@ -145,13 +145,13 @@ def test_a_number_is_one_value_whether_or_not_others_are_missing():
 
 def test_the_id_of_a_group_is_not_masked_as_a_signature():
     """In the sentence and in the table, for what a column of a snapshot holds."""
-    before = pd.DataFrame({"signature": ["s4-703ae1747355", "s4-0123456789ab"] * 50})
-    after = pd.concat([before, pd.DataFrame({"signature": ["s4-703ae1747355"] * 80})])
+    before = pd.DataFrame({"signature": ["s5-703ae1747355", "s5-0123456789ab"] * 50})
+    after = pd.concat([before, pd.DataFrame({"signature": ["s5-703ae1747355"] * 80})])
     explanation = explain_change(after, before)
     for shown in (repr(explanation), explanation._repr_html_()):
-        assert "group = s4-703ae1747355" in shown
+        assert "group = s5-703ae1747355" in shown
         assert "masked" not in shown
-    assert explanation.frame.loc[0, "condition"] == {"signature": "s4-703ae1747355"}
+    assert explanation.frame.loc[0, "condition"] == {"signature": "s5-703ae1747355"}
 
 
 @pytest.mark.parametrize(

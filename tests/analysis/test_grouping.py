@@ -268,7 +268,7 @@ def test_a_split_that_changes_nothing_is_said(where):
         tk.group_failures(rows, rules=tk.GroupRules(f"split {late} where {where}"))
     assert [warning.filename for warning in caught] == [__file__]
     rules = f"""
-        split s4-000000000000 where {where}
+        split s5-000000000000 where {where}
         split {late} where response_body contains out
         split {full} where response_body contains disk
         """

@@ -158,10 +158,10 @@ def test_no_secret_is_drawn():
 
 def test_the_id_of_a_group_is_drawn():
     """It is no secret, although its column is called as the signature of a message is."""
-    before = pd.DataFrame({"signature": ["s4-0123456789ab", "s4-ba9876543210"] * 40})
-    after = pd.concat([before, pd.DataFrame({"signature": ["s4-0123456789ab"] * 90})])
+    before = pd.DataFrame({"signature": ["s5-0123456789ab", "s5-ba9876543210"] * 40})
+    after = pd.concat([before, pd.DataFrame({"signature": ["s5-0123456789ab"] * 90})])
     drawn = texts(explain_change(after, before, attributes=["signature"]).plot(ax=axes()))
-    assert any(text.startswith("group = s4-0123456789ab  130") for text in drawn)
+    assert any(text.startswith("group = s5-0123456789ab  130") for text in drawn)
 
 
 @pytest.mark.parametrize("size", [(9, 3.6), (4, 3), (3, 2)])

@@ -173,8 +173,8 @@ def describe(condition: dict[str, Any]) -> str:
 
     By its own name, the id of a group would be masked as the signature of a message is.
 
-    >>> describe({"region": "eu", "signature": "s4-703ae1747355"})
-    'region = eu and group = s4-703ae1747355'
+    >>> describe({"region": "eu", "signature": "s5-703ae1747355"})
+    'region = eu and group = s5-703ae1747355'
     """
     names = {SIGNATURE: "group"}
     stated = " and ".join(f"{names.get(name, name)} = {value}" for name, value in condition.items())

@@ -70,13 +70,15 @@ _VALUES: Final = re.compile(
         | (?<![\w:])(?:[0-9a-fA-F]{1,4}:){2,7}(?::?[0-9a-fA-F]{1,4})?(?:%\w+)?(?![\w:])
         | (?<![\w:])::(?:[0-9a-fA-F]{1,4}:?)+(?:\d+\.\d+\.\d+\.\d+)?(?![\w:]))
     | (?P<path>(?<![\w/<.])(?:[A-Za-z]:\\|\\\\|~?/|\.{1,2}/)
-            (?:[\w.@%+\-*$~={}]+[/\\])*[\w.@%+\-*$~={}]*[\w*}]/?(?::\d+){0,2}
+            (?:[\w.@%+\-*$~={}]+[/\\]{1,2})*[\w.@%+\-*$~={}]*[\w*}]/?(?::\d+){0,2}
         | (?<![\w/<.])(?:[\w.\-]+/){2,}[\w.\-]*\w
+        | (?<![\w$])\$(?:\.|[.\[][\w.\[\]]*[\w\]])
         | \b[\w\-]+\.(?:log|txt|json|ya?ml|xml|csv|tmp|conf|cfg|ini|gz|zip|tar|parquet|html?|pdf|png
             |jpe?g|mp4|sock|pid|lock|dat|sqlite3?|jar|so|dll|exe|py|js|ts|java|go|rb|rs|php|cs)\b(?::\d+){0,2})
     | (?P<host>(?<![\w.\-@/])(?:[a-z0-9](?:[a-z0-9\-]*[a-z0-9])?\.)+
             (?:com|net|org|io|edu|gov|mil|info|biz|dev|app|cloud|local|localdomain|internal|lan|intra|corp|svc
             |arpa|ai|co|me|eu|uk|de|fr|nl|it|es|se|no|fi|pl|ch|at|be|ru|cn|jp|hk|kr|in|br|au|ca|us|test|example|invalid)(?::\d{1,5})?(?![\w\-]|\.\w))
+    | (?P<peer>(?<![\w/<.])[a-z][\w\-]*/\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?(?![\w.]*\w))
     | (?P<hex>\b0[xX][0-9a-fA-F]+\b)
     | (?P<word>(?<![\w<])(?!\w+:/)
             [A-Za-z_\u00c0-\uffff+\-#]*(?:[\w.\-@#:/]*\d)[\w@#\-]*(?:[.:/,][\w\-]*\d[\w\-]*)*%?)
@@ -106,7 +108,7 @@ _VERSION: Final = re.compile(r"^v?\d+(?:\.\d+)+(?:[-+.]\w+)*$")
 _DURATION_AFTER: Final = re.compile(
     r"<num> (?:ns|[uµμ]s|ms|msecs?|milliseconds?|s|secs?|seconds?|mins?|minutes?|hours?|days?)\b"
 )
-_SIZE_AFTER: Final = re.compile(r"<num> (?:bytes?|[kKMGT]i?B)\b")
+_SIZE_AFTER: Final = re.compile(r"<num> (?:bytes?|[kKMGT]?i?B)\b")
 _LIST: Final = re.compile(r"(<\w+>)(?:(?:, ?|; ?| ?\| ?| )\1)+")
 _MIXED: Final = re.compile(r"<(?:num|hex|id)>(?:(?:, ?|; ?| ?\| ?| |##)<(?:num|hex|id)>)+")
 _BOOL: Final = re.compile(r"(?:(?<=[=:])|(?<= )(?=\w+$))( ?)(?:true|false|True|False)(?![\w.])")
@@ -122,7 +124,7 @@ _KEPT_KEYS: Final = re.compile(
 _SPACE: Final = re.compile(r"\s+")
 _CONNECTED: Final = frozenset(("ECONNREFUSED", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "tcp"))
 """Words that the address of a server follows, as Node and Go write them."""
-_ADDRESSES: Final = frozenset(("url", "ip", "host"))
+_ADDRESSES: Final = frozenset(("url", "ip", "host", "peer"))
 
 
 def with_placeholders(message: str) -> str:
@@ -207,6 +209,8 @@ def _placeholder(found: re.Match[str]) -> str:
 def _with_service(kind: str, address: str) -> str:
     """Return the placeholder of an address, with the kind of service that it names."""
     service = of_scheme(address) if kind == "url" else of_host(address)
+    if kind == "peer":
+        kind = "host"  # a name and its address, as Java writes them: db-1/10.0.0.5:5432
     return f"{service}://<{kind}>" if service else f"<{kind}>"
 
 

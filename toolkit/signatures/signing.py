@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -14,9 +15,9 @@ from toolkit.arguments import wrong
 from toolkit.signatures.documents import NO_FRAME, Document, read_document
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.templates import KnownTemplates, learn, without_kinds
-from toolkit.signatures.trace_frames import cached
+from toolkit.signatures.trace_frames import cached, stable_name
 
-RULES_VERSION: Final = 4
+RULES_VERSION: Final = 5
 """Part of every id. It changes whenever a change of the rules gives some failure another id."""
 
 
@@ -34,7 +35,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     Returns
     -------
     list of str
-        One id a text, in the same order, such as ``s4-5f0c9a3b12de``. None and empty texts share an id.
+        One id a text, in the same order, such as ``s5-5f0c9a3b12de``. None and empty texts share an id.
 
     Raises
     ------
@@ -99,6 +100,25 @@ class Learned(msgspec.Struct, frozen=True):
         )
 
 
+_NAMING_TYPES: Final = re.compile(
+    r"(?:^|[.:\\])(?:NameError|AttributeError|ReferenceError|ImportError|ModuleNotFoundError|NoSuch\w+|NoMethodError"
+    r"|ClassNotFoundException|NoClassDefFoundError|Un(?:recognized|known|defined|resolved)\w*)$"
+)
+"""Errors whose message names the fault: `order_id` and `orderId` in a NameError are two bugs."""
+
+
+_CLASS_NAME: Final = re.compile(r"\b(?:[a-z_]\w*\.){2,}[A-Z]\w*")
+"""A class of the program: in "no serializer for com.example.Order", another class is another fault."""
+
+
+def _names_the_fault(document: Document) -> bool:
+    """Return whether names in the message of a trace are the fault rather than values."""
+    if document.kind != "trace":
+        return False
+    types, messages = document.facts[1:-1], document.messages
+    return any(map(_NAMING_TYPES.search, types)) or any(map(_CLASS_NAME.search, messages))
+
+
 class Signature(NamedTuple):
     """What makes two texts one kind of failure, and the document (with placeholders) it was found in."""
 
@@ -121,7 +141,13 @@ def sign(
     learned, read = learned or Learned(), read or document_of
     documents = {text: read(text) for text in dict.fromkeys(texts)}
     messages = {message for document in documents.values() for message in document.messages}
-    templates = learn(messages)
+    naming = {
+        message
+        for document in documents.values()
+        if _names_the_fault(document)
+        for message in document.messages
+    }
+    templates = learn(messages - naming) | {message: message for message in naming}
     if learned.templates:
         known = KnownTemplates(learned.templates, learned.exceptions)
         templates |= {message: found for message in messages if (found := known.find(message)) is not None}
@@ -139,9 +165,10 @@ def sign(
 def document_of(text: str | None, clean: Callable[[str], str] = str) -> Document:
     """A text with placeholders; `clean` masks what is read once JSON and HTML are decoded."""
     document = read_document(text)
+    masked_fact = stable_name if document.kind == "trace" else _fact
     return Document(
         document.kind,
-        tuple(map(_fact, map(clean, document.facts))),
+        tuple(map(masked_fact, map(clean, document.facts))),
         tuple(map(with_placeholders, map(clean, document.messages))),
     )
 

@@ -1,335 +1,384 @@
-"""Words that vary between otherwise equal messages become a placeholder, too.
+"""Learn which words of messages are values, by comparing messages that agree everywhere else.
 
-A word is a value when many messages that agree everywhere else differ in it. How many is many depends on
-how much the word looks like one: a name in quotes, behind ``user`` or ``host``, or spelled like an
-identifier needs fewer than a plain word of the language. Types of errors, codes and kinds of services never
-become values. A
-message that no template covers keeps its own words, so that two different failures stay two.
+Method: messages with the same glue and number of words (see `words`) are compared place by place, in up to
+three rounds. A round makes words values in four ways, each in one function:
+
+1. `_by_frequency`: most words of a message are frequent at their places, and the rest differ.
+2. `_repeated_names`: one name stands at several places, and other messages have other names there.
+3. `_names_together`: messages are equal except for all of their names.
+4. `_one_by_one`: messages are equal except for one word.
+
+For example, "no such user ann", "no such user bob" and "no such user eve" are equal except for a word after
+"user", which looks like a name, so their template is "no such user <value>".
+
+How many different words make a place a value depends on how much the words look like names, and on how much
+of the message agrees: see `Tuning`. Words that state a failure, such as "refused", never become values, so
+that two failures stay two. A message without a template keeps its own words.
+
+Source: comparing messages by places is the idea of IPLoM (Makanju et al., 2009) and Drain (He et al., 2017).
+Neither is used as published, because both merge messages whose difference is the failure.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Final
 
-from toolkit.signatures.placeholders import PLACEHOLDER
+from toolkit.signatures.words import (
+    NAME,
+    NEVER,
+    PLAIN,
+    VALUE,
+    Sentence,
+    has_letters,
+    is_value,
+    kinds_of_words,
+    split_sentence,
+    takes_names,
+    value_at,
+    without_kinds,
+    word_kind,
+)
 
-VALUE: Final = "<value>"
-MANY_NAMES: Final = 3
-"""Different words at one place, from which on a word that looks like a name is a value."""
-MANY_WORDS: Final = 12
-"""The same for plain words."""
-_MANY_BESIDE: Final = 6  # plain words, where much of the message is the same
-_MUCH: Final = 4  # words
+__all__ = ["KnownTemplates", "Tuning", "learn", "without_kinds"]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How many different words make a place a value. Set on public logs and on errors of our own writing."""
+
+    names: int = 3
+    """Words that look like names."""
+    keyed_names: int = 2
+    """Names after a key that takes names, such as `topic:`, or where a value is known already."""
+    plain_words: int = 12
+    """Words of the language, if little of the message agrees. Also for the first word of a message."""
+    plain_words_in_agreement: int = 6
+    """Words of the language, if at least `agreement` other words agree."""
+    plain_words_with_values: int = 3
+    """Words of the language at a place where other messages have a value."""
+    agreement: int = 4
+    """Words with letters that have to agree for the smaller number of plain words."""
+    agreement_with_values: int = 3
+    """Words with letters that have to agree where one other word joins a known value."""
+    agreement_in_frequency: int = 3
+    """Words with letters that frequent words have to include."""
+    rounds: int = 3
+    """Rounds after which nothing changed on any set of messages."""
+
+
+TUNING: Final = Tuning()
+
 _Words = tuple[str, ...]
-_LONGEST: Final = 60  # words of a message that are compared; longer ones are compared by these
-_ROUNDS: Final = 3
-
-_NEVER: Final = re.compile(
-    r"(?i:error|exception|fail|fault|timeout|timed|denied|refused|reset|abort|panic|warn|invalid|missing"
-    r"|unknown|unexpected|expired"
-    r"|exceed|cannot|could|null|undefined|^(?:no|not|none|is|was|to|of|in|on|the|a|an|and|or|by|for|at"
-    r"|with|from|name|user|host)$)"
-    r"|^[A-Z][A-Z_]{2,}\W*$"
-    r"|\w://"  # the kind of service of an address
-)
-_CUES: Final = frozenset(  # what a name follows
-    """
-    user username for host hostname server node from to by named name file table column queue topic task
-    job customer tenant account region bucket key id class module database db schema index field
-    property attribute service container pod namespace volume device interface session client peer
-    worker instance group owner email domain zone path url uri endpoint via package service
-    """.split()  # noqa: SIM905 - a list of words
-)
-_PLAIN: Final = re.compile(r"[a-z]+(?:'[a-z]+)?[,.;:!?)\]]*|[A-Z][a-z]+[,.;:!?)\]]*")
-_ANY: Final = "<>"  # a value of any kind: values of one place can look like different kinds
-_PHRASE: Final = re.compile(
-    r"""(?:(?:[^\s"'(\[{]|(?<=\w)')*(?:"[^"]{0,200}"|(?<!\w)'[^']{0,200}'|\([^()]{0,200}\)
-    |\[[^\[\]]{0,200}\]|\{[^{}]{0,200}\}))+[^\s"'(\[{]*(?!\S)|\S+""",
-    re.VERBOSE,
-)
-_PHRASE_WORDS: Final = 8  # of what is taken for one value; a list can have more
-_SAID: Final = 3  # words beside phrases, from which on these are taken for one word each
-_EDGES: Final = re.compile(r"^[\"'`(\[{<]+|[\"'`)\]}>,.;:!?]+$")
 
 
-def _kind(words: Sequence[str], position: int) -> int:
-    """0: never a value; 1: looks like a name; 2: a plain word."""
-    return _kind_after(words[position], words[position - 1] if position else "")
+class _Row:
+    """A message while it is learned: its words, which become values one by one, and their kinds."""
 
+    __slots__ = ("glue", "kinds", "words")
 
-@lru_cache(maxsize=1 << 16)
-def _kind_after(word: str, before: str) -> int:
-    bare = _EDGES.sub("", word.replace(_ANY, "") if "<" in word else word)
-    if not bare or _NEVER.search(bare):
-        return 0
-    if bare.isdigit():
-        return 2  # codes: other digits are placeholders
-    quoted = word[0] in "\"'`[(" and len(word) > 1
-    cued = before.endswith("=") or _EDGES.sub("", before).lower() in _CUES
-    if quoted or cued or not _PLAIN.fullmatch(word):
-        return 1
-    return 2
+    def __init__(self, words: _Words, glue: _Words) -> None:
+        self.words = list(words)
+        self.glue = glue
+        self.kinds = list(kinds_of_words(words, glue))
 
-
-def without_kinds(text: str) -> str:
-    """A text whose placeholders do not tell of which kind the values were."""
-    return PLACEHOLDER.sub(_ANY, text) if "<" in text else text
-
-
-def _words(message: str) -> list[str]:
-    """The words of a message; what stands in quotes or brackets is one word.
-
-    >>> _words('no rows for [north, east] in "my table"')
-    ['no', 'rows', 'for', '[north, east]', 'in', '"my table"']
-    """
-    plain = message.split(" ")
-    if not any(sign in message for sign in "\"'([{"):
-        return plain
-    words: list[str] = []
-    for word in _PHRASE.findall(message):
-        parts = word.split(" ")
-        words += [word] if len(parts) <= _PHRASE_WORDS or "," in word else parts
-    return words if len(words) == len(plain) or sum(" " not in word for word in words) >= _SAID else plain
-
-
-def _any_words(message: str) -> _Words:
-    """The words that are compared."""
-    return tuple(without_kinds(word) for word in _words(message)[:_LONGEST])
+    def make_value(self, position: int) -> None:
+        self.words[position] = value_at(self.words[position])
+        self.kinds[position] = NAME
 
 
 def learn(messages: Iterable[str]) -> dict[str, str]:
-    """The template of each message with placeholders, whatever their order; one that has none is its own.
+    """Return the template of each message with placeholders. The order of messages does not matter.
 
     >>> found = learn(f"no such user {name} here" for name in ("ann", "bob", "eve", "joe"))
     >>> set(found.values())
     {'no such user <value> here'}
     """
-    typed = {message: _words(message)[:_LONGEST] for message in set(messages)}
-    plain = {message: tuple(map(without_kinds, words)) for message, words in typed.items()}
-    lengths: dict[int, dict[_Words, _Words]] = defaultdict(dict)
-    for words in sorted(plain.values()):
-        lengths[len(words)][words] = words
-    for rows in lengths.values():
-        if len(rows) >= MANY_NAMES:
-            _generalise(rows)
+    sentences = {message: split_sentence(message) for message in set(messages)}
+    plain_words = {message: _plain_words(sentence) for message, sentence in sentences.items()}
+    shapes: defaultdict[_Words, dict[_Words, _Words]] = defaultdict(dict)
+    for message, words in sorted(plain_words.items()):
+        shapes[sentences[message].glue][words] = words
+    for glue, templates in shapes.items():
+        if len(templates) > 1:
+            _generalise(templates, glue)
     return {
-        message: " ".join(
-            word if own == shared else shared
-            for word, own, shared in zip(
-                words, plain[message], lengths[len(words)][plain[message]], strict=True
-            )
-        )
-        for message, words in typed.items()
+        message: _typed_template(sentence, plain_words[message], shapes[sentence.glue][plain_words[message]])
+        for message, sentence in sentences.items()
     }
 
 
+def _plain_words(sentence: Sentence) -> _Words:
+    """Return the words that are compared: typed values are equal to one another."""
+    return tuple([without_kinds(word) for word in sentence.words])
+
+
+def _typed_template(sentence: Sentence, own: _Words, shared: _Words) -> str:
+    """Return the template as text. Values that were typed, such as `<ip>`, keep their type."""
+    words = [
+        typed if plain == learned else learned
+        for typed, plain, learned in zip(sentence.words, own, shared, strict=True)
+    ]
+    return sentence.with_words(words)
+
+
 class KnownTemplates:
-    """Templates that were learned earlier: a message keeps its template, whatever else comes with it."""
+    """Templates that were learned earlier: a message keeps its template when other messages come."""
 
     def __init__(self, templates: Sequence[str], exceptions: Mapping[str, str]) -> None:
         self._exceptions = exceptions
-        self._equal: dict[_Words, str] = {}
-        self._varied: dict[int, dict[tuple[int, ...], dict[_Words, list[tuple[int, _Words, str]]]]] = (
-            defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-        )  # by number of words, by the positions of values, by all other words
+        self._by_words: dict[tuple[_Words, _Words], str] = {}
+        # by glue, by the positions of values, by all other words: the first template that was learned
+        self._by_places: defaultdict[_Words, defaultdict[tuple[int, ...], dict[_Words, tuple[int, str]]]] = (
+            defaultdict(lambda: defaultdict(dict))
+        )
         for order, template in enumerate(templates):
-            typed, words = _words(template), _any_words(template)
-            self._equal.setdefault(words, template)
-            values = tuple(position for position, word in enumerate(typed[:_LONGEST]) if VALUE in word)
-            if values:
-                patterns = tuple(_pattern(typed[position]) for position in values)
-                self._varied[len(words)][values][_without(words, values)].append((order, patterns, template))
+            sentence = split_sentence(template)
+            words = _plain_words(sentence)
+            self._by_words.setdefault((sentence.glue, words), template)
+            places = tuple(n for n, word in enumerate(sentence.words) if word == value_at(word))
+            if places:
+                others = _without(words, places)
+                self._by_places[sentence.glue][places].setdefault(others, (order, template))
 
     def find(self, message: str) -> str | None:
-        """The template of a message: one equal to it, else the first learned that covers it."""
-        words = _any_words(message)
-        known = self._exceptions.get(message) or self._equal.get(words)
-        if known is not None or len(words) not in self._varied:
-            return known
-        covering = [
-            (order, template)
-            for values, templates in self._varied[len(words)].items()
-            for order, patterns, template in templates.get(_without(words, values), ())
-            if all(
-                _covers(pattern, words, position) for pattern, position in zip(patterns, values, strict=True)
-            )
-        ]
+        """Return the template of a message: an equal one, else the first learned one that covers it."""
+        if message in self._exceptions:
+            return self._exceptions[message]
+        sentence = split_sentence(message)
+        words = _plain_words(sentence)
+        equal = self._by_words.get((sentence.glue, words))
+        if equal is not None or sentence.glue not in self._by_places:
+            return equal
+        kinds = kinds_of_words(words, sentence.glue)
+        covering = []
+        for places, templates in self._by_places[sentence.glue].items():
+            template = templates.get(_without(words, places))
+            if template is not None and all(kinds[place] != NEVER for place in places):
+                covering.append(template)
         return min(covering)[1] if covering else None
 
 
-def _pattern(word: str) -> str:
-    """A word of a template, whose learned values stay apart from typed ones."""
-    return VALUE.join(map(without_kinds, word.split(VALUE)))
+def _without(words: Sequence[str], places: Iterable[int]) -> _Words:
+    """Return words with the given places left empty."""
+    others = list(words)
+    for place in places:
+        others[place] = value_at(words[place])[len(VALUE) :]  # the sign of a key, else nothing
+    return tuple(others)
 
 
-def _without(words: _Words, values: tuple[int, ...]) -> _Words:
-    return tuple("" if position in values else word for position, word in enumerate(words))
-
-
-def _covers(pattern: str, words: _Words, position: int) -> bool:
-    word = words[position]
-    return word == pattern.replace(VALUE, _ANY) or bool(
-        _kind(words, position) and _word_pattern(pattern).fullmatch(word)
-    )
-
-
-@lru_cache(maxsize=1 << 12)
-def _word_pattern(word: str) -> re.Pattern[str]:
-    return re.compile(".+".join(map(re.escape, word.split(VALUE))))
-
-
-def _replace(rows: Iterable[list[str]], position: int) -> None:
-    """Make the words at a place values, in place."""
-    for words in rows:
-        words[position] = _value(words[position])
-
-
-def _generalise(templates: dict[_Words, _Words]) -> None:
-    """Replace, in place, the words of rows of one length that are values."""
-    for _ in range(_ROUNDS):
-        rows = {words: list(words) for words in set(templates.values())}
-        listed = list(rows.values())
+def _generalise(templates: dict[_Words, _Words], glue: _Words) -> None:
+    """Replace values in messages of one shape, in place."""
+    for _ in range(TUNING.rounds):
+        rows = {words: _Row(words, glue) for words in set(templates.values())}
+        listed = [rows[words] for words in sorted(rows)]
+        word_count = len(listed[0].words)
         changed = _by_frequency(listed)
-        changed = _names_together(_shared(listed, 2)) or changed
-        for kind in (1, 2):
-            changed = _one_by_one(_shared(listed, len(listed[0]) - 1), kind) or changed
+        changed |= _repeated_names(_alike(listed, 2))
+        changed |= _names_together(_alike(listed, 2))
+        for kind in (NAME, PLAIN):
+            changed |= _one_by_one(_alike(listed, word_count - 1), kind)
         if not changed:
             return
-        shared = _covered({words: tuple(row) for words, row in rows.items()})
+        learned = _covered({words: tuple(row.words) for words, row in rows.items()}, glue)
         for words, template in templates.items():
-            templates[words] = shared[template]
+            templates[words] = learned[template]
 
 
-def _covered(rows: dict[_Words, _Words]) -> dict[_Words, _Words]:
-    """Messages that a template of others covers get that one, the plainest."""
-    places = {words: tuple(n for n, word in enumerate(words) if VALUE in word) for words in rows.values()}
-    covering: dict[tuple[int, ...], dict[_Words, _Words]] = defaultdict(dict)
-    for words in sorted(places, reverse=True):
-        if places[words]:
-            covering[places[words]][_without(words, places[words])] = words
-    known = sorted(covering, key=lambda values: (-len(values), values))
+def _alike(rows: list[_Row], least: int) -> list[_Row]:
+    """Return the rows of which enough words stand at the same place in another row.
+
+    Only these can be equal except for some words. If every word is random, no row is left, so that comparing
+    such messages costs next to nothing.
+    """
+    shared_words = [0] * len(rows)
+    for column in zip(*(row.words for row in rows), strict=True):
+        counts = Counter(column)
+        if len(counts) == len(rows):
+            continue
+        for number, word in enumerate(column):
+            if counts[word] > 1:
+                shared_words[number] += 1
+    return [row for row, shared in zip(rows, shared_words, strict=True) if shared >= least]
+
+
+def _by_frequency(rows: list[_Row]) -> bool:
+    """Make words values that are rare at their places, if most other words of their messages are frequent.
+
+    For example, in a hundred messages "Receiving block blk_<n> src: <host>" with three different sources, the
+    words "Receiving", "block" and "src:" are the skeleton.
+    """
+    columns = [Counter(column) for column in zip(*(row.words for row in rows), strict=True)]
+    middle = len(columns) * 3 // 5  # the words above this rank are "most"
+    skeletons: defaultdict[_Words, list[_Row]] = defaultdict(list)
+    for row in _alike(rows, middle + 1):
+        counts = [column[word] for column, word in zip(columns, row.words, strict=True)]
+        usual = sorted(counts, reverse=True)[middle]
+        if usual < TUNING.plain_words_in_agreement:
+            continue
+        skeleton = tuple(
+            [word if count * 2 >= usual else "\0" for word, count in zip(row.words, counts, strict=True)]
+        )
+        gaps = skeleton.count("\0")
+        if gaps and _letters(skeleton) >= max(TUNING.agreement_in_frequency, gaps):
+            skeletons[skeleton].append(row)
+    changed = False
+    for skeleton, members in skeletons.items():
+        places = [place for place, word in enumerate(skeleton) if word == "\0"]
+        least = TUNING.plain_words
+        if _letters(skeleton) >= TUNING.agreement:
+            least = TUNING.plain_words_in_agreement
+        if len(members) >= least and all(_differ(members, place, least) for place in places):
+            changed = True
+            _make_values(members, places)
+    return changed
+
+
+def _differ(rows: list[_Row], place: int, least: int) -> bool:
+    """Return whether the words at a place are different enough, and none of them states a failure."""
+    kinds = {row.kinds[place] for row in rows}
+    if NEVER in kinds:
+        return False
+    if kinds == {NAME} and place:
+        least = TUNING.names
+    return len({row.words[place] for row in rows}) >= least
+
+
+def _repeated_names(rows: list[_Row]) -> bool:
+    """Make a name a value that stands at several places, if another message has another name at all of them.
+
+    For example, "moved a.txt: a.txt is locked" and "moved b.txt: b.txt is locked".
+    """
+    alike: defaultdict[tuple[tuple[int, ...], _Words], list[_Row]] = defaultdict(list)
+    for row in rows:
+        if len(set(row.words)) == len(row.words):
+            continue
+        for word, count in Counter(row.words).items():
+            if count == 1 or len(word) == 1 or is_value(word):
+                continue
+            places = tuple(
+                place for place, other in enumerate(row.words) if other == word and row.kinds[place] == NAME
+            )
+            if len(places) > 1:
+                alike[places, _without(row.words, places)].append(row)
+    changed = False
+    for (places, others), members in alike.items():
+        different = {row.words[places[0]] for row in members}
+        if len(different) > 1 and _letters(others) > 1:
+            changed = True
+            _make_values(members, places)
+    return changed
+
+
+def _names_together(rows: list[_Row]) -> bool:
+    """Make the names of messages values that are equal except for all of their names."""
+    alike: defaultdict[_Words, list[tuple[_Row, tuple[int, ...]]]] = defaultdict(list)
+    for row in rows:
+        places = tuple(place for place, kind in enumerate(row.kinds) if kind == NAME)
+        if places:
+            skeleton = _without(row.words, places)
+            if _letters(skeleton):
+                alike[skeleton].append((row, places))
+    changed = False
+    for skeleton, members in alike.items():
+        places = members[0][1]
+        is_agreement = _letters(skeleton) >= max(2, len(places))
+        least = TUNING.names if is_agreement else TUNING.plain_words
+        if len(members) < least:
+            continue
+        listed = [row for row, own_places in members if own_places == places]
+        for place in places:
+            needed = TUNING.names if place else TUNING.plain_words
+            different = {row.words[place] for row in listed}
+            if len(different) >= needed and not all(map(is_value, different)):
+                changed = True
+                _make_values(listed, [place])
+    return changed
+
+
+def _one_by_one(rows: list[_Row], kind: int) -> bool:
+    """Make a word a value, if messages are equal except for it and have enough different words there."""
+    # messages are equal except for a place if the hashes of the words before and after it are equal
+    alike: defaultdict[tuple[int, int, int], list[_Row]] = defaultdict(list)
+    for row in rows:
+        before = [0]
+        for word in row.words:
+            before.append(hash((before[-1], word)))
+        after = 0
+        for place in range(len(row.words) - 1, -1, -1):
+            if row.kinds[place] == kind or is_value(row.words[place]):
+                alike[place, before[place], after].append(row)
+            after = hash((after, row.words[place]))
+    changed = False
+    for (place, _, _), members in alike.items():
+        if len(members) > 1 and _is_place_of_values(members, place, kind):
+            changed = True
+            _make_values(members, [place])
+    return changed
+
+
+def _is_place_of_values(rows: list[_Row], place: int, kind: int) -> bool:
+    """Return whether messages that are equal except for one place have enough different words there."""
+    different = {row.words[place] for row in rows}
+    if len(different) == 1:
+        return False
+    words = rows[0].words
+    agreeing = _letters(words[:place]) + _letters(words[place + 1 :])
+    has_value = any(is_value(word) for word in different)
+    if place == 0:
+        return agreeing > 1 and len(different) >= TUNING.plain_words
+    if agreeing < 2:  # noqa: PLR2004 - one word agrees with anything
+        return agreeing == 1 and kind == NAME and len(different) >= TUNING.plain_words
+    if has_value and agreeing >= TUNING.agreement_with_values:
+        return kind == NAME or len(different) >= TUNING.keyed_names
+    if kind == NAME:
+        is_keyed = takes_names(words[place - 1]) or has_value
+        return len(different) >= (TUNING.keyed_names if is_keyed else TUNING.names)
+    if has_value:
+        return len(different) >= TUNING.plain_words_with_values
+    if agreeing >= TUNING.agreement:
+        return len(different) >= TUNING.plain_words_in_agreement
+    return len(different) >= TUNING.plain_words
+
+
+def _covered(rows: dict[_Words, _Words], glue: _Words) -> dict[_Words, _Words]:
+    """Give messages that a template of other messages covers this template, the one with the most values."""
+    places_of = {
+        words: tuple(n for n, word in enumerate(words) if word == value_at(word)) for words in rows.values()
+    }
+    covering: defaultdict[tuple[int, ...], dict[_Words, _Words]] = defaultdict(dict)
+    for words in sorted(places_of, reverse=True):
+        places = places_of[words]
+        if places:
+            covering[places][_without(words, places)] = words
+    widest_first = sorted(covering, key=lambda places: (-len(places), places))
 
     def widest(words: _Words) -> _Words:
-        for values in known:
-            if len(values) <= len(places[words]):
+        for places in widest_first:
+            if len(places) <= len(places_of[words]):
                 break
-            template = covering[values].get(_without(words, values))
-            if template and all(_kind(words, position) or _is_value(words[position]) for position in values):
+            template = covering[places].get(_without(words, places))
+            if template is not None and _can_be_values(words, places, glue):
                 return template
         return words
 
     return {message: widest(words) for message, words in rows.items()}
 
 
-def _shared(rows: list[list[str]], least: int) -> list[list[str]]:
-    """The rows of which so many words stand at the same place in enough others: only those can be alike.
-
-    Where every word is random, that is none of them, which is what makes mining such messages cheap.
-    """
-    shared = [0] * len(rows)
-    for column in zip(*rows, strict=True):
-        counts = Counter(column)
-        if len(counts) < len(rows):
-            places = zip(shared, column, strict=True)
-            shared = [number + (counts[word] >= MANY_NAMES) for number, word in places]
-    return [row for row, number in zip(rows, shared, strict=True) if number >= least]
+def _can_be_values(words: _Words, places: tuple[int, ...], glue: _Words) -> bool:
+    before = ("", *words)
+    return all(word_kind(words[n], before[n], glue[n][-1:]) != NEVER for n in places)
 
 
-def _names_together(rows: list[list[str]]) -> bool:
-    """Messages that are equal but for all their names: those names of which there are many are values."""
-    alike: dict[tuple[str, ...], list[tuple[list[str], list[int]]]] = defaultdict(list)
-    for words in rows:
-        names = [position for position in range(len(words)) if _kind(words, position) == 1]
-        if names:
-            blank = list(words)
-            for position in names:
-                blank[position] = ""
-            if any(map(_says, blank)):
-                alike[tuple(blank)].append((words, names))
-    changed = False
-    for skeleton, members in alike.items():
-        said = sum(map(_says, skeleton))
-        if len(members) < (MANY_NAMES if said >= max(2, len(members[0][1])) else MANY_WORDS):
-            continue
-        for position in members[0][1]:
-            if len({words[position] for words, _ in members}) >= MANY_NAMES:
-                changed = True
-                _replace((words for words, _ in members), position)
-    return changed
+def _make_values(rows: Iterable[_Row], places: Iterable[int]) -> None:
+    listed = list(places)
+    for row in rows:
+        for place in listed:
+            row.make_value(place)
 
 
-def _one_by_one(rows: list[list[str]], kind: int) -> bool:
-    """Messages that are equal but for one word: where there are many such words, they are values."""
-    alike: dict[tuple[int, int, int], list[list[str]]] = defaultdict(list)
-    for words in rows:
-        before = [0]
-        for word in words:
-            before.append(hash((before[-1], word)))
-        after = 0
-        for position in range(len(words) - 1, -1, -1):
-            if _kind(words, position) == kind or _is_value(words[position]):
-                alike[position, before[position], after].append(words)
-            after = hash((after, words[position]))
-    changed = False
-    for (position, _, _), members in alike.items():
-        different = {words[position] for words in members}
-        said = sum(_says(word) for number, word in enumerate(members[0]) if number != position)
-        typed = any(map(_is_value, different))
-        plain = MANY_NAMES if typed else MANY_WORDS if said < _MUCH else _MANY_BESIDE
-        least = plain if kind == 2 else MANY_NAMES - typed  # noqa: PLR2004
-        if len(different) >= least and (said >= 2 or (said and kind == 1 and len(different) >= MANY_WORDS)):  # noqa: PLR2004
-            changed = True
-            _replace(members, position)
-    return changed
-
-
-def _by_frequency(rows: list[list[str]]) -> bool:
-    """Messages of which most words are frequent at their places: where the rest are many, they are values."""
-    columns = [Counter(column) for column in zip(*rows, strict=True)]
-    alike: dict[tuple[str, ...], list[list[str]]] = defaultdict(list)
-    for words in _shared(rows, len(columns) * 3 // 5 + 1):
-        counts = [column[word] for column, word in zip(columns, words, strict=True)]
-        usual = sorted(counts, reverse=True)[len(counts) * 3 // 5]
-        if usual >= _MANY_BESIDE:
-            skeleton = tuple(
-                word if count * 2 >= usual else "" for word, count in zip(words, counts, strict=True)
-            )
-            if sum(map(_says, skeleton)) >= max(_SAID, skeleton.count("")) and "" in skeleton:
-                alike[skeleton].append(words)
-    changed = False
-    for skeleton, members in alike.items():
-        places = [position for position, word in enumerate(skeleton) if not word]
-        many = _MANY_BESIDE if sum(map(_says, skeleton)) >= _MUCH else MANY_WORDS
-        if len(members) >= many and all(_are_values(members, position, many) for position in places):
-            changed = True
-            for position in places:
-                _replace(members, position)
-    return changed
-
-
-def _are_values(rows: list[list[str]], position: int, many: int) -> bool:
-    """Whether the words at a place of messages that are alike are many, and none of them says what failed."""
-    kinds = {1 if _is_value(words[position]) else _kind(words, position) for words in rows}
-    return 0 not in kinds and len({words[position] for words in rows}) >= (
-        MANY_NAMES if kinds == {1} else many
-    )
-
-
-def _is_value(word: str) -> bool:
-    """Whether a word is a value, and nothing else."""
-    return "<" in word and not _says(word)
-
-
-def _says(word: str) -> bool:
-    """Whether a word has letters beside its values."""
-    return any(map(str.isalpha, word.replace(VALUE, "").replace(_ANY, "") if "<" in word else word))
-
-
-def _value(word: str) -> str:
-    """The placeholder, with the punctuation around the word."""
-    bare = _EDGES.sub("", max(word.split(_ANY), key=len))
-    return word.replace(bare, VALUE, 1) if bare else VALUE
+def _letters(words: Iterable[str]) -> int:
+    """Return how many words have letters next to their values."""
+    return sum(map(has_letters, words))

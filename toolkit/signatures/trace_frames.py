@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from enum import IntEnum
 from functools import lru_cache, wraps
-from itertools import chain, filterfalse
 from typing import Final, TypeVar
 
 import msgspec
@@ -41,10 +41,23 @@ _LIBRARY_NAMES: Final = re.compile(
     r"|^(?:process|Module|Object\.Module|Function\.Module|new Promise|Promise|Array|JSON|Timeout"
     r"|Immediate|Generator)(?:\.|$)"
 )
-_RUNTIME_NAMES: Final = re.compile(
-    r"^(?:java|javax|jdk|sun|com\.sun|kotlin|scala|groovy|junit|org\.junit|org\.mockito|System|Microsoft)\."
+_RUNTIME_NAMES: Final = re.compile(r"^(?:java|javax|jdk|sun|com\.sun|kotlin|scala|groovy|System|Microsoft)\.")
+"""The language itself. It throws on behalf of every program, so it is the last choice for a frame."""
+_TEST_NAMES: Final = re.compile(
+    r"^(?:junit|org\.junit|org\.testng|_pytest|pluggy|unittest)\b|\.(?:junit|testng)\."
+    r"|(?:^|[.$])(?:Test(?=[A-Z_\d])\w*|[A-Z]\w*Tests?|TestCase)[.$]|(?:^|\.)test_\w+$"
 )
-"""Of a trace through libraries alone, what is not even one of those."""
+"""Test runners and tests. They call the code that fails, as a user would."""
+_GUARDS: Final = re.compile(
+    r"[.:](?:(?:check|require|verify|validate|ensure|assert)(?:[A-Z]\w*|_\w+)"
+    r"|(?:not|no|is)(?:Null|Empty|Blank|True|False|NullOrEmpty)\w*"
+    r"|_?(?:throw|raise|report|fail|wrap)(?:[A-Z_]\w*)|\w*(?:Error|Exception))$"
+    r"|(?:^|[.$])[A-Z]\w*(?:Error|Exception)[.$]\w+$"
+)
+"""Functions that throw on behalf of their caller, for example `Preconditions.checkState` or `newError`.
+
+A plain `check` does work of its own. Functions of an exception make it, for example `ParseException.from`.
+"""
 _GENERATED: Final = re.compile(
     r"\$\$(?:Lambda|Enhancer|FastClass|SpringCGLIB|Proxy)[\w$/]*|\$Proxy\d+|\$\d+|/0x[0-9a-f]+|@[0-9a-f]{4,}"
     r"|lambda\$(?=\w)|\$lambda|access\$\d+|\$default|\$\w+\$lambda|-\$\$Nest\$\w+"
@@ -77,6 +90,19 @@ def cached(
     return call
 
 
+_BUILD_DIGITS: Final = re.compile(r"\d{3,}|(?=[a-f]*\d)[0-9a-f]{8,}")
+
+
+@cached
+def stable_name(name: str) -> str:
+    """Return a function or type with the digits of a build replaced. Other digits belong to the name.
+
+    >>> stable_name("Base64.decode"), stable_name("Worker$48213.run")
+    ('Base64.decode', 'Worker$<num>.run')
+    """
+    return _BUILD_DIGITS.sub("<num>", name)
+
+
 @cached
 def plain_name(name: str) -> str:
     """A function's name without what compilers and runtimes add."""
@@ -102,6 +128,21 @@ def _is_library_file(path: str) -> bool:
 @cached
 def _is_library_name(function: str) -> bool:
     return bool(_LIBRARY_NAMES.search(function))
+
+
+@cached
+def _is_runtime_name(function: str) -> bool:
+    return bool(_RUNTIME_NAMES.search(function))
+
+
+@cached
+def _is_test_name(function: str) -> bool:
+    return bool(_TEST_NAMES.search(function))
+
+
+@cached
+def _is_guard_name(function: str) -> bool:
+    return bool(_GUARDS.search(function))
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -140,26 +181,45 @@ def _is_library(frame: Frame) -> bool:
     return _is_library_file(frame.path) or _is_library_name(frame.function)
 
 
-def _is_runtime(frame: Frame) -> bool:
-    return _RUNTIME_NAMES.search(frame.function) is not None
+class Owner(IntEnum):
+    """Whose a frame is, the best choice for the frame of a failure first."""
+
+    APPLICATION = 0
+    APPLICATION_GUARD = 1
+    LIBRARY = 2
+    LIBRARY_GUARD = 3
+    TEST = 4
+    RUNTIME = 5
 
 
-def _own(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """Those of the application; of a trace through libraries alone, those outside the runtime, else all."""
-    for is_foreign in (_is_library, _is_runtime):
-        own = filterfalse(is_foreign, frames)
-        if first := next(own, None):
-            return chain([first], own)
-    return iter(frames)
+def _owner(frame: Frame) -> Owner:
+    if _is_runtime_name(frame.function):
+        return Owner.RUNTIME
+    if _is_test_name(frame.function):
+        return Owner.TEST
+    is_guard = _is_guard_name(frame.function)
+    if _is_library(frame):
+        return Owner.LIBRARY_GUARD if is_guard else Owner.LIBRARY
+    return Owner.APPLICATION_GUARD if is_guard else Owner.APPLICATION
+
+
+def _own(frames: Iterable[Frame]) -> list[Frame]:
+    """Return the frames of the best owner in a trace, in their order.
+
+    For example, of `Validate.notEmpty`, `OrderService.total` and `OrderServiceTest.adds`, only the second. If
+    a trace contains frames of libraries only, all of them are returned.
+    """
+    owners = {frame: _owner(frame) for frame in frames}
+    best = min(owners.values(), default=Owner.RUNTIME)
+    return [frame for frame, owner in owners.items() if owner is best]
 
 
 def _first_application(frames: list[Frame], language: str) -> str:
     """The qualified function nearest to the error that is not a library's."""
-    own = _own(dict.fromkeys(frames))
-    first = next(own, None)
-    if not first or first.minified:
+    own = _own(frames)
+    if not own or own[0].minified:
         return ""
-    return next(filter(None, (_named(frame, language) for frame in chain([first], own))), "")
+    return next(filter(None, (_named(frame, language) for frame in own)), "")
 
 
 def _recursive_application(frames: list[Frame], language: str) -> str:

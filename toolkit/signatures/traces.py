@@ -160,25 +160,39 @@ _JAVA_HEAD: Final = re.compile(
 )
 
 
+_JAVA_OMITTED: Final = re.compile(r"^\s*\.\.\. ([1-9]\d{0,5}) (?:more|common frames omitted)")
+
+
 def _java(lines: list[str]) -> StackTrace | None:
+    """Read a Java trace. A cause leaves out the frames that it shares with the exception above it.
+
+    For example, after `Caused by: java.io.IOException`, `... 2 more` stands for the last two frames of the
+    exception that this one caused.
+    """
     errors: list[tuple[str, str]] = []
     frames: list[Frame] = []
+    frames_above: list[Frame] = []
     head = ""
     for line in lines:
         frame = _java_frame(line)
         if frame is not None:
             if head:
-                _java_error(head, errors, frames)
+                frames, frames_above = [], frames
+                _java_error(head, errors)
                 head = ""
             frames.append(frame)
+        elif omitted := _JAVA_OMITTED.match(line):
+            frames += frames_above[-int(omitted[1]) :]
         elif line.startswith("Caused by: ") or (not errors and not head and _JAVA_HEAD.match(line)):
             if head:
-                _java_error(head, errors, frames)
+                frames, frames_above = [], frames
+                _java_error(head, errors)
             head = line
         elif line.lstrip().startswith("Suppressed: "):
             break
     if head:
-        _java_error(head, errors, frames)
+        frames = []
+        _java_error(head, errors)
     return trace_of("java", errors, frames)
 
 
@@ -188,11 +202,10 @@ def _java_frame(line: str) -> Frame | None:
     return Frame(found[1]) if found else None
 
 
-def _java_error(head: str, errors: list[tuple[str, str]], frames: list[Frame]) -> None:
+def _java_error(head: str, errors: list[tuple[str, str]]) -> None:
     found = _JAVA_HEAD.match(head)
     if found:
         errors.append((plain_name(found[1]), (found[2] or "").strip()))
-        frames.clear()
 
 
 _NET_FRAME: Final = re.compile(r"^\s+at ([^()]+)\((?:.*\)|(?>.*?\) in ).*:line \d+)\s*$")

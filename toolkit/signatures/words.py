@@ -1,0 +1,257 @@
+"""Split messages into words and the glue between them, so that places of two messages can be compared.
+
+A message is split at blanks and at signs such as `=`, `:`, brackets and quotes. For example,
+
+    user="ann" rhost= (id: 7)
+
+has the words `user=`, `ann`, `rhost=`, an empty word, `id:` and `7`. The rest is glue. Four rules make the
+same place of two messages the same position:
+
+1. A key keeps its sign: `rhost=` is one word, and its value is another.
+2. Text in quotes or brackets is one word, unless it is most of the message.
+3. A value that is left out is an empty word, as after `rhost=` above.
+4. A name and a number in brackets are one word, as in `attempt(<num>)`.
+
+Words and glue together are the message again, character by character.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from toolkit.signatures.placeholders import PLACEHOLDER
+
+VALUE: Final = "<value>"
+"""A word that differs between messages that are otherwise equal."""
+ANY: Final = "<>"
+"""A value of any kind, because the values of one place can look like different kinds."""
+
+MOST_WORDS: Final = 60
+"""Words of a message that are compared. Longer messages are compared by their first words."""
+MOST_PHRASE_WORDS: Final = 8
+"""Words in quotes or brackets that count as one value. Lists, which contain commas, may have more."""
+LEAST_WORDS_OUTSIDE: Final = 3
+"""If fewer words are outside of quotes and brackets, the text inside states what failed."""
+
+_KEY_SIGNS: Final = ("=", ":")
+
+NEVER: Final = 0
+NAME: Final = 1
+PLAIN: Final = 2
+"""Kinds of words: never a value; spelled or placed like a name; a word of the language."""
+
+_WORD: Final = r"""[^\s=:()\[\]{}"',;|@]"""
+_TOKEN: Final = re.compile(
+    rf"""
+      (?P<address>[A-Za-z][\w+.\-]*://[^\s"'()\[\]{{}},;|]*)
+    | "(?P<double>[^"]{{0,200}})"
+    | (?<!\w)'(?P<single>[^']{{0,200}})'(?!\w)
+    | (?P<call>[\w.$\-]+\(<\w+>\))
+    | \((?P<round>[^()]{{0,200}})\)
+    | \[(?P<square>[^\[\]]{{0,200}})\]
+    | \{{(?P<curly>[^{{}}]{{0,200}})\}}
+    | (?P<word>{_WORD}+(?:(?:::|(?<=\w)'(?=\w)){_WORD}+)*(?:[=:](?![:=]))?)
+    """,
+    re.VERBOSE,
+)
+_PHRASES: Final = frozenset({"double", "single", "round", "square", "curly"})
+_REQUEST_LINE: Final = re.compile(r"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS) ")
+_FULL_STOPS: Final = ".!?"
+_ID_KEY: Final = re.compile(r"(?:[a-z0-9_.\-](?:Id|ID|id)|(?:^|[_.\-])(?:id|ID|uuid))[=:]$")
+_NAME_KEY: Final = re.compile(
+    r"(?:name|topic|host|user|queue|bucket|namespace|table|index|file|path|url|uri|server|client|addr|address)"
+    r"[=:]$",
+    re.IGNORECASE,
+)
+_STATES_FAILURE: Final = re.compile(
+    r"(?i:error|exception|fail|(?<!de)fault|timeout|timed|denied|refused|reset|abort|panic|warn|invalid"
+    r"|missing|unknown|unexpected|expired|exceed|cannot|could|null|undefined"
+    r"|^(?:no|not|none|is|are|was|to|of|in|on|the|a|an|and|or|by|for|at|with|from|name|user|host)$)"
+    r"|^[A-Z][A-Z_]{2,}$"
+    r"|\w://"  # the kind of service of an address
+)
+_DOTTED_KEY: Final = re.compile(r"[a-z][a-z0-9_\-]*(?:\.[a-z0-9_\-]+){2,}(?<!error)(?<!exception)")
+"""A setting such as `db.pool.timeout-ms`, which names no failure even if a part of it could."""
+_CUES: Final = frozenset(
+    """
+    user username for host hostname server node from to by named name file table column queue topic task
+    job customer tenant account region bucket key id class module database db schema index field
+    property attribute service container pod namespace volume device interface session client peer
+    worker instance group owner email domain zone path url uri endpoint via package service
+    """.split()  # noqa: SIM905 - a list of words
+)
+"""Words that a name follows, for example in "no such user ann"."""
+_PLAIN_WORD: Final = re.compile(r"[a-z]+(?:'[a-z]+)?|[A-Z][a-z]+")
+_EDGES: Final = re.compile(r"^[`<\-]+|[`>\-]+$")
+
+
+class Sentence(NamedTuple):
+    """The words of a message, and the glue before each word and after the last."""
+
+    words: tuple[str, ...]
+    glue: tuple[str, ...]
+
+    def with_words(self, words: Sequence[str]) -> str:
+        """Return the message with other words at its places.
+
+        >>> split_sentence("user=ann is gone").with_words(["user=", "<value>", "is", "gone"])
+        'user=<value> is gone'
+        """
+        pieces = [text for pair in zip(self.glue, words, strict=False) for text in pair]
+        return "".join([*pieces, self.glue[len(words)]])
+
+
+def split_sentence(message: str) -> Sentence:
+    """Split a message with placeholders. An id after a key such as `orderId=` is a placeholder already.
+
+    >>> split_sentence('no rows for [north, east] in "my table", rhost=').words
+    ('no', 'rows', 'for', 'north, east', 'in', 'my table', 'rhost=', '')
+    >>> split_sentence("orderId=abc size (0)").words
+    ('orderId=', '<id>', 'size', '0')
+    """
+    words: list[str] = []
+    glue: list[str] = []
+    end_of_last = 0
+    for start, end in _spans(message):
+        if _value_is_left_out(words, message[end_of_last : end_of_last + 1]) and start > end_of_last:
+            words.append("")
+            glue.append("")
+        glue.append(message[end_of_last:start])
+        follows_id_key = bool(words) and _ID_KEY.search(words[-1]) and glue[-1] in ("", '"', "'")
+        words.append("<id>" if follows_id_key and end > start else message[start:end])
+        end_of_last = end
+        if len(words) == MOST_WORDS:
+            return Sentence(tuple(words), (*glue, ""))
+    if words and words[-1][-1:] in ("=", ":") and len(words) < MOST_WORDS:
+        words.append("")
+        glue.append("")
+    return Sentence(tuple(words), (*glue, message[end_of_last:]))
+
+
+def _value_is_left_out(words: list[str], next_sign: str) -> bool:
+    """Return whether the last word is a key without a value, such as `ruser=` in `ruser= rhost=db-1`."""
+    if not words:
+        return False
+    if words[-1].endswith("="):
+        return next_sign not in ('"', "'", "(", "[", "{")
+    return words[-1].endswith(":") and next_sign in (",", ";", "|")
+
+
+def _spans(message: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each word."""
+    if not any(sign in message for sign in "\"'([{"):
+        yield from _plain_spans(message, 0, len(message))
+        return
+    tokens = list(_TOKEN.finditer(message))
+    outside = sum(token.lastgroup not in _PHRASES for token in tokens)
+    for token in tokens:
+        start, end = token.span(token.lastgroup or 0)
+        if token.lastgroup not in _PHRASES:
+            yield start, _end_of_word(message, start, end)
+        elif outside >= LEAST_WORDS_OUTSIDE and _is_one_value(message[start:end]):
+            yield start, end
+        else:
+            yield from _plain_spans(message, start, end)
+
+
+_PLAIN_TOKEN: Final = re.compile(
+    rf"[A-Za-z][\w+.\-]*://[^\s\"'()\[\]{{}},;|]*|{_WORD}+(?:(?:::|(?<=\w)'(?=\w)){_WORD}+)*(?:[=:](?![:=]))?"
+)
+
+
+def _plain_spans(message: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    for token in _PLAIN_TOKEN.finditer(message, start, end):
+        yield token.start(), _end_of_word(message, token.start(), token.end())
+
+
+def _end_of_word(message: str, start: int, end: int) -> int:
+    """Return the end of a word without the full stop of its sentence."""
+    if message[end - 1] in _FULL_STOPS:
+        bare = message[start:end].rstrip(_FULL_STOPS)
+        return start + len(bare) if bare else end
+    return end
+
+
+def _is_one_value(phrase: str) -> bool:
+    if _REQUEST_LINE.match(phrase):
+        return False
+    return phrase.count(" ") < MOST_PHRASE_WORDS or "," in phrase
+
+
+def without_kinds(text: str) -> str:
+    """Return a text whose placeholders do not tell the kinds of the values.
+
+    >>> without_kinds("no route to <ip> after <num> tries")
+    'no route to <> after <> tries'
+    """
+    return PLACEHOLDER.sub(ANY, text) if "<" in text else text
+
+
+def kinds_of_words(words: Sequence[str], glue: Sequence[str]) -> tuple[int, ...]:
+    """Return NEVER, NAME or PLAIN for each word."""
+    before = ("", *words)
+    return tuple(
+        word_kind(word, key, opening[-1:]) for word, key, opening in zip(words, before, glue, strict=False)
+    )
+
+
+@lru_cache(maxsize=1 << 16)
+def word_kind(word: str, before: str, opening: str) -> int:
+    """Return the kind of a word that follows another word and a sign, such as a quote or a bracket."""
+    if is_value(word) or not word:
+        return NAME
+    bare = _EDGES.sub("", word.replace(ANY, "")).rstrip("=:")
+    if not bare:
+        return NEVER
+    if _STATES_FAILURE.search(bare) and not _DOTTED_KEY.fullmatch(bare):
+        return NEVER
+    if bare.isdigit():
+        return PLAIN  # a code: other numbers are placeholders
+    if word[-1] in "=:":
+        return _key_kind(bare, before)
+    is_quoted = opening in ('"', "'", "[", "(", "`", ":")
+    is_cued = before.endswith("=") or before.rstrip(":").lower() in _CUES
+    if is_quoted or is_cued or not _PLAIN_WORD.fullmatch(word):
+        return NAME
+    return PLAIN
+
+
+def _key_kind(key: str, before: str) -> int:
+    """Return the kind of a word before `:` or `=`, usually the name of a field, which is no value.
+
+    It is a value if it follows a word such as "to", as in "no route to db-1: timeout". It can be one if it is
+    spelled like an address or a package, as in "com.example.mail: no memory".
+    """
+    if before.rstrip(":").lower() in _CUES:
+        return NAME
+    return NEVER if key.isidentifier() else PLAIN
+
+
+def value_at(word: str) -> str:
+    """Return the value that replaces a word. A key keeps its sign.
+
+    >>> value_at("ann"), value_at("db-1:")
+    ('<value>', '<value>:')
+    """
+    return VALUE + word[-1] if word[-1:] in _KEY_SIGNS else VALUE
+
+
+@lru_cache(maxsize=1 << 14)
+def takes_names(key: str) -> bool:
+    """Return whether a word is a key whose values are names, such as `topic:` or `hostName=`."""
+    return bool(_NAME_KEY.search(key))
+
+
+def is_value(word: str) -> bool:
+    """Return whether a word consists of values, without letters of its own."""
+    return "<" in word and not has_letters(word)
+
+
+def has_letters(word: str) -> bool:
+    """Return whether a word has letters next to its values."""
+    if "<" in word:
+        word = word.replace(VALUE, "").replace(ANY, "")
+    return any(map(str.isalpha, word))
