@@ -26,7 +26,7 @@ DENSITY = {
     "toolkit/secret_hints.py": 0.20,
     "toolkit/serving.py": 0.20,
 }
-"""Branches per line of rewritten folders. Limits are lowered, never raised: the goal is 0.20 for the package."""
+"""Branches per line of rewritten folders. Limits are lowered, never raised: the goal is 0.20 for all."""
 
 
 @pytest.mark.parametrize("place", ENGLISH)

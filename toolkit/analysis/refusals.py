@@ -59,7 +59,7 @@ def refused_by_headers(headers: pa.ChunkedArray) -> list[bool]:
     """
     texts = headers.cast(pa.large_string())
     candidates = pc.match_substring(texts, HEADER_SUFFIX, ignore_case=True).fill_null(False)
-    is_refused = candidates.to_pylist()
+    is_refused: list[bool] = candidates.to_pylist()
     for row, is_candidate in enumerate(is_refused):
         if is_candidate:
             is_refused[row] = _asks_not_to_retry(texts[row].as_py())
