@@ -44,7 +44,12 @@ class Clients:
     plan: tk.RedrivePlan
     folder: Path
     kills: Counter[str] = field(default_factory=Counter)
-    """Kills of clients that ran, and attempts that came after a client had ended by itself."""
+    """Kills that struck a running client, and attempts that came after a client had ended by itself."""
+
+    @property
+    def struck(self) -> int:
+        """Return how many kills struck a running client."""
+        return self.kills["while it ran"]
 
     def start(self, machine: Path, data_home: Path, kill: Kill | None = None) -> ForkServerProcess:
         """Start a client whose ledger is in the folder `machine`."""
@@ -62,7 +67,7 @@ class Clients:
     def killed_with_copies(self, kills: Iterable[Kill]) -> tk.RedriveResult:
         """Kill a client at each of these points; the next continues with a copy of the file alone."""
         machine = self.folder / "machine-0"
-        for number, kill in enumerate((*kills, None)):
+        for number, kill in enumerate(itertools.chain(kills, (None,))):
             process = self.start(machine, self.folder / f"data-{number}", kill)
             if kill and kill.change is None:
                 time.sleep(kill.seconds)
@@ -80,7 +85,7 @@ class Clients:
                 break  # the plan has run to its end: later kills would meet clients without work
         return tk.redrive_status(machine / LEDGER)
 
-    def killed_with_two_ledgers(self, pauses: Iterable[float], seed: int) -> list[tk.RedriveResult]:
+    def killed_with_two_ledgers(self, pauses: Iterable[float], seed: float) -> list[tk.RedriveResult]:
         """Run the plan with two ledgers at once, on one machine; kill either client after each pause."""
         chosen = random.Random(seed)
         machines = [self.folder / name for name in ("first", "second")]
@@ -88,12 +93,14 @@ class Clients:
         running = [self.start(machine, data) for machine in machines]
         for pause in pauses:
             time.sleep(pause)
-            if not any(process.is_alive() for process in running):
+            alive = [number for number, process in enumerate(running) if process.is_alive()]
+            if not alive:
                 break  # both have run the plan to its end
-            number = chosen.randrange(2)
-            self._count(was_running=running[number].is_alive())
-            running[number].kill()
-            running[number].join()
+            number = chosen.choice(alive)
+            victim = running[number]
+            victim.kill()
+            victim.join()
+            self._count(was_running=victim.exitcode == -signal.SIGKILL)
             running[number] = self.start(machines[number], data)
         for process in running:
             process.join(600)

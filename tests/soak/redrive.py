@@ -7,7 +7,8 @@ anything is wrong.
 
 With ``--ledgers copied``, clients of a plan of failure functions, resumes and deletes are killed, and each
 next one has a copy of the ledger's file alone and another data folder. With ``--ledgers two``, two clients
-run a plan at once with two ledgers.
+run a plan at once with two ledgers. Only kills that strike a running client count, and new plans of
+``--failures`` entries are made until there were ``--kills`` of them.
 """
 
 from __future__ import annotations
@@ -73,42 +74,60 @@ def main() -> int:
 
 
 def kill_clients(given: argparse.Namespace) -> int:
-    """Kill the clients of a plan, with copied ledgers or with two; returns the exit status."""
+    """Kill the clients of plans, with copied ledgers or with two; returns the exit status.
+
+    A plan ends after some ten kills, so plans are made and run, each with a queue of its own, until
+    ``--kills`` kills have struck running clients.
+    """
     chosen = random.Random(given.seed)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        LocalService(Path(folder) / "queue") as queue,
-        open_shop(queue) as shop,
-    ):
+    until = time.monotonic() + given.minutes * 60
+    kills, calls, wrong = Counter[str](), Counter[int](), Counter[str]()
+    rounds = 0
+    while kills["while it ran"] < given.kills and time.monotonic() < until:
+        rounds += 1
+        with tempfile.TemporaryDirectory() as folder:
+            called, mistakes = _round(chosen, given, Path(folder), kills, until)
+        calls += called
+        wrong += mistakes
+        say(f"round {rounds}: {dict(kills)}; functions by calls: {dict(sorted(called.items()))}")
+    say(f"seed {given.seed}, {rounds} plans: kills of clients: {dict(kills)}")
+    say(f"functions by calls: {dict(sorted(calls.items()))}; wrong: {dict(wrong) or 'nothing'}")
+    return 1 if wrong or kills["while it ran"] < given.kills else 0
+
+
+def _round(
+    chosen: random.Random, given: argparse.Namespace, folder: Path, kills: Counter[str], until: float
+) -> tuple[Counter[int], Counter[str]]:
+    """Run one plan under kills; return the functions by the number of their calls, and what is wrong."""
+    with LocalService(folder / "queue") as queue, open_shop(queue) as shop:
         each = given.failures // 3
         plan = mixed_plan(shop, given.ledgers, each, workflows=max(1, each // 3))
-        say(plan.verdict)
-        clients = Clients(shop, plan, Path(folder))
-        struck: list[Kill] = []
-        kills = _kills(chosen, given, struck)
+        clients = Clients(shop, plan, folder, kills)
+        moments = _kills(chosen, given, clients, until)
         if given.ledgers == "two":
-            results = clients.killed_with_two_ledgers((kill.seconds for kill in kills), given.seed)
+            results = clients.killed_with_two_ledgers((kill.seconds for kill in moments), chosen.random())
         else:
-            results = [clients.killed_with_copies(kills)]
+            results = [clients.killed_with_copies(moments)]
         for result in results:
             say(result.verdict)
-        wrong = clients.wrong(results)
-        calls = Counter(shop.called.values())
-        say(f"seed {given.seed}: kills of clients: {dict(clients.kills)}; functions by calls: {dict(calls)}")
-        say(f"wrong: {wrong or 'nothing'}")
-        return 1 if wrong else 0
+        functions = plan.acted.query("action == 'failure function'")["dlq_id"]
+        return Counter(shop.called[dlq_id] for dlq_id in functions), Counter(clients.wrong(results))
 
 
-def _kills(chosen: random.Random, given: argparse.Namespace, struck: list[Kill]) -> Iterator[Kill]:
-    """Kills at random moments, or of copied ledgers' clients at a change, before or after it is stored."""
-    until = time.monotonic() + given.minutes * 60
-    while len(struck) < given.kills and time.monotonic() < until:
-        if len(struck) % 2 or given.ledgers == "two":
-            kill = Kill(seconds=chosen.uniform(0.2, 1.5))
+def _kills(
+    chosen: random.Random, given: argparse.Namespace, clients: Clients, until: float
+) -> Iterator[Kill]:
+    """Yield kills until enough have struck: at random moments, or at a change, before or after it is stored.
+
+    With two ledgers, all are at random moments, because the clients run at once.
+    """
+    number = 0
+    while clients.struck < given.kills and time.monotonic() < until:
+        number += 1
+        if number % 2 or given.ledgers == "two":
+            yield Kill(seconds=chosen.uniform(0.1, 1.0))
         else:
-            kill = Kill(change=chosen.randint(1, 12), stored=chosen.random() < 0.5)
-        struck.append(kill)
-        yield kill
+            yield Kill(change=chosen.randint(1, 40), stored=chosen.random() < 0.5)
 
 
 class Soak:
