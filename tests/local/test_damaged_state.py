@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import sqlite3
@@ -13,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.local import full_disk_service
 from toolkit.errors import LocalServiceError, SettingsError
 from toolkit.local.queue.state import Store
 from toolkit.local.vectors.specs import IndexSpec
@@ -107,8 +109,31 @@ def test_a_damaged_index_is_named_with_the_way_out(tmp_path: Path, damage: Damag
     assert "--data-dir" in str(caught.value)
 
 
-def test_a_full_disk_is_named_and_passes(tmp_path: Path) -> None:
-    """A publish and an upsert are refused with the file and the reason; with space again both succeed."""
+def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """On a mounted disk without room, writes are refused by name and reads go on; with room all is there."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = full_disk_service.command(disk)
+    if command is None:
+        pytest.skip("this system does not let a program mount a disk of its own")
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    if done.returncode == full_disk_service.NOT_PERMITTED:
+        pytest.skip("this system does not let a program mount a disk in memory")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    for call, file in (("publish", "queue.sqlite"), ("upsert", "plain.sqlite")):
+        assert report[call]["status"] == 500
+        assert file in report[call]["error"]
+        assert "full disk" in report[call]["error"]
+    assert report["listing"] == 200
+    assert "full" in report.get("start", "full")  # a start that is refused meanwhile says why
+    assert min(report["acknowledged"]) >= 10
+    assert report["lost messages"] == report["lost rows"] == []
+    assert report["after"] == [200, 200]
+
+
+def test_a_limit_on_the_size_of_files_is_no_full_disk(tmp_path: Path) -> None:
+    """A publish and an upsert are refused with the file and the limit; without the limit both succeed."""
     with LocalService(tmp_path, indexes=["plain:dense:2:COSINE"]) as service:
         http = httpx.Client(
             base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, timeout=20
@@ -124,7 +149,8 @@ def test_a_full_disk_is_named_and_passes(tmp_path: Path) -> None:
             response = http.post(path, **body)
             assert response.status_code == 500
             assert file in response.json()["error"]
-            assert "full disk" in response.json()["error"]
+            assert "300,000 bytes" in response.json()["error"]
+            assert "full disk" not in response.json()["error"]
         resource.prlimit(service.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
         for _, path, body in calls:
             assert http.post(path, **body).status_code == 200

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hmac
 import logging
 import re
-import sqlite3
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -36,7 +35,7 @@ from toolkit.local.queue.run_routes import run_operations
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.schedules import schedule_operations
 from toolkit.local.queue.url_groups import url_group_operations
-from toolkit.local.storage_errors import QUEUE_FILE, storage_problem
+from toolkit.local.storage_errors import INTERNAL_ERROR
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit.local.vectors.vector_routes import vector_operations
@@ -44,7 +43,6 @@ from toolkit.redaction import Secret, escape_html
 from toolkit.serving import CALLER, MAX_HEAD
 from toolkit.version import __version__
 
-_FAILED: Final = "the service failed; got an internal error; expected a response"
 _WITHOUT_TOKEN: Final = frozenset({"/", "/openapi.json"})  # they show nothing that a user stored
 _OUR_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _HOST: Final = re.compile(r"[\w.:\[\]%\-]*", re.ASCII)
@@ -78,7 +76,7 @@ def build_app(
     app = Starlette(
         routes=[operation.route() for operation in operations],
         lifespan=lifespan,
-        exception_handlers=ERROR_HANDLERS,
+        exception_handlers=error_handlers(registry, queue),
     )
     app.router.redirect_slashes = False
     return Guard(app if interception is None else interception.wrap(app), token)
@@ -108,17 +106,26 @@ def all_operations(
     return operations
 
 
-async def _error(request: Request, error: Exception) -> Response:
-    """The response to any error; a path or method that is not here is Starlette's HTTPException."""
+def error_handlers(registry: IndexRegistry, queue: Queue | None = None) -> dict[Any, Any]:
+    """Return how Starlette turns errors into responses; errors that nothing expected are looked into."""
+
+    async def unexpected(request: Request, error: Exception) -> Response:
+        problem = INTERNAL_ERROR
+        if (index := request.path_params.get("index")) is not None:
+            problem = await registry.run(registry.problem, index, error)
+        elif queue is not None:
+            problem = await queue.store.problem(error)
+        return _error_response(request.url.path, 500, problem)
+
+    return {ApiError: _expected_error, HTTPException: _expected_error, Exception: unexpected}
+
+
+async def _expected_error(request: Request, error: Exception) -> Response:
+    """The response to an error of the request; a path or method that is not here is an HTTPException."""
     path = request.url.path
     if isinstance(error, ApiError):
         return _error_response(path, error.status, error.message)
-    if isinstance(error, sqlite3.Error):
-        index = request.path_params.get("index")
-        file = QUEUE_FILE if index is None else f"vectors/{index}.sqlite"
-        return _error_response(path, 500, storage_problem(error, file))
-    if not isinstance(error, HTTPException):
-        return _error_response(path, 500, _FAILED)
+    assert isinstance(error, HTTPException)  # noqa: S101 - the handler is registered for these two
     allowed = _allowed_methods(request)
     if request.method == "OPTIONS" and allowed:
         return Response(status_code=204, headers={"Allow": allowed})
@@ -128,10 +135,6 @@ async def _error(request: Request, error: Exception) -> Response:
     if error.status_code == 405:  # noqa: PLR2004 - RFC 9110 requires this header with it
         response.headers["Allow"] = allowed
     return response
-
-
-ERROR_HANDLERS: Final[dict[Any, Any]] = dict.fromkeys((ApiError, HTTPException, Exception), _error)
-"""How Starlette turns errors into responses."""
 
 
 def _allowed_methods(request: Request) -> str:
@@ -186,7 +189,7 @@ class Guard:
             if begun and not ended:
                 raise Abort from None
             if not begun:
-                await _error_response(scope["path"], 500, _FAILED)(scope, receive, watched)
+                await _error_response(scope["path"], 500, INTERNAL_ERROR)(scope, receive, watched)
 
     def _check(self, scope: Scope) -> None:
         target = len(scope["raw_path"]) + len(scope["query_string"])

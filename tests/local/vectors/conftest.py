@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 
-from toolkit.local.app import ERROR_HANDLERS
+from toolkit.local.app import error_handlers
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import IndexRegistry
 from toolkit.local.vectors.vector_routes import vector_operations
@@ -42,7 +42,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexRegistry
 def address(registry: IndexRegistry) -> Iterator[str]:
     """The address of a server that serves the registry."""
     routes = [operation.route() for operation in vector_operations(registry)]
-    app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+    app = Starlette(routes=routes, exception_handlers=error_handlers(registry))
     server = uvicorn.Server(
         uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="off")
     )

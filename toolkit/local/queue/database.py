@@ -93,7 +93,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         path.touch(mode=0o600)
-        self._path = path
+        self.path = path
         self._jobs: queue.SimpleQueue[tuple[_Work, _Done] | None] = queue.SimpleQueue()
         with contextlib.ExitStack() as opened:
             try:
@@ -112,7 +112,7 @@ class Database:
         version = self._stored_version()
         if version != VERSION and version not in _MIGRATIONS:
             raise LocalServiceError(
-                f"opening the service's file {str(self._path)!r}",
+                f"opening the service's file {str(self.path)!r}",
                 got=f"tables of version {version}",
                 expected=f"tables of version {VERSION}",
                 next_step="Start with an empty data folder.",
@@ -129,10 +129,10 @@ class Database:
         if not tables:
             return VERSION
         if "kept" not in tables:
-            raise damaged_file(self._path, "a database of another program")
+            raise damaged_file(self.path, "a database of another program")
         stored = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
         if stored is None:
-            raise damaged_file(self._path, "tables without a version")
+            raise damaged_file(self.path, "tables without a version")
         version: int = stored[0]
         return version
 

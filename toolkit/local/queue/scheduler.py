@@ -11,13 +11,15 @@ import contextlib
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from toolkit.local.api import MAX_MESSAGE
+from toolkit.local.damaged_values import DamagedValue
 from toolkit.local.queue import runs, schedules, steps
 from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.flow_control import FlowControl, counting, stored_settings
@@ -26,7 +28,7 @@ from toolkit.local.queue.outcomes import record_outcome, record_start
 from toolkit.local.queue.publishing import PREFIXES
 from toolkit.local.queue.sender import Destinations, Sender, gateway_response, outgoing
 from toolkit.local.queue.state import Store
-from toolkit.local.storage_errors import QUEUE_FILE, logged_problem
+from toolkit.local.storage_errors import INTERNAL_ERROR, QUEUE_FILE, damage_problem
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,6 +85,7 @@ class Queue:
         self.flow = FlowControl(time_factor)
         self._claimed: dict[int, asyncio.Task[None]] = {}  # in memory only
         self._queue_of: dict[int, str] = {}  # names per claimed message; empty without a named queue
+        self._unreadable: set[int] = set()  # numbers of damaged messages, each logged once
         self._changed = asyncio.Event()
         self._starting = asyncio.Lock()
         self._restored = False
@@ -129,7 +132,7 @@ class Queue:
                         expired_at = now
                     next_due = await self.start_due()
                 except Exception as error:  # noqa: BLE001 - for example a full disk: retry after a second
-                    _log.error("looking for due messages failed: %s", logged_problem(error, QUEUE_FILE))
+                    _log.error("looking for due messages failed: %s", await self._cause(error))
                     next_due = now + 1000
                 await self._pause(min(next_due, now + _EXPIRY_EVERY_MS))
         finally:
@@ -160,7 +163,9 @@ class Queue:
             # more schedules may be due: check again right after these deliveries
             next_schedule = now
 
-        rows, due_later = await self.store.read(_due_messages, now, claimed, blocked, capacity)
+        rows, due_later = await self.store.read(
+            _due_messages, now, claimed, self._unreadable, blocked, capacity
+        )
         for row in rows:
             self._start(row, now)
         times = [*due_later, next_schedule, self.flow.next_release(now)]
@@ -168,7 +173,10 @@ class Queue:
 
     def _start(self, row: sqlite3.Row, now: int) -> None:
         """Start the delivery of a message, if flow control admits it."""
-        message = decode_message(row["spec"])
+        message = self._readable(row)
+        if message is None:
+            self.wake()  # check again without this message
+            return
         if not self.flow.admit(message, now):
             # the message before used up the limit of the key: check again without this key
             self.wake()
@@ -176,6 +184,23 @@ class Queue:
         delivery = self._deliver(row["seq"], message, row["retried"], resets=self.flow.resets(message))
         self._claimed[row["seq"]] = asyncio.create_task(delivery)
         self._queue_of[row["seq"]] = message.origin.queue
+
+    def _readable(self, row: sqlite3.Row) -> Message | None:
+        """Return the message of a row, or None if it is damaged: such a row must not stop the others."""
+        try:
+            return decode_message(row["spec"])
+        except (msgspec.MsgspecError, TypeError, ValueError):
+            self._unreadable.add(row["seq"])
+            damage = DamagedValue(
+                "messages", f"seq = {row['seq']}", "spec", "a value that cannot be read", "a message"
+            )
+            _log.error("a message is not delivered: %s", damage_problem(damage, QUEUE_FILE))
+            return None
+
+    async def _cause(self, error: Exception) -> str:
+        """Return the cause of an error for the log; the type alone if nothing explains it."""
+        problem = await self.store.problem(error)
+        return type(error).__name__ if problem == INTERNAL_ERROR else problem
 
     async def _pause(self, until_ms: int) -> None:
         """Wait until a time, or until `wake` is called."""
@@ -241,20 +266,26 @@ class Queue:
 
 
 def _due_messages(
-    tx: QueueWrite, now: int, claimed: Mapping[int, str], blocked: list[str], capacity: int
+    tx: QueueWrite,
+    now: int,
+    claimed: Mapping[int, str],
+    unreadable: Collection[int],
+    blocked: list[str],
+    capacity: int,
 ) -> tuple[list[sqlite3.Row], list[int]]:
     """Return the messages to deliver now, the earliest first, and times when others will be due."""
-    not_claimed = f"seq NOT IN ({','.join('?' * len(claimed))})"
+    passed_over = [*claimed, *unreadable]
+    not_passed_over = f"seq NOT IN ({','.join('?' * len(passed_over))})"
     not_blocked = f"(flow_key IS NULL OR flow_key NOT IN ({','.join('?' * len(blocked))}))"
     rows = tx.rows(
         "SELECT seq, retried, due_at, flow_key, spec FROM messages "  # noqa: S608 - marks only
-        f"WHERE queue IS NULL AND due_at <= ? AND {not_claimed} AND {not_blocked} "
+        f"WHERE queue IS NULL AND due_at <= ? AND {not_passed_over} AND {not_blocked} "
         "ORDER BY due_at, seq LIMIT ?",
-        *(now, *claimed, *blocked, capacity),
+        *(now, *passed_over, *blocked, capacity),
     )
     next_due = tx.value("SELECT min(due_at) FROM messages WHERE queue IS NULL AND due_at > ?", now)
 
-    queued_rows, due_later = _next_in_queues(tx, claimed)
+    queued_rows, due_later = _next_in_queues(tx, claimed, unreadable)
     rows += [row for row in queued_rows if row["flow_key"] not in blocked]
     rows.sort(key=lambda row: (row["due_at"], row["seq"]))
     if next_due is not None:
@@ -262,11 +293,14 @@ def _due_messages(
     return rows[:capacity], due_later
 
 
-def _next_in_queues(tx: QueueWrite, claimed: Mapping[int, str]) -> tuple[list[sqlite3.Row], list[int]]:
+def _next_in_queues(
+    tx: QueueWrite, claimed: Mapping[int, str], unreadable: Collection[int]
+) -> tuple[list[sqlite3.Row], list[int]]:
     """Return the due messages at the heads of the named queues, and times when others will be due.
 
     A message keeps the place until it is delivered or has failed: the messages after it wait for the retries.
-    `claimed` are the deliveries in progress: message number and name of the queue.
+    `claimed` are the deliveries in progress: message number and name of the queue. Messages that are
+    `unreadable`, by their numbers, are passed over.
     """
     rows, due_later = list[sqlite3.Row](), list[int]()
     running = Counter(claimed.values())
@@ -275,9 +309,9 @@ def _next_in_queues(tx: QueueWrite, claimed: Mapping[int, str]) -> tuple[list[sq
         "AND EXISTS (SELECT 1 FROM messages WHERE queue = queues.name)"
     ):
         heads = tx.rows(
-            "SELECT seq, retried, due_at, flow_key, spec FROM messages WHERE queue = ? AND joins_at <= ? "
-            "ORDER BY joins_at, seq LIMIT ?",
-            *(name, tx.now_ms, parallelism),
+            "SELECT seq, retried, due_at, flow_key, spec FROM messages WHERE queue = ? AND joins_at <= ? "  # noqa: S608 - marks only
+            f"AND seq NOT IN ({','.join('?' * len(unreadable))}) ORDER BY joins_at, seq LIMIT ?",
+            *(name, tx.now_ms, *unreadable, parallelism),
         )
         due = [row for row in heads if row["due_at"] <= tx.now_ms and row["seq"] not in claimed]
         free_places = max(0, parallelism - running[name])

@@ -13,10 +13,19 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from toolkit.local.api import RETENTION_MS
+from toolkit.local.damaged_values import damaged_value
 from toolkit.local.queue.database import Database, QueueWrite
 from toolkit.local.queue.listing import CursorSigner
 from toolkit.local.queue.outcomes import column_value, store_entry
-from toolkit.local.storage_errors import damaged_file
+from toolkit.local.queue.stored_forms import STORED_FORMS
+from toolkit.local.storage_errors import (
+    INTERNAL_ERROR,
+    QUEUE_FILE,
+    damage_problem,
+    damaged_file,
+    may_be_a_damaged_value,
+    storage_problem,
+)
 from toolkit.private_files import make_folder
 from toolkit.times import http_date_ms
 
@@ -142,6 +151,16 @@ class Store:
             row["entry"] = json.dumps(entry)
             rows.append(row)
         return self.database.submit(lambda connection: connection.executemany(sql, rows).rowcount).result()
+
+    async def problem(self, error: Exception) -> str:
+        """Return what failed: the disk, the file or a value in it; else that the error is unexplained."""
+        if may_be_a_damaged_value(error):
+            damage = await self.database.read(lambda connection: damaged_value(connection, STORED_FORMS))
+            if damage is not None:
+                return damage_problem(damage, QUEUE_FILE)
+        if isinstance(error, sqlite3.Error):
+            return storage_problem(error, QUEUE_FILE, self.database.path)
+        return INTERNAL_ERROR
 
     async def expire(self) -> None:
         """Remove expired rows."""

@@ -7,13 +7,16 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.errors import LocalServiceError
+from toolkit.local.damaged_values import DamagedValue, Reader, damaged_value
 from toolkit.local.vectors.sparse import SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 
@@ -43,6 +46,7 @@ _INSERT: Final = (
 _UPDATE: Final = "UPDATE vectors SET vector = ?, metadata = ?, data = ?, sparse = ? WHERE sequence = ?"
 _ROW: Final = "SELECT sequence, id, vector, metadata, data, sparse FROM vectors"
 _FLOAT: Final = np.dtype("<f4")
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _BATCH: Final = 128  # rows at a time that fit the cache of a processor
 
 
@@ -190,6 +194,16 @@ class IndexDatabase:
         row = self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
         return row[0] if row else 0
 
+    def damaged_value(self) -> DamagedValue | None:
+        """The first value in the file that this class cannot have stored there, if there is one."""
+        bytes_of_vector = self.spec.dimension * _FLOAT.itemsize
+        forms: dict[tuple[str, str], tuple[Reader, str]] = {
+            ("vectors", "metadata"): (_OBJECT, "a JSON object"),
+            ("vectors", "vector"): (partial(_check_length, bytes_of_vector), f"{bytes_of_vector:,} bytes"),
+            ("vectors", "sparse"): (SparseArray.from_bytes, "a sparse vector as the service stores it"),
+        }
+        return damaged_value(self._connection, forms)
+
     def size(self) -> int:
         """Bytes of the file, without its write-ahead log."""
         sql = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
@@ -231,8 +245,17 @@ class IndexDatabase:
             file.unlink()
 
 
+def _check_length(expected: int, vector: bytes) -> None:
+    if len(vector) != expected:
+        raise ValueError(f"got {len(vector)} bytes; expected {expected}")
+
+
 def _row(stored: tuple[int, str, bytes | None, str | None, str | None, bytes | None]) -> IndexRow:
     sequence, row_id, vector, metadata, data, sparse = stored
+    if metadata is not None:
+        _OBJECT(metadata)  # it is sent as it is stored: a damaged value would break the JSON of the response
+    if not isinstance(data, str | None):
+        raise TypeError(f"got data of the type {type(data).__name__}; expected text")
     dense = np.frombuffer(vector or b"", dtype=_FLOAT)
     return IndexRow(
         row_id, dense, metadata, data, SparseArray.from_bytes(sparse) if sparse else None, sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sqlite3
 import threading
 import time
 import uuid
@@ -20,6 +21,13 @@ import numpy as np
 
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.api import ApiError, invalid
+from toolkit.local.damaged_values import DamagedValue
+from toolkit.local.storage_errors import (
+    INTERNAL_ERROR,
+    damage_problem,
+    may_be_a_damaged_value,
+    storage_problem,
+)
 from toolkit.local.vectors import bodies
 from toolkit.local.vectors.bodies import Included, IndexQuery
 from toolkit.local.vectors.index_database import IndexDatabase, IndexRow, opening
@@ -117,6 +125,11 @@ class VectorIndex:
         """Close the file."""
         with self._lock:
             self._database.close()
+
+    def damaged_value(self) -> DamagedValue | None:
+        """The first value in the file that the index cannot have stored there, if there is one."""
+        with self._lock:
+            return self._database.damaged_value()
 
     def upsert(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
         """Write rows with their vectors; all of them, or none when one is wrong."""
@@ -473,6 +486,21 @@ class IndexRegistry:
         """What the indexes are, by name."""
         with self._lock:
             return [self._indexes[name].spec for name in sorted(self._indexes)]
+
+    def problem(self, name: str, error: Exception) -> str:
+        """Return what failed: the disk, the file of an index or a value in it; else it is unexplained."""
+        with self._lock:
+            index = self._indexes.get(name)
+        if index is None:
+            return INTERNAL_ERROR
+        file = f"vectors/{name}.sqlite"
+        if may_be_a_damaged_value(error):
+            damage = index.damaged_value()
+            if damage is not None:
+                return damage_problem(damage, file)
+        if isinstance(error, sqlite3.Error):
+            return storage_problem(error, file, self._folder / f"{name}.sqlite")
+        return INTERNAL_ERROR
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function off the event loop, in one of the threads of these indexes."""
