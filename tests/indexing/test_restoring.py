@@ -16,6 +16,7 @@ import toolkit as tk
 from toolkit.errors import InputError, SnapshotBindingError, SnapshotError, UnexpectedResultWarning
 
 ROWS = 4500
+CHECKPOINTS = Path(__file__).with_name("checkpoint_process.py")
 PROCESS = Path(__file__).with_name("restoring_process.py")
 
 
@@ -99,6 +100,27 @@ def test_a_killed_restore_continues_where_it_was(local_indexes, tmp_path):
     again = tk.restore_vectors(service, snapshot, progress=False)
     assert again.complete
     assert again.resumed_at == 0
+
+
+def test_two_processes_share_a_checkpoint(tmp_path):
+    """Two that write the checkpoint of the same restore at once both end well, and leave one whole file."""
+    command = [sys.executable, str(CHECKPOINTS), str(tmp_path / "checkpoint"), "300"]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_two_kernels_restore_one_snapshot(local_indexes, tmp_path):
+    """Both restores of a snapshot at once are complete, and no checkpoint is left."""
+    service = local_indexes["dense"]
+    snapshot = exported(service, tmp_path, "twice at once", rows("dense"))
+    environment = os.environ | {"RESTORING_TOKEN": service.vector.token.reveal()}
+    command = [sys.executable, str(PROCESS), service.vector.url, snapshot, str(tmp_path / "checkpoint")]
+    processes = [subprocess.Popen([*command, "1000000"], env=environment) for _ in range(2)]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    assert tk.index_info(service).namespaces["twice at once"] == ROWS
+    assert not (tmp_path / "checkpoint").exists()
 
 
 def test_an_error_keeps_the_checkpoint_and_says_so(local_indexes, tmp_path):

@@ -370,3 +370,16 @@ def test_any_value_anywhere_is_refused_or_the_same_plan(data: st.DataObject, pla
     else:
         assert made.hash == plan.hash
         ast.parse(made.to_code())
+
+
+def test_the_short_code_of_an_earlier_version_is_refused_by_name(
+    plan: tk.RedrivePlan, tmp_path: Path
+) -> None:
+    """Eight digits can be searched for: the error shows the code of sixteen, and no ledger is made."""
+    service = tk.connect(queue_url="http://127.0.0.1:9", queue_token="token-of-no-service", environ={})
+    number, digits = plan.confirmation.split("-")
+    assert (number, len(digits)) == (str(len(plan.acted)), 16)
+    with pytest.raises(InputError, match="earlier version") as caught:
+        tk.run_redrive(service, plan, ledger=tmp_path / "ledger", confirm=f"{number}-{digits[:8]}")
+    assert plan.confirmation in str(caught.value)
+    assert not [*tmp_path.iterdir()]

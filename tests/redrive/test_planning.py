@@ -127,7 +127,7 @@ def test_a_plan_is_the_same_whatever_the_order_of_rows() -> None:
     assert (shuffled.hash, shuffled.source) == (plan.hash, plan.source)
     times = dict.fromkeys(["failed_at", "created_at"], "datetime64[ns, UTC]")
     assert tk.plan_redrive(frame.astype(times)).source == plan.source
-    assert plan.confirmation == f"3-{plan.hash[:8]}"
+    assert plan.confirmation == f"3-{plan.hash[:16]}"
     assert tk.plan_redrive(frame.iloc[:2]).hash != plan.hash
     assert tk.plan_redrive(frame, wave=7).hash != plan.hash
 

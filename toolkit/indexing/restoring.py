@@ -24,7 +24,7 @@ from toolkit.client.vectors import fetch_bytes, read_info
 from toolkit.errors import InputError, SnapshotBindingError, UnexpectedResultWarning
 from toolkit.indexing.upserts import BATCH_ROWS, RowEncoder, WireRow, store_rows
 from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
-from toolkit.private_files import make_folder, open_private, user_folder
+from toolkit.private_files import make_folder, open_private, user_folder, write_file
 from toolkit.redaction import escape_html, visible
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.snapshots.reading import scan_snapshot
@@ -231,7 +231,11 @@ def _dataset(snapshot: Any, filesystem: FileSystem | None) -> ds.Dataset:
 
 
 class _RestoreCheckpoint:
-    """How many rows are stored, in a file that is replaced atomically."""
+    """The number of rows that are stored, in a file that is replaced atomically.
+
+    Several processes may restore the same snapshot at once, for example two kernels. Each stores rows before
+    it writes their number, so whichever number is in the file, so many rows are stored.
+    """
 
     def __init__(self, path: str | os.PathLike[str] | None, binding: str) -> None:
         self._own_folder = user_folder("data") / "restores"
@@ -263,17 +267,12 @@ class _RestoreCheckpoint:
 
     def write(self, rows: int) -> None:
         content = json.dumps({"rows": rows, "binding": self._binding}).encode()
-        partial = self._path.with_name(f"{self._path.name}.partial")
         try:
             self._make_folder()
-            with os.fdopen(open_private(partial, os.O_WRONLY | os.O_CREAT), "wb") as file:
-                file.truncate()
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self._path)
         except (OSError, ValueError) as error:
             raise self._unusable(f"{type(error).__name__}") from None
+        # each process has a draft of its own: two that restore the same snapshot share the checkpoint alone
+        write_file(self._path, lambda file: file.write(content))
 
     def _make_folder(self) -> None:
         """Make the folder of checkpoints; the folder of a file that the caller names may be any."""

@@ -34,6 +34,7 @@ from toolkit.visible_text import visible
 UNCHANGED: Final = ("workflow_run_id", "created_at", "response_status", "failure_function_state")
 """What must be as planned when an entry is read again."""
 
+_CODE_DIGITS, _EARLIER_CODE_DIGITS = 16, 8  # of the hash, in a confirmation
 _IDS_SHOWN: Final = 50
 _LONGEST: Final = 200  # characters of an error
 _NOT_IN_OLDER_HASH: Final = ("title", "class", "reason", "expires_at", "marks")
@@ -128,8 +129,16 @@ class RedrivePlan:
 
     @property
     def confirmation(self) -> str:
-        """What `run_redrive` expects as ``confirm``: the number of entries, and the start of the hash."""
-        return f"{len(self.acted)}-{self.hash[:8]}"
+        """Return the code that `run_redrive` expects: the number of entries, and the start of the hash.
+
+        For example ``9120-1a2b3c4d5e6f7081``. With 64 bits of the hash, nobody finds another plan that has
+        the same code.
+        """
+        return f"{len(self.acted)}-{self.hash[:_CODE_DIGITS]}"
+
+    def is_short_confirmation(self, code: str) -> bool:
+        """Return whether a code is the one that earlier versions showed for this plan, with 8 digits."""
+        return code == f"{len(self.acted)}-{self.hash[:_EARLIER_CODE_DIGITS]}"
 
     @property
     def acted(self) -> pd.DataFrame:

@@ -29,6 +29,7 @@ from toolkit.client.failures import (
 )
 from toolkit.client.transport import Transport
 from toolkit.errors import (
+    InputError,
     NotFoundError,
     RateLimitError,
     ResponseError,
@@ -123,6 +124,13 @@ def run_redrive(
     endpoint_of(service, "queue")
     instance("plan", plan, RedrivePlan, "a plan of plan_redrive")
     instance("stop", stop, threading.Event, "a threading.Event", optional=True)
+    if isinstance(confirm, str) and plan.is_short_confirmation(confirm):
+        raise InputError(
+            "reading confirm",
+            got=f"{confirm!r}, the short code that an earlier version showed for this plan",
+            expected=repr(plan.confirmation),
+            next_step="Look at the plan once more, then pass plan.confirmation.",
+        )
     if not isinstance(confirm, str) or confirm != plan.confirmation:
         raise wrong(
             "confirm",
