@@ -240,7 +240,7 @@ class Queue:
             response = await self._sender.deliver(message, sent, now_ms=store.clock.now_ms())
             await store.write(record_outcome, Attempt(message, sent, response, retried))
         except Exception as error:  # noqa: BLE001 - any error; other deliveries continue
-            _log.error("delivering %s failed here: %s", message.id, logged_problem(error, QUEUE_FILE))
+            _log.error("delivering %s failed here: %s", message.id, await self._cause(error))
             await self._count_as_failed(message, sent, retried, type(error).__name__)
         finally:
             self.flow.release(message)
