@@ -29,12 +29,11 @@ from toolkit.named_values import Span
 from toolkit.own_tokens import MASK, DecodedText, is_in, map_json, masked, watch
 from toolkit.personal_data import PERSONAL_HINT, personal_spans
 from toolkit.private_files import make_folder, make_private, user_folder
-from toolkit.secret_hints import SUSPICIOUS
+from toolkit.secret_hints import is_suspicious
 from toolkit.secret_names import is_secret_name, normalise_header, secret_items, secret_members
 from toolkit.secret_spans import MASKED, decoded, text_spans, url_spans, without_masks
 from toolkit.visible_text import visible as visible  # noqa: PLC0414 - of this module for those above
 
-_SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _PERSONAL: Final = re.compile(PERSONAL_HINT)
 DISPLAYED_HEADERS: Final = frozenset(
     {
@@ -206,7 +205,7 @@ class Redactor:
     def text(self, text: str) -> str:
         """The text with everything masked that looks like a secret, our own tokens first."""
         text = self.own(text)
-        if _SUSPICIOUS.search(text) or (self.masks_personal and _PERSONAL.search(text)):
+        if is_suspicious(text) or (self.masks_personal and _PERSONAL.search(text)):
             return self._masked(text, text_spans)
         return text
 

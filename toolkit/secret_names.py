@@ -127,7 +127,10 @@ NAME_IN_TEXT: Final = (
 )
 """A secret name within text, in the syntax of RE2, with ``(?i)``. It also matches some other names."""
 
-_WORD: Final = re.compile("|".join((*WORDS, "code=", "identified by")))
+# "conn" alone would be in every "connection refused"
+_WORD: Final = re.compile(
+    "|".join((*(word for word in WORDS if word != "conn"), "conn[a-z]*[_.-]?str", "code=", "identified by"))
+)
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _BETWEEN_WORDS: Final = re.compile(r"[^\w=]|_")
