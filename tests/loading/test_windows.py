@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.client.pages import Page
-from toolkit.errors import CursorLoopError
+from toolkit.errors import CursorLoopError, ResponseError
 from toolkit.loading.consistency import Partition
 from toolkit.loading.load import Checkpoint, LoadState
+from toolkit.loading.window_states import Event, WindowState
 from toolkit.loading.windows import (
     YEAR_2100,
     FetchResult,
@@ -106,9 +107,9 @@ def test_every_entry_comes_from_exactly_one_window(found, order, shown, apart, c
     ended, _ = read(service, connections=connections, seed=seed)
     numbers = [number for _, some in ended for number in some]
     assert sorted(numbers) == list(range(len(found)))
-    spans = [window.span for window, _ in ended if not window.probe]
+    spans = [window.span for window, _ in ended if window.state is not WindowState.PROBE]
     assert merge_spans(spans) == [(None, None)]
-    assert sum(window.probe for window, _ in ended) <= 1
+    assert sum(window.state is WindowState.PROBE for window, _ in ended) <= 1
 
 
 @given(times, ends, ends)
@@ -118,7 +119,9 @@ def test_paging_never_leaves_a_bounded_range(found, before, after):
     ended, _ = read(Service(found), windows=[Window(first, last, whole=True)])
     numbers = [number for _, some in ended for number in some]
     assert sorted(numbers) == [number for number, at in enumerate(found) if first <= at <= last]
-    assert merge_spans(window.span for window, _ in ended if not window.probe) == [(first, last)]
+    assert merge_spans(window.span for window, _ in ended if window.state is not WindowState.PROBE) == [
+        (first, last)
+    ]
 
 
 def uniform(count, days=7, seed=1):
@@ -228,7 +231,7 @@ def test_dropped_windows_are_not_requested_again():
     plan.drop_all()
     plan.add([whole := Window(None, None)])
     assert busy is not None
-    assert busy.dropped
+    assert busy.state is WindowState.DROPPED
     assert plan.next() is whole
     assert plan.available == 0
 
@@ -350,7 +353,32 @@ def test_rows_from_an_empty_window_show_that_dates_are_ignored():
     """The window in the year 2100 must be empty; any other may hold rows."""
     partition = Partition((None, None), LoadState())
     page = Page(rows=b"[]", cursor=None, size=1, tries=1)
-    probe = FetchResult(Window(YEAR_2100, YEAR_2100, splits=False, probe=True), "end", page)
+    probe = FetchResult(Window(YEAR_2100, YEAR_2100, WindowState.PROBE, splits=False), "end", page)
     assert partition.take(probe, [], [], None)
     assert not partition.take(probe, [b"0" * 16], ["a"], None)
     assert partition.take(FetchResult(partition.windows[0], "end", page), [b"0" * 16], ["a"], None)
+
+
+def test_each_reading_of_a_window_has_a_state():
+    """A lost cursor, a change and a second pass each lead to the next state."""
+    state = LoadState()
+    partition = Partition((None, None), state, passes=2)
+    (window,) = partition.windows
+    assert window.state is WindowState.FIRST_READING
+    window = partition.lost(window, ResponseError("reading", status=410, message="gone"))
+    assert (window.state, window.reading) == (WindowState.REREADING, 2)
+    window.repeated_rows = 1
+    window = partition.ended(window)
+    assert (window.state, window.reading) == (WindowState.COMPARING, 3)
+    assert partition.ended(window) is None
+    assert [item.state for item in partition.next_pass()] == [WindowState.COMPARING]
+    assert partition.fall_back("a test").state is WindowState.REREADING
+    known = [state for state in WindowState if state not in (WindowState.PROBE, WindowState.DROPPED)]
+    assert {state.after(event) for state in known for event in Event} <= set(known)
+
+
+def test_a_checkpoint_stores_the_state_of_a_window():
+    """A window that is read again is in the same state after the load is resumed."""
+    for state in (WindowState.FIRST_READING, WindowState.REREADING, WindowState.COMPARING):
+        flags = {"expects_known_rows": state.expects_known_rows, "compares": state.compares}
+        assert WindowState.from_flags(**flags) is state

@@ -68,8 +68,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "duplicate rows are kept",
         "loading/identities.py",
-        "            is_new.append(not old and identity not in here)\n",
-        "            is_new.append(True)\n",
+        "            is_first = not is_known and identity not in new_here\n",
+        "            is_first = True\n",
         _LOADING,
     ),
     Mutant(
@@ -82,8 +82,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a resumed load skips a millisecond",
         "loading/windows.py",
-        "begin = max(begin, last + 1)",
-        "begin = max(begin, last + 2)",
+        "start = max(start, last + 1)",
+        "start = max(start, last + 2)",
         ("toolkit/loading/windows.py", "tests/loading/test_windows.py"),
     ),
     Mutant(
@@ -130,7 +130,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the same row from two windows is not detected",
         "loading/consistency.py",
-        "                consistent = self._alone or resumes\n",
+        "                is_consistent = False\n",
         "                pass\n",
         _LOADING,
     ),
@@ -144,8 +144,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a window that changed while it was read is neither read again nor reported",
         "loading/consistency.py",
-        "        changed = window.repeated or (window.compares and window.new)\n",
-        "        changed = 0\n",
+        "        changed = window.repeated_rows > 0 or (window.state.compares and window.new_rows > 0)\n",
+        "        changed = False\n",
         _LOADING,
     ),
     Mutant(
@@ -172,7 +172,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the first version of a changed entry is kept",
         "loading/load.py",
-        "                order[position] = row\n",
+        "            chosen_rows[position] = candidate\n",
         "",
         _LOADING,
     ),
@@ -193,7 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a filter with a comma is sent, and not applied locally",
         "client/failures.py",
-        " and field.name not in unsendable:\n",
+        " or field.name in unsendable:\n",
         ":\n",
         _LOADING,
     ),
@@ -468,8 +468,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "digests are stored for the wrong rows",
         "loading/identities.py",
-        "digests=list(compress(known.digests, new)),",
-        "digests=known.digests[: sum(new)],",
+        "digests=list(compress(entries.digests, is_new)),",
+        "digests=entries.digests[: sum(is_new)],",
         _RECOGNITION,
     ),
     Mutant(

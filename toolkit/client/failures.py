@@ -1,4 +1,4 @@
-"""Failed workflow runs and messages: list a page, get one, and delete, resume or restart exact ones."""
+"""List, get, delete, resume and restart failed workflow runs and messages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from toolkit.times import milliseconds
 
 Kind = Literal["workflows", "messages"]
 Span = tuple[int | None, int | None]
-"""First and last Unix millisecond; None where it is open."""
+"""First and last Unix millisecond, or None if open."""
 Ids = str | Iterable[str]
-"""Exact ids, or a frame with a column of them."""
+"""Exact ids, or a frame with a column of ids."""
 
 PAGE_LIMIT: Final = 100
-"""Entries a page at most (the specification's limit)."""
+"""Maximum number of entries per page (limit of the specification)."""
 
 _LOGS: Final[dict[str, tuple[str, str, Callable[[Request, Response], Page]]]] = {
     "runs": ("listing workflow runs", "/v2/workflows/logs", runs_page),
@@ -38,17 +38,19 @@ _ENTRIES: Final = ("DLQ entry", "DLQ entries")
 
 @lru_cache(256)
 def query_of(wanted: FailureFilter, span: Span | None) -> tuple[tuple[str, str], ...]:
-    """The query parameters of a filter, without its `unsendable` parts; a span replaces its dates."""
-    pairs: list[tuple[str, str]] = []
+    """Return the query parameters of a filter without the `unsendable` fields. A span replaces the dates."""
     unsendable = wanted.unsendable
     dates = {} if span is None else dict(zip(("since", "until"), span, strict=True))
+    parameters: list[tuple[str, str]] = []
     for field in FIELDS.values():
         value: Any = dates.get(field.name, getattr(wanted, field.name))
-        if value is not None and field.parameter and field.name not in unsendable:
-            value = milliseconds(value) if isinstance(value, datetime) else value
-            texts = value if field.many else (str(value),)
-            pairs += ((field.parameter, text) for text in texts)
-    return tuple(pairs)
+        if value is None or not field.parameter or field.name in unsendable:
+            continue
+        if isinstance(value, datetime):
+            value = milliseconds(value)
+        texts = value if field.many else (str(value),)
+        parameters += ((field.parameter, text) for text in texts)
+    return tuple(parameters)
 
 
 def list_page(
@@ -60,7 +62,7 @@ def list_page(
     kind: Kind = "workflows",
     count: int = PAGE_LIMIT,
 ) -> Page:
-    """One page of the DLQ, in a span or the filter's dates: its entries, undecoded, and the next cursor."""
+    """Return one page of the DLQ: undecoded entries and the next cursor. A span replaces the dates."""
     path = _path(kind)
     after = (("cursor", cursor),) if cursor else ()
     query = (("count", str(count)), *query_of(wanted, span), *after)
@@ -76,7 +78,7 @@ def list_log_page(
     count: int = PAGE_LIMIT,
     filters: tuple[tuple[str, str], ...] = (),
 ) -> Page:
-    """One page of the log of runs or of events; `filters` are further query parameters."""
+    """Return one page of the log of runs or events. `filters` are additional query parameters."""
     doing, path, read_page = _LOGS[log]
     after = (("cursor", cursor),) if cursor else ()
     query = (("count", str(count)), *filters, *after)
@@ -84,7 +86,7 @@ def list_log_page(
 
 
 def get_entry(transport: Transport, dlq_id: str, *, kind: Kind = "workflows") -> bytes:
-    """One DLQ entry as raw JSON; `NotFoundError` when it no longer exists."""
+    """Return one DLQ entry as raw JSON. Raise `NotFoundError` if it no longer exists."""
     path = _path(kind, _checked_id(dlq_id, "dlq_id", "dlq_id"))
     request = Request(doing=f"getting the DLQ entry {dlq_id!r}", method="GET", path=path)
     return transport.fetch(request, entry_bytes)
@@ -93,34 +95,35 @@ def get_entry(transport: Transport, dlq_id: str, *, kind: Kind = "workflows") ->
 def delete_failures(
     service: Service, dlq_ids: Ids, *, confirm: bool = False, kind: Kind = "workflows"
 ) -> int:
-    """Delete exactly these entries from the DLQ: by id, and never by filter. They cannot be read again.
+    """Delete exactly these entries from the DLQ, by id and never by filter. You cannot read them again.
 
     Parameters
     ----------
     service : Service
     dlq_ids : DataFrame, str or iterable of str
-        Exact ids, or a frame of failures with its ``dlq_id`` column.
+        Exact ids, or a frame of failures with a ``dlq_id`` column.
     confirm : bool
         Must be True.
     kind : {"workflows", "messages"}
-        Which DLQ.
+        The DLQ of failed workflow runs, or of failed messages.
 
     Returns
     -------
     int
-        How many the service deleted. Fewer than the ids means that some no longer existed.
+        Number of entries that the service deleted. It is lower than the number of ids if some entries no
+        longer existed.
 
     Raises
     ------
     InputError
         Without ``confirm=True``, without ids, for a frame without ``dlq_id``, or for invalid ids.
     ServiceError
-        When a request fails; a note on the error says how many had been deleted by then.
+        If a request fails. A note on the error contains the number of entries deleted so far.
 
     Warns
     -----
     UnexpectedResultWarning
-        When nothing was deleted, or when the number is unknown because a response was lost.
+        If no entry was deleted, or if the number is unknown because a response was lost.
 
     Examples
     --------
@@ -133,28 +136,36 @@ def delete_failures(
     doing, ids = confirmed_ids(dlq_ids, "deleting", _ENTRIES, confirm=confirm)
     deleted = unknown = 0
     with Transport.to(service, "queue") as transport:
-        for some in _deletions(ids):
+        for batch in _deletions(ids):
             try:
-                count, tries = _delete(transport, some, kind)
+                count, tries = _delete(transport, batch, kind)
             except (ToolkitError, KeyboardInterrupt) as error:
                 error.add_note(
-                    f"Before this, {deleted:,} of {len(ids):,} entries were deleted. Whether any of the "
-                    f"{len(some):,} of this request were is unknown: load_failure says of each."
+                    f"Before this, {deleted:,} of {len(ids):,} entries were deleted. It is unknown if the "
+                    f"{len(batch):,} of this request were deleted: check each with load_failure."
                 )
                 raise
             deleted += count
-            unknown += max(0, len(some) - count) if tries > 1 else 0
+            if tries > 1:
+                # an earlier try may have deleted entries before its response was lost
+                unknown += max(0, len(batch) - count)
     if unknown or not deleted:
-        other = "messages" if kind == "workflows" else "workflows"
-        happened = (
-            f"the service counted {deleted:,}; {unknown:,} more may have been deleted by a try whose "
-            "response was lost, or were gone already. None of them is in the DLQ now."
-            if unknown
-            else f"the service deleted none, as none is in the DLQ of failed {_NOUNS[kind]}. They are gone "
-            f"already (expired, deleted, resumed), never existed, or belong to kind={other!r}."
-        )
-        warnings.warn(f"{doing}: {happened}", UnexpectedResultWarning, stacklevel=2)
+        result = _deletion_result(kind, deleted, unknown)
+        warnings.warn(f"{doing}: {result}", UnexpectedResultWarning, stacklevel=2)
     return deleted
+
+
+def _deletion_result(kind: Kind, deleted: int, unknown: int) -> str:
+    if unknown:
+        return (
+            f"the service counted {deleted:,}; {unknown:,} more may have been deleted by a try whose "
+            "response was lost, or did not exist. None of them is in the DLQ now."
+        )
+    other = "messages" if kind == "workflows" else "workflows"
+    return (
+        f"the service deleted none, because none is in the DLQ of failed {_NOUNS[kind]}. They are gone "
+        f"already (expired, deleted, resumed), never existed, or belong to kind={other!r}."
+    )
 
 
 def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
@@ -168,13 +179,13 @@ def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) ->
     Returns
     -------
     dict
-        From each DLQ id to the id of the new run.
+        The id of the new run for each DLQ id.
 
     Raises
     ------
     InputError, ServiceError
-        As in `delete_failures`, and for a frame in which an entry has no `workflow_run_id`: a plain message.
-        The note says which runs had been resumed by then.
+        As in `delete_failures`, and for a frame with an entry without `workflow_run_id` (a plain message).
+        A note on the error lists the runs resumed so far.
 
     Examples
     --------
@@ -197,13 +208,13 @@ def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -
     Returns
     -------
     dict
-        From each DLQ id to the id of the new run.
+        The id of the new run for each DLQ id.
 
     Raises
     ------
     InputError, ServiceError
-        As in `delete_failures`, and for a frame in which an entry has no `workflow_run_id`: a plain message.
-        The note says which runs had been restarted by then.
+        As in `delete_failures`, and for a frame with an entry without `workflow_run_id` (a plain message).
+        A note on the error lists the runs restarted so far.
 
     Examples
     --------
@@ -226,8 +237,8 @@ def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = Fal
     Raises
     ------
     InputError, ServiceError
-        As in `delete_failures` (`NotFoundError` when an entry no longer exists); the note says for which
-        entries the function had been started by then.
+        As in `delete_failures` (`NotFoundError` if an entry no longer exists). A note on the error lists the
+        entries whose function has been started so far.
 
     Examples
     --------
@@ -256,7 +267,7 @@ def _run_again(
                 got=f"{messages:,} without a workflow_run_id: plain messages, which have no steps",
                 expected="failed workflow runs",
                 next_step="Leave them out. publish sends a message again, and delete_failures with "
-                'kind="messages" removes its entry.',
+                'kind="messages" removes the entry.',
             )
     _, ids = confirmed_ids(dlq_ids, verb, _ENTRIES, confirm=confirm)
     return one_by_one(service, ids, lambda transport, dlq_id: start_again(transport, dlq_id, how))
@@ -268,7 +279,7 @@ def start_again(
     how: Literal["resume", "restart"],
     headers: tuple[tuple[str, str], ...] = (),
 ) -> str:
-    """Resume or restart one run, never repeated; returns the id of the new one."""
+    """Resume or restart one run. Return the id of the new run. The request is never repeated."""
     request = Request(
         doing=f"requesting to {how} {dlq_id!r}",
         method="POST",
@@ -280,14 +291,14 @@ def start_again(
 
 
 def call_failure_function(transport: Transport, dlq_id: str) -> None:
-    """Run the failure function of one entry again; never repeated."""
+    """Run the failure function of one entry again. The request is never repeated."""
     doing = f"running the failure function of {dlq_id!r} again"
     path = _path("workflows", "callback", dlq_id)
     transport.send(Request(doing=doing, method="POST", path=path, repeatable=False))
 
 
 def delete_entry(transport: Transport, dlq_id: str) -> None:
-    """Delete one entry; never repeated."""
+    """Delete one entry. The request is never repeated."""
     path = _path("workflows", dlq_id)
     transport.send(Request(doing=f"deleting {dlq_id!r}", method="DELETE", path=path, repeatable=False))
 
@@ -303,7 +314,7 @@ def _deletions(ids: list[str]) -> list[list[str]]:
 
 
 def _delete(transport: Transport, ids: list[str], kind: Kind) -> tuple[int, int]:
-    """Delete the entries of one request. Return how many were deleted, and in how many tries."""
+    """Delete the entries of one request. Return the number of deleted entries and the number of tries."""
     if "," not in ids[0]:
         query = tuple(("dlqIds", dlq_id) for dlq_id in ids)
         doing = f"deleting {_counted(ids, _ENTRIES)}"
@@ -325,7 +336,7 @@ def confirmed_ids(
     name: str = "dlq_ids",
     column: str = "dlq_id",
 ) -> tuple[str, list[str]]:
-    """The operation, for errors, and its ids, each once: an `InputError` unless it is confirmed."""
+    """Return the operation, for errors, and the unique ids. Raise `InputError` unless it is confirmed."""
     ids = [_checked_id(value, name, column) for value in dict.fromkeys(texts(name, given, column=column))]
     if not ids:
         expected = f"exact ids, or a frame with a column {column!r}"
@@ -338,39 +349,49 @@ def confirmed_ids(
 def one_by_one(
     service: Service, ids: list[str], run: Callable[[Transport, str], str | None]
 ) -> dict[str, str]:
-    """One request an id, so that it is always known which were done; from each to what `run` returned."""
+    """Send one request per id, so that it is always known which are done. Return the results of `run`."""
     done: dict[str, str] = {}
     with Transport.to(service, "queue") as transport:
         for value in ids:
             try:
                 done[value] = run(transport, value) or ""
             except (ToolkitError, KeyboardInterrupt) as error:
-                before = ", ".join(f"{item} → {new}" if new else item for item, new in done.items()) or "none"
-                # an error status means that it was not done
-                known = isinstance(error, ResponseError)
-                error.add_note(
-                    f"Done before this ({len(done)} of {len(ids)}): {before}."
-                    + f" Whether {value} was done is unknown: it may have been." * (not known)
-                    + f" Not requested: {len(ids) - len(done) - 1}."
-                )
+                error.add_note(_progress_note(ids, done, value, error))
                 raise
     return done
 
 
+def _progress_note(ids: list[str], done: dict[str, str], failed: str, error: BaseException) -> str:
+    """Return which ids were done before an error, for example ``a → wfr_1``, and which were not requested."""
+    before = [f"{item} → {new}" if new else item for item, new in done.items()]
+    sentences = [f"Done before this ({len(done)} of {len(ids)}): {', '.join(before) or 'none'}."]
+    if not isinstance(error, ResponseError):
+        # an error status means that it was not done; a lost response does not
+        sentences.append(f"It is unknown if {failed} was done: it may have been.")
+    sentences.append(f"Not requested: {len(ids) - len(done) - 1}.")
+    return " ".join(sentences)
+
+
 def _checked_id(value: str, name: str, column: str) -> str:
     if not isinstance(value, str) or not value or not value.isprintable() or value in {".", ".."}:
-        raise wrong(name, value, f"an id as in a frame's {column} column")
+        raise wrong(name, value, f"an id from the column {column} of a frame")
     return unmasked(name, value)
 
 
 def _counted(ids: Sequence[str], nouns: tuple[str, str]) -> str:
-    return f"1 {nouns[0]}" if len(ids) == 1 else f"{len(ids):,} {nouns[1]}"
+    """Return a number with a noun, for example ``2 DLQ entries``."""
+    singular, plural = nouns
+    if len(ids) == 1:
+        return f"1 {singular}"
+    return f"{len(ids):,} {plural}"
 
 
 def _path(kind: str, *parts: str) -> str:
-    return "/".join((_PATHS[choice("kind", kind, _PATHS)], *(quote(part, safe="") for part in parts)))
+    base = _PATHS[choice("kind", kind, _PATHS)]
+    quoted = [quote(part, safe="") for part in parts]
+    return "/".join((base, *quoted))
 
 
 def _deleted(request: Request, response: Response) -> tuple[int, int]:
-    """How many entries were deleted, and in how many tries."""
+    """Return the number of deleted entries and the number of tries."""
     return count_field(request, "deleted", read_body(request, response), required=True), response.tries

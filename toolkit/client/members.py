@@ -1,8 +1,9 @@
-"""JSON that strict readers refuse: its members as raw text, and values that Python can hold.
+"""Read JSON that strict readers refuse: members as raw text, and values that Python can represent.
 
-Python's own reader accepts NaN, lone surrogates and bytes that are not UTF-8, but neither deep nesting nor
-integers of thousands of digits, and reading and writing again would lose the spelling of numbers (1.10,
-1e400). Here members are found by position, at any depth, and a value that Python cannot hold stays JSON text.
+The reader of the standard library accepts NaN, lone surrogates and bytes that are not UTF-8. It fails for
+deep nesting and for integers of thousands of digits, and writing the values again would lose the spelling of
+numbers (for example 1.10 or 1e400). Here members are found by position, at any depth, and a value that Python
+cannot represent stays JSON text.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from typing import Any, Final
 import msgspec
 
 MOST_DEPTH: Final = 100
-"""Levels of nesting up to which a value becomes Python objects: each level takes frames of the interpreter's
-stack, of which a notebook has about 900 left, whenever code walks through it."""
+"""Deepest nesting of a value that becomes Python objects.
+
+Code that walks through a value needs frames of the interpreter stack for each level, and a notebook has about
+900 frames left.
+"""
 
 SHOWN: Final = 60
 """Characters of a response that an error shows."""
@@ -25,13 +29,13 @@ SHOWN: Final = 60
 _BETWEEN: Final = frozenset(" \t\n\r,:")
 _READER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 _TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-# a lone quote starts an unterminated string: searching on after it would take quadratic time
+# A lone quote starts an unterminated string. Searching after it would take quadratic time.
 _MARK: Final = re.compile(rf'{_TEXT}|"|[\[{{]+|[\]}}]+', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class RawJson:
-    """A JSON value that stays text: an integer of too many digits, or nested too deep.
+    """A JSON value that stays text: an integer with too many digits, or a value that is nested too deep.
 
     Bytes that are not UTF-8 are lone surrogates in the text.
     """
@@ -43,10 +47,10 @@ class RawJson:
 
 
 def read_json(raw: bytes | str) -> Any:
-    """The value of a JSON text; raises `ValueError` when it is not JSON.
+    """Return the value of JSON text. Raise `ValueError` if it is not JSON.
 
-    It is `RawJson` when nested more than `MOST_DEPTH` levels deep, and so is each integer in it of more
-    digits than the interpreter converts (4,300, unless configured otherwise).
+    A value that is nested more than `MOST_DEPTH` levels deep becomes `RawJson`. So does each integer with
+    more digits than the interpreter converts (4,300, unless configured otherwise).
 
     >>> read_json('{"a": [1, NaN]}'), read_json("[" * 1000 + "]" * 1000)
     ({'a': [1, nan]}, JSON of 2,000 characters)
@@ -63,7 +67,7 @@ def read_json(raw: bytes | str) -> Any:
 
 
 def integer_or_raw(text: str) -> int | RawJson:
-    """An integer from its digits, or `RawJson` where the interpreter converts no more."""
+    """Return an integer from digits, or `RawJson` if the interpreter does not convert that number of digits."""
     try:
         return int(text)
     except ValueError:
@@ -71,7 +75,7 @@ def integer_or_raw(text: str) -> int | RawJson:
 
 
 def is_deep(text: str) -> bool:
-    """Whether a JSON text is nested more than `MOST_DEPTH` levels deep."""
+    """Return True if JSON text is nested more than `MOST_DEPTH` levels deep."""
     if text.count("[") + text.count("{") <= MOST_DEPTH:
         return False
     depth = 0
@@ -86,7 +90,7 @@ def is_deep(text: str) -> bool:
 
 
 def pairs(text: str, at: int = 0) -> tuple[list[tuple[str, str]], int]:
-    """Name and JSON text of each member of the object at an index, and the index of its end.
+    """Return name and JSON text of each member of the object at an index, and the index after it.
 
     >>> pairs(' {"a": 1.10, "b": {"c": NaN}, "a": 2} ')
     ([('a', '1.10'), ('b', '{"c": NaN}'), ('a', '2')], 37)
@@ -105,13 +109,13 @@ def pairs(text: str, at: int = 0) -> tuple[list[tuple[str, str]], int]:
 
 
 def members(text: str, at: int = 0) -> tuple[dict[str, str], int]:
-    """The JSON text of each member of the object at an index, and the index of its end."""
+    """Return the JSON text of each member of the object at an index, and the index after the object."""
     result, end = pairs(text, at)
     return dict(result), end
 
 
 def elements(text: str) -> list[str]:
-    """The JSON text of each element of an array; raises `ValueError` when the text is not an array."""
+    """Return the JSON text of each element of an array. Raise `ValueError` if the text is not an array."""
     at = _opened(text, skipped(text, 0), "[")
     result = []
     while text[at : at + 1] != "]":
@@ -125,7 +129,7 @@ def elements(text: str) -> list[str]:
 
 
 def end_of(text: str, at: int) -> int:
-    """The index where the value ends that starts at an index; raises `ValueError` when it has no end."""
+    """Return the index after the value at an index. Raise `ValueError` if the value does not end."""
     try:
         return _READER.raw_decode(text, at)[1]
     except RecursionError:

@@ -1,7 +1,7 @@
-"""A page's envelope: the raw bytes of its rows, undecoded, and the cursor of the next page.
+"""Read the envelope of a page: the raw bytes of the rows, undecoded, and the cursor of the next page.
 
-Rows are passed on as the bytes that came: the tables decode them. Nearly all bytes of a range are the numbers
-of dense vectors, so those are cut out first, by searching for the end of each array.
+The rows stay the bytes of the response; the tables decode them. Nearly all bytes of a range are numbers of
+dense vectors, so these are cut out first, by searching for the end of each array.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from toolkit.errors import MalformedResponseError
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """One page of a listing: `rows` is a JSON array, undecoded."""
+    """One page of a listing. `rows` is a JSON array, undecoded."""
 
     rows: bytes = field(repr=False)
-    cursor: str | None  # of the next page; None at the end (absent, null and empty all are the end)
-    size: int  # bytes of the response's body
+    cursor: str | None  # cursor of the next page; None at the end (absent, null or empty)
+    size: int  # bytes of the body
     tries: int
     cut: tuple[memoryview, ...] = field(default=(), repr=False)  # JSON of dense vectors cut out of `rows`
-    numbers: Any = field(default=None, repr=False)  # of those vectors, where they have been read
+    numbers: Any = field(default=None, repr=False)  # numbers of these vectors if they have been read
 
     @property
     def is_empty(self) -> bool:
-        """Whether a page of a listing has no rows."""
+        """Return True if the page has no rows."""
         return _EMPTY.match(self.rows) is not None
 
 
@@ -57,66 +57,77 @@ class _RangeResult(msgspec.Struct):
 _EMPTY: Final = re.compile(rb"\s*\[\s*\]")
 
 CUT: Final = '"\u2702 dense vector"'.encode()
-"""The JSON that replaces a dense vector's numbers."""
+"""JSON that replaces the numbers of a dense vector."""
 _NAME: Final = re.compile(rb'"vector"\s*:\s*\[')
 _HEAD: Final = re.compile(rb'\s*\{\s*"result"\s*:\s*\{\s*"nextCursor"\s*:\s*("(?:[^"\\]|\\.)*")')
 _LONGEST_HEAD: Final = 1 << 16
 _RANGE_ALONE: Final = len('{"result":{"nextCursor":,"vectors":}}')
 
-# made here, as the first use of a struct by several threads at once is not safe
+# Made at import, because the first access to a struct is not thread-safe.
 _RANGE: Final = msgspec.json.Decoder(_RangeResult)
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def failures_page(request: Request, response: Response) -> Page:
-    """The page of a DLQ listing."""
+    """Return the page of a DLQ listing."""
     return _page(request, response, envelope(request, response.body), "messages", "cursor")
 
 
 def runs_page(request: Request, response: Response) -> Page:
-    """The page of a run log."""
+    """Return the page of a run log."""
     return _page(request, response, envelope(request, response.body), "runs", "cursor")
 
 
 def events_page(request: Request, response: Response) -> Page:
-    """The page of the event log of messages, whose rows are ``events`` or, in the documents, ``logs``."""
-    whole = envelope(request, response.body)
-    return _page(request, response, whole, "logs" if "logs" in whole else "events", "cursor")
+    """Return the page of an event log. The rows are ``events`` or, in the documentation, ``logs``."""
+    fields = envelope(request, response.body)
+    rows = "logs" if "logs" in fields else "events"
+    return _page(request, response, fields, rows, "cursor")
 
 
 def range_page(request: Request, response: Response) -> Page:
-    """The page of a range over vectors, its dense vectors cut out of the rows."""
+    """Return the page of a range of vectors, with the dense vectors cut out of the rows."""
     body, cut = cut_vectors(response.body)
-    if cut:
-        try:
-            page = _range(request, response, body)
-        except MalformedResponseError:
-            pass  # cut at the wrong index, or malformed: the complete body shows which
-        else:
-            if page.rows.count(CUT) == len(cut):
-                return replace(page, cut=cut)
-    return _range(request, response, response.body)
+    if not cut:
+        return _range(request, response, response.body)
+    try:
+        page = _range(request, response, body)
+    except MalformedResponseError:
+        # The cut was wrong or the response is malformed: the complete body shows which.
+        return _range(request, response, response.body)
+    if page.rows.count(CUT) != len(cut):
+        return _range(request, response, response.body)
+    return replace(page, cut=cut)
 
 
 def _range(request: Request, response: Response, body: bytes) -> Page:
     try:
         result = _RANGE.decode(body).result
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    else:
-        cursor, rows = bytes(result.nextCursor), bytes(result.vectors)
-        # as in `envelope`: the rest is too short to hold a name a second time
-        if cursor and len(body) - len(rows) - len(cursor) < _RANGE_ALONE + SHORTEST:
-            whole = {"vectors": rows, "nextCursor": cursor}
-            return _page(request, response, whole, "vectors", "nextCursor")
-    whole = envelope(request, body)
-    if "result" not in whole:
-        raise_malformed(request, got=f"an object of {names(whole)}", expected="an object under 'result'")
-    return _page(request, response, envelope(request, whole["result"]), "vectors", "nextCursor")
+        return _exact_range(request, response, body)
+    cursor, rows = bytes(result.nextCursor), bytes(result.vectors)
+    # As in `envelope`: the other bytes are too few to contain a member a second time.
+    if not cursor or len(body) - len(rows) - len(cursor) >= _RANGE_ALONE + SHORTEST:
+        return _exact_range(request, response, body)
+    fields = {"vectors": rows, "nextCursor": cursor}
+    return _page(request, response, fields, "vectors", "nextCursor")
+
+
+def _exact_range(request: Request, response: Response, body: bytes) -> Page:
+    """Return the page of a range after checking all members for repeated names."""
+    result = envelope(request, _result_member(request, body))
+    return _page(request, response, result, "vectors", "nextCursor")
+
+
+def _result_member(request: Request, body: bytes) -> bytes:
+    fields = envelope(request, body)
+    if "result" not in fields:
+        raise_malformed(request, got=f"an object of {names(fields)}", expected="an object with 'result'")
+    return fields["result"]
 
 
 def entry_bytes(request: Request, response: Response) -> bytes:
-    """A single JSON object, undecoded: an entry by its id."""
+    """Return a single JSON object, undecoded: an entry by id."""
     try:
         fields, _ = members(response.body.decode("utf-8", "surrogateescape"))
     except ValueError:
@@ -127,57 +138,69 @@ def entry_bytes(request: Request, response: Response) -> bytes:
 
 
 def result_bytes(request: Request, response: Response) -> bytes:
-    """The JSON under ``result``, undecoded."""
-    whole = envelope(request, response.body)
-    if "result" not in whole:
-        raise_malformed(request, got=f"an object of {names(whole)}", expected="an object with 'result'")
-    return whole["result"]
+    """Return the JSON under ``result``, undecoded."""
+    return _result_member(request, response.body)
 
 
 def result_arrays(request: Request, response: Response, count: int | None = None) -> list[bytes]:
-    """The JSON arrays under ``result``, undecoded: `count` of them in an array, or a single one."""
+    """Return the JSON arrays under ``result``, undecoded: an array of `count` arrays, or a single array."""
     raw = result_bytes(request, response)
-    try:
-        result = [raw] if count is None else list(map(bytes, _ARRAY.decode(raw)))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    arrays = [raw]
+    if count is not None:
         try:
-            result = [
-                text.encode("utf-8", "surrogateescape")
-                for text in elements(raw.decode("utf-8", "surrogateescape"))
-            ]
+            arrays = _elements(raw)
         except ValueError:
             raise_malformed(request, got=f"{raw[:40]!r} under 'result'", expected="an array of arrays")
-    if len(result) != (count or 1) or not all(each.lstrip().startswith(b"[") for each in result):
+    if len(arrays) != (count or 1) or not all(array.lstrip().startswith(b"[") for array in arrays):
         expected = "an array" if count is None else f"an array of {count} arrays"
         raise_malformed(request, got=f"{raw[:40]!r} under 'result'", expected=expected)
-    return result
+    return arrays
 
 
-def _page(request: Request, response: Response, whole: Mapping[str, bytes], rows: str, cursor: str) -> Page:
+def _elements(raw: bytes) -> list[bytes]:
+    """Return the JSON of each element of an array. Raise ValueError if it is not an array."""
     try:
-        after = read_json(whole.get(cursor, b"null"))
+        return list(map(bytes, _ARRAY.decode(raw)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        texts = elements(raw.decode("utf-8", "surrogateescape"))
+        return [text.encode("utf-8", "surrogateescape") for text in texts]
+
+
+def _page(request: Request, response: Response, fields: Mapping[str, bytes], rows: str, cursor: str) -> Page:
+    """Return a page from the members of an envelope. `rows` and `cursor` are the names of the members."""
+    following = _cursor(request, fields, cursor)
+    array = fields.get(rows)
+    if array is None:
+        raise_malformed(request, got=f"an object of {names(fields)}", expected=f"an array under {rows!r}")
+    if not array.startswith(b"["):
+        raise_malformed(request, got=f"{rows!r} of {array[:40]!r}", expected=f"an array under {rows!r}")
+    return Page(rows=array, cursor=following, size=len(response.body), tries=response.tries)
+
+
+def _cursor(request: Request, fields: Mapping[str, bytes], name: str) -> str | None:
+    """Return the cursor of the next page, or None at the end."""
+    try:
+        cursor = read_json(fields.get(name, b"null"))
     except ValueError:
-        raise_malformed(request, got=f"{cursor!r} of something that is not JSON", expected="text or nothing")
-    if not isinstance(after, str | None):
-        raise_malformed(request, got=f"{cursor!r} of {kind_of(after)}", expected="text or nothing")
-    if after and any("\ud800" <= letter <= "\udfff" for letter in after):
-        raise_malformed(request, got=f"{cursor!r} of bytes that are not UTF-8", expected="text")
-    array = whole.get(rows)
-    if array is None or not array.startswith(b"["):
-        got = f"an object of {names(whole)}" if array is None else f"{rows!r} of {array[:40]!r}"
-        raise_malformed(request, got=got, expected=f"an array under {rows!r}")
-    if after and len(after) > MOST_CURSOR:
-        expected = f"at most {MOST_CURSOR:,}"
-        raise_malformed(request, got=f"a cursor of {len(after):,} characters", expected=expected)
-    return Page(rows=array, cursor=after or None, size=len(response.body), tries=response.tries)
+        raise_malformed(request, got=f"{name!r} of text that is not JSON", expected="a string or null")
+    if not isinstance(cursor, str | None):
+        raise_malformed(request, got=f"{name!r} of {kind_of(cursor)}", expected="a string or null")
+    if not cursor:
+        return None
+    if any("\ud800" <= letter <= "\udfff" for letter in cursor):
+        raise_malformed(request, got=f"{name!r} of bytes that are not UTF-8", expected="a string")
+    if len(cursor) > MOST_CURSOR:
+        length = f"a cursor of {len(cursor):,} characters"
+        raise_malformed(request, got=length, expected=f"a cursor of at most {MOST_CURSOR:,} characters")
+    return cursor
 
 
 def cut_vectors(body: bytes) -> tuple[bytes, tuple[memoryview, ...]]:
-    """The JSON with each dense vector replaced by `CUT`, and views of the vectors' JSON in order.
+    """Replace each dense vector by `CUT`. Return the JSON, and views of the vectors in order.
 
-    All arrays under the name "vector" are cut out, each up to its first closing bracket. That is right where
-    what was cut out is an array of numbers and the rest is JSON: users of the parts check both, and join them
-    with `uncut` where they are not. Nothing is cut out of a body that contains `CUT` already.
+    All arrays under the name "vector" are cut out, each up to the first closing bracket. The cut is right if
+    each part is an array of numbers and the rest is JSON. The caller checks both, and joins the parts with
+    `uncut` if the cut was wrong. Nothing is cut out of a body that contains `CUT` already.
 
     >>> rest, vectors = cut_vectors(b'[{"id": "a", "vector": [1, 2]}, {"id": "b"}]')
     >>> [vector.tobytes() for vector in vectors]
@@ -188,14 +211,17 @@ def cut_vectors(body: bytes) -> tuple[bytes, tuple[memoryview, ...]]:
     match = _NAME.search(body)
     if match is None:
         return body, ()
-    # a service spells all its rows alike; another spelling is not cut out, and costs only time
+    # A service writes all names alike. A name with other spaces is not cut out, which only costs time.
     name = match.group()
-    size, find = len(name) - 1, body.find
-    rest, vectors, done = [], [], 0
+    name_length = len(name) - 1  # without the bracket
+    find = body.find
     view = memoryview(body)
+    rest: list[bytes] = []
+    vectors: list[memoryview] = []
+    done = 0
     start = match.start()
     while start >= 0:
-        begin = start + size
+        begin = start + name_length
         end = find(b"]", begin) + 1
         if not end:
             break
@@ -204,12 +230,14 @@ def cut_vectors(body: bytes) -> tuple[bytes, tuple[memoryview, ...]]:
         done = end
         start = find(name, end)
     rest.append(body[done:])
-    whole = CUT.join(rest)
-    return (whole, tuple(vectors)) if whole.count(CUT) == len(vectors) else (body, ())
+    shortened = CUT.join(rest)
+    if shortened.count(CUT) != len(vectors):
+        return body, ()
+    return shortened, tuple(vectors)
 
 
 def uncut(rest: bytes, vectors: tuple[memoryview, ...]) -> bytes:
-    """The original JSON, from the parts that `cut_vectors` made of it."""
+    """Return the original JSON from the parts that `cut_vectors` made."""
     if not vectors:
         return rest
     parts = rest.split(CUT)
@@ -218,16 +246,20 @@ def uncut(rest: bytes, vectors: tuple[memoryview, ...]) -> bytes:
 
 
 def head_cursor(body: bytes | bytearray) -> str | None:
-    """The next cursor at the head of a range's response, of which only the beginning may have arrived.
+    """Return the next cursor from the start of the response of a range, before the rest has arrived.
 
-    None when it has not arrived, is the end, or is too long for a cursor.
+    Return None if the cursor has not arrived, if it is the end, or if it is too long.
 
     >>> head_cursor(b'{"result": {"nextCursor": "7", "vectors": [{"id"')
     '7'
     """
     match = _HEAD.match(bytes(body[:_LONGEST_HEAD]))
+    if match is None:
+        return None
     try:
-        cursor = None if match is None else msgspec.json.decode(match.group(1), type=str)
+        cursor = msgspec.json.decode(match.group(1), type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return cursor if cursor and len(cursor) <= MOST_CURSOR else None
+    if not cursor or len(cursor) > MOST_CURSOR:
+        return None
+    return cursor

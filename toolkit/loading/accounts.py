@@ -1,8 +1,8 @@
-"""Whose data a load reads: the account that a token belongs to, as far as it can be told.
+"""Identify the account whose data a load reads.
 
-All accounts of a region share one address, and the API names none of them. The token is the only difference,
-so a snapshot keeps a keyed hash of it. The key is the user's masking key, which no snapshot contains: without
-it, nobody can test a guess of the token.
+All accounts of a region share one address, and the API does not name them. The token is the only difference,
+so a snapshot stores a keyed hash of the token. The key is the masking key of the user, and no snapshot
+contains it. Without it, nobody can test a guess of the token.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Account:
     Attributes
     ----------
     key : str
-        Which masking key the tag was made with: another user, or a fresh home folder, has another.
+        Identifies the masking key of the tag. Another user, or a fresh home folder, has another key.
     tag : str
         Keyed hash of the token. Tags of different keys cannot be compared.
     has_entry : callable
-        Whether the account has an entry of this id: one request.
+        Return True if the account has an entry with this id. Sends one request.
     """
 
     key: str
@@ -41,7 +41,7 @@ class Account:
 
 
 def account_of(service: Service, kind: Kind) -> Account | None:
-    """The account of the queue's token."""
+    """Return the account of the token of the queue."""
     if service.queue is None:
         return None
     return Account(

@@ -1,4 +1,4 @@
-"""The dead letter queue as frames: complete, decoded, masked."""
+"""Load the dead letter queue as frames: complete, decoded and masked."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from toolkit.times import Time, parse_time
 _TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
 _ASSUMPTIONS: Final[tuple[str, ...]] = (
     "a cursor keeps its position in the listing while entries come and go",
-    "the time that an entry's dates are compared with stays the same",
+    "the time of an entry that the service compares with dates does not change",
 )
 
 
@@ -57,62 +57,63 @@ def load_failures(
     service : Service
         From `connect`.
     filter : FailureFilter, optional
-        Which entries. Default: all that are retained. A time or an age instead, as in
+        Filter. If omitted, all retained entries are loaded. A time or an age instead, for example
         ``load_failures(service, "7d")``, means `since`.
     since, until : datetime, date, timedelta, str or int, optional
-        Shorthand for a filter of these times, as `FailureFilter` accepts them: ``"7d"``, ``"24 hours"``,
-        ``"2026-01-31"``, a Timestamp. Both ends are included. Not together with `filter`.
+        Shorthand for a filter with these times: ``"7d"``, ``"24 hours"``, ``"2026-01-31"``, a Timestamp (see
+        `FailureFilter`). Both ends are included. You cannot combine them with `filter`.
     kind : {"workflows", "messages"}
         Failed workflow runs, or failed plain messages, which have a DLQ of their own.
     limit : int, optional
-        At most this many, for a first look. The receipt then says that it is not complete.
+        Maximum number of entries, for a first look. The receipt is then not complete.
     reveal : bool
-        Leave header values and URLs as received instead of masking secrets. Keep such frames to yourself.
+        If True, header values and URLs stay as received, secrets included. Do not share these frames.
     progress : bool or callable, optional
-        None shows a bar in a notebook or terminal, False never, True always; a callable gets (done, total).
+        None shows a bar in a notebook or terminal, False never, True always. A callable gets (done, total).
     connections : int
-        At most this many concurrent requests. A load starts with fewer.
+        Maximum number of concurrent requests. A load starts with fewer.
     requests_per_second : float, optional
-        At most this many requests start in a second. Default: as many as the service allows.
+        Maximum number of requests that start per second. Default: as many as the service allows.
     passes : {1, 2}
-        2 reads everything a second time and compares, where entries may come and go while they are read.
+        With 2, everything is read twice and compared. Use it if entries come and go during the load.
 
     Returns
     -------
     pandas.DataFrame
-        One row an entry, unique by ``dlq_id``. Times (datetime64[ms, UTC]): ``failed_at``, ``created_at``,
-        ``workflow_created_at``. Numbers (Int64): ``response_status``, ``max_retries``. All others are str,
-        NaN where a value is missing: ``workflow_url``, ``error`` (the line of the response that says what
-        went wrong, masked), ``workflow_run_id``, ``dlq_id``, ``labels`` (JSON, such as ``["eu","beta"]``),
-        ``failure_function_state``, ``headers`` and ``response_headers`` (JSON: each name, as it was sent,
-        with the list of its values), ``body`` and ``response_body`` (missing when not UTF-8),
-        ``body_base64`` and ``response_body_base64`` (only then), ``extra`` (JSON of everything else),
-        ``url``, ``method``, ``failure_callback``, ``caller_ip``, ``label``, ``flow_control_key``. The
+        One row per DLQ entry; ``dlq_id`` is unique. Times (datetime64[ms, UTC]): ``failed_at``,
+        ``created_at``, ``workflow_created_at``. Numbers (Int64): ``response_status``, ``max_retries``. All
+        other columns are str, NaN if a value is missing: ``workflow_url``, ``error`` (the line of the
+        response that describes the error, masked), ``workflow_run_id``, ``dlq_id``, ``labels`` (JSON, for
+        example ``["eu","beta"]``), ``failure_function_state``, ``headers`` and ``response_headers`` (JSON:
+        names as sent, each with a list of values), ``body`` and ``response_body`` (missing if not UTF-8),
+        ``body_base64`` and ``response_body_base64`` (only if not UTF-8), ``extra`` (JSON of everything
+        else), ``url``, ``method``, ``failure_callback``, ``caller_ip``, ``label``, ``flow_control_key``. The
         receipt is in ``attrs``; see `receipt`.
 
     Raises
     ------
     IncompleteLoadError
-        When the load ends early; ``.partial`` holds what was read.
+        If the load ends early. ``.partial`` contains the rows read so far.
     ServiceError
-        When a request fails before anything was read.
+        If a request fails before any row was read.
     InputError
-        For `since` or `until` together with a filter, or an invalid argument; it names the argument.
+        If `since` or `until` is combined with a filter, or an argument is invalid. The error names the
+        argument.
 
     Warns
     -----
     UnexpectedResultWarning
-        When nothing matches and the newest 100 entries have none with a value of the filter; it names the
-        nearest that they have.
+        If no rows match and the newest 100 entries do not have a value of the filter. The warning names the
+        nearest value.
     IncompleteLoadWarning
-        When entries changed while they were read.
+        If entries changed while they were read.
 
     Notes
     -----
-    ``created_at`` is when the message was made, which with five retries is 31 hours before it failed:
-    for when things failed use ``failed_at``, which comes from the response's Date header.
+    ``created_at`` is the time when the message was created. With five retries, this is 31 hours before the
+    failure. For the time of the failure use ``failed_at``, which comes from the Date header of the response.
 
-    Not suited to a DLQ larger than memory: `iter_failures` and `sync_failures` stream.
+    If the DLQ is larger than memory, use `iter_failures` or `sync_failures`.
 
     Examples
     --------
@@ -142,22 +143,22 @@ def iter_failures(
     requests_per_second: float | None = None,
     passes: int = 1,
 ) -> Iterator[pd.DataFrame]:
-    """Read the dead letter queue in batches: memory does not depend on how much there is.
+    """Read the dead letter queue in batches. The memory needed does not depend on the number of entries.
 
-    Parameters are those of `load_failures`.
+    The parameters are documented in `load_failures`.
 
     Returns
     -------
     iterator of pandas.DataFrame
-        Pages of entries, with the columns of `load_failures`; ids are unique across all of them. Of an entry
-        that changed while it was read, the first version is yielded. The frames carry no receipt.
+        Pages of entries, with the columns of `load_failures`. Ids are unique across all frames. If an entry
+        changes while it is read, the first version is yielded. The frames have no receipt.
 
     Raises
     ------
     InputError
         As in `load_failures`, at the call itself.
     ServiceError
-        When a request fails; the frames yielded until then are whole.
+        If a request fails. The frames yielded so far are complete.
 
     Examples
     --------
@@ -168,7 +169,7 @@ def iter_failures(
     options = LoadOptions(limit, progress, connections, requests_per_second, passes)
     load = open_failures(service, wanted, options, kind=kind, reveal=reveal)
 
-    # not a generator itself, so that a wrong argument raises at the call
+    # `iter_failures` is not a generator itself, so that an invalid argument raises at the call
     def batches() -> Iterator[pd.DataFrame]:
         is_empty = True
         for table in load:
@@ -183,7 +184,7 @@ def iter_failures(
 def load_failure(
     service: Service, dlq_id: str, *, kind: Kind = "workflows", reveal: bool = False
 ) -> pd.DataFrame:
-    """Load one DLQ entry by its id, such as the one a failure callback names.
+    """Load one DLQ entry by id, for example the entry that a failure callback names.
 
     Parameters
     ----------
@@ -201,9 +202,9 @@ def load_failure(
     Raises
     ------
     NotFoundError
-        When there is no such entry: expired, deleted, or never there.
+        If no entry has this id: it has expired, was deleted, or never existed.
     InputError
-        When `dlq_id` cannot be an id.
+        If `dlq_id` cannot be an id.
 
     Examples
     --------
@@ -223,7 +224,7 @@ def wanted_failures(
     since: Time | None,
     until: Time | None,
 ) -> FailureFilter:
-    """The filter that the first arguments of a loader mean."""
+    """Return the filter that the first arguments of a loader mean."""
     if filter is None:
         return FailureFilter(since=since, until=until)
     as_time = isinstance(filter, _TIMES)
@@ -236,17 +237,17 @@ def wanted_failures(
         )
     if as_time:
         return FailureFilter(since=parse_time(cast("Time", filter), name="filter, as a time"), until=until)
-    return cast("FailureFilter", filter)  # or something that `open_failures` refuses
+    return cast("FailureFilter", filter)  # any other type is an error in `open_failures`
 
 
 def warn_of_mistaken_values(service: Service, wanted: FailureFilter, kind: Kind, *, stacklevel: int) -> None:
-    """Warn of what `mistaken_values` finds in a filter that matched nothing."""
+    """Warn about the values that `mistaken_values` finds in a filter that matched no rows."""
     for message in mistaken_values(service, wanted, kind):
         warnings.warn(message, UnexpectedResultWarning, stacklevel=stacklevel)
 
 
 def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list[str]:
-    """Say which values of a filter that matched nothing the newest entries do not have; one request."""
+    """Return a message per value of a filter that the newest entries do not have. Sends one request."""
     if not any(getattr(wanted, field.name) for field in FIELDS.values() if field.many):
         return []
     try:
@@ -268,12 +269,12 @@ def open_failures(
     reveal: bool = False,
     transport: Callable[[], Transport] | None = None,
 ) -> Load:
-    """A load of the DLQ as tables of the schema ``FAILURES``: what the functions above are made of."""
+    """Return a load of the DLQ as tables of the schema ``FAILURES``."""
     endpoint = endpoint_of(service, "queue")
     options = options or LoadOptions()
     kind = arguments.choice("kind", kind, get_args(Kind))
     reveal = arguments.flag("reveal", reveal)
-    expected = "a FailureFilter, such as FailureFilter(since='7d', label='billing')"
+    expected = "a FailureFilter, for example FailureFilter(since='7d', label='billing')"
     wanted = FailureFilter() if wanted is None else wanted
     arguments.instance("filter", wanted, FailureFilter, expected)
     redactor = None if reveal else service.redactor
@@ -311,7 +312,11 @@ def open_failures(
 
 
 def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str, Any]], bool]:
-    """`matches`, where a value may also be what a frame shows of it: masked."""
+    """Return `matches`, with masked values accepted as well.
+
+    A frame shows a secret in a URL as a mask. If you copy that URL into a filter, the masked entries are
+    compared.
+    """
     fields = [field for field in FIELDS.values() if field.many and field.parameter]
     if not any(MASK_START in value for field in fields for value in getattr(wanted, field.name)):
         return wanted.matches
@@ -322,8 +327,9 @@ def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str,
             mask = redactor.url if field.name == "workflow_url" else redactor.text
             for member in field.members:
                 value = entry.get(member)
-                several = value if isinstance(value, list) else [value]
-                texts = [text for text in several if isinstance(text, str)]
+                values = value if isinstance(value, list) else [value]
+                texts = [text for text in values if isinstance(text, str)]
+                # the filter accepts a value in either form
                 shown[member] = [*texts, *map(mask, texts)]
         return wanted.matches(shown)
 

@@ -1,7 +1,7 @@
-"""What identifies a row: 16 bytes for its id, and for a DLQ entry a digest of its raw bytes, too.
+"""Identify rows: by 16 bytes for the id and, for a DLQ entry, by a digest of the raw bytes.
 
-By ids a load knows which rows it has yielded; by digests it recognizes entries that a snapshot has stored in
-the same bytes, and that need not be decoded again.
+By identity a load knows which rows it has yielded. By digest it recognizes entries that a snapshot stores in
+equal bytes, and that need not be decoded again.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from toolkit.redaction import Redactor
 from toolkit.version import __version__
 
 IsStored = Callable[[bytes, bytes], npt.NDArray[np.bool_]]
-"""Which entries are stored in the same bytes, given their concatenated identities and digests."""
+"""Return which entries are stored in equal bytes, from their concatenated identities and digests."""
 
 IDENTITY_BYTES: Final = 16
 DIGEST_BYTES: Final = 16
 
 _MOST_RECENT: Final = 1 << 16
-"""Identities in the Python set, which is quicker to search, before they become a sorted run."""
+"""Identities in the Python set, which is faster to search, before they become a sorted run."""
 
 _LONGEST_MERGE: Final = 1 << 18
-"""Runs of this length are not merged any more: a merge needs the memory of both twice."""
+"""Runs of this length are not merged any more, because a merge needs twice the memory of both."""
 
-_DTYPE: Final = "S16"  # ignores zeros at the end, which is exact where all have the same length
+_DTYPE: Final = "S16"  # ignores zeros at the end, which is exact because all values have the same length
 
 
 def row_keys(table: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
-    """One text for each row, the same for the same values in the columns of `key`."""
+    """Return one string per row, equal for rows with equal values in the columns of `key`."""
     if len(key) == 1:
         return table[key[0]]
     texts = (table[name].cast(pa.string()) for name in key)
@@ -47,7 +47,7 @@ def row_keys(table: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
 
 
 def identities(table: pa.Table, key: Sequence[str]) -> list[bytes]:
-    """16 bytes for each row, the same for the same values in the columns of `key`.
+    """Return 16 bytes per row, equal for rows with equal values in the columns of `key`.
 
     >>> table = pa.table({"id": ["a", "b", "a"]})
     >>> first, second, third = identities(table, ["id"])
@@ -58,21 +58,23 @@ def identities(table: pa.Table, key: Sequence[str]) -> list[bytes]:
 
 
 def identities_of(texts: Iterable[str]) -> list[bytes]:
-    """The identities of rows with these keys."""
-    copied = hashlib.blake2b(digest_size=IDENTITY_BYTES).copy  # quicker than a new one for each text
+    """Return the identities of rows with these keys."""
+    new_digest = hashlib.blake2b(digest_size=IDENTITY_BYTES).copy  # faster than a constructor call per row
     result = []
     for text in texts:
-        digest = copied()
+        digest = new_digest()
         digest.update(text.encode())
         result.append(digest.digest())
     return result
 
 
 class Identities:
-    """The identities of the rows yielded so far, in their order.
+    """The identities of the rows yielded so far, in order.
 
-    The latest are also in a Python set, the others in sorted arrays: a fifth of the memory of one large set.
-    `known` are those of an earlier load that this one resumes, concatenated.
+    The latest identities are also in a Python set, the others in sorted arrays (runs). This takes a fifth of
+    the memory of one large set. The runs are merged like those of a log-structured merge tree: a run is
+    merged with the run before it if that is not longer. `known` are the concatenated identities of a load
+    that is resumed.
     """
 
     def __init__(self, known: bytes = b"") -> None:
@@ -89,7 +91,7 @@ class Identities:
         return self.known([identity])[0]
 
     def known(self, batch: Sequence[bytes]) -> list[bool]:
-        """Which of these are known."""
+        """Return which of the identities are known."""
         if not batch:
             return []
         known = np.fromiter((identity in self._recent for identity in batch), bool, len(batch))
@@ -101,29 +103,29 @@ class Identities:
         return [bool(item) for item in known]
 
     def are_new(self, batch: Sequence[bytes]) -> bool:
-        """Whether none of these is known, and none occurs twice among them."""
-        return (
-            self._recent.isdisjoint(batch)
-            and len(set(batch)) == len(batch)
-            and (not self._runs or True not in self.known(batch))
-        )
+        """Return True if no identity is known and no identity occurs twice in the batch."""
+        # the cheap checks first
+        if not self._recent.isdisjoint(batch) or len(set(batch)) < len(batch):
+            return False
+        return not self._runs or True not in self.known(batch)
 
     def add(self, batch: Sequence[bytes]) -> list[bool] | None:
-        """Know these from now on; which of them are new, or None where all are."""
+        """Add identities. Return which of them are new, or None if all are."""
         if self.are_new(batch):
             self._remember(batch)
             return None
         is_new = []
-        here = dict[bytes, None]()
-        for identity, old in zip(batch, self.known(batch), strict=True):
-            is_new.append(not old and identity not in here)
-            if is_new[-1]:
-                here[identity] = None
-        self._remember(list(here))
+        new_here: dict[bytes, None] = {}  # a dict keeps the order
+        for identity, is_known in zip(batch, self.known(batch), strict=True):
+            is_first = not is_known and identity not in new_here
+            is_new.append(is_first)
+            if is_first:
+                new_here[identity] = None
+        self._remember(list(new_here))
         return is_new
 
     def first(self, count: int) -> bytes:
-        """The identities of the first `count` rows, concatenated."""
+        """Return the identities of the first `count` rows, concatenated."""
         with memoryview(self._order) as order:
             return bytes(order[: IDENTITY_BYTES * count])
 
@@ -143,13 +145,13 @@ class _Named(msgspec.Struct, gc=False):
     dlqId: str  # noqa: N815 - the wire's name
 
 
-# made here, because the first look at a struct is not safe when several threads take it at once
+# Made at import, because the first access to a struct is not thread-safe.
 _NAMED: Final = msgspec.json.Decoder(list[_Named])
 _RAWS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class RawEntries(NamedTuple):
-    """The entries of a page in its order: ids, identities, JSON, and keyed digests of the JSON."""
+    """The entries of a page in order: ids, identities, JSON, and keyed digests of the JSON."""
 
     ids: list[str]
     identities: list[bytes]
@@ -159,10 +161,10 @@ class RawEntries(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartlyStored:
-    """A page of which some entries are stored in the same bytes.
+    """A page with entries that a snapshot may store in equal bytes.
 
-    `ids` and `identities` are of all its entries, `stored` holds the identities of those that are stored,
-    `new` of the others, whose JSON array is `rows` and whose digests are `digests`.
+    `ids` and `identities` belong to all entries. `stored` are the identities of the stored entries, `new` of
+    the others. `rows` is the JSON array of the new entries, and `digests` are their digests.
     """
 
     ids: list[str]
@@ -174,17 +176,16 @@ class PartlyStored:
 
 
 class EntryRecognizer:
-    """Recognizes DLQ entries by the bytes they come in.
+    """Recognize DLQ entries by their raw bytes.
 
-    Equal bytes become equal rows, as long as the same versions of the toolkit and of what it decodes with
-    mask the same secrets in the same way. All of that goes into the key of the digests, which therefore match
-    between two loads only where the rows do; and no one without the user's masking key can test a guess at
-    what is in an entry.
+    Equal bytes become equal rows if the same versions of the toolkit and its decoders mask the same secrets
+    in the same way. All of this goes into the key of the digests, so digests of two loads are equal only if
+    the rows are. Without the masking key of the user, nobody can test a guess of the content of an entry.
 
     Examples
     --------
-    >>> found = EntryRecognizer(Redactor(key=b"example")).read(b'[{"dlqId": "a"}, {"dlqId": "b"}]')
-    >>> found.ids, bytes(found.raws[1])
+    >>> entries = EntryRecognizer(Redactor(key=b"example")).read(b'[{"dlqId": "a"}, {"dlqId": "b"}]')
+    >>> entries.ids, bytes(entries.raws[1])
     (['a', 'b'], b'{"dlqId": "b"}')
     """
 
@@ -193,7 +194,7 @@ class EntryRecognizer:
         self._keyed = hashlib.sha256(redactor.derived_key(f"wire digests of {versions}"))
 
     def read(self, page: bytes) -> RawEntries | None:
-        """The entries of a page, or None for a page that only the decoder can judge."""
+        """Return the entries of a page, or None if only the decoder can read the page."""
         try:
             named, raws = _NAMED.decode(page), _RAWS.decode(page)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -206,32 +207,42 @@ class EntryRecognizer:
     def recognize(
         self, pages: Sequence[bytes], *, are_new: Callable[[Sequence[bytes]], bool], is_stored: IsStored
     ) -> Iterator[PartlyStored | None]:
-        """What is stored of each page; None for a page that has to be decoded as a whole."""
-        entries = [self.read(page) for page in pages]
-        entries = [known if known and are_new(known.identities) else None for known in entries]
-        readable = [known for known in entries if known]
-        stored = is_stored(
-            b"".join(chain.from_iterable(known.identities for known in readable)),
-            b"".join(chain.from_iterable(known.digests for known in readable)),
+        """Yield which entries of each page are stored, or None for a page that has to be decoded."""
+        entries: list[RawEntries | None] = []
+        for page in pages:
+            read = self.read(page)
+            entries.append(read if read is not None and are_new(read.identities) else None)
+        readable = [read for read in entries if read is not None]
+        # one call for all pages, because each call searches the index of the snapshot
+        flags = is_stored(
+            b"".join(chain.from_iterable(read.identities for read in readable)),
+            b"".join(chain.from_iterable(read.digests for read in readable)),
         ).tolist()
         start = 0
-        for page, known in zip(pages, entries, strict=True):
-            if known is None:
+        for page, page_entries in zip(pages, entries, strict=True):
+            if page_entries is None:
                 yield None
                 continue
-            old = stored[start : start + len(known.ids)]
-            start += len(known.ids)
-            new = [not flag for flag in old]
-            yield PartlyStored(
-                ids=known.ids,
-                identities=known.identities,
-                stored=list(compress(known.identities, old)),
-                new=list(compress(known.identities, new)),
-                rows=b"[" + b",".join(compress(known.raws, new)) + b"]" if any(old) else page,
-                digests=list(compress(known.digests, new)),
-            )
+            end = start + len(page_entries.ids)
+            yield _partly_stored(page, page_entries, flags[start:end])
+            start = end
 
     def _digest(self, raw: msgspec.Raw) -> bytes:
         digest = self._keyed.copy()
         digest.update(raw)
         return digest.digest()[:DIGEST_BYTES]
+
+
+def _partly_stored(page: bytes, entries: RawEntries, is_stored: list[bool]) -> PartlyStored:
+    is_new = [not stored for stored in is_stored]
+    rows = page
+    if any(is_stored):
+        rows = b"[" + b",".join(compress(entries.raws, is_new)) + b"]"
+    return PartlyStored(
+        ids=entries.ids,
+        identities=entries.identities,
+        stored=list(compress(entries.identities, is_stored)),
+        new=list(compress(entries.identities, is_new)),
+        rows=rows,
+        digests=list(compress(entries.digests, is_new)),
+    )

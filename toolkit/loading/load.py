@@ -1,7 +1,7 @@
-"""One load: batches of rows unique by id, and the receipt that says whether everything was read.
+"""Run one load: yield batches of rows that are unique by id, and report in a receipt if everything was read.
 
-A load knows nothing of what it loads: its reader yields batches, and it counts rows, keeps to the limit, and
-records where a later load can resume.
+A load does not know the kind of its rows. The reader yields batches; the load counts the rows, stops at the
+limit, and records where a later load can resume.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import compress
+from itertools import chain, compress
 from typing import Any, Final
 
 import pandas as pd
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from toolkit.client.pages import Page
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
 from toolkit.loading.accounts import Account
-from toolkit.loading.identities import Identities, IsStored, identities, row_keys
+from toolkit.loading.identities import DIGEST_BYTES, Identities, IsStored, identities, row_keys
 from toolkit.loading.options import ProgressBar
 from toolkit.loading.paging import ProgressGuard
 from toolkit.own_tokens import masked_value
@@ -33,10 +33,10 @@ _COUNTS: Final = ("pages", "requests", "bytes", "filtered_here", "windows", "rer
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a load is about, as its receipt repeats it.
+    """Description of a load, as the receipt repeats it.
 
-    `key` names the columns that identify a row. With `rereads`, the reader reads again what changed while it
-    was read, and says what may be incomplete; otherwise every row that comes twice makes the load doubtful.
+    `key` names the columns that identify a row. With `rereads`, the reader itself reads changed rows again
+    and reports what may be incomplete. Otherwise every row that comes twice makes the load doubtful.
     `account` is set if several accounts share the source.
     """
 
@@ -58,54 +58,63 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A table of new rows, and what is known of them."""
+    """A table of new rows, with what is known about them."""
 
     table: pa.Table
-    order: tuple[Any, ...] = ()  # sort key in a frame of the whole; of equal keys, the earlier batch is first
+    order: tuple[Any, ...] = ()  # sort key of the batch in the complete frame; the sort is stable
     identities: list[bytes] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)  # of the rows' raw bytes; empty where unknown
-    stored: list[bytes] = field(default_factory=list)  # further new rows, stored in a snapshot in these bytes
-    later_versions: pa.Table | None = None  # of rows that were yielded before
-    reread: bool = False  # requested again, so known rows are not a sign of a concurrent modification
+    digests: list[bytes] = field(default_factory=list)  # digests of the raw rows; empty if unknown
+    stored: list[bytes] = field(default_factory=list)  # more new rows, which a snapshot stores in equal bytes
+    later_versions: pa.Table | None = None  # newer versions of rows that were yielded before
+    reread: bool = False  # the page was requested again, so known rows are expected
 
     @property
     def rows(self) -> int:
-        """How many rows are new, those that are stored included."""
+        """Return the number of new rows, including rows that a snapshot stores."""
         return int(self.table.num_rows) + len(self.stored)
 
     def first(self, count: int) -> Batch:
-        """The first rows of its table alone."""
-        table, rows = self.table.slice(0, count), slice(count)
-        return replace(self, table=table, identities=self.identities[rows], digests=self.digests[rows])
+        """Return a batch with only the first rows of the table."""
+        return replace(
+            self,
+            table=self.table.slice(0, count),
+            identities=self.identities[:count],
+            digests=self.digests[:count],
+        )
 
 
 def join_batches(batches: Sequence[Batch]) -> Batch:
-    """Batches of a load as one, with zeros for the digests of rows that have none."""
+    """Join the batches of a load. Rows without a digest get zeros."""
     tables = [batch.table for batch in batches if batch.table.num_rows]
     later = [batch.later_versions for batch in batches if batch.later_versions is not None]
     return Batch(
         table=pa.concat_tables(tables or [batches[0].table]),
-        identities=[identity for batch in batches for identity in batch.identities],
-        digests=[
-            digest for batch in batches for digest in batch.digests or [bytes(16)] * batch.table.num_rows
-        ],
-        stored=[identity for batch in batches for identity in batch.stored],
+        identities=list(chain.from_iterable(batch.identities for batch in batches)),
+        digests=list(chain.from_iterable(map(_digests, batches))),
+        stored=list(chain.from_iterable(batch.stored for batch in batches)),
         later_versions=pa.concat_tables(later) if later else None,
     )
 
 
+def _digests(batch: Batch) -> list[bytes]:
+    return batch.digests or [bytes(DIGEST_BYTES)] * batch.table.num_rows
+
+
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """All that a later load needs to resume where an earlier one stopped."""
+    """Everything that a later load needs to resume an interrupted load."""
 
-    position: dict[str, Any]  # what has been read up to the last batch yielded; JSON-able
-    identities: bytes = field(repr=False)  # 16 bytes for each row yielded, in order
-    receipt: dict[str, Any]  # counts so far, number of resumptions, when the first load began; JSON-able
+    position: dict[str, Any]
+    """Progress up to the last batch yielded, as JSON values."""
+    identities: bytes = field(repr=False)
+    """16 bytes per row yielded, in order."""
+    receipt: dict[str, Any]
+    """Counts, number of resumptions, and start of the first load, as JSON values."""
 
 
 @dataclass
 class LoadState:
-    """What a load has done so far: the counts of its `Receipt`, and what its reader needs to know."""
+    """Progress of a load: the counts of the `Receipt`, and what the reader has to know."""
 
     pages: int = 0
     requests: int = 0
@@ -114,14 +123,14 @@ class LoadState:
     windows: int = 0
     reread: int = 0
     duplicates: int = 0
-    readings: int = 0  # that were begun, by which known rows may come again
-    filtered_identities: _Identities = field(default_factory=list)  # of a page's entries, dropped here
+    readings: int = 0  # number of readings started again; known rows may come again in each
+    filtered_identities: _Identities = field(default_factory=list)  # entries of a page that a filter dropped
     unsettled: list[str] = field(default_factory=list)  # reasons why the result may be incomplete
     notes: list[str] = field(default_factory=list)
-    # JSON-able; replaced, never changed in place, before the batch is yielded that it includes
+    # JSON values. The dict is replaced, never changed in place, before the batch that it includes is yielded.
     position: dict[str, Any] = field(default_factory=dict)
-    rows: Identities = field(default_factory=Identities)  # that were yielded so far
-    is_stored: IsStored | None = None  # a reader may leave entries undecoded that are stored
+    rows: Identities = field(default_factory=Identities)  # rows yielded so far
+    is_stored: IsStored | None = None  # a reader does not have to decode entries that are stored
 
     def count(self, page: Page) -> None:
         """Count a page."""
@@ -130,19 +139,22 @@ class LoadState:
         self.bytes += page.size
 
     def counts(self) -> dict[str, Any]:
-        """What has been counted so far, as JSON-able values."""
+        """Return the counts so far as JSON values."""
         counted = {name: getattr(self, name) for name in _COUNTS}
         return counted | {"unsettled": [*self.unsettled], "notes": [*self.notes]}
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Count on from where an earlier load stopped."""
+        """Continue the counts of an interrupted load."""
         self.position = checkpoint.position
         self.rows = Identities(checkpoint.identities)
         for name, value in self.counts().items():
             setattr(self, name, value + checkpoint.receipt.get(name, type(value)()))
 
     def batch(self, table: pa.Table, row_ids: _Identities, is_new: list[bool] | None, **known: Any) -> Batch:
-        """The batch of a table whose rows have these identities; `is_new` is what adding them returned."""
+        """Return the batch of a table.
+
+        `row_ids` are the identities of the rows, `is_new` is the result of adding them.
+        """
         batch = Batch(table=table, identities=row_ids, **known)
         if is_new is None:
             return batch
@@ -168,7 +180,8 @@ class Load:
     progress: Callable[[], ProgressBar]
     clock: Callable[[], str] = utc_now
     state: LoadState = field(default_factory=LoadState, init=False)
-    # after a batch: its number, position, rows and counts
+    # Number, position, rows and counts after the last batch. One attribute, so that an interrupt cannot split
+    # it.
     _progress: tuple[int, dict[str, Any], int, dict[str, Any]] = field(
         default=(0, {}, 0, {}), init=False, repr=False
     )
@@ -179,7 +192,7 @@ class Load:
     _reached_limit: bool = field(default=False, init=False)
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """Read. A load can be read once."""
+        """Yield the tables. A load can be read once."""
         with closing(self.batches()) as batches:
             for batch in batches:
                 if batch.table.num_rows:
@@ -188,13 +201,13 @@ class Load:
     def batches(
         self, *, resume: Checkpoint | None = None, is_stored: IsStored | None = None
     ) -> Generator[Batch]:
-        """Read, and yield rows with what is known about them, and later versions of rows.
+        """Yield batches of new rows, with later versions of rows that were yielded before.
 
-        `resume` is the checkpoint of an earlier load of the same service and scope: its rows are known and do
-        not come again. `is_stored` says which entries a snapshot has stored in the same bytes.
+        `resume` is the checkpoint of an interrupted load of the same service and scope. The rows of that load
+        do not come again. `is_stored` returns which entries a snapshot stores in equal bytes.
         """
         if self._started:
-            raise InputError("reading a load", got="a load that was read before", expected="a new one")
+            raise InputError("reading a load", got="a load that was read before", expected="a new load")
         self._started = self.clock()
         self.state.is_stored = is_stored
         if resume is not None:
@@ -203,7 +216,8 @@ class Load:
             self._resumed = int(resume.receipt.get("resumed", 0)) + 1
             self._rows = len(self.state.rows)
             self._progress = (0, self.state.position, self._rows, self.state.counts())
-        limit, number = self.plan.limit, 0
+        limit = self.plan.limit
+        number = 0
         guard = ProgressGuard(self.plan.what)
         with _interrupts_reraised(), self.progress() as progress, closing(self.read(self.state)) as tables:
             for item in tables:
@@ -220,7 +234,7 @@ class Load:
                 progress.add(batch.rows, retries=max(0, self.state.requests - self.state.pages))
                 number += 1
                 current = (number, position, self._rows, self.state.counts())
-                # no call in between: an interrupt finds both done, or neither
+                # No call between the assignment and the yield, so that an interrupt cannot separate them.
                 self._progress = current
                 yield batch
                 if self._reached_limit:
@@ -229,18 +243,21 @@ class Load:
 
     @property
     def batches_yielded(self) -> int:
-        """How many batches were yielded: those that `checkpoint` covers."""
+        """Return the number of batches yielded, which is also the number that `checkpoint` covers."""
         return self._progress[0]
 
     def checkpoint(self) -> Checkpoint:
-        """The progress of the load: valid whenever it waits for its consumer, has raised, or has ended."""
+        """Return the progress.
+
+        It is valid while the load waits for the consumer, and after it ended or raised.
+        """
         _, position, rows, counts = self._progress
         receipt = counts | {"started_at": self._started or self.clock(), "resumed": self._resumed}
         return Checkpoint(position=position, identities=self.state.rows.first(rows), receipt=receipt)
 
     @property
     def receipt(self) -> Receipt:
-        """What the load did. Before its end, it says that it did not end."""
+        """Return what the load did. Before the end, the receipt is incomplete for this reason."""
         counts = self.state.counts()
         reasons = []
         if not self._ended:
@@ -269,57 +286,71 @@ class Load:
     def frame(
         self, *, resume: Checkpoint | None = None, after_batch: Callable[[], None] | None = None
     ) -> pd.DataFrame:
-        """Read everything into one frame, with its receipt; `after_batch` is called when a batch was kept."""
-        read: list[Batch] = []
+        """Read everything into one frame with a receipt. `after_batch` is called after each batch."""
+        batches: list[Batch] = []
         try:
-            with closing(self.batches(resume=resume)) as batches:
-                for batch in batches:
-                    read.append(batch)
+            with closing(self.batches(resume=resume)) as incoming:
+                for batch in incoming:
+                    batches.append(batch)
                     if after_batch is not None:
                         after_batch()
         except (ToolkitError, KeyboardInterrupt) as error:
-            if not any(batch.table.num_rows for batch in read):
+            if not any(batch.table.num_rows for batch in batches):
                 raise
-            partial = to_frame(pa.concat_tables(_in_order(read)), self.receipt)
-            reason = str(error) if isinstance(error, ToolkitError) else "an interrupt"
-            raise IncompleteLoadError(
-                f"loading {self.plan.what}",
-                partial=partial,
-                got=f"{len(partial):,} rows, then {reason}",
-                next_step="The exception's .partial holds them; it is not the whole. Call again for all.",
-            ) from error
-        whole = pa.concat_tables(_in_order(read)) if read else self.plan.schema.empty_table()
+            raise self._interrupted(batches, error) from error
+        table = pa.concat_tables(_in_order(batches)) if batches else self.plan.schema.empty_table()
         receipt = self.receipt
-        if later := [batch for batch in read if batch.later_versions is not None]:
-            whole, changed, unexpected = self._latest(whole, later)
+        later = [batch for batch in batches if batch.later_versions is not None]
+        if later:
+            table, changed, unexpected = self._latest(table, later)
             receipt = replace(receipt, duplicates=max(0, receipt.duplicates - unexpected), changed=changed)
-        frame = to_frame(whole, receipt)
+        frame = to_frame(table, receipt)
         if not receipt.complete and not self._reached_limit:
             warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=3)
         return frame
+
+    def _interrupted(self, batches: list[Batch], error: BaseException) -> IncompleteLoadError:
+        """Return the error of a load that stopped after some rows, with these rows as `partial`."""
+        partial = to_frame(pa.concat_tables(_in_order(batches)), self.receipt)
+        reason = str(error) if isinstance(error, ToolkitError) else "an interrupt"
+        return IncompleteLoadError(
+            f"loading {self.plan.what}",
+            partial=partial,
+            got=f"{len(partial):,} rows, then {reason}",
+            next_step="The rows read so far are in .partial of the exception. Call again to load everything.",
+        )
 
     def _unique(self, table: pa.Table) -> Batch:
         row_ids = identities(table, self.plan.key)
         return self.state.batch(table, row_ids, self.state.rows.add(row_ids))
 
-    def _latest(self, whole: pa.Table, later: list[Batch]) -> tuple[pa.Table, int, int]:
-        """The rows with later versions in place; how many changed, and how many of these unexpectedly."""
-        again = pa.concat_tables(batch.later_versions for batch in later)
-        known = pc.index_in(row_keys(again, self.plan.key), value_set=row_keys(whole, self.plan.key))
-        if known.null_count == 0 and whole.take(known).equals(again):
-            return whole, 0, 0
-        unexpected = [not batch.reread for batch in later for _ in range(len(batch.later_versions or ()))]
-        order = list(range(whole.num_rows))
-        changed, changed_unexpectedly = set[int](), 0
-        both = pa.concat_tables([whole, again])
-        for number, position in enumerate(known.to_pylist()):
-            # a row beyond the limit is not in the whole
-            row = whole.num_rows + number
-            if position is not None and not both.slice(row, 1).equals(both.slice(order[position], 1)):
-                order[position] = row
-                changed.add(position)
-                changed_unexpectedly += unexpected[number]
-        return both.take(pa.array(order, pa.int64())), len(changed), changed_unexpectedly
+    def _latest(self, table: pa.Table, later: list[Batch]) -> tuple[pa.Table, int, int]:
+        """Replace rows by their later versions.
+
+        Return the table, the number of rows that changed, and the number of changes that were not expected.
+        """
+        versions = pa.concat_tables(batch.later_versions for batch in later)
+        replaced = pc.index_in(row_keys(versions, self.plan.key), value_set=row_keys(table, self.plan.key))
+        if replaced.null_count == 0 and table.take(replaced).equals(versions):
+            return table, 0, 0
+        is_unexpected: list[bool] = []
+        for batch in later:
+            is_unexpected += [not batch.reread] * len(batch.later_versions or ())
+        candidates = pa.concat_tables([table, versions])
+        chosen_rows = list(range(table.num_rows))
+        changed: set[int] = set()
+        changed_unexpectedly = 0
+        for number, position in enumerate(replaced.to_pylist()):
+            if position is None:  # the row is beyond the limit
+                continue
+            candidate = table.num_rows + number
+            if candidates.slice(candidate, 1).equals(candidates.slice(chosen_rows[position], 1)):
+                continue
+            chosen_rows[position] = candidate
+            changed.add(position)
+            changed_unexpectedly += is_unexpected[number]
+        latest = candidates.take(pa.array(chosen_rows, pa.int64()))
+        return latest, len(changed), changed_unexpectedly
 
 
 def _in_order(batches: list[Batch]) -> list[pa.Table]:
@@ -328,7 +359,10 @@ def _in_order(batches: list[Batch]) -> list[pa.Table]:
 
 @contextmanager
 def _interrupts_reraised() -> Iterator[None]:
-    """Raise Ctrl-C as what it is: between two steps of `Condition.wait` it becomes an error of its lock."""
+    """Raise Ctrl-C as KeyboardInterrupt.
+
+    An interrupt between two steps of `Condition.wait` becomes a RuntimeError of the lock.
+    """
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""The logs of the service as frames: every workflow run it remembers, and each attempt of a delivery."""
+"""Load the logs of the service as frames: workflow runs, and the delivery attempts of messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolkit.times import Time, milliseconds, parse_time
 
 @dataclass(frozen=True)
 class _Log:
-    """A log: how it is listed and decoded, what identifies a row, and the states that a filter may name."""
+    """A log: how to list and decode it, the key of a row, and the states that a filter can name."""
 
     name: Literal["runs", "events"]
     what: str
@@ -41,7 +41,7 @@ _RUNS: Final = _Log(
 )  # fmt: skip
 _EVENTS: Final = _Log(
     "events", "events of messages", decode_events, EVENTS,
-    tuple(EVENTS.names),  # an event has no id: what came twice is equal in everything
+    tuple(EVENTS.names),  # an event has no id, so two events are the same if all columns are equal
     ("CREATED", "ACTIVE", "RETRY", "ERROR", "IN_PROGRESS", "DELIVERED", "FAILED", "CANCEL_REQUESTED",
      "CANCELED", "CANCELLED"),
     page_limit=1000,
@@ -63,31 +63,31 @@ def load_runs(
     reveal: bool = False,
     progress: ProgressOption = None,
 ) -> pd.DataFrame:
-    """Load the run log: what ran, when, and how it ended.
+    """Load the log of workflow runs, with their times and results.
 
     Parameters
     ----------
     service : Service
         From `connect`.
     since, until : time, optional
-        Runs created from then on, and until then, as `load_failures` takes times.
+        Range of the creation times. See `load_failures` for the formats.
     state : str or iterable of str
-        RUN_STARTED, RUN_SUCCESS, RUN_FAILED, RUN_CANCELED: any of these.
+        One or more of RUN_STARTED, RUN_SUCCESS, RUN_FAILED and RUN_CANCELED.
     workflow_url, workflow_run_id, label, flow_control_key, caller_ip : str or iterable of str
-        Any of these. The service compares all filters.
+        One or more values each. The service compares all filters.
     limit : int, optional
-        At most this many, the newest first in practice.
+        Maximum number of runs. In practice, the newest come first.
     reveal : bool
-        Leave URLs as received instead of masking secrets.
+        If True, URLs stay as received, secrets included.
     progress : bool or callable, optional
         As in `load_failures`.
 
     Returns
     -------
     pandas.DataFrame
-        One row a run, unique by ``workflow_run_id``: ``workflow_run_id``, ``workflow_url``, ``state``
-        (RUN_STARTED, RUN_SUCCESS, RUN_FAILED, RUN_CANCELED, others as received), ``dlq_id`` (str),
-        ``created_at``, ``completed_at`` (datetime64[ms, UTC], null while it runs), ``labels`` (JSON),
+        One row per run; ``workflow_run_id`` is unique. Columns: ``workflow_run_id``, ``workflow_url``,
+        ``state`` (RUN_STARTED, RUN_SUCCESS, RUN_FAILED, RUN_CANCELED, others as received), ``dlq_id`` (str),
+        ``created_at``, ``completed_at`` (datetime64[ms, UTC], null during the run), ``labels`` (JSON),
         ``extra`` (JSON text of everything else). The receipt is in ``attrs``.
 
     Raises
@@ -129,41 +129,41 @@ def load_events(
     reveal: bool = False,
     progress: ProgressOption = None,
 ) -> pd.DataFrame:
-    """Load the event log of messages: when each was accepted, tried, retried, delivered or given up.
+    """Load the log of message events: accepted, tried, retried, delivered, failed.
 
     Parameters
     ----------
     service : Service
         From `connect`.
     since, until : time, optional
-        Events from then on, and until then, as `load_failures` takes times.
+        Range of the event times. See `load_failures` for the formats.
     state : str or iterable of str
-        CREATED, ACTIVE, RETRY, ERROR, IN_PROGRESS, DELIVERED, FAILED, CANCEL_REQUESTED, CANCELED (CANCELLED
-        in the service's documents): any of these.
+        One or more of CREATED, ACTIVE, RETRY, ERROR, IN_PROGRESS, DELIVERED, FAILED, CANCEL_REQUESTED and
+        CANCELED (CANCELLED in the documentation of the service).
     message_id, url, label, topic_name, schedule_id, queue_name, flow_control_key : str or iterable of str
-        Any of these. The service compares all filters. `url` is the destination, exactly.
+        One or more values each. The service compares all filters. `url` is the exact destination.
     workflow_run_id : str or iterable of str
-        Messages of these runs: their steps and calls. For what the service may not filter by, load the run's
-        messages: ``message_id=explode_steps(runs)["message_id"]``.
+        Runs whose messages (steps and calls) are loaded. If the service does not filter by run, you can load
+        the messages by id: ``message_id=explode_steps(runs)["message_id"]``.
     limit : int, optional
-        At most this many, the newest first in practice.
+        Maximum number of events. In practice, the newest come first.
     reveal : bool
-        Leave header values and URLs as received instead of masking secrets.
+        If True, header values and URLs stay as received, secrets included.
     progress : bool or callable, optional
         As in `load_failures`.
 
     Returns
     -------
     pandas.DataFrame
-        One row an event: ``time`` (datetime64[ms, UTC]), ``message_id``, ``state``, ``url``,
-        ``response_status`` (Int64), ``error`` (what the attempt came to, masked), ``retried`` and
+        One row per event, str unless noted: ``time`` (datetime64[ms, UTC]), ``message_id``, ``state``,
+        ``url``, ``response_status`` (Int64), ``error`` (error of the attempt, masked), ``retried`` and
         ``max_retries`` (Int64), ``next_delivery_time`` (of a retry), ``workflow_run_id``, ``labels`` (JSON),
         ``headers``, ``body``, ``body_base64``, ``response_headers``, ``response_body``,
         ``response_body_base64`` (as in `load_failures`), ``extra`` (JSON of everything else), ``method``,
         ``created_at`` (of the message), ``topic_name``, ``endpoint_name``, ``queue_name``, ``schedule_id``,
-        ``flow_control_key``, ``callback``, ``failure_callback``, ``caller_ip``, ``label``; str where nothing
-        else is said. The receipt is in ``attrs``. Events that are equal in every column count as one that
-        was read twice, and the receipt says so.
+        ``flow_control_key``, ``callback``, ``failure_callback``, ``caller_ip``, ``label``. The receipt is in
+        ``attrs``. Events that are equal in every column count as one event that was read twice, and the
+        receipt records this.
 
     Raises
     ------
@@ -201,44 +201,61 @@ def _open(
     *,
     reveal: bool,
 ) -> Load:
-    """A load of a log; `filters` are the values of further filters. The service compares all of them."""
-    wanted = {
-        name: [str(milliseconds(parse_time(time, name=argument)))]
-        for name, argument, time in (("fromDate", "since", since), ("toDate", "until", until))
-        if time is not None
-    }
-    states = arguments.texts("state", state)
-    wanted["state"] = [arguments.choice("state", item, log.states) for item in states]
-    for argument, values in filters.items():
-        first, *others = argument.split("_")
-        name = first + "".join(map(str.title, others))
-        wanted[name] = [arguments.unmasked(argument, item) for item in arguments.texts(argument, values)]
-    if len(wanted.get("messageId", ())) > 1:
-        wanted["messageIds"] = wanted.pop("messageId")
+    """Return a load of a log. `filters` are the values of the other filters by argument."""
+    parameters = _parameters(log, since, until, state, filters)
     endpoint = endpoint_of(service, "queue")
     redactor = None if arguments.flag("reveal", reveal) else service.redactor
     count = log.page_limit if options.limit is None else min(options.limit, log.page_limit)
-    pairs = tuple((name, value) for name, values in wanted.items() for value in values)
-    mask = service.redactor.text
+    pairs = [(name, value) for name, values in parameters.items() for value in values]
 
     def tables(load_state: LoadState) -> Generator[pa.Table]:
         with Transport.to(service, "queue") as transport:
 
             def fetch(cursor: str | None) -> Page:
-                return list_log_page(transport, log.name, cursor=cursor, count=count, filters=pairs)
+                return list_log_page(transport, log.name, cursor=cursor, count=count, filters=tuple(pairs))
 
             for page in walk(fetch, what=log.what):
                 load_state.count(page)
                 yield log.decode(page.rows, redactor=redactor)
 
+    mask = service.redactor.text
+    masked = {name: list(map(mask, values)) for name, values in parameters.items() if values}
     plan = Plan(
         what=log.name,
         source=service.redactor.url(endpoint.url),
-        scope={"revealed": reveal}
-        | {name: [*map(mask, values)] for name, values in wanted.items() if values},
+        scope={"revealed": reveal, **masked},
         schema=log.schema,
         key=log.key,
         limit=options.limit,
         assumptions=(f"a cursor keeps its position in the log while {log.name} come and go",),
     )
     return Load(plan, tables, lambda: ProgressBar(options.progress, title=log.name, unit=log.name))
+
+
+def _parameters(
+    log: _Log,
+    since: Time | None,
+    until: Time | None,
+    state: str | Iterable[str],
+    filters: Mapping[str, str | Iterable[str]],
+) -> dict[str, list[str]]:
+    """Return the values of each request parameter. For example, ``message_id`` becomes ``messageId``."""
+    parameters: dict[str, list[str]] = {}
+    if since is not None:
+        parameters["fromDate"] = [str(milliseconds(parse_time(since, name="since")))]
+    if until is not None:
+        parameters["toDate"] = [str(milliseconds(parse_time(until, name="until")))]
+    states = arguments.texts("state", state)
+    parameters["state"] = [arguments.choice("state", item, log.states) for item in states]
+    for argument, values in filters.items():
+        texts = arguments.texts(argument, values)
+        parameters[_camel_case(argument)] = [arguments.unmasked(argument, text) for text in texts]
+    if len(parameters.get("messageId", ())) > 1:
+        # the service has a parameter of its own for several messages
+        parameters["messageIds"] = parameters.pop("messageId")
+    return parameters
+
+
+def _camel_case(argument: str) -> str:
+    first, *others = argument.split("_")
+    return first + "".join(map(str.title, others))

@@ -1,4 +1,4 @@
-"""How much memory there is, and whether something would fit into it."""
+"""Measure the available memory, and check if data would fit into it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HUNDRED_MB: Final = 100_000_000
 _NUMBER_BYTES: Final = 4
 _PLAIN_PAGE: Final = 16 << 20
 _PLAIN_DIMENSION: Final = 1 << 16
-"""The rows of a page of at most so many bytes and numbers a row fit, as they did when they were requested."""
+"""Pages of at most this number of bytes, with at most this number of numbers per row, are not checked."""
 _CGROUP_FILES: Final = (
     ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory.stat"),
     (
@@ -33,60 +33,64 @@ _CACHED: Final = ("inactive_file", "total_inactive_file")
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes of memory that this process may still take: of the machine, its container, or its own limit."""
+    """Return the bytes that this process can still allocate, limited by machine, container and process."""
     return min([*_of_the_machine(root), *_of_the_container(root), *_of_the_process(root)], default=None)
 
 
 def check_memory(what: str, *, needed: float, limit: float | None, next_step: str) -> None:
-    """Raise NotEnoughMemoryError when `what` needs more bytes than it may take; a limit of None is none."""
+    """Raise NotEnoughMemoryError if `what` needs more bytes than the limit. None means no limit."""
     if limit is not None and needed > limit:
         raise NotEnoughMemoryError(
             what,
-            got=f"about {_size(needed)} to hold",
-            expected=f"at most the {_size(limit)} of memory there are, or that memory_limit= allows",
+            got=f"about {_size(needed)} of data",
+            expected=f"at most the {_size(limit)} that are available, or that memory_limit= allows",
             next_step=next_step,
         )
 
 
 def keep_freed_buffers() -> None:
-    """Have glibc use the memory of freed buffers again instead of returning it to the system.
+    """Make glibc reuse the memory of freed buffers instead of returning it to the system.
 
-    The system clears what it hands out again, page by page: a quarter of the time of a load of vectors. Which
-    buffers glibc returns depends on the largest that has been freed (mallopt(3), M_MMAP_THRESHOLD), so that
-    one is freed here, of memory that was never written to. Elsewhere this does nothing.
+    The system clears memory that it hands out again, page by page, which takes a quarter of the time of a
+    load of vectors. The largest buffer that was freed decides which buffers glibc returns (mallopt(3),
+    M_MMAP_THRESHOLD). So one large buffer is freed here; it is never written to. With other C libraries, this
+    has no effect.
     """
     bytes(_KEPT)
 
 
 @contextmanager
 def memory_errors_named(what: str, *, next_step: str) -> Iterator[None]:
-    """Make a MemoryError, Arrow's too, a NotEnoughMemoryError."""
+    """Raise NotEnoughMemoryError instead of MemoryError, including errors of Arrow."""
     try:
         yield
     except MemoryError as error:
         raise NotEnoughMemoryError(
             what,
             got=f"no memory left ({str(error)[:120]})" if str(error) else "no memory left",
-            expected="enough for its rows",
+            expected="enough memory for the rows",
             next_step=next_step,
         ) from None
 
 
 def check_page(page: Any, dimension: int | None, limit: float | None) -> None:
-    """Raise NotEnoughMemoryError when a page of vectors, as JSON with an id in each row, would not fit."""
+    """Raise NotEnoughMemoryError if the vectors of a page of JSON would not fit into memory."""
     if dimension is None or (len(page) <= _PLAIN_PAGE and dimension <= _PLAIN_DIMENSION):
         return
     check_memory(
         f"reading a page of vectors of {dimension:,} numbers each",
         needed=bytes(page).count(b'"id"') * dimension * _NUMBER_BYTES,
         limit=available_memory() if limit is None else limit,
-        next_step="See that the dimension and the rows are those of the index. memory_limit=math.inf tries "
-        "in any case.",
+        next_step="Check the dimension and the rows of the index, or try in any case with "
+        "memory_limit=math.inf.",
     )
 
 
 def _size(count: float) -> str:
-    return f"{count / 1e9:,.1f} GB" if count >= _HUNDRED_MB else f"{count / 1e6:,.1f} MB"
+    """Return bytes for a message, for example ``1.5 GB``."""
+    if count >= _HUNDRED_MB:
+        return f"{count / 1e9:,.1f} GB"
+    return f"{count / 1e6:,.1f} MB"
 
 
 def _of_the_process(root: Path) -> Iterator[int]:
@@ -116,16 +120,23 @@ def _of_the_machine(root: Path) -> Iterator[int]:
 
 
 def _of_the_container(root: Path) -> Iterator[int]:
-    for most, used, stat in _CGROUP_FILES:
+    """Yield the free memory of the control group, of version 2 or 1."""
+    for limit_file, usage_file, stat_file in _CGROUP_FILES:
         try:
-            text = (root / most).read_text("utf-8").strip()
-            if text == "max":
+            limit = (root / limit_file).read_text("utf-8").strip()
+            if limit == "max":
                 continue
-            cached = 0
-            for line in (root / stat).read_text("utf-8").splitlines():
-                name, _, value = line.partition(" ")
-                if name in _CACHED:
-                    cached = int(value)  # the total, where both are given, comes last
-            yield max(0, int(text) - int((root / used).read_text("utf-8")) + cached)
+            used = int((root / usage_file).read_text("utf-8"))
+            yield max(0, int(limit) - used + _cached_bytes(root / stat_file))
         except (OSError, ValueError):
             continue
+
+
+def _cached_bytes(stat_file: Path) -> int:
+    """Return the bytes of cached files, which the system frees if it needs memory."""
+    cached = 0
+    for line in stat_file.read_text("utf-8").splitlines():
+        name, _, count = line.partition(" ")
+        if name in _CACHED:
+            cached = int(count)  # if both names are present, the total comes last
+    return cached

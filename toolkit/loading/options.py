@@ -1,4 +1,4 @@
-"""How a load is done: the options that all loaders share, and its progress bar."""
+"""Define the options that all loaders share, and the progress bar."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Final, Self
 from toolkit import arguments
 
 CONNECTIONS: Final = 16
-"""Concurrent requests, at most, unless the caller says otherwise."""
+"""Default maximum of concurrent requests."""
 MOST_CONNECTIONS: Final = 256
-"""Each is a thread and a connection."""
+"""Largest allowed maximum. Each connection has a thread."""
 
 ProgressOption = bool | Callable[[int, int | None], None] | None
-"""None shows a bar in a notebook or terminal, True always, False never; a callable gets (done, total)."""
+"""None shows a bar in a notebook or terminal, True always, False never. A callable gets (done, total)."""
 
-_BAR_DELAY: Final = 1.0  # seconds before a bar appears, so that quick loads stay quiet
+_BAR_DELAY: Final = 1.0  # seconds before a bar appears, so that fast loads show no bar
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """How a load is done; the parameters are those of `load_failures`. Each error names the option."""
+    """Options of a load. See `load_failures` for the parameters. Each error names the option."""
 
     limit: int | None = None
     progress: ProgressOption = None
@@ -31,7 +31,8 @@ class LoadOptions:
     passes: int = 1
 
     def __post_init__(self) -> None:
-        rate, optional = self.requests_per_second, "for as many as the service allows"
+        rate = self.requests_per_second
+        optional = "for as many as the service allows"
         checked = {
             "limit": arguments.whole("limit", self.limit, optional="for all"),
             "connections": arguments.whole("connections", self.connections, most=MOST_CONNECTIONS),
@@ -41,24 +42,24 @@ class LoadOptions:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        if self.passes > 2:  # noqa: PLR2004 - what the message says
+        if self.passes > 2:  # noqa: PLR2004 - see the message
             raise arguments.wrong("passes", self.passes, "1 or 2")
         if not (self.progress is None or isinstance(self.progress, bool) or callable(self.progress)):
             raise arguments.wrong("progress", self.progress, "None, True, False or a callable")
 
 
 class ProgressBar:
-    """Counts what has been read, and shows it as the `ProgressOption` says; used as a context manager."""
+    """Count rows, and show the count as the `ProgressOption` demands. Use it as a context manager."""
 
     def __init__(self, option: ProgressOption, *, title: str, unit: str, total: int | None = None) -> None:
         self._report = option if callable(option) else None
         self._done = 0
         self._total = total
-        shown = self._report is None and (option is True or (option is None and _is_interactive()))
-        self._bar = _tqdm(title, unit, total) if shown else None
+        is_wanted = option is True or (option is None and _is_interactive())
+        self._bar = _tqdm(title, unit, total) if is_wanted else None
 
     def add(self, count: int, *, retries: int = 0) -> None:
-        """Count more rows; `retries` is the number of retries so far."""
+        """Count more rows. `retries` is the number of retries so far."""
         self._done += count
         if self._bar is not None:
             if retries:

@@ -1,8 +1,8 @@
-"""Following cursors. Free of I/O, so that it can be tested with hand-made pages.
+"""Follow cursors. This module does no I/O, so that it can be tested with hand-made pages.
 
 The end is a cursor that is absent, null or empty. An empty page with a cursor is not the end. Two things
-would make a walk endless, and are errors: a cursor that was used before, and ever new cursors whose pages
-bring nothing new.
+would make a listing endless and are errors: a cursor that was used before, and ever new cursors of pages that
+contain nothing new.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ from toolkit.errors import AuthenticationError, CursorLoopError, RateLimitError,
 from toolkit.loading.identities import Identities
 
 MOST_EMPTY: Final = 1_000
-"""Most consecutive empty pages: this many, plus one for each page that had rows.
+"""Most consecutive empty pages: this number, plus one per page that had rows.
 
-A service that searches its entries for those that match returns such pages. If it searches at most 100 a
-page, the least that makes sense, it has searched 100,000 by then, and more where there was something."""
+A service that searches its entries for matches can return empty pages. If it searches 100 entries per page,
+which is the least that makes sense, it has searched 100,000 entries by then, and more if some pages had rows.
+"""
 
 MOST_REPEATED: Final = 1_000
-"""Pages in a row whose rows all came before in the same reading.
+"""Most consecutive pages with only rows that came before in the same reading.
 
-Entries that come while a listing is read push those already read behind a cursor that counts, and a service
-may go back by more rows than a page has: neither does so a thousand times in a row."""
+If entries are added while a listing is read, a cursor that counts entries comes to rows that were read
+before. A service may also go back by more rows than a page has. Neither happens a thousand times in a row.
+"""
 
 MOST_READINGS: Final = 3
-"""Readings of a window or range until it counts as one that keeps changing."""
+"""Number of readings after which a window or range counts as unstable."""
 
 _CLIENT_ERRORS: Final = range(400, 500)
 
 
 class CursorHistory:
-    """The cursors of one walk: none may come twice.
+    """The cursors of one listing. Each cursor may come only once.
 
     >>> cursors = CursorHistory()
     >>> cursors.follow(None, "a", what="things", page=1)
@@ -50,7 +52,10 @@ class CursorHistory:
         self._seen: set[bytes] = set()
 
     def follow(self, before: str | None, after: str | None, *, what: str, page: int) -> None:
-        """A page at `before` names `after` as the next: CursorLoopError where that was read."""
+        """Record that the page at `before` names `after` as the next.
+
+        Raise CursorLoopError if `after` was read before.
+        """
         if before is not None:
             self._seen.add(_digest(before))
         if after is not None and _digest(after) in self._seen:
@@ -63,9 +68,9 @@ class CursorHistory:
 
 
 class ProgressGuard:
-    """How many pages in a row brought nothing new, which is bounded by what was seen.
+    """Count consecutive pages with nothing new. Their number is bounded by the number of pages with new rows.
 
-    A row is new when it comes for the first time, and once more in each reading that reads it again.
+    A row is new if it comes for the first time, and once more in each reading that reads it again.
     """
 
     def __init__(self, what: str) -> None:
@@ -74,12 +79,13 @@ class ProgressGuard:
         self._again = Identities()
 
     def page(self, *, new: bool, known: Sequence[bytes] = (), reading: int = 0) -> None:
-        """Record a page with or without new rows; `known` are identities of others, in a reading's number.
+        """Record a page with or without new rows. Raise CursorLoopError if no end can be expected any more.
 
-        CursorLoopError when no end can be expected any more.
+        `known` are the identities of other rows of the page, and `reading` is the number of the reading.
         """
         if reading != self._reading:
-            self._reading, self._again = reading, Identities()
+            self._reading = reading
+            self._again = Identities()
         is_new = self._again.add(known)
         if new or (known and (is_new is None or True in is_new)):
             self._useful += 1
@@ -92,15 +98,17 @@ class ProgressGuard:
             raise CursorLoopError(
                 f"reading {self._what}",
                 got=f"{pages:,} pages in a row with nothing new, after {self._useful:,} with something new",
-                expected="an end",
+                expected="an end of the listing",
                 next_step="The service returns cursors without end; load again, and report it if it "
                 "happens again.",
             )
 
 
 def walk(fetch: Callable[[str | None], Page], *, what: str, first: str | None = None) -> Iterator[Page]:
-    """The pages of a listing, from the one at the cursor `first` to the last; `what` is it, for errors."""
-    cursors, cursor, number = CursorHistory(), first, 0
+    """Yield the pages of a listing, from the page at the cursor `first` to the last. `what` is for errors."""
+    cursors = CursorHistory()
+    cursor = first
+    number = 0
     while True:
         page = fetch(cursor)
         number += 1
@@ -112,7 +120,10 @@ def walk(fetch: Callable[[str | None], Page], *, what: str, first: str | None = 
 
 
 def is_refusal(error: ResponseError) -> bool:
-    """Whether the service refuses what was requested, such as a lost cursor, not the sender or the rate."""
+    """Return True if the service refuses the request itself.
+
+    For example, a cursor was lost; the sender or the rate are not the reason.
+    """
     return error.status in _CLIENT_ERRORS and not isinstance(error, AuthenticationError | RateLimitError)
 
 

@@ -1,4 +1,4 @@
-"""Vectors as frames: a whole index, some namespaces, or exact ids."""
+"""Load vectors as frames: a complete index, some namespaces, or single ids."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
 
 Namespaces = str | Sequence[str]
-"""A namespace, several, or "all"."""
+"""One namespace, several, or "all"."""
 
 Prefixes = str | Sequence[str] | None
-"""What ids start with: a prefix, several, or anything."""
+"""Prefix of the ids: one, several, or None for all ids."""
 
 _NUMBER_BYTES: Final = 4
 FETCH_BATCH: Final = 1000
-"""Ids that one request fetches at most."""
+"""Maximum number of ids per fetch request."""
 
 ABSENT: Final = "no such id"
-"""The `vector_problem` of an id that was fetched and is not there."""
+"""The `vector_problem` of an id that was fetched and does not exist."""
 _ASSUMPTIONS: Final = ("a cursor keeps its position in the range while vectors come and go",)
 
 
@@ -66,59 +66,59 @@ def load_vectors(
     passes: int = 1,
     memory_limit: float | None = None,
 ) -> pd.DataFrame:
-    """Load vectors: every one of a namespace, as one frame.
+    """Load all vectors of one or more namespaces as one frame.
 
     Parameters
     ----------
     service : Service
         From `connect`.
     namespace : str or sequence of str
-        Default: the default namespace, ``""``. Several names, or ``"all"`` for every namespace. (An index
-        whose namespace is really named "all" is read with ``["all"]``.)
+        Default: the default namespace, ``""``. Give several names, or ``"all"`` for every namespace. (If a
+        namespace is really named "all", write ``["all"]``.)
     prefix : str or sequence of str, optional
-        Only ids that start with it, or with one of them.
+        Load only ids that start with the prefix, or with one of several prefixes.
     limit : int, optional
-        At most this many, for a first look.
+        Maximum number of vectors, for a first look.
     include_vectors, include_metadata, include_data : bool
-        What comes with each id.
+        Parts that are loaded in addition to the id.
     progress, connections, requests_per_second
         As in `load_failures`.
     passes : {1, 2}
-        2 reads everything a second time and compares, where vectors may come and go while they are read.
+        With 2, everything is read twice and compared. Use it if vectors come and go during the load.
     memory_limit : float, optional
-        Bytes of memory that the vectors may take. Default: what the machine, or its container, has left.
-        ``math.inf`` tries in any case.
+        Bytes of memory that the vectors may take. Default: the memory that the machine or the container has
+        left. With ``math.inf``, there is no limit.
 
     Returns
     -------
     pandas.DataFrame
-        One row a vector, unique by ``namespace`` and ``id``: ``namespace``, ``id`` (str), ``vector``
-        (list of float32, of fixed size where the index has a dimension), ``sparse_indices``,
+        One row per vector, unique by ``namespace`` and ``id``: ``namespace``, ``id`` (str), ``vector``
+        (list of float32, of fixed size if the index has a dimension), ``sparse_indices``,
         ``sparse_values`` (lists), ``metadata`` (JSON text; see `explode_metadata`), ``data`` (str),
-        ``vector_problem`` (null, or why the vector cannot be used; the row stays). `as_matrix` gives the
-        vectors as one matrix. The receipt is in ``attrs``.
+        ``vector_problem`` (null, or the reason why the vector cannot be used; the row stays). `as_matrix`
+        returns the vectors as one matrix. The receipt is in ``attrs``.
 
     Raises
     ------
     NotEnoughMemoryError
-        When the vectors would not fit into memory: said before they are read, from what the index counts and
-        from the size of the first ones.
+        If the vectors would not fit into memory. This is estimated before they are read, from the count of
+        the index and the size of the first vectors.
     IncompleteLoadError, ServiceError, InputError
         As in `load_failures`.
 
     Warns
     -----
     UnexpectedResultWarning
-        When the index has no such namespace; it names the nearest.
+        If the index has no such namespace. The warning names the nearest.
     IncompleteLoadWarning
-        When vectors changed while they were read, and reading again did not help.
+        If vectors changed while they were read, and reading them again did not help.
 
     Notes
     -----
-    Not the thing for an index larger than memory: `export_vectors` streams it into files.
+    If the index is larger than memory, use `export_vectors`, which streams it into files.
 
-    Requests run ahead of what is decoded, and several namespaces or prefixes are read in turn; rows
-    are in the order of the namespaces and prefixes, and in the index's own inside one.
+    Requests run ahead of decoding, and several namespaces or prefixes are read in turn. Rows are in the order
+    of the namespaces and prefixes, and within each in the order of the index.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def load_index(
     include_metadata: bool = True,
     include_data: bool = True,
 ) -> pd.DataFrame:
-    """The vectors of some namespaces of an index, or of all."""
+    """Return the vectors of some namespaces of an index, or of all if `namespace` is None."""
     namespaces = "all" if namespace is None else namespace
     return load_vectors(
         service, namespace=namespaces, include_metadata=include_metadata, include_data=include_data
@@ -150,9 +150,13 @@ def load_index(
 
 
 def of_vectors(namespace: object) -> InputError:
-    """The error for a namespace beside vectors, which are of their own."""
-    next_step = "Pass the vectors of it: load_vectors(service, namespace=...)."
-    return arguments.wrong("namespace", namespace, "none beside vectors that were loaded earlier", next_step)
+    """Return the error for a namespace that is given together with vectors, which have their own."""
+    return arguments.wrong(
+        "namespace",
+        namespace,
+        "no namespace, because the vectors were loaded earlier",
+        "Pass the vectors of the namespace: load_vectors(service, namespace=...).",
+    )
 
 
 def iter_vectors(
@@ -169,21 +173,21 @@ def iter_vectors(
     requests_per_second: float | None = None,
     passes: int = 1,
 ) -> Iterator[pd.DataFrame]:
-    """Read vectors in batches: memory does not depend on how many there are.
+    """Read vectors in batches. The memory needed does not depend on the number of vectors.
 
-    Parameters are those of `load_vectors`. Batches of several namespaces come in turn.
+    The parameters are documented in `load_vectors`. Batches of several namespaces come in turn.
 
     Returns
     -------
     iterator of pandas.DataFrame
-        Pages of vectors with the columns of `load_vectors`; ids are unique across all of them.
+        Pages of vectors with the columns of `load_vectors`. Ids are unique across all frames.
 
     Raises
     ------
     InputError
         As in `load_vectors`, at the call itself.
     ServiceError
-        When a request fails; the frames yielded until then are whole.
+        If a request fails. The frames yielded so far are complete.
 
     Examples
     --------
@@ -193,7 +197,7 @@ def iter_vectors(
     options = LoadOptions(limit, progress, connections, requests_per_second, passes)
     parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
     load = open_vectors(service, options, namespace=namespace, prefix=prefix, parts=parts)
-    # not a generator itself, so that a wrong argument raises at the call
+    # `iter_vectors` is not a generator itself, so that an invalid argument raises at the call
     return (to_frame(table) for table in load)
 
 
@@ -213,29 +217,30 @@ def fetch_vectors(
     ----------
     service : Service
     ids : str, iterable of str, or DataFrame, optional
-        Exact ids, or a frame with an ``id`` column. Either `ids` or `prefix`.
+        Exact ids, or a frame with an ``id`` column. Give either `ids` or `prefix`.
     prefix : str, optional
-        The vectors whose ids start with it: at most 1,000 (the service's limit); `load_vectors` with a prefix
-        has none.
+        Fetch the vectors with ids that start with the prefix: at most 1,000 (a limit of the service).
+        `load_vectors` with a prefix has no limit.
     namespace : str, optional
-        Default: for a frame with a ``namespace`` column the one of each row, else the default namespace.
+        Default: for a frame with a ``namespace`` column the namespace of each row, else the default
+        namespace.
     include_vectors, include_metadata, include_data : bool
-        What comes with each id.
+        Parts that are fetched in addition to the id.
 
     Returns
     -------
     pandas.DataFrame
-        The columns of `load_vectors`. For `ids` one row an id, in that order, as often as it is passed.
-        The row of an id that is not there has nothing else, and its ``vector_problem`` is ``"no such id"``.
-        The receipt in ``attrs`` says in its notes how many are not there and how many were repeated.
+        The columns of `load_vectors`. For `ids`, one row per id, in the same order, repeated ids included. If
+        an id does not exist, only the ``vector_problem`` of the row is set, to ``"no such id"``. The notes of
+        the receipt in ``attrs`` contain the numbers of missing and of repeated ids.
 
     Raises
     ------
     InputError
-        For neither or both of `ids` and `prefix`, for a prefix that matches 1,000 vectors or more, and for
-        an argument that cannot be used.
+        If neither or both of `ids` and `prefix` are given, if a prefix matches 1,000 vectors or more, or if
+        an argument cannot be used.
     ServiceError
-        When a request fails.
+        If a request fails.
 
     Examples
     --------
@@ -249,9 +254,9 @@ def fetch_vectors(
     ('1 of 3 ids is not there', '1 id was requested more than once')
     """
     endpoint = endpoint_of(service, "vector")
-    space = (
-        "" if namespace is None else arguments.unmasked("namespace", arguments.text("namespace", namespace))
-    )
+    default_name = ""
+    if namespace is not None:
+        default_name = arguments.unmasked("namespace", arguments.text("namespace", namespace))
     parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
     requested = None if ids is None else ids_in_namespaces("ids", ids, namespace)
     if prefix is not None:
@@ -260,55 +265,40 @@ def fetch_vectors(
         raise InputError(
             "reading ids and prefix",
             got="neither" if requested is None else "both",
-            expected="one of them",
-            next_step="load_vectors loads all ids.",
+            expected="either ids or a prefix",
+            next_step="To load all ids, use load_vectors.",
         )
-    wanted: dict[str, dict[str, None]] = {}
+    unique_ids: dict[str, dict[str, None]] = {}
     for name, identity in requested or ():
-        wanted.setdefault(name, {})[identity] = None
-    names = list(wanted) or [space]
-    count = sum(map(len, wanted.values()))
+        unique_ids.setdefault(name, {})[identity] = None
+    names = list(unique_ids) or [default_name]
+    # one request per batch; a prefix is one request
+    batches: list[tuple[str, list[str] | None]] = [(default_name, None)]
+    if requested is not None:
+        batches = [
+            (name, batch)
+            for name, in_name in unique_ids.items()
+            for batch in batched([*in_name], FETCH_BATCH)
+        ]
     started = utc_now()
     with Transport.to(service, "vector") as transport:
         info = read_info(transport)
-        dimension = info.dimension or None
         for name in names:
             warn_unknown_namespace(name, info, stacklevel=3)
-        batches: list[tuple[str, list[str] | None]] = [
-            (name, some) for name, ids in wanted.items() for some in batched([*ids], FETCH_BATCH)
-        ]
-        if requested is None:
-            batches = [(space, None)]
-        tables = [schemas.vectors(dimension).empty_table()]
-        for name, some in batches:
-            raw = fetch_bytes(transport, namespace=name, ids=some, prefix=prefix, parts=parts)
-            check_page(raw, dimension, None)
-            tables.append(
-                decode_vectors(raw, namespace=name, dimension=dimension, want_vectors=include_vectors)
-            )
-    table = pa.concat_tables(tables)
-    if requested is None and table.num_rows >= PREFIX_LIMIT:
-        raise InputError(
-            f"fetching the vectors with prefix {prefix!r}",
-            got=f"{table.num_rows:,}, the most a fetch returns, so there may be more",
-            expected="fewer",
-            next_step=f"Use load_vectors(service, prefix={prefix!r}), which has no limit.",
-        )
-    notes: list[str] = []
-    if requested is not None:
+        table = _fetch(transport, batches, info.dimension or None, prefix=prefix, parts=parts)
+    notes: tuple[str, ...] = ()
+    if requested is None:
+        _check_prefix_limit(prefix, table.num_rows)
+    else:
         table, missing = _in_order(table, requested)
-        repeated = sum(often > 1 for often in Counter(requested).values())
-        if missing:
-            notes.append(f"{missing:,} of {count:,} ids {'is' if missing == 1 else 'are'} not there")
-        if repeated:
-            notes.append(f"{repeated:,} {'id was' if repeated == 1 else 'ids were'} requested more than once")
+        notes = _fetch_notes(requested, missing)
     receipt = Receipt(
         what="vectors",
         source=service.redactor.url(endpoint.url),
         scope={
             "namespaces": names,
             "prefix": prefix,
-            "ids": None if requested is None else count,
+            "ids": None if requested is None else sum(map(len, unique_ids.values())),
             "include": parts.names,
         },
         started_at=started,
@@ -316,14 +306,57 @@ def fetch_vectors(
         pages=len(batches),
         requests=len(batches) + 1,
         rows=table.num_rows,
-        notes=tuple(notes),
+        notes=notes,
         complete=True,
     )
     return to_frame(ColumnMasker(service.redactor).table(table), receipt)
 
 
+def _fetch(
+    transport: Transport,
+    batches: list[tuple[str, list[str] | None]],
+    dimension: int | None,
+    *,
+    prefix: str | None,
+    parts: VectorParts,
+) -> pa.Table:
+    """Fetch batches of ids, each with a namespace, or the ids of a prefix."""
+    tables = [schemas.vectors(dimension).empty_table()]
+    for name, ids in batches:
+        raw = fetch_bytes(transport, namespace=name, ids=ids, prefix=prefix, parts=parts)
+        check_page(raw, dimension, None)
+        table = decode_vectors(raw, namespace=name, dimension=dimension, want_vectors=parts.vectors)
+        tables.append(table)
+    return pa.concat_tables(tables)
+
+
+def _check_prefix_limit(prefix: str | None, rows: int) -> None:
+    if rows < PREFIX_LIMIT:
+        return
+    raise InputError(
+        f"fetching the vectors with prefix {prefix!r}",
+        got=f"{rows:,} vectors, the most that a fetch returns, so there may be more",
+        expected=f"a prefix of fewer than {PREFIX_LIMIT:,} vectors",
+        next_step=f"Use load_vectors(service, prefix={prefix!r}), which has no limit.",
+    )
+
+
+def _fetch_notes(requested: list[tuple[str, str]], missing: int) -> tuple[str, ...]:
+    """Return the notes of the receipt about missing and repeated ids."""
+    notes = []
+    occurrences = Counter(requested)
+    repeated = sum(count > 1 for count in occurrences.values())
+    if missing:
+        verb = "is" if missing == 1 else "are"
+        notes.append(f"{missing:,} of {len(occurrences):,} ids {verb} not there")
+    if repeated:
+        subject = "id was" if repeated == 1 else "ids were"
+        notes.append(f"{repeated:,} {subject} requested more than once")
+    return tuple(notes)
+
+
 def ids_in_namespaces(argument: str, ids: Any, namespace: object = None) -> list[tuple[str, str]]:
-    """Ids with the namespace of each: the one passed, or of a frame with that column its own, or the default.
+    """Return ids with namespaces: the given one, or the column of a frame, or the default.
 
     >>> ids_in_namespaces("ids", pd.DataFrame({"namespace": ["x", ""], "id": ["a", "b"]}))
     [('x', 'a'), ('', 'b')]
@@ -338,27 +371,27 @@ def ids_in_namespaces(argument: str, ids: Any, namespace: object = None) -> list
 
 
 def batched(ids: list[str], size: int) -> Iterator[list[str]]:
-    """The ids in lists of this size at most."""
+    """Yield the ids in lists of at most this size."""
     return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
 def warn_unknown_namespace(namespace: str, info: IndexInfo, *, stacklevel: int) -> None:
-    """Say that an index does not count a namespace: mistyped, or so new that it is not counted yet."""
+    """Warn if an index does not count a namespace: it is mistyped, or too new to be counted."""
     for message in unknown_namespace(namespace, info):
         warnings.warn(message, UnexpectedResultWarning, stacklevel=stacklevel)
 
 
 def unknown_namespace(namespace: str, info: IndexInfo) -> list[str]:
-    """That an index does not count a namespace, and the nearest that it does; nothing where it does."""
+    """Return a message with the nearest namespace if an index does not count a namespace, else no message."""
     if not namespace or not info.namespaces or namespace in info.namespaces:
         return []
     return [f"The index has no namespace {namespace[:80]!r}. {nearest(namespace, sorted(info.namespaces))}"]
 
 
 def _in_order(table: pa.Table, requested: list[tuple[str, str]]) -> tuple[pa.Table, int]:
-    """A row for each requested namespace and id, in that order; how many of them are not there."""
-    there = zip(table["namespace"].to_pylist(), table["id"].to_pylist(), strict=True)
-    positions = {key: position for position, key in enumerate(there)}
+    """Return one row per requested namespace and id, in order, and the number of ids that do not exist."""
+    keys = zip(table["namespace"].to_pylist(), table["id"].to_pylist(), strict=True)
+    positions = {key: position for position, key in enumerate(keys)}
     missing = list(dict.fromkeys(key for key in requested if key not in positions))
     absent = pa.Table.from_pylist(
         [{"namespace": name, "id": item, "vector_problem": ABSENT} for name, item in missing],
@@ -379,21 +412,22 @@ def open_vectors(
     memory_limit: float | None = None,
     transport: Callable[[], Transport] | None = None,
 ) -> Load:
-    """A load of vectors as tables of ``schemas.vectors``: what the functions above are made of."""
+    """Return a load of vectors as tables of ``schemas.vectors``."""
     endpoint = endpoint_of(service, "vector")
     options = options or LoadOptions()
     parts = parts or VectorParts()
-    several = (
-        None if prefix is None else _unique_texts("prefix", prefix, "a prefix, several, or None for all ids")
-    )
-    prefixes = [None] if several is None else _disjoint(several)
+    given_prefixes: list[str] | None = None
+    prefixes: list[str | None] = [None]
+    if prefix is not None:
+        given_prefixes = _unique_texts("prefix", prefix, "a prefix, several, or None for all ids")
+        prefixes = _disjoint(given_prefixes)
     spaces = _named(namespace)
     with transport() if transport else Transport.to(service, "vector") as sender:
         info = read_info(sender)
     for name in spaces or ():
         warn_unknown_namespace(name, info, stacklevel=4)
     names = tuple(sorted(info.namespaces) or [""]) if spaces is None else tuple(spaces)
-    for name in names:  # before others are read for hours
+    for name in names:  # checked now, because the others may take hours
         namespace_path(f"reading vectors of {namespace_title(name)}", name)
     ranges = [VectorRange(name, start) for name in names for start in prefixes]
     counted = None if any(prefixes) else sum(info.namespaces.get(name, 0) for name in names)
@@ -436,7 +470,7 @@ def open_vectors(
         source=service.redactor.url(endpoint.url),
         scope={
             "namespaces": list(names),
-            "prefix": several[0] if several and isinstance(prefix, str) else several,
+            "prefix": given_prefixes[0] if given_prefixes and isinstance(prefix, str) else given_prefixes,
             "include": parts.names,
         },
         schema=schemas.vectors(info.dimension or None),
@@ -450,14 +484,17 @@ def open_vectors(
 
 
 def _named(namespace: Namespaces) -> list[str] | None:
-    """The namespaces named; None for all."""
+    """Return the names of namespaces, or None for all."""
     if isinstance(namespace, str) and namespace == "all":
         return None
     return _unique_texts("namespace", namespace, "a namespace, several, or 'all'")
 
 
 def _disjoint(prefixes: list[str]) -> list[str | None]:
-    """The prefixes without those that another one covers, so that no row is in two ranges."""
+    """Drop prefixes that another prefix covers, so that no row is in two ranges.
+
+    For example, of ``["a", "ab", "b"]`` the prefixes ``["a", "b"]`` remain.
+    """
     return [
         start or None
         for start in prefixes

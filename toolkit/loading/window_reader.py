@@ -1,6 +1,7 @@
-"""The DLQ, read in windows: threads that fetch pages, and the batches made of what they fetch.
+"""Read the DLQ in windows: threads fetch pages, and the consumer makes batches of them.
 
-The threads send requests, and look at a page's envelope; all else is done by the consumer's thread.
+The threads send requests and read the envelope of each page. Everything else runs on the thread of the
+consumer.
 """
 
 from __future__ import annotations
@@ -26,28 +27,29 @@ from toolkit.loading.memory import keep_freed_buffers
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import is_refusal
 from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
+from toolkit.loading.window_states import WindowState
 from toolkit.loading.windows import FetchResult, Window, WindowPlanner
 from toolkit.own_tokens import MASK
 from toolkit.redaction import Redactor
 from toolkit.tables.failures import FailureDecoder, Keep
 from toolkit.times import milliseconds
 
-_MOST_PAGES: Final = 96  # buffered or being requested, while as many may be decoded
-_MOST_BYTES: Final = 32 << 20  # of buffered pages
-_MIN_BATCH_PAGES: Final = 16  # pages that are worth a decoder's while, where the others may take long
-_FIRST_PAGES: Final = 2  # passed on one by one, so that a short listing or its first rows show early
+_MOST_PAGES: Final = 96  # pages that are buffered or requested while as many are decoded
+_MOST_BYTES: Final = 32 << 20  # bytes of buffered pages
+_MIN_BATCH_PAGES: Final = 16  # fewer pages are not decoded while more are expected, because each call costs
+_FIRST_PAGES: Final = 2  # pages that are passed on one by one, so that the first rows show early
 _BATCH_TIMEOUT: Final = 0.05  # seconds to wait for more than a few pages
-_MOST_SOUGHT: Final = 20  # rows that are requested one by one, when they did not come again after a split
-_OVERLAP = "entries were in two time windows"
-_NO_DATES = "the service ignored the dates of a time window"
-_NOT_SEEN = "existing entries were in no time window"
-_MANY_NOT_SEEN = f"more than {_MOST_SOUGHT} existing entries were in no time window"
+_MOST_SOUGHT: Final = 20  # rows that are requested by id if they did not come again after a split
+_OVERLAP: Final = "entries were in two time windows"
+_NO_DATES: Final = "the service ignored the dates of a time window"
+_NOT_SEEN: Final = "existing entries were in no time window"
+_MANY_NOT_SEEN: Final = f"more than {_MOST_SOUGHT} existing entries were in no time window"
 
 
 class WindowReader:
-    """Reads the DLQ in windows, with a load's options; under a limit, nothing is split or read ahead.
+    """Read the DLQ in windows, with the options of a load. With a limit, nothing is split or read ahead.
 
-    With `keep`, only entries for which it returns true are kept.
+    With `keep`, only entries for which it returns True are kept.
     """
 
     def __init__(
@@ -68,13 +70,14 @@ class WindowReader:
         self._kind = kind
         self._keep = keep
         self._decoder = FailureDecoder(redactor, keep=self._kept if keep else None)
-        # where entries are left out, a page has more of them than its table has rows
+        # With `keep`, a page has more entries than the table has rows, so rows cannot be recognized by
+        # position.
         self._recognizer = EntryRecognizer(redactor) if redactor and keep is None else None
         ahead = options.limit is None
-        since, until = (None if at is None else milliseconds(at) for at in (wanted.since, wanted.until))
-        self._partition = Partition(
-            (since, until), state, passes=options.passes if ahead else 1, splits=ahead
-        )
+        since = None if wanted.since is None else milliseconds(wanted.since)
+        until = None if wanted.until is None else milliseconds(wanted.until)
+        passes = options.passes if ahead else 1
+        self._partition = Partition((since, until), state, passes=passes, splits=ahead)
         count = PAGE_LIMIT if options.limit is None else min(options.limit, PAGE_LIMIT)
 
         def fetch_page(window: Window) -> Page:
@@ -92,29 +95,32 @@ class WindowReader:
         keep_freed_buffers()
 
     def batches(self) -> Generator[Batch]:
-        """The rows, as they arrive. However this ends, no thread of it is left."""
+        """Yield the rows as they arrive. All worker threads are joined before this returns or raises."""
         try:
             while results := self._fetcher.take() or self._further():
-                decoded = self._decoded([result.page.rows for result in results if result.page])
-                for result in results:
-                    consistent = True
-                    if result.page is None:
-                        consistent = self._read_again(result)
-                    else:
-                        batch, consistent = self._batch(result, result.page, *next(decoded))
-                        yield batch
-                    if not consistent:
-                        break  # all else that has arrived will come again
+                yield from self._batches_of(results)
         finally:
             self._fetcher.stop()
             self._limiter.stop()
             self._transport.close()
             self._fetcher.join()
 
-    def _further(self) -> list[FetchResult]:
-        """What arrives of a further reading, when all windows were read; nothing when there is none.
+    def _batches_of(self, results: list[FetchResult]) -> Iterator[Batch]:
+        """Yield the batches of pages that arrived together."""
+        decoded = self._decoded([result.page.rows for result in results if result.page])
+        for result in results:
+            if result.page is None:
+                is_consistent = self._read_again(result)
+            else:
+                batch, is_consistent = self._batch(result, result.page, *next(decoded))
+                yield batch
+            if not is_consistent:
+                return  # the other pages will come again
 
-        Everything is read again where rows that were read before a window was split did not come again.
+    def _further(self) -> list[FetchResult]:
+        """Return the first pages of another reading after all windows were read, or no pages.
+
+        If rows that were read before a split did not come again and still exist, everything is read again.
         """
         not_seen = self._partition.not_seen_again
         if len(not_seen) > _MOST_SOUGHT:
@@ -127,7 +133,7 @@ class WindowReader:
         return self._fetcher.take()
 
     def _exists(self, dlq_id: str) -> bool:
-        """Whether there is an entry with this id; of a masked one, which cannot be requested, always."""
+        """Return True if the entry exists. A masked id cannot be requested and counts as existing."""
         self._state.requests += 1
         if MASK.search(dlq_id):
             return True
@@ -147,22 +153,25 @@ class WindowReader:
     def _batch(
         self, result: FetchResult, page: Page, recognized: PartlyStored | None, table: pa.Table
     ) -> tuple[Batch, bool]:
-        """The batch of a page, and whether the page is consistent with the windows."""
+        """Return the batch of a page, and True if the page is consistent with the windows."""
         window, rows = result.window, self._state.rows
         self._state.count(page)
         if recognized and recognized.stored and not rows.are_new(recognized.identities):
-            # some were on a page in between: compare with the later version
+            # Some rows also came on a page in between: decode all, to compare with the later version.
             recognized, (table,) = None, self._decoder.tables([page.rows])
         ids = recognized.ids if recognized else table["dlq_id"].to_pylist()
         row_ids = recognized.identities if recognized else identities_of(ids)
         is_new = rows.add(row_ids)
-        repeated = window.repeated
-        consistent = self._partition.take(result, row_ids, ids, is_new)
-        reread = window.repeated == repeated or window.again
-        if not consistent:
-            self._fall_back(_NO_DATES if window.probe else _OVERLAP)
-        elif result.outcome == "end" and (again := self._partition.ended(window)):
-            self._fetcher.add([again])
+        repeated_before = window.repeated_rows
+        state = window.state
+        is_consistent = self._partition.take(result, row_ids, ids, is_new)
+        reread = window.repeated_rows == repeated_before or state.expects_known_rows
+        if not is_consistent:
+            self._fall_back(_NO_DATES if state is WindowState.PROBE else _OVERLAP)
+        elif result.outcome == "end":
+            window_to_reread = self._partition.ended(window)
+            if window_to_reread is not None:
+                self._fetcher.add([window_to_reread])
         self._state.position = self._partition.position
         known: dict[str, Any] = {}
         if recognized is not None:
@@ -170,10 +179,11 @@ class WindowReader:
             if recognized.stored:
                 row_ids, is_new = recognized.new, None
         order = (float("-inf") if window.last is None else -window.last,)
-        return self._state.batch(table, row_ids, is_new, order=order, reread=reread, **known), consistent
+        batch = self._state.batch(table, row_ids, is_new, order=order, reread=reread, **known)
+        return batch, is_consistent
 
     def _decoded(self, pages: Sequence[bytes]) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
-        """What is stored of each page, where that is known, and a table of all else."""
+        """Yield the stored rows of each page, if known, and a table of all other rows."""
         recognized: list[PartlyStored | None] = [None] * len(pages)
         if self._state.is_stored is not None and self._recognizer is not None:
             are_new, is_stored = self._state.rows.are_new, self._state.is_stored
@@ -182,7 +192,7 @@ class WindowReader:
         return zip(recognized, self._decoder.tables(rows), strict=True)
 
     def _read_again(self, result: FetchResult) -> bool:
-        """Handle a request that the service refused; whether the other windows are still of use."""
+        """Handle a request that the service refused. Return True if the other windows can still be read."""
         self._state.requests += 1
         if result.outcome == "lost" and result.error is not None:
             self._fetcher.add([self._partition.lost(result.window, result.error)])
@@ -195,13 +205,14 @@ class WindowReader:
 
 
 class WindowFetcher:
-    """Fetches all pages of windows into a bounded queue, on threads of its own.
+    """Fetch all pages of windows into a bounded queue, on worker threads.
 
-    `connections` is the most requests at a time. A limiter says how many may run concurrently, and
-    whether more would gain anything. With `ahead`, pages are fetched before the consumer requests them.
+    `connections` is the maximum number of requests at a time. The limiter decides how many of them may run
+    now, and if more requests would be faster. With `ahead`, pages are fetched before the consumer asks for
+    them.
 
-    Where responses come at once, pages are fetched only while the consumer waits for many of them: the
-    threads would compete with it for the GIL, which costs more than the wait they save.
+    If responses arrive immediately, pages are fetched only while the consumer waits, and then many at once.
+    Otherwise the threads would compete with the consumer for the GIL, which costs more time than it saves.
     """
 
     def __init__(
@@ -218,7 +229,7 @@ class WindowFetcher:
         self._limiter = limiter
         self._taken = 0
         self._ahead = ahead
-        self._arrival = threading.Condition()  # there is something to take; its lock guards all that follows
+        self._arrival = threading.Condition()  # notified if there is a result; guards the attributes below
         self._ready: deque[FetchResult] = deque()
         self._ready_bytes = 0
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="toolkit-reading")
@@ -227,7 +238,7 @@ class WindowFetcher:
         self._stopped = False
 
     def take(self) -> list[FetchResult]:
-        """The results that have arrived, in order; waits for one, and returns none at the end."""
+        """Return the results that have arrived, in order. Wait for one; return no results at the end."""
         with self._arrival:
             self._consumer_waits = True
             self._request_pages()
@@ -247,13 +258,13 @@ class WindowFetcher:
             return taken
 
     def add(self, windows: Iterable[Window]) -> None:
-        """Read these, too."""
+        """Add windows to read."""
         with self._arrival:
             self._planner.add(windows)
             self._request_pages()
 
     def replace_all(self, window: Window) -> None:
-        """Read this one, and none of the others."""
+        """Read this window, and drop all others."""
         with self._arrival:
             self._planner.drop_all()
             self._ready.clear()
@@ -267,26 +278,32 @@ class WindowFetcher:
             self._stopped = True
 
     def join(self) -> None:
-        """Wait for the threads to end; after `stop`, and after their connections were closed."""
+        """Wait for the threads to end. Call it after `stop`, and after closing the connections."""
         self._threads.shutdown(cancel_futures=True)
 
     def _enough(self, *, waited: bool) -> bool:
-        busy = self._planner.busy and self._error is None
-        if not busy and (self._error is not None or not self._planner.available):
+        """Return True if the consumer should take the results now, or if no more will come."""
+        if self._error is not None:
             return True
-        at_once = not self._ahead or self._taken < _FIRST_PAGES
-        if at_once or waited or not self._ready:
-            return bool(self._ready)
-        enough = 2 * _MOST_PAGES if self._alternates else _MIN_BATCH_PAGES
-        return len(self._ready) >= enough or self._ready_bytes > _MOST_BYTES
+        if not self._planner.busy and not self._planner.available:
+            return True
+        if not self._ready:
+            return False
+        if waited or not self._ahead or self._taken < _FIRST_PAGES:
+            return True
+        enough_pages = 2 * _MOST_PAGES if self._alternates else _MIN_BATCH_PAGES
+        return len(self._ready) >= enough_pages or self._ready_bytes > _MOST_BYTES
 
     @property
     def _alternates(self) -> bool:
-        """Whether pages are fetched only while the consumer waits: twice as many, as none is decoded then."""
+        """Return True if pages are fetched only while the consumer waits.
+
+        Twice as many pages are fetched at once then, because no pages are decoded meanwhile.
+        """
         return self._limiter.is_immediate
 
     def _free(self) -> int:
-        """How many more requests may be sent now; the lock is held, here and below."""
+        """Return the number of requests that may be sent now. The lock is held, here and below."""
         if self._stopped or self._error is not None or self._ready_bytes > _MOST_BYTES:
             return 0
         if not self._ahead:
@@ -301,7 +318,7 @@ class WindowFetcher:
             self._threads.submit(self._run, self._planner.next())
 
     def _run(self, window: Window | None) -> None:
-        """Fetch a page, and the next ones, as long as there are some to request."""
+        """Fetch a page, and then the next pages, as long as there are pages to request."""
         while window is not None:
             page, error = None, None
             try:
@@ -311,9 +328,10 @@ class WindowFetcher:
             except BaseException as raised:  # noqa: BLE001 - raised again by `take`, on the consumer's thread
                 error = raised
             with self._arrival:
-                if window.dropped or page is None:
+                is_dropped = window.state is WindowState.DROPPED
+                if is_dropped or page is None:
                     self._planner.release(window)
-                if not window.dropped:
+                if not is_dropped:
                     self._record(window, page, error)
                 window = self._planner.next() if self._free() and self._planner.available else None
                 self._request_pages()
@@ -321,7 +339,7 @@ class WindowFetcher:
                     self._arrival.notify()
 
     def _record(self, window: Window, page: Page | None, error: BaseException | None) -> None:
-        """Add a page, or why there is none, to what is ready."""
+        """Add a page, or the refusal of the service, to the results."""
         requested = window.cursor
         if page is not None:
             try:

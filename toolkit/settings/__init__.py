@@ -1,4 +1,4 @@
-"""Addresses and tokens of the service."""
+"""Read the addresses and tokens of the service."""
 
 from toolkit.settings.service import DIALECTS, Dialect, Endpoint, Service, connect
 

@@ -1,19 +1,20 @@
-"""Addresses and tokens of the service, from arguments and variables or of the embedded service.
+"""Read the addresses and tokens of the service from arguments and variables, or start the embedded service.
 
-The two endpoints, queue and vector index, have addresses and tokens of their own. Address, token and dialect
-of an endpoint come from one source only, so that one family's token is never sent to another's address:
+The two endpoints, queue and vector index, each have an address and a token. The address, token and dialect of
+an endpoint always come from one source, so that a token is never sent to an address from another source:
 
 1. the arguments of `connect`;
 2. ``TOOLKIT_QUEUE_URL`` and ``TOOLKIT_QUEUE_TOKEN`` (``TOOLKIT_VECTOR_URL``, ``TOOLKIT_VECTOR_TOKEN``),
    with ``TOOLKIT_DIALECT`` and the signing keys ``TOOLKIT_QUEUE_CURRENT_SIGNING_KEY`` and
    ``TOOLKIT_QUEUE_NEXT_SIGNING_KEY``;
-3. the public service's own: ``QSTASH_URL`` (optional), ``QSTASH_TOKEN``, ``QSTASH_CURRENT_SIGNING_KEY``,
-   ``QSTASH_NEXT_SIGNING_KEY``, ``UPSTASH_VECTOR_REST_URL``, ``UPSTASH_VECTOR_REST_TOKEN``.
+3. the variables of the public service: ``QSTASH_URL`` (optional), ``QSTASH_TOKEN``,
+   ``QSTASH_CURRENT_SIGNING_KEY``, ``QSTASH_NEXT_SIGNING_KEY``, ``UPSTASH_VECTOR_REST_URL``,
+   ``UPSTASH_VECTOR_REST_TOKEN``.
 
-The public service's queue has one address, token and pair of signing keys a region. With ``QSTASH_REGION``
-set (``US_EAST_1`` or ``EU_CENTRAL_1``), the variables with the region's name before them, such as
-``US_EAST_1_QSTASH_TOKEN``, replace those without. ``region=`` and ``TOOLKIT_REGION`` read these, too, where
-they are set, and otherwise use the region's address with ``QSTASH_TOKEN``.
+The public queue has one address, token and pair of signing keys per region. If ``QSTASH_REGION`` is set
+(``US_EAST_1`` or ``EU_CENTRAL_1``), variables with the name of the region in front are used instead, for
+example ``US_EAST_1_QSTASH_TOKEN``. ``region=`` and ``TOOLKIT_REGION`` also read these variables if they are
+set. Otherwise they use the address of the region with ``QSTASH_TOKEN``.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import ip_address
+from itertools import chain
 from typing import Final, Literal, NamedTuple, Self, cast, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from toolkit.arguments import instance
 from toolkit.children import start_service
@@ -39,11 +41,11 @@ DialectName = Literal["service", "upstash"]
 TokenLocation = Literal["header", "query"]
 EndpointName = Literal["queue", "vector"]
 _Close = Callable[[], None]
-_Regions = tuple[Region | None, Region | None]  # by our variable or argument, and by the public service's
+_Regions = tuple[Region | None, Region | None]  # set by `region=` or TOOLKIT_REGION, and by QSTASH_REGION
 
 REGIONS: Final[tuple[Region, ...]] = get_args(Region)
 _DEFAULT_REGION: Final[Region] = "eu-central-1"
-MIN_SIGNING_KEY: Final = 32  # characters of a signing key at least, for HS256 (RFC 7518, section 3.2)
+MIN_SIGNING_KEY: Final = 32  # least characters of a signing key for HS256 (RFC 7518, section 3.2)
 _PUBLIC_URL: Final = "https://qstash.upstash.io"
 _REGION_URLS: Final = {region: f"https://qstash-{region}.upstash.io" for region in REGIONS}
 _REGION_OF_HOST: Final = {
@@ -53,15 +55,15 @@ _REGION_OF_HOST: Final = {
 
 @dataclass(frozen=True)
 class Dialect:
-    """The names on the wire that depend on the vendor.
+    """Names in requests that depend on the vendor.
 
     Attributes
     ----------
     name : {"service", "upstash"}
     prefix : str
-        Start of every publish header, such as ``Service-``.
+        Start of every publish header, for example ``Service-``.
     query_token : str
-        Name of the query parameter that can carry the queue's token.
+        Name of the query parameter that can contain the token of the queue.
 
     Examples
     --------
@@ -88,17 +90,18 @@ class Endpoint:
     ----------
     name : {"queue", "vector"}
     url : str
-        Base address, without a slash at its end.
+        Base address, without a slash at the end.
     token : Secret
     dialect : Dialect
     source : str
-        Where it was configured ("arguments", "TOOLKIT_QUEUE_URL", …), for messages.
+        Place where it was configured ("arguments", "TOOLKIT_QUEUE_URL", …), for messages.
     token_in : {"header", "query"}
-        Whether the token is sent in the ``Authorization`` header or the query string (queue only).
+        Part of the request that contains the token: the ``Authorization`` header or the query string (queue
+        only).
     signing_keys : tuple of Secret
-        Current and next signing key of the queue, where known.
+        Current and next signing key of the queue, if known.
     regional_keys : tuple of (region, keys)
-        Signing keys of each region, where known, as any region may deliver.
+        Signing keys of each region, if known, because any region may deliver.
 
     Examples
     --------
@@ -118,30 +121,32 @@ class Endpoint:
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """The token and all signing keys."""
-        return (self.token, *self.signing_keys, *(key for _, keys in self.regional_keys for key in keys))
+        """Return the token and all signing keys."""
+        regional = chain.from_iterable(keys for _, keys in self.regional_keys)
+        return (self.token, *self.signing_keys, *regional)
 
     @property
     def region(self) -> Region | None:
-        """The region of the public service at this host; None for any other."""
+        """Return the region of the public service at this host, or None for any other host."""
         return _REGION_OF_HOST.get((urlsplit(self.url).hostname or "").rstrip("."))
 
     def keys_of(self, region: str | None) -> tuple[Secret, ...]:
-        """The signing keys of a delivery's region, where known, otherwise `signing_keys`."""
-        named = (region or "").strip().lower().replace("_", "-")
-        return next((keys for known, keys in self.regional_keys if known == named), self.signing_keys)
+        """Return the signing keys of a region if they are known, otherwise `signing_keys`."""
+        spelled = (region or "").strip().lower().replace("_", "-")
+        keys_by_region: dict[str, tuple[Secret, ...]] = dict(self.regional_keys)
+        return keys_by_region.get(spelled, self.signing_keys)
 
 
 @dataclass(frozen=True)
 class Service:
-    """Addresses and tokens of the service. Made by `connect`; its repr shows no tokens.
+    """Addresses and tokens of the service, made by `connect`. The repr shows no tokens.
 
     Attributes
     ----------
     queue, vector : Endpoint or None
         The endpoints that are configured.
     redactor : Redactor
-        Masks secrets, also this service's own tokens.
+        Masks secrets, including the tokens of this service.
 
     Examples
     --------
@@ -156,19 +161,19 @@ class Service:
     _closed: bool = field(default=False, init=False, compare=False, repr=False)
 
     def need(self, endpoint: EndpointName) -> Endpoint:
-        """The endpoint, or a `SettingsError` that says what to set."""
-        chosen = self.queue if endpoint == "queue" else self.vector
-        if chosen is None:
+        """Return the endpoint. Raise `SettingsError` with the variables to set if it is not configured."""
+        configured = self.queue if endpoint == "queue" else self.vector
+        if configured is None:
             raise SettingsError(
                 f"using the {_TITLES[endpoint]}",
                 got="a service that has only the other endpoint",
                 expected=f"a {endpoint} address and token",
                 next_step=_WHAT_TO_SET[endpoint],
             )
-        return chosen
+        return configured
 
     def close(self) -> None:
-        """End the embedded service that `connect("local")` started; requests are errors from then on."""
+        """End the embedded service that `connect("local")` started. Requests after this are errors."""
         if self._close is not None:
             object.__setattr__(self, "_closed", True)
             self._close()
@@ -180,24 +185,21 @@ class Service:
         self.close()
 
     def __repr__(self) -> str:
-        shown = (
-            f"{endpoint.name}={self.redactor.url(endpoint.url)!r} from {endpoint.source}"
-            for endpoint in (self.queue, self.vector)
-            if endpoint
-        )
+        endpoints = filter(None, (self.queue, self.vector))
+        shown = [f"{item.name}={self.redactor.url(item.url)!r} from {item.source}" for item in endpoints]
         return f"Service({', '.join(shown)})"
 
 
 def endpoint_of(service: object, endpoint: EndpointName) -> Endpoint:
-    """The endpoint of the argument `service`, for requests; an error when that is no `Service`, or closed."""
+    """Return an endpoint of the argument `service`. Raise an error if it is not a `Service`, or closed."""
     hint = "connect() returns a Service: load_failures(connect(), since='7d')."
     checked = instance("service", service, Service, "a Service", hint)
     if checked._closed:  # noqa: SLF001 - of this module
         raise LocalServiceError(
             f"using the {_TITLES[endpoint]}",
             got="an embedded service that was closed",
-            expected="one that runs",
-            next_step="tk.connect('local') starts another.",
+            expected="a running service",
+            next_step="Start another with tk.connect('local').",
         )
     return checked.need(endpoint)
 
@@ -206,7 +208,8 @@ _TITLES: Final = {"queue": "workflow queue", "vector": "vector index"}
 _WHAT_TO_SET: Final = {
     "queue": (
         "Give queue_url= and queue_token=, or set TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN, "
-        "or QSTASH_TOKEN, or QSTASH_REGION and that region's QSTASH_TOKEN, such as US_EAST_1_QSTASH_TOKEN."
+        "or QSTASH_TOKEN, or QSTASH_REGION and the QSTASH_TOKEN of that region, for example "
+        "US_EAST_1_QSTASH_TOKEN."
     ),
     "vector": (
         "Give vector_url= and vector_token=, or set TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, "
@@ -222,13 +225,14 @@ def make_service(
     *,
     mask_personal: bool = False,
 ) -> Service:
-    """The `Service` of these endpoints, whose redactor knows their tokens and signing keys."""
-    own = [secret for endpoint in (queue, vector) if endpoint for secret in endpoint.secrets]
-    return Service(queue, vector, Redactor(own=own, mask_personal=mask_personal), close)
+    """Return a `Service` with a redactor that knows the tokens and signing keys of these endpoints."""
+    endpoints = filter(None, (queue, vector))
+    own_secrets = list(chain.from_iterable(endpoint.secrets for endpoint in endpoints))
+    return Service(queue, vector, Redactor(own=own_secrets, mask_personal=mask_personal), close)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself."""
+    """Return True if a host is this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -250,32 +254,32 @@ def connect(
     mask_personal: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> Service:
-    """Configure addresses and tokens of the service. Nothing is sent yet.
+    """Configure the addresses and tokens of the service. No request is sent yet.
 
     Parameters
     ----------
     where : {"local"}, optional
-        ``"local"`` starts the embedded service with sample data as a child process and connects to it.
-        It ends with this process, or with ``close()``.
+        ``"local"`` starts the embedded service with sample data as a child process and connects to it. The
+        service ends with this process, or with ``close()``.
     queue_url, queue_token : str, optional
-        Base address and token of the queue. Both or neither. ``{region}`` in an address is replaced.
+        Base address and token of the queue. Give both or neither. ``{region}`` in an address is replaced.
     vector_url, vector_token : str, optional
-        Base address and token of the vector index. Both or neither; either endpoint alone is fine.
+        Base address and token of the vector index. Give both or neither. You can use one endpoint only.
     current_signing_key, next_signing_key : str, optional
         Keys that verify callbacks. Only together with `queue_url`.
     region : {"us-east-1", "eu-central-1"}, optional
-        Fills in ``{region}`` in addresses, and chooses the public service's address, token and signing keys.
-        Default: ``TOOLKIT_REGION``, else ``QSTASH_REGION``, else ``eu-central-1``.
+        Replaces ``{region}`` in addresses, and selects the address, token and signing keys of the public
+        service. Default: ``TOOLKIT_REGION``, else ``QSTASH_REGION``, else ``eu-central-1``.
     dialect : {"service", "upstash"}, optional
-        Header prefix and query token name. Default: ``upstash`` for an endpoint configured by the public
-        service's own variables, else ``TOOLKIT_DIALECT``, else ``service``.
+        Header prefix and name of the token in queries. Default: ``upstash`` for an endpoint from the
+        variables of the public service, else ``TOOLKIT_DIALECT``, else ``service``.
     token_in : {"header", "query"}
-        Where the queue's token is sent. The header is better: addresses end up in logs.
+        Part of the request that contains the token of the queue. Prefer the header: addresses end up in logs.
     mask_personal : bool, default False
-        Mask e-mail addresses, phone numbers and card numbers like secrets, as long as this service is in use:
-        in frames, reports, panels and what pandas shows. Bodies stay exact as values.
+        If True, e-mail addresses, phone numbers and card numbers are masked like secrets while this service
+        is in use: in frames, reports, panels and pandas output. Bodies stay exact as values.
     environ : mapping, optional
-        Variables to read instead of the process's own.
+        Variables to read instead of the environment of the process.
 
     Returns
     -------
@@ -284,8 +288,8 @@ def connect(
     Raises
     ------
     SettingsError
-        When nothing is configured, or only one of a pair, or an invalid value; or an address of the public
-        service that is not in the given region.
+        If nothing is configured, only one of a pair is given, or a value is invalid; or if an address of the
+        public service is not in the given region.
 
     Examples
     --------
@@ -294,78 +298,100 @@ def connect(
     >>> connect(region="us-east-1", environ={"QSTASH_TOKEN": "t0ken-of-mine"})
     Service(queue='https://qstash-us-east-1.upstash.io' from QSTASH_TOKEN)
     """
-    for name, value in locals().copy().items():
-        if name not in ("environ", "mask_personal") and value is not None and not isinstance(value, str):
-            # not shown: it may be a token in another type
-            raise _unfit(f"{type(value).__name__} for {name}", "text, or None")
-    if not isinstance(mask_personal, bool):
-        raise _unfit(f"{type(mask_personal).__name__} for mask_personal", "True or False")
-    if environ is not None and not isinstance(environ, Mapping):
-        raise _unfit(f"{type(environ).__name__} for environ", "a mapping")
+    _check_types(locals())
     if where is not None:
         if where != "local":
-            raise _unfit(repr(where), '"local", or no positional argument')
+            raise _settings_error(repr(where), '"local", or no positional argument')
         return start_local(mask_personal=mask_personal)
     env = os.environ if environ is None else environ
     ours = _region("region", region) or _region("TOOLKIT_REGION", env.get("TOOLKIT_REGION"))
     theirs = _region("QSTASH_REGION", env.get("QSTASH_REGION"))
-    own = cast("DialectName", env.get("TOOLKIT_DIALECT") or "service")
-    _one_of("dialect", dialect, tuple(DIALECTS))
-    _one_of("TOOLKIT_DIALECT", own, tuple(DIALECTS))
-    _one_of("token_in", token_in, get_args(TokenLocation))
+    own_dialect = cast("DialectName", env.get("TOOLKIT_DIALECT") or "service")
+    _check_choice("dialect", dialect, tuple(DIALECTS))
+    _check_choice("TOOLKIT_DIALECT", own_dialect, tuple(DIALECTS))
+    _check_choice("token_in", token_in, get_args(TokenLocation))
     keys = tuple(Secret(key) for key in (current_signing_key, next_signing_key) if key is not None)
     if keys and not queue_url:
-        raise _unfit(
+        raise _settings_error(
             "signing keys without queue_url",
             "both from the same source",
-            "Give queue_url= and queue_token= too, or set the keys as variables.",
+            "Give queue_url= and queue_token= as well, or set the keys as variables.",
         )
-    queue = _from_arguments("queue", queue_url, queue_token) or _from_environment(
-        "queue", env, (_Family("TOOLKIT_QUEUE"), *_public_queue(ours, theirs))
-    )
-    vector = _from_arguments("vector", vector_url, vector_token) or _from_environment(
-        "vector", env, (_Family("TOOLKIT_VECTOR"), _Family("UPSTASH_VECTOR_REST", "upstash"))
-    )
+    queue = _from_arguments("queue", queue_url, queue_token)
+    if queue is None:
+        queue = _from_environment("queue", env, (_Family("TOOLKIT_QUEUE"), *_public_queue(ours, theirs)))
+    vector = _from_arguments("vector", vector_url, vector_token)
+    if vector is None:
+        families = (_Family("TOOLKIT_VECTOR"), _Family("UPSTASH_VECTOR_REST", "upstash"))
+        vector = _from_environment("vector", env, families)
+    _check_configured(env, queue, vector, (ours, theirs))
+    if queue is not None:
+        queue = replace(queue, token_in=token_in, signing_keys=keys or queue.signing_keys)
+    finished = partial(_finished, regions=(ours, theirs), dialect=dialect, own_dialect=own_dialect)
+    return make_service(finished(queue), finished(vector), mask_personal=mask_personal)
+
+
+def _check_types(arguments: Mapping[str, object]) -> None:
+    """Raise SettingsError if an argument of `connect` has another type.
+
+    The value is not shown, because it may be a token of another type.
+    """
+    expected_types: dict[str, tuple[type, str]] = {
+        "mask_personal": (bool, "True or False"),
+        "environ": (Mapping, "a mapping"),
+    }
+    for name, value in arguments.items():
+        expected_type, description = expected_types.get(name, (str, "text, or None"))
+        if value is None and name != "mask_personal":
+            continue
+        if not isinstance(value, expected_type):
+            raise _settings_error(f"{type(value).__name__} for {name}", description)
+
+
+def _check_configured(
+    env: Mapping[str, str], queue: Endpoint | None, vector: Endpoint | None, regions: _Regions
+) -> None:
+    """Raise SettingsError if the queue of a region has no token, or if no endpoint is configured."""
+    ours, theirs = regions
     if queue is None and theirs and not ours and env.get("QSTASH_TOKEN"):
         name = _variable(theirs)
-        raise _unfit(
+        raise _settings_error(
             f"QSTASH_REGION={name} without {name}_QSTASH_TOKEN",
-            "that region's own token",
+            "the token of that region",
             f"Set {name}_QSTASH_TOKEN, or unset QSTASH_REGION to use QSTASH_TOKEN.",
             doing="connecting to the workflow queue",
         )
     if queue is None and vector is None:
-        what = f"{_WHAT_TO_SET['queue']} {_WHAT_TO_SET['vector']}"
-        raise _unfit(
+        what_to_set = f"{_WHAT_TO_SET['queue']} {_WHAT_TO_SET['vector']}"
+        raise _settings_error(
             "no address and no token, neither as arguments nor as variables",
             "at least one endpoint of the service",
-            f'{_region_hint(env)}{what} Or try connect("local").',
+            f'{_region_hint(env)}{what_to_set} Or try connect("local").',
         )
-    if queue is not None:
-        queue = replace(queue, token_in=token_in, signing_keys=keys or queue.signing_keys)
-    finished = partial(_finished, regions=(ours, theirs), dialect=dialect, own=own)
-    return make_service(finished(queue), finished(vector), mask_personal=mask_personal)
 
 
-def _unfit(got: str, expected: str, then: str | None = None, *, doing: str = "connecting") -> SettingsError:
+def _settings_error(
+    got: str, expected: str, then: str | None = None, *, doing: str = "connecting"
+) -> SettingsError:
     return SettingsError(doing, got=got, expected=expected, next_step=then)
 
 
-def _one_of(name: str, value: str | None, allowed: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: str | None, allowed: tuple[str, ...]) -> None:
     if value is not None and value not in allowed:
-        raise _unfit(f"{name}={value!r}", f"one of {', '.join(allowed)}")
+        raise _settings_error(f"{name}={value!r}", f"one of {', '.join(allowed)}")
 
 
 def _region(name: str, value: str | None) -> Region | None:
-    """The region, also as variables spell it (US_EAST_1); None when it is not set."""
+    """Return a region from an argument or a variable (``US_EAST_1``), or None if it is not set."""
     if not value:
         return None
-    named = str(value).strip().lower().replace("_", "-")
-    _one_of(name, named if named in REGIONS else value, REGIONS)
-    return cast("Region", named)
+    spelled = str(value).strip().lower().replace("_", "-")
+    _check_choice(name, spelled if spelled in REGIONS else value, REGIONS)
+    return cast("Region", spelled)
 
 
 def _variable(region: Region) -> str:
+    """Return a region as it is spelled in variables, for example ``US_EAST_1``."""
     return region.upper().replace("-", "_")
 
 
@@ -383,7 +409,7 @@ def _from_arguments(name: EndpointName, url: str | None, token: str | None) -> E
 
 
 class _Family(NamedTuple):
-    """Variables that belong together by how they begin; `url` is the address where theirs is not set."""
+    """Variables with a common prefix. `url` is the address if the variable is not set."""
 
     prefix: str
     dialect: DialectName = "service"
@@ -399,11 +425,14 @@ def _qstash(region: Region) -> _Family:
 
 
 def _public_queue(ours: Region | None, theirs: Region | None) -> Iterator[_Family]:
-    """The variables of the public queue; the first that are set count."""
-    if region := ours or theirs:
+    """Yield the families of variables of the public queue. The first with a value is used."""
+    region = ours or theirs
+    if region is not None:
         yield _qstash(region)
-    if ours or not theirs:
-        yield _Family("QSTASH", "upstash", _REGION_URLS[ours] if ours else _PUBLIC_URL)
+    if ours is not None:
+        yield _Family("QSTASH", "upstash", _REGION_URLS[ours])
+    elif theirs is None:
+        yield _Family("QSTASH", "upstash", _PUBLIC_URL)
 
 
 def _region_hint(env: Mapping[str, str]) -> str:
@@ -417,93 +446,134 @@ def _region_hint(env: Mapping[str, str]) -> str:
 def _from_environment(
     name: EndpointName, env: Mapping[str, str], families: Iterable[_Family]
 ) -> Endpoint | None:
+    """Return the endpoint of the first family with a variable that is set."""
     for family in families:
-        variables = (f"{family.prefix}_URL", f"{family.prefix}_TOKEN")
-        url, token = map(env.get, variables)
+        url_variable, token_variable = f"{family.prefix}_URL", f"{family.prefix}_TOKEN"
+        url, token = env.get(url_variable), env.get(token_variable)
         if not url and not token:
             continue
-        source = variables[0] if url else variables[1]
+        source = url_variable if url else token_variable
         url = url or family.url
-        if not url or not token:
-            present, missing = variables if url else reversed(variables)
-            raise SettingsError(
-                f"connecting to the {_TITLES[name]}",
-                got=f"{present} without {missing}",
-                expected="both from the same family of variables",
-                next_step=f"Set {missing}, or unset {present}.",
-            )
+        if not url:
+            raise _missing_variable(name, present=token_variable, missing=url_variable)
+        if not token:
+            raise _missing_variable(name, present=url_variable, missing=token_variable)
         endpoint = Endpoint(name, url, Secret(token), DIALECTS[family.dialect], source)
-        if name == "vector":
-            return endpoint
-        # any region may deliver
-        regional = ((region, _qstash(region).keys(env)) for region in REGIONS if family.dialect == "upstash")
-        return replace(
-            endpoint,
-            signing_keys=family.keys(env),
-            regional_keys=tuple((region, keys) for region, keys in regional if keys),
-        )
+        return endpoint if name == "vector" else _with_signing_keys(endpoint, family, env)
     return None
 
 
+def _missing_variable(name: EndpointName, *, present: str, missing: str) -> SettingsError:
+    return SettingsError(
+        f"connecting to the {_TITLES[name]}",
+        got=f"{present} without {missing}",
+        expected="both from the same family of variables",
+        next_step=f"Set {missing}, or unset {present}.",
+    )
+
+
+def _with_signing_keys(endpoint: Endpoint, family: _Family, env: Mapping[str, str]) -> Endpoint:
+    """Return a queue with the signing keys of the family and of all regions."""
+    # any region may deliver a callback
+    regional_keys: list[tuple[Region, tuple[Secret, ...]]] = []
+    if family.dialect == "upstash":
+        for region in REGIONS:
+            keys = _qstash(region).keys(env)
+            if keys:
+                regional_keys.append((region, keys))
+    return replace(endpoint, signing_keys=family.keys(env), regional_keys=tuple(regional_keys))
+
+
 def _finished(
-    endpoint: Endpoint | None, regions: _Regions, dialect: DialectName | None, own: DialectName
+    endpoint: Endpoint | None, regions: _Regions, dialect: DialectName | None, own_dialect: DialectName
 ) -> Endpoint | None:
-    """Check the address, fill in the region, set the dialect: `dialect`, or `own` if none is implied."""
-    ours, theirs = regions
+    """Check the address and the keys, fill in the region, and set the dialect.
+
+    The dialect is `dialect`, else that of the public service for an endpoint from its variables, else
+    `own_dialect`.
+    """
     if endpoint is None:
         return None
+    ours, theirs = regions
     url = endpoint.url.strip().replace("{region}", ours or theirs or _DEFAULT_REGION).rstrip("/")
-    where = f"of the {_TITLES[endpoint.name]} from {endpoint.source}"
-    doing = f"reading the address {where}"
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        _ = parts.port
-    except ValueError:
-        parts, host = None, ""
-    usable = parts is not None and parts.scheme in {"http", "https"} and host and _ADDRESS.fullmatch(url)
-    if parts is None or not usable:
-        # not shown when it is not an address at all: it may be the token, passed as the address
-        got = repr(Redactor(key=secrets.token_bytes(32)).url(url)) if "://" in url else "something else"
-        raise _unfit(got, "an http(s) address of host, port and path only", doing=doing)
-    if parts.username or parts.password:
-        raise _unfit("an address with user info", "none: the token is what authenticates", doing=doing)
-    token, *keys = endpoint.secrets
-    for what, secret in (("token", token), *(("signing key", key) for key in keys)):
-        if not _TOKEN.fullmatch(secret.reveal()):
-            prefix = endpoint.source.removesuffix("_URL").removesuffix("_TOKEN")
-            variable = f"{prefix}_TOKEN" if what == "token" else f"{prefix}_…_SIGNING_KEY"
-            source = endpoint.source if prefix == endpoint.source else variable
-            raise SettingsError(
-                f"reading the {what} of the {_TITLES[endpoint.name]} from {source}",
-                got="white space or characters that no header can carry" if secret.reveal() else "nothing",
-                expected=f"the {what} alone",
-                next_step="Copy it again; a line end at its close is the usual cause.",
-            )
-    if any(len(key.reveal()) < MIN_SIGNING_KEY for key in keys):
-        raise SettingsError(
-            f"reading the signing keys {where}",
-            got=f"a key of fewer than {MIN_SIGNING_KEY} characters",
-            expected="keys that cannot be guessed",
-            next_step="Copy them again, whole.",
-        )
+    origin = f"of the {_TITLES[endpoint.name]} from {endpoint.source}"
+    doing = f"reading the address {origin}"
+    parts = _checked_address(url, doing)
+    _check_secrets(endpoint, origin)
+    host = parts.hostname or ""
     if parts.scheme == "http" and not is_loopback(host):
         reached = f"{host} is reached over http, so the token is sent in clear text"
         warnings.warn(visible(f"{doing}: {reached}"), stacklevel=3)
-    public = endpoint.dialect.name == "upstash"
-    done = replace(endpoint, url=url, dialect=DIALECTS[dialect or ("upstash" if public else own)])
-    wanted = ours or (theirs if public else None)
-    if done.name == "queue" and wanted and done.region and done.region != wanted:
-        raise _unfit(
-            f"{done.url}, the address of {done.region}, from {done.source}",
+    is_public = endpoint.dialect.name == "upstash"
+    implied_dialect: DialectName = "upstash" if is_public else own_dialect
+    finished = replace(endpoint, url=url, dialect=DIALECTS[dialect or implied_dialect])
+    # QSTASH_REGION applies to the variables of the public service only
+    wanted_region = ours or (theirs if is_public else None)
+    if finished.name == "queue" and wanted_region and finished.region not in (None, wanted_region):
+        raise _settings_error(
+            f"{finished.url}, the address of {finished.region}, from {finished.source}",
             "an address in the region",
-            f"Leave out the address, or connect with region={done.region!r}.",
-            doing=f"connecting to the workflow queue in {wanted}",
+            f"Leave out the address, or connect with region={finished.region!r}.",
+            doing=f"connecting to the workflow queue in {wanted_region}",
         )
-    return done
+    return finished
 
 
-# No query, no fragment, nothing that no URL may hold, and no placeholder that was not filled in.
+def _checked_address(url: str, doing: str) -> SplitResult:
+    """Return the parts of an http(s) address. Raise SettingsError if it is not one, or has user info."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError for a port that is not a number
+    except ValueError:
+        raise _not_an_address(url, doing) from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not _ADDRESS.fullmatch(url):
+        raise _not_an_address(url, doing)
+    if parts.username or parts.password:
+        raise _settings_error(
+            "an address with user info", "an address without user info: the token authenticates", doing=doing
+        )
+    return parts
+
+
+def _not_an_address(url: str, doing: str) -> SettingsError:
+    # Text without "://" is not shown: it may be the token, passed as the address.
+    shown = (
+        repr(Redactor(key=secrets.token_bytes(32)).url(url)) if "://" in url else "text that is no address"
+    )
+    return _settings_error(shown, "an http(s) address of host, port and path only", doing=doing)
+
+
+def _check_secrets(endpoint: Endpoint, origin: str) -> None:
+    """Raise SettingsError if the token or a signing key cannot be sent, or if a key is too short."""
+    token, *keys = endpoint.secrets
+    _check_characters(endpoint, "token", token)
+    for key in keys:
+        _check_characters(endpoint, "signing key", key)
+    if any(len(key.reveal()) < MIN_SIGNING_KEY for key in keys):
+        raise SettingsError(
+            f"reading the signing keys {origin}",
+            got=f"a key of fewer than {MIN_SIGNING_KEY} characters",
+            expected="keys that cannot be guessed",
+            next_step="Copy the complete keys again.",
+        )
+
+
+def _check_characters(endpoint: Endpoint, what: str, secret: Secret) -> None:
+    if _TOKEN.fullmatch(secret.reveal()):
+        return
+    prefix = endpoint.source.removesuffix("_URL").removesuffix("_TOKEN")
+    source = endpoint.source
+    if prefix != endpoint.source:  # from variables: name the variable of the secret
+        source = f"{prefix}_TOKEN" if what == "token" else f"{prefix}_…_SIGNING_KEY"
+    raise SettingsError(
+        f"reading the {what} of the {_TITLES[endpoint.name]} from {source}",
+        got="white space or characters that no header can contain" if secret.reveal() else "an empty string",
+        expected=f"only the {what}",
+        next_step="Copy it again. The usual cause is a line end after it.",
+    )
+
+
+# No query, no fragment, no characters that a URL cannot contain, and no placeholder such as {zone}.
 _ADDRESS: Final = re.compile(r"""[^\s?#\\{}<>"^`|\x00-\x1f\x7f]+""")
 _TOKEN: Final = re.compile(r"[!-~]+")
 
@@ -511,14 +581,20 @@ _TOKEN: Final = re.compile(r"[!-~]+")
 def start_local(*options: str, mask_personal: bool = False) -> Service:
     """Start ``toolkit serve`` as a child process, by default with ``--sample``, and connect to it.
 
-    The child has its token in its environment, ends with this process, gets no other token of it, and imports
-    nothing from the current folder. It keeps its state in a temporary folder and removes that when it ends.
+    The child gets a token through the environment, but no other token of this process. It imports no modules
+    from the current folder, stores data in a temporary folder that it removes at the end, and ends with this
+    process.
     """
-    token, *keys = (f"{prefix}{secrets.token_urlsafe(32)}" for prefix in ("", "sig_", "sig_"))
-    names = ("TOKEN", "CURRENT_SIGNING_KEY", "NEXT_SIGNING_KEY")
-    variables = {f"TOOLKIT_SERVE_{name}": value for name, value in zip(names, (token, *keys), strict=True)}
+    token = secrets.token_urlsafe(32)
+    current_key, next_key = f"sig_{secrets.token_urlsafe(32)}", f"sig_{secrets.token_urlsafe(32)}"
+    variables = {
+        "TOOLKIT_SERVE_TOKEN": token,
+        "TOOLKIT_SERVE_CURRENT_SIGNING_KEY": current_key,
+        "TOOLKIT_SERVE_NEXT_SIGNING_KEY": next_key,
+    }
     address, close = start_service(*(options or ("--sample",)), variables=variables)
-    secret, dialect = Secret(token), DIALECTS["service"]
-    queue = Endpoint("queue", address, secret, dialect, "local", signing_keys=tuple(map(Secret, keys)))
-    vector = Endpoint("vector", f"{address}/vector/docs", secret, dialect, "local")
+    dialect = DIALECTS["service"]
+    keys = (Secret(current_key), Secret(next_key))
+    queue = Endpoint("queue", address, Secret(token), dialect, "local", signing_keys=keys)
+    vector = Endpoint("vector", f"{address}/vector/docs", Secret(token), dialect, "local")
     return make_service(queue, vector, close, mask_personal=mask_personal)
