@@ -1,4 +1,4 @@
-"""Cancelling exact messages and workflow runs, and reading back what became of those that were gone."""
+"""Cancel exact messages and workflow runs, and look up the state of those that could not be cancelled."""
 
 from __future__ import annotations
 
@@ -23,38 +23,39 @@ _OUTCOMES: Final = {
 
 
 def cancel_messages(service: Service, message_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
-    """Cancel exactly these messages: those that still have to be delivered are not delivered any more.
+    """Cancel exactly these messages. Messages that have not been delivered yet are not delivered.
 
-    One request a message, and none that names a filter: what is published meanwhile is not touched. To cancel
-    by a filter, load what it matches, look at it, and give the frame.
+    One request is sent per message, never one with a filter, so that messages published meanwhile are not
+    affected. To cancel by a filter, load the matching events, look at them, and pass the frame.
 
     Parameters
     ----------
     service : Service
         From `connect`.
     message_ids : DataFrame, str or iterable of str
-        Exact ids, or a frame with its ``message_id`` column, such as `load_events` returns.
+        Exact ids, or a frame with a ``message_id`` column, for example from `load_events`.
     confirm : bool
         Must be True.
 
     Returns
     -------
     dict
-        From each id to what is true of the message now: "cancelled"; "delivered" or "failed" where it was too
-        late, as the service's log says; "not known" where the log does not have it (any more). A message that
-        is being delivered is cancelled, and may have arrived.
+        The state of each message by id: "cancelled"; "delivered" or "failed" if it was too late, according to
+        the log; "not known" if the log does not have the message. A message that is being delivered is
+        cancelled, and may have arrived.
 
     Raises
     ------
     InputError
         Without ``confirm=True``, without ids, for a frame without ``message_id``, or for invalid ids.
     ServiceError
-        When a request fails; a note on the error says what had been done by then, and what is unknown.
+        If a request fails. A note on the error lists the messages cancelled so far and those with unknown
+        state.
 
     Warns
     -----
     UnexpectedResultWarning
-        When none is cancelled.
+        If no message is cancelled.
 
     Examples
     --------
@@ -72,25 +73,25 @@ def cancel_messages(service: Service, message_ids: Ids, *, confirm: bool = False
 
 
 def cancel_runs(service: Service, workflow_run_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
-    """Cancel exactly these workflow runs: their further steps do not run.
+    """Cancel exactly these workflow runs. Their next steps do not run.
 
-    The state of each is read first, and only those that run are cancelled. There is no cancelling by filter:
-    ``load_runs(service, state="RUN_STARTED", ...)`` returns the frame to give.
+    The state of each run is read first, and only running ones are cancelled. You cannot cancel by filter.
+    Instead, pass a frame: ``load_runs(service, state="RUN_STARTED", ...)``.
 
     Parameters
     ----------
     service : Service
         From `connect`.
     workflow_run_ids : DataFrame, str or iterable of str
-        Exact ids, or a frame with its ``workflow_run_id`` column, such as `load_runs` returns.
+        Exact ids, or a frame with a ``workflow_run_id`` column, for example from `load_runs`.
     confirm : bool
         Must be True.
 
     Returns
     -------
     dict
-        From each id to what is true of the run now: "cancelled"; "succeeded" or "failed" where it had ended;
-        "not known" where the run log does not have it.
+        The state of each run by id: "cancelled"; "succeeded" or "failed" if it had ended; "not known" if the
+        run log does not have the run.
 
     Raises
     ------
@@ -100,7 +101,7 @@ def cancel_runs(service: Service, workflow_run_ids: Ids, *, confirm: bool = Fals
     Warns
     -----
     UnexpectedResultWarning
-        When none is cancelled.
+        If no run is cancelled.
 
     Examples
     --------
@@ -142,7 +143,7 @@ def _cancelled(
 
 
 def _last_state(transport: Transport, log: Literal["runs", "events"], value: str) -> str:
-    """What the log says last of a run or message."""
+    """Return the last state of a run or message in the log."""
     name, field, state, time = {
         "runs": ("workflowRunId", "workflowRunId", "workflowState", "workflowRunCreatedAt"),
         "events": ("messageId", "messageId", "state", "time"),

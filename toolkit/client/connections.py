@@ -1,8 +1,9 @@
-"""Connections with a deadline for a complete response, which another thread can end; and decompression.
+"""Open connections with a deadline for the complete response, and decompress responses.
 
-The HTTP library's read timeout is for one read: a server that sends a byte now and then would never reach it.
-A thread that reads from a socket is only stopped by shutting the socket down. And the HTTP library accepts a
-gzip body without its trailer, so that truncated data would pass for complete.
+The read timeout of the HTTP library applies to one read: a server that sends one byte per second would never
+reach it. A thread that reads from a socket only stops if the socket is shut down. The HTTP library also
+accepts a gzip body without the trailer, so that truncated data would look complete. This module solves all
+three.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Connections:
 
     @property
     def overdue(self) -> bool:
-        """Whether the deadline of this thread's exchange has passed."""
+        """Return True if the deadline of the exchange of this thread has passed."""
         return bool(self._monotonic() >= self._current.until)
 
     def receive(self, response: http.client.HTTPResponse) -> None:
@@ -67,7 +68,7 @@ class Connections:
         self._current.response = response
 
     def peek(self) -> bytes:
-        """The first bytes of the body of this thread's response, which are still to be read."""
+        """Return the first bytes of the body of this response, without consuming them."""
         return bytes(self._current.response.peek(1))
 
     def register(self, sock: socket.socket) -> None:
@@ -96,7 +97,10 @@ def _shut_down(sock: socket.socket) -> None:
 
 
 def _limited_connection(connections: Connections, kind: Any) -> Any:
-    """A subclass of the pool's connection that registers its socket and applies the deadline to each step."""
+    """Return a subclass of the connection of the pool.
+
+    It registers the socket and applies the deadline to each step.
+    """
 
     class LimitedResponse(http.client.HTTPResponse):
         fp: Any = None  # an interrupt may leave it half made, and it is closed nevertheless
@@ -151,7 +155,7 @@ class UnknownEncodingError(Exception):
 
 
 def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """The body that arrives in these chunks, decoded: in chunks of at most 64 KB where it was compressed."""
+    """Yield the decoded body. Compressed bodies come in chunks of at most 64 KB."""
     name = encoding.strip().lower()
     if name in {"", "identity"}:
         return iter(chunks)
@@ -161,7 +165,7 @@ def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """One or more gzip members; zlib checks each against its trailer."""
+    """Decompress one or more gzip members. zlib checks each against the trailer."""
     member, inside = zlib.decompressobj(_GZIP), False
     for arrived in chunks:
         chunk = arrived
@@ -188,7 +192,7 @@ def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """One or more zstd frames."""
+    """Decompress one or more zstd frames."""
     stream = pa.CompressedInputStream(pa.PythonFile(_File(chunks), mode="r"), "zstd")
     while True:
         try:

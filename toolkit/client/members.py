@@ -67,7 +67,7 @@ def read_json(raw: bytes | str) -> Any:
 
 
 def integer_or_raw(text: str) -> int | RawJson:
-    """Return an integer from digits, or `RawJson` if the interpreter does not convert that number of digits."""
+    """Return an integer from digits, or `RawJson` if the interpreter does not convert that many."""
     try:
         return int(text)
     except ValueError:

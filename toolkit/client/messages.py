@@ -76,9 +76,9 @@ class Published:
 
 @dataclass(frozen=True)
 class CallbackSettings:
-    """Where a callback or failure callback goes, and how it is delivered.
+    """Destination and delivery settings of a callback or failure callback.
 
-    None means the service's own setting (retries: those of the original message).
+    None means the default of the service (for `retries`: the number of the original message).
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class CallbackSettings:
         return f"CallbackSettings({', '.join([repr(self.url.partition('?')[0]), *parts])})"
 
     def wire_headers(self, name: str) -> list[tuple[str, str]]:
-        """The publish headers of this callback, named `name`, checked and without the dialect's prefix."""
+        """Return the checked publish headers of this callback, without the prefix of the dialect."""
         result = [(name, web_address(name, self.url))]
         for header in ("Timeout", "Retries", "Delay", "Method"):
             argument, convert = _HEADERS[header]
@@ -154,7 +154,7 @@ def publish(
     callback: str | CallbackSettings | None = None,
     failure_callback: str | CallbackSettings | None = None,
 ) -> Published:
-    """Publish a message: the service delivers it to `url`, and retries when that fails.
+    """Publish a message. The service delivers it to `url`, and retries if the delivery fails.
 
     A deduplication id is always sent (a random one unless given), so that a publish whose response was lost
     can be sent again without a second message.
@@ -162,47 +162,47 @@ def publish(
     Parameters
     ----------
     service : Service
-        From `connect`; needs its queue endpoint.
+        From `connect`, with a queue endpoint.
     url : str
         Destination, http or https, without user info and fragment.
     body : bytes, str or JSON-able, optional
         Bytes and text are sent as they are, anything else as JSON. None sends no body.
     method : {"GET", "POST", "PUT", "DELETE", "PATCH"}, optional
-        How the destination is called. Default: POST.
+        Method of the request to the destination. Default: POST.
     headers : mapping, optional
         Forwarded to the destination. Names and values are ASCII; values have no line ends.
     content_type : str, optional
         Default: ``application/json``, ``text/plain; charset=utf-8`` or ``application/octet-stream``,
         by the kind of `body`.
     retries : int, optional
-        How often delivery is tried again, 0 or more. The service's default is 3.
+        Number of retries, 0 or more. The default of the service is 3.
     retry_delay : str or int, optional
-        Milliseconds before a retry, or an expression of them over ``retried``, such as
+        Milliseconds before a retry, or an expression that uses ``retried``, for example
         ``"1000 * pow(2, retried)"``.
     timeout : int, str or timedelta, optional
-        How long the destination may take: seconds, text such as ``"50s"``, or a timedelta of whole seconds.
+        Time limit of the destination: seconds, text, for example ``"50s"``, or a timedelta of whole seconds.
     delay : int, str or timedelta, optional
-        How long to wait before the first delivery.
+        Time before the first delivery.
     not_before : datetime or int, optional
-        When to deliver at the earliest, instead of `delay`: a datetime with a time zone, or Unix seconds.
+        Earliest time of the delivery, instead of `delay`: a datetime with a time zone, or Unix seconds.
     labels : str or iterable of str
-        Without commas, which separate them on the wire.
+        Labels without commas.
     flow_control_key : str, optional
-        Messages of one key share the limits below.
+        Messages with the same key share the limits below.
     parallelism, rate : int, optional
-        Deliveries at a time, and deliveries a `period`. Only with `flow_control_key`.
+        Deliveries at a time, and deliveries per `period`. Only with `flow_control_key`.
     period : int, str or timedelta, optional
-        The service's default is one second.
+        The default of the service is one second.
     deduplication_id : str, optional
-        Messages of one id within ten minutes are accepted once.
+        If several messages have the same id, only the first within ten minutes is accepted.
     content_based_deduplication : bool
-        Let the service make the id from the message's content. Not with `deduplication_id`.
+        If True, the service makes the id from the content of the message. Not with `deduplication_id`.
     redact : str or iterable of str
-        What the service's own logs hide: ``"body"``, ``"headers"`` or ``"header[Name]"``.
+        Parts to hide in the logs of the service: ``"body"``, ``"headers"`` or ``"header[Name]"``.
     callback : str or CallbackSettings, optional
-        Called with the destination's response, perhaps on each try.
+        Called with the response of the destination, possibly on each try.
     failure_callback : str or CallbackSettings, optional
-        Called when delivery has failed and all retries are exhausted.
+        Called if the delivery has failed and all retries are exhausted.
 
     Returns
     -------
@@ -211,9 +211,9 @@ def publish(
     Raises
     ------
     InputError
-        When a value cannot be sent; it names the header, not the value.
+        If a value cannot be sent. The error names the header and does not show the value.
     ServiceError
-        When the service does not accept the message.
+        If the service does not accept the message.
 
     Examples
     --------
@@ -247,10 +247,10 @@ def publish_batch(
     batch_id: str | None = None,
     confirm: bool = False,
 ) -> list[Published]:
-    """Publish many messages, 100 a request. All are checked before the first is sent.
+    """Publish many messages, 100 per request. All are checked before the first is sent.
 
-    Each message has a deduplication id made of `batch_id` and its position, so that nothing is accepted twice
-    when a response is lost, or when the same call is repeated with the same `batch_id` within ten minutes.
+    Each message has a deduplication id made of `batch_id` and the position. No message is accepted twice if a
+    response is lost, or if you repeat the call with the same `batch_id` within ten minutes.
 
     Parameters
     ----------
@@ -260,28 +260,28 @@ def publish_batch(
         The arguments of `publish`, by name: ``{"url": ..., "body": ..., "retries": 0}``. A body of bytes has
         to be UTF-8.
     batch_id : str, optional
-        Default: a random one. Not used for messages with a deduplication of their own.
+        Default: a random id. Not used for messages with their own deduplication id.
     confirm : bool
         Must be True.
 
     Returns
     -------
     list of Published
-        One a message, in order.
+        One result per message, in order.
 
     Raises
     ------
     InputError
-        Without ``confirm=True``, without messages, or for one that cannot be sent: it says which. Nothing has
-        been sent then.
+        Without ``confirm=True``, without messages, or if a message cannot be sent. The error names the
+        message. No message has been sent then.
     ServiceError
-        When a request fails. A note on the error says how many were accepted before, of which it is unknown,
-        how many were not sent, and with which `batch_id` to call again.
+        If a request fails. A note on the error contains the numbers of messages that were accepted, unknown
+        and not sent, and the `batch_id` for another call.
 
     Warns
     -----
     UnexpectedResultWarning
-        When the service had all messages already, and accepted none.
+        If the service had all messages already and accepted none.
 
     Examples
     --------
@@ -331,7 +331,7 @@ def publish_batch(
 
 
 def _item(message: object, position: int, prefix: str, batch_id: str) -> dict[str, Any]:
-    """A message as an item of a batch; an `InputError` that says which one cannot be sent."""
+    """Return a message as an item of a batch. Raise `InputError` with the position if it cannot be sent."""
     where = f"messages at position {position:,}"
     if not isinstance(message, Mapping):
         raise wrong(where, message, "a mapping with the arguments of publish")
@@ -360,7 +360,7 @@ def _item(message: object, position: int, prefix: str, batch_id: str) -> dict[st
 
 
 def _outgoing(prefix: str, given: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, str], ...], bytes | None]:
-    """The destination, headers and body of a message with these arguments; `prefix` is the dialect's."""
+    """Return the destination, headers and body of a message. `prefix` is the prefix of the dialect."""
     content_based = flag("content_based_deduplication", given["content_based_deduplication"])
     headers = {} if given["headers"] is None else mapping("headers", given["headers"])
     own_id = given["deduplication_id"]
@@ -400,7 +400,7 @@ def _published(request: Request, response: Response) -> Published:
 
 
 def _accepted(request: Request, response: Response, *, count: int) -> list[Published]:
-    """What became of each of so many messages."""
+    """Return the results of a number of messages."""
     results = read_body(request, response, list)
     if len(results) != count:
         got, expected = f"{len(results):,} results", f"an array of {count:,} results"

@@ -28,12 +28,12 @@ _MILLISECONDS_LOOK_LIKE: Final = 100_000_000_000  # as Unix seconds, this is the
 
 
 def invalid_header(header: str, got: str, expected: str, next_step: str | None = None) -> InputError:
-    """The error for a header that cannot be made from what was given."""
+    """Return the error for a header that cannot be made from an argument."""
     return InputError(f"making the header {header}", got=got, expected=expected, next_step=next_step)
 
 
 def content_of(body: Any) -> tuple[bytes | None, str | None]:
-    """The body's bytes and their content type."""
+    """Return the bytes of a body and the content type."""
     if body is None:
         return None, None
     if isinstance(body, bytes | bytearray | memoryview):
@@ -54,7 +54,7 @@ def content_of(body: Any) -> tuple[bytes | None, str | None]:
 
 
 def web_address(what: str, url: Any, *, doing: str = "publishing a message") -> str:
-    """The URL, checked: it means the same after a path or in a header."""
+    """Return a checked URL that has the same meaning after a path or in a header."""
     problem = _url_problem(url, in_path=what == "destination")
     if problem:
         raise InputError(
@@ -93,14 +93,14 @@ def _url_problem(url: Any, *, in_path: bool) -> str | None:
 
 
 def header_name(name: Any) -> str:
-    """The name, checked."""
+    """Return a checked header name."""
     if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
         raise invalid_header(ascii(name)[:60], "characters that no header name contains", "a header name")
     return name
 
 
 def header_value(name: str, value: Any) -> str:
-    """The value, checked; an error never shows it, as it may be a secret."""
+    """Return a checked header value. An error never shows the value, because it may be a secret."""
     if not isinstance(value, str):
         raise invalid_header(name, f"a value of the type {type(value).__name__}", "text")
     if not _HEADER_VALUE.fullmatch(value):
@@ -124,7 +124,7 @@ def forwarded(prefix: str, headers: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def count(header: str, value: Any, *, least: int = 0) -> str:
-    """A whole number as header text."""
+    """Return a whole number as header text."""
     number = plain(value)
     if not isinstance(number, int) or isinstance(number, bool) or number < least:
         raise invalid_header(header, repr(value)[:60], f"a whole number of {least} or more")
@@ -132,7 +132,7 @@ def count(header: str, value: Any, *, least: int = 0) -> str:
 
 
 def method_name(header: str, value: Any) -> str:
-    """An HTTP method as header text."""
+    """Return an HTTP method as header text."""
     if not isinstance(value, str) or value not in _METHODS:
         raise invalid_header(header, repr(value)[:60], f"one of {', '.join(_METHODS)}")
     return value
@@ -144,7 +144,7 @@ def retry_delay(header: str, value: Any) -> str:
 
 
 def duration(header: str, value: Any) -> str:
-    """A duration as header text such as ``50s``.
+    """Return a duration as header text, for example ``50s``.
 
     >>> duration("Delay", timedelta(minutes=2))
     '120s'
@@ -163,7 +163,7 @@ def duration(header: str, value: Any) -> str:
 
 
 def not_before_seconds(header: str, value: Any) -> str:
-    """A datetime, its ISO 8601 text, or Unix seconds as header text, rounded up to whole seconds."""
+    """Return a datetime, ISO 8601 text, or Unix seconds as header text, rounded up to whole seconds."""
     value = plain(value)
     if not isinstance(value, int):
         timestamp = parse_time(value, exact=True, name=f"the header {header}, from not_before")
@@ -191,7 +191,7 @@ def listed(header: str, values: Any) -> str | None:
 def flow_control(
     key: str | None, parallelism: int | None, rate: int | None, period: Duration | None
 ) -> str | None:
-    """The value of ``Flow-Control-Value``; None when no limit was given."""
+    """Return the value of ``Flow-Control-Value``, or None without a limit."""
     header = "Flow-Control-Value"
     limits = {"parallelism": parallelism, "rate": rate, "period": period}
     parts = []

@@ -1,8 +1,9 @@
-"""Requests and responses: readers of small ones, and what a status means: an error, a retry, a delay.
+"""Define requests and responses, read small responses, and map statuses to errors, retries and delays.
 
-What is not as specified is a `MalformedResponseError`. An envelope (the object around rows) is taken apart
-without reading its rows; a small response is read as a whole. In both, a repeated name is an error: readers
-of JSON would silently keep one of the two values and drop the other, rows and all.
+A response that is not as specified raises `MalformedResponseError`. An envelope (the object around rows) is
+split without reading the rows; a small response is read completely. In both, a repeated name is an error,
+because JSON readers would silently keep one of the two values and drop the other, for example a whole array
+of rows.
 """
 
 from __future__ import annotations
@@ -37,29 +38,29 @@ from toolkit.settings.service import REGIONS, Endpoint
 from toolkit.times import delay_ms, http_date_ms
 
 MOST_CURSOR: Final = 4_096
-"""Characters of a cursor at most: it goes into an address, of which servers accept 8,000 or so."""
+"""Maximum length of a cursor. It is part of an address, and servers accept about 8,000 characters."""
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 SHORTEST: Final = len(',"runs":0')
-"""Bytes of the shortest member that an envelope may have twice."""
+"""Bytes of the shortest member that an envelope could contain twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """A request below a base address."""
 
-    doing: str  # its purpose, as the start of an error's sentence
+    doing: str  # purpose, which begins the message of an error
     method: str
     path: str  # starts with a slash, already quoted
     query: tuple[tuple[str, str], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = field(default=None, repr=False)
-    repeatable: bool = True  # others are not retried once they may have arrived
+    repeatable: bool = True  # if False, the request is not retried once it may have arrived
 
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """A complete response: names of headers ignore case, the body is decompressed."""
+    """A complete response. Names of headers ignore case, the body is decompressed."""
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
@@ -79,14 +80,17 @@ def raise_malformed(request: Request, *, got: str, expected: str, next_step: str
 
 
 def envelope(request: Request, raw: bytes) -> dict[str, bytes]:
-    """The members of a JSON object, undecoded; raises when it is none, or has a name twice."""
+    """Return the members of a JSON object, undecoded. Raise if it is not an object, or has a name twice."""
     try:
         result = {name: bytes(value) for name, value in _OBJECT.decode(raw).items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _exact_envelope(request, raw)
     known = 1 + sum(len(name.encode()) + 4 + len(value) for name, value in result.items())
-    # the rest is punctuation, and mostly too short to hide a member that was replaced by another of its name
-    return result if len(raw) - known < SHORTEST else _exact_envelope(request, raw)
+    # The decoder keeps the last of two members with the same name. The bytes that are not part of a known
+    # member are punctuation. If they are too few for another member, no member was dropped.
+    if len(raw) - known < SHORTEST:
+        return result
+    return _exact_envelope(request, raw)
 
 
 def _exact_envelope(request: Request, raw: bytes) -> dict[str, bytes]:
@@ -118,7 +122,7 @@ def _check_unique(request: Request, names: list[str]) -> None:
 
 
 def read_body(request: Request, response: Response, kind: type = dict) -> Any:
-    """The JSON of a small response: an object, or an array, without a repeated name at any depth."""
+    """Return the JSON of a small response: an object or an array, without a repeated name at any depth."""
     expected = "a JSON object" if kind is dict else "a JSON array"
 
     def made(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -136,7 +140,7 @@ def read_body(request: Request, response: Response, kind: type = dict) -> Any:
 
 
 def object_field(request: Request, name: str, value: Any, *, required: bool = False) -> dict[str, Any]:
-    """The object under a name, or an empty one for null."""
+    """Return the object under a name, or an empty object for null."""
     if value is None and not required:
         return {}
     if not isinstance(value, dict):
@@ -147,17 +151,21 @@ def object_field(request: Request, name: str, value: Any, *, required: bool = Fa
 def count_field(
     request: Request, name: str, *sources: dict[str, Any], most: int = (1 << 63) - 1, required: bool = False
 ) -> int:
-    """The first of these numbers that is not absent, null or 0; a whole number may be written 256.0."""
-    there = [source[name] for source in sources if source.get(name) is not None]
-    result = next(
-        (value for value in there if value is False or value != 0), None if required and not there else 0
-    )
-    if isinstance(result, float) and result.is_integer():
-        result = int(result)
-    if isinstance(result, bool) or not isinstance(result, int) or not 0 <= result <= most:
+    """Return the first number of the sources that is not absent, null or 0. 256.0 counts as 256."""
+    values = [source[name] for source in sources if source.get(name) is not None]
+    # False equals 0, but is an error
+    counts = [value for value in values if value is False or value != 0]
+    count: Any = 0
+    if counts:
+        count = counts[0]
+    elif required and not values:
+        count = None
+    if isinstance(count, float) and count.is_integer():
+        count = int(count)
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= most:
         expected = f"a whole number from 0 to {most:,}"
-        raise_malformed(request, got=f"{name!r} of {shown(result)}", expected=expected)
-    return result
+        raise_malformed(request, got=f"{name!r} of {shown(count)}", expected=expected)
+    return count
 
 
 def text_field(
@@ -167,7 +175,10 @@ def text_field(
     required: bool = False,
     next_step: str | None = None,
 ) -> str:
-    """The first of these texts that is not absent, null or empty; a token of ours in it is masked."""
+    """Return the first string of the sources that is not absent, null or empty.
+
+    Own tokens in it are masked.
+    """
     result = next((source[name] for source in sources if source.get(name) not in (None, "")), "")
     if not isinstance(result, str) or (required and not result):
         got = f"{name!r} of {shown(result)}" if result else f"no {name!r}"
@@ -176,15 +187,15 @@ def text_field(
 
 
 def names(whole: Mapping[str, Any]) -> str:
-    """The first names of an object, for errors."""
+    """Return the first names of an object, for errors."""
     return ", ".join(repr(name)[:40] for name in list(whole)[:5]) or "no fields"
 
 
 MOST_SHOWN: Final = 500
-"""Characters of foreign text that an error shows at most."""
+"""Maximum number of characters of a response or address that an error shows."""
 
 _MAX_BURST_DELAY: Final = 60.0
-_MOST_DOUBLINGS: Final = 60  # beyond, a float would overflow long after any delay is the longest
+_MOST_DOUBLINGS: Final = 60  # 2.0 to a higher power could overflow; the longest delay is reached long before
 _KINDS: Final[dict[int, tuple[type[ResponseError], str | None]]] = {
     400: (BadRequestError, None),
     401: (AuthenticationError, "Check the token: connect() with a valid one, then call again."),
@@ -196,17 +207,17 @@ _KINDS: Final[dict[int, tuple[type[ResponseError], str | None]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How often and how long one request is tried; times are in seconds."""
+    """Limits of the tries of one request. Times are in seconds."""
 
     tries: int = 8
-    total: float = 180.0  # of all tries and delays of a request
-    deadline: float = 60.0  # of one complete response, head and body
-    first_delay: float = 0.25  # our own backoff, before jitter shortens it by up to half
+    total: float = 180.0  # all tries and delays of a request
+    deadline: float = 60.0  # one complete response, head and body
+    first_delay: float = 0.25  # first backoff, before jitter shortens it by up to half
     longest_delay: float = 4.0
-    most_bytes: int = 512 * 1024 * 1024  # of a response after decompression
+    most_bytes: int = 512 * 1024 * 1024  # largest response after decompression
 
     def delay_before(self, try_number: int, error: ServiceError, random: Random) -> float:
-        """Seconds before try `try_number` (the second try is 2): the service's delay, or our own backoff."""
+        """Return the seconds before a try (the second is 2): as the service demands, or by backoff."""
         if isinstance(error, ResponseError) and error.wait is not None:
             return error.wait
         backoff = min(self.longest_delay, self.first_delay * 2.0 ** min(try_number - 2, _MOST_DOUBLINGS))
@@ -216,7 +227,7 @@ class RetryPolicy:
 def status_error(
     response: Response, *, doing: str, request: str, redactor: Redactor, endpoint: Endpoint | None = None
 ) -> ServiceError:
-    """The error for a response that is not a success, with the service's own message, masked."""
+    """Return the error for a response that is not a success, with the masked message of the service."""
     status, headers = response.status, response.headers
     if 300 <= status < 400:  # noqa: PLR2004 - the redirects
         return RedirectError(
@@ -224,7 +235,7 @@ def status_error(
             request=request,
             got=f"{status} to {redactor.url(headers.get('Location', 'nowhere'))[:MOST_SHOWN]}",
             expected="a response from this address",
-            next_step="If the service has moved, connect to its new address.",
+            next_step="If the service has moved, connect to the new address.",
         )
     message = redactor.text(_message(response.body))[:MOST_SHOWN]
     if status == 429:  # noqa: PLR2004 - the status for too many requests
@@ -256,7 +267,7 @@ def _limit_error(doing: str, message: str, request: str, headers: Mapping[str, s
 
 
 def _message(body: bytes) -> str:
-    """The service's own message: the `error` field, or the start of the body."""
+    """Return the message of the service: the `error` field, or the start of the body."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -306,6 +317,6 @@ def daily_reset(headers: Mapping[str, str]) -> datetime | None:
 
 
 def _server_ms(headers: Mapping[str, str]) -> int:
-    """The response's Date in Unix milliseconds, or the local time without a readable one."""
+    """Return the Date of a response in Unix milliseconds, or the local time if it cannot be read."""
     date = http_date_ms(headers.get("Date", ""))
     return round(datetime.now(UTC).timestamp() * 1000) if date is None else date

@@ -1,8 +1,8 @@
-"""Verifying that a callback, or any other delivery, comes from the service unchanged.
+"""Verify that a callback, or any other delivery, comes from the service unchanged.
 
 The service signs each delivery with a JWT (HS256) in the header ``Upstash-Signature`` or
-``Service-Signature``: its subject is the destination, its claim ``body`` the SHA-256 of the raw body. Two
-keys are valid at a time, the current and the next one, so that keys can be rotated.
+``Service-Signature``. The subject is the destination, and the claim ``body`` is the SHA-256 of the raw body.
+Two keys are valid at a time, the current and the next one, so that you can rotate keys.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _REQUIRED: Final = ("iss", "sub", "exp", "nbf", "body")
 
 
 class ReplayGuard:
-    """Remembers the ids of verified signatures until they expire, so that none is accepted twice.
+    """Remember the ids of verified signatures until they expire, so that none is accepted twice.
 
-    It may be shared between threads. It holds one entry for each verified delivery of the last hour at most.
+    You can share it between threads. It contains one entry per verified delivery of the last hour at most.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class ReplayGuard:
         return f"ReplayGuard({len(self)} remembered)"
 
     def is_new(self, token_id: str, *, until: float, now: float) -> bool:
-        """Whether this id was not seen before. It is remembered until `until` (Unix seconds) has passed."""
+        """Return True if this id is new. It is remembered until `until` (Unix seconds) has passed."""
         with self._lock:
             while self._expiring and self._expiring[0][0] < now:
                 self._seen.discard(heappop(self._expiring)[1])
@@ -105,14 +105,14 @@ def verify_signature(
     keys : sequence of Secret or str, or Service
         The signing keys, the current one first, each of 32 characters or more; or a service that knows them.
     region : str, optional
-        Value of the delivery's header ``Upstash-Region``, such as ``"US_EAST_1"``: a service that knows this
-        region's keys verifies with these. It has no effect on `keys` that are a sequence.
+        Value of the header ``Upstash-Region`` of the delivery, for example ``"US_EAST_1"``. If the service
+        knows the keys of this region, they are used. It has no effect if `keys` is a sequence.
     now : float or datetime, optional
         Unix seconds, or a datetime with a time zone. Default: now.
     leeway : float
         Seconds by which the two clocks may differ, 0 to 300.
     issuer : str
-        What the claim ``iss`` must be.
+        Required value of the claim ``iss``.
     seen : ReplayGuard, optional
         Remembers accepted signatures, so that each is accepted once. Without it, an observed delivery can be
         replayed until it expires.
@@ -125,11 +125,11 @@ def verify_signature(
     Raises
     ------
     SignatureError
-        When the signature does not verify. It names neither the signature nor a key.
+        If the signature does not verify. The error shows neither the signature nor a key.
     InputError
-        When an argument is invalid: no key, a short key, a body that is not bytes.
+        If an argument is invalid: no key, a short key, a body that is not bytes.
     SettingsError
-        When the service has no signing keys.
+        If the service has no signing keys.
 
     Examples
     --------
@@ -203,14 +203,14 @@ def verify_claims(
 
 
 def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = None) -> tuple[Secret, ...]:
-    """The keys as secrets, checked: at least one, none of them short."""
+    """Return the keys as secrets. Raise if there are no keys, or if one is too short."""
     if isinstance(keys, Service):
         checked = keys.need("queue").keys_of(region)
         if not checked:
             raise SettingsError(
                 _DOING,
                 got="a service without signing keys",
-                expected="its current and next signing key",
+                expected="the current and the next signing key",
                 next_step="Give connect() current_signing_key= and next_signing_key=, or set the variables.",
             )
     elif isinstance(keys, str | Secret):
@@ -229,12 +229,12 @@ def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = No
 
 
 def signature_in(headers: Iterable[tuple[str, str]]) -> str | None:
-    """The signature among a request's headers, names compared without case; None when there is none."""
+    """Return the signature among the headers of a request, or None. Names are compared without case."""
     return _one_value(headers, SIGNATURE_HEADERS)
 
 
 def region_in(headers: Iterable[tuple[str, str]]) -> str | None:
-    """The region whose keys signed a delivery, by its header; None without one, or with two."""
+    """Return the region in the header of a delivery. Return None without a header, or with two."""
     return _one_value(headers, REGION_HEADERS)
 
 
@@ -264,7 +264,7 @@ def _check_header(signature: Any) -> None:
 
 
 def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
-    """The claims, once one of the keys has been shown to sign them."""
+    """Return the claims after checking that one of the keys signed them."""
     payload: bytes | None = None
     for key in keys:
         try:
@@ -319,13 +319,13 @@ def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway:
 
 
 def _same_hash(claimed: str, body: bytes) -> bool:
-    """Whether the claim is the body's hash, in base64url with or without padding; in constant time."""
+    """Compare the claim with the hash of the body (base64url with or without padding) in constant time."""
     padded = base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode()
     return any([_are_equal(claimed, padded), _are_equal(claimed, padded.rstrip("="))])
 
 
 def _are_equal(claimed: str, expected: str) -> bool:
-    """Whether two texts are equal, in constant time."""
+    """Compare two strings in constant time."""
     return hmac.compare_digest(*(text.encode("utf-8", "surrogatepass") for text in (claimed, expected)))
 
 
@@ -344,7 +344,7 @@ def _unix_seconds(now: float | datetime | None) -> float:
 
 
 def _key(key: object) -> str:
-    """A key's text; a value of another type is not shown."""
+    """Return a key as a string. A value of another type is not shown."""
     if not isinstance(key, str):
-        raise InputError(_DOING, got=f"{type(key).__name__} in keys", expected="texts or Secrets")
+        raise InputError(_DOING, got=f"{type(key).__name__} in keys", expected="strings or Secrets")
     return key

@@ -36,7 +36,7 @@ _MOST_DIMENSIONS: Final = 1 << 20  # far beyond any index; memory is planned by 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorParts:
-    """What comes with each id."""
+    """Parts of a vector that are requested in addition to the id."""
 
     vectors: bool = True
     metadata: bool = True
@@ -49,7 +49,7 @@ class VectorParts:
 
     @property
     def names(self) -> list[str]:
-        """The parts that come, by name."""
+        """Return the names of the requested parts."""
         return [name for name, comes in vars(self).items() if comes]
 
     @property
@@ -65,17 +65,17 @@ class IndexInfo:
     Attributes
     ----------
     kind : str
-        ``"DENSE"``, ``"SPARSE"`` or ``"HYBRID"``, as far as the service says.
+        ``"DENSE"``, ``"SPARSE"`` or ``"HYBRID"``, if the service reports it.
     dimension : int
-        Dimension of the dense vectors; 0 when there are none.
+        Dimension of the dense vectors, 0 without dense vectors.
     similarity : str
-        ``"COSINE"``, ``"EUCLIDEAN"`` or ``"DOT_PRODUCT"``; empty when there are no dense vectors.
+        ``"COSINE"``, ``"EUCLIDEAN"`` or ``"DOT_PRODUCT"``; empty without dense vectors.
     model : str
-        Embedding model; empty when text queries are not possible.
+        Embedding model; empty if text queries are not possible.
     vector_count, pending_count : int
         Vectors that can be found, and those that are still being indexed.
     namespaces : dict
-        From each namespace ("" is the default one) to its vector count.
+        Number of vectors by namespace ("" is the default namespace).
 
     Examples
     --------
@@ -98,7 +98,7 @@ ALL_PARTS: Final = VectorParts()
 
 
 def index_info(service: Service) -> IndexInfo:
-    """What the vector index is: kind, dimension, similarity, counts.
+    """Return the kind, dimension, similarity and counts of the vector index.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def index_info(service: Service) -> IndexInfo:
     Returns
     -------
     IndexInfo
-        Its counts may lag behind the last writes.
+        The counts may not include the last writes yet.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def _info(request: Request, response: Response) -> IndexInfo:
 
 
 def list_namespaces(service: Service) -> list[str]:
-    """The namespaces of the index.
+    """Return the namespaces of the index.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def list_namespaces(service: Service) -> list[str]:
     Returns
     -------
     list of str
-        ``""`` is the default one.
+        ``""`` is the default namespace.
 
     Raises
     ------
@@ -205,7 +205,10 @@ def list_page(
     parts: VectorParts = ALL_PARTS,
     watch: Watch | None = None,
 ) -> Page:
-    """One page of the range over a namespace; `cursor` is ``"0"`` for the first, `watch` as in `fetch`."""
+    """Return one page of a range.
+
+    `cursor` is ``"0"`` for the first page, `watch` is documented in `Transport.fetch`.
+    """
     body = {"cursor": cursor, "limit": limit, **parts.wire} | ({"prefix": prefix} if prefix else {})
     request = index_request(f"reading vectors of {namespace_title(namespace)}", "range", namespace, body)
     return transport.fetch(request, range_page, watch=watch)
@@ -219,14 +222,14 @@ def fetch_bytes(
     prefix: str | None = None,
     parts: VectorParts = ALL_PARTS,
 ) -> bytes:
-    """Vectors by ids (null for what is not there) or by prefix, as a raw JSON array."""
+    """Return vectors by id (null for missing ids) or by prefix, as a raw JSON array."""
     body = ({"prefix": prefix} if ids is None else {"ids": list(ids)}) | parts.wire
     request = index_request(f"fetching vectors of {namespace_title(namespace)}", "fetch", namespace, body)
     return transport.fetch(request, result_arrays)[0]
 
 
 def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[bytes]:
-    """The hits of each query, as raw JSON arrays, in the order of the queries."""
+    """Return the results of each query as raw JSON arrays, in the order of the queries."""
     responses: list[bytes] = [b""] * len(queries)
     groups = defaultdict[tuple[str, str], list[int]](list)
     for index, query in enumerate(queries):
@@ -242,7 +245,7 @@ def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[by
 
 
 def wire_query(query: VectorQuery) -> dict[str, Any]:
-    """The query as the service's JSON object."""
+    """Return the query as the JSON object that the service expects."""
     body: dict[str, Any] = {
         "topK": query.top_k,
         "includeMetadata": query.include_metadata,
@@ -264,7 +267,10 @@ def wire_query(query: VectorQuery) -> dict[str, Any]:
 def index_request(
     doing: str, operation: str, namespace: str, body: Any = None, *, method: str = "POST", **options: Any
 ) -> Request:
-    """A request of an operation with a JSON body, None for no body; `options` as `Request`."""
+    """Return the request of an operation.
+
+    `body` becomes JSON, None is no body. `options` are those of `Request`.
+    """
     return Request(
         doing=doing,
         method=method,
@@ -276,7 +282,10 @@ def index_request(
 
 
 def namespace_path(doing: str, namespace: str) -> str:
-    """What follows an operation in a URL; a `ProtocolError` for a name that no URL can hold."""
+    """Return the part of a URL after the operation.
+
+    Raise `ProtocolError` for a name that no URL can contain.
+    """
     try:  # slashes unquoted, as the public packages send them
         return f"/{quote(namespace)}" if namespace else ""
     except UnicodeEncodeError:
@@ -289,5 +298,5 @@ def namespace_path(doing: str, namespace: str) -> str:
 
 
 def namespace_title(namespace: str) -> str:
-    """A namespace in a sentence."""
+    """Return a namespace as it is named in a sentence."""
     return f"namespace {namespace[:80]!r}" if namespace else "the default namespace"

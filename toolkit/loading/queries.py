@@ -69,59 +69,61 @@ def query(
     service : Service
         From `connect`.
     queries : VectorQuery or iterable of VectorQuery, optional
-        Ready-made queries, by vector, text or id, mixed as you like. Every option below that is passed, too,
-        overrides theirs. Exactly one of `queries`, `vector` (perhaps with `sparse`), `sparse`, `id`.
+        Queries by vector, text or id, in any mixture. If you also pass one of the options below, it overrides
+        the option of each query. Pass exactly one of `queries`, `vector` (with or without `sparse`),
+        `sparse`, `id`.
     vector : array_like, optional
-        Shape (d,) for one query or (m, d) for a batch of m, such as a column of vectors; finite numbers.
+        Finite numbers of shape (d,) for one query or (m, d) for m queries, for example a column of vectors.
     sparse : mapping or pair, optional
         Sparse vector: ``{"indices": …, "values": …}``. With `vector` on a hybrid index.
     id : str or iterable of str, optional
-        Ids of vectors in the index, one query each: what is similar to them. They are fetched first. A frame
-        with a ``namespace`` column is queried in the namespace of each row, unless `namespace` is passed.
+        Ids of vectors in the index, one query per id for similar vectors. The vectors are fetched first. For
+        a frame with a ``namespace`` column, each row is queried in its namespace, unless you pass
+        `namespace`.
     exclude_self : bool, default False
-        Whether a vector queried by `id` is left out of its own results. It is the first of them otherwise,
-        as nothing is more similar to it; on a sparse index another one can be.
+        If True, a vector queried by `id` is left out of the results. Otherwise it is the first result; only
+        on a sparse index can another vector be more similar.
     top_k : int, default 10
-        At most this many hits a query. A selective filter can return fewer.
+        Maximum number of results per query. A selective filter can return fewer.
     filter : str or MetadataFilter, default ""
-        Metadata filter in the service's language, such as ``"city = 'Izmir' AND year >= 2024"``.
+        Metadata filter in the filter language, for example ``"city = 'Izmir' AND year >= 2024"``.
     namespace : str or sequence of str, default ""
-        Of several, the best hits of all of them together; a query by `id` takes the vector from the first
-        that has it.
+        With several namespaces, the best results of all are returned. A query by `id` uses the vector of the
+        first namespace that has the id.
     include_metadata, include_vectors, include_data : bool, default False
-        What comes with each hit.
+        Parts of each result that are returned in addition to id and score.
     weighting_strategy : {"IDF"}, optional
     fusion_algorithm : {"RRF", "DBSF"}, optional
     query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Which parts of a hybrid index a text query uses.
+        Parts of a hybrid index that a text query uses.
 
     Returns
     -------
     pandas.DataFrame
-        One row a hit: ``query`` (Int64, the number of the query in the batch, from 0), ``rank`` (Int64, from
-        1), ``namespace`` (str, where several are passed), ``id`` (str), ``score`` (float64), and what was
-        included: ``vector``, ``sparse_indices``, ``sparse_values``, ``metadata`` (JSON text), ``data``
-        (str). ``attrs["queries"]`` holds the queries.
+        One row per result: ``query`` (Int64, number of the query, from 0), ``rank`` (Int64, from 1),
+        ``namespace`` (str, if you pass several), ``id`` (str), ``score`` (float64), and the included parts:
+        ``vector``, ``sparse_indices``, ``sparse_values``, ``metadata`` (JSON text), ``data`` (str).
+        ``attrs["queries"]`` contains the queries.
 
     Raises
     ------
     InputError
-        When the query is ambiguous, an option cannot be used, or the index has no such id.
+        If the query is ambiguous, an option cannot be used, or the index has no such id.
     UnprocessableError
-        When the index does not support it: another dimension, another kind.
+        If the index does not support the query, for example because of another dimension or kind.
     ServiceError
-        When a request fails.
+        If a request fails.
 
     Warns
     -----
     UnexpectedResultWarning
-        When nothing is found and the index has no such namespace, or none of its first 100 vectors a field of
-        the filter; it names the nearest that there are.
+        If no results are found and the index has no such namespace, or if none of the first 100 vectors has a
+        field of the filter. The warning names the nearest namespace or field.
 
     Notes
     -----
-    Scores of dense indexes are normalised to 0..1, whatever the distance; scores of sparse and hybrid
-    indexes may be any number and compare only within one query.
+    Scores of dense indexes are normalised to 0..1 for every distance. Scores of sparse and hybrid
+    indexes can be any number and can be compared only within one query.
 
     Examples
     --------
@@ -183,18 +185,18 @@ def query_text(
     fusion_algorithm: FusionAlgorithm | None = None,
     query_mode: QueryMode | None = None,
 ) -> pd.DataFrame:
-    """Find the vectors most similar to a text, or to each of several, embedded by the index's own model.
+    """Find the vectors most similar to one or several strings, embedded by the model of the index.
 
     Parameters
     ----------
     service : Service
         From `connect`.
     text : str or sequence of str
-        One text, or a batch.
+        One string, or several.
     query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Which parts of a hybrid index are queried.
+        Parts of a hybrid index that are queried.
 
-    The other parameters are those of `query`.
+    The other parameters are documented in `query`.
 
     Returns
     -------
@@ -204,7 +206,7 @@ def query_text(
     Raises
     ------
     InputError, UnprocessableError, ServiceError
-        As in `query`: when a text is empty, say, or the index has no embedding model.
+        As in `query`, for example if a string is empty or the index has no embedding model.
 
     Examples
     --------
@@ -232,28 +234,28 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def iter_query(service: Service, wanted: VectorQuery, *, max_idle: int = 3600) -> Iterator[pd.DataFrame]:
-    """Read the hits of one query page by page, as far as you like.
+    """Read the results of one query page by page, until you stop.
 
     Parameters
     ----------
     service : Service
         From `connect`.
     wanted : VectorQuery
-        By vector, text or id; its `top_k` is the number of hits a page.
+        A query by vector, text or id. `top_k` is the number of results per page.
     max_idle : int
-        Seconds after which the service forgets the query when no page is read, up to 86,400.
+        Seconds after which the service forgets the query if no page is read, up to 86,400.
 
     Returns
     -------
     iterator of pandas.DataFrame
-        Pages with the columns of `query`, ranks going on; the first one may be empty. Closing the iterator
-        ends the query at the service.
+        Pages with the columns of `query`; ranks continue from page to page. The first page can be empty. If
+        you close the iterator, the service ends the query.
 
     Raises
     ------
     InputError, UnprocessableError, ServiceError
-        As in `query`; of an argument at the call itself. The next page is not requested twice, since the
-        service would skip one: begin again.
+        As in `query`; for invalid arguments at the call itself. If a page was lost, it is not requested
+        again, because the service would return the page after it. Start a new query instead.
 
     Examples
     --------
@@ -279,9 +281,10 @@ def _hits(service: Service, queries: list[VectorQuery], namespaces: list[str] | 
 def run_queries(
     service: Service, queries: list[VectorQuery], namespaces: list[str] | None = None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The hits of some queries; where there are none, which namespace or metadata field is not there.
+    """Return the results of queries, and warnings about unknown namespaces or fields if there are no results.
 
-    Of several namespaces, the best hits of all together, equal scores in the order of the namespaces.
+    With several namespaces, the best results of all are returned, equal scores in the order of the
+    namespaces.
     """
     with Transport.to(service, "vector") as transport:
         if namespaces is None:
@@ -340,7 +343,10 @@ def _decoded(responses: Sequence[bytes], queries: Sequence[VectorQuery]) -> pa.T
 
 
 def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
-    """Say which namespaces the index does not have, else which fields; two requests, only without hits."""
+    """Return messages about unknown namespaces, else about unknown fields.
+
+    Sends two requests if no rows match.
+    """
     namespaces = dict.fromkeys(item.namespace for item in queries)
     try:
         info = read_info(transport)
@@ -363,7 +369,7 @@ def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
 
 
 def _first_found(transport: Transport, wanted: VectorQuery, namespaces: list[str]) -> VectorQuery:
-    """The query; one by id with the vector of the first of these namespaces that has it."""
+    """Return the query. A query by id gets the vector of the first of these namespaces that has the id."""
     *others, last = namespaces
     for name in others:
         with suppress(InputError):
@@ -372,7 +378,7 @@ def _first_found(transport: Transport, wanted: VectorQuery, namespaces: list[str
 
 
 def with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[VectorQuery]:
-    """The queries, those by id with the vectors of these ids instead."""
+    """Return the queries, with vectors instead of ids."""
     wanted: dict[str, dict[str, None]] = {}
     for item in queries:
         if item.id is not None:
@@ -448,7 +454,7 @@ def _pages(service: Service, wanted: VectorQuery, idle: int) -> Iterator[pd.Data
                 rows = transport.fetch(request, result_arrays)[0]
         finally:
             end = index_request(doing, "resumable-query-end", "", {"uuid": key}, repeatable=False)
-            with suppress(ServiceError):  # it expires by itself, too
+            with suppress(ServiceError):  # otherwise the query expires
                 transport.send(end)
 
 
@@ -487,7 +493,7 @@ def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
 
 
 def _several(vector: npt.ArrayLike | None) -> list[Any]:
-    """One vector or the rows of a matrix; None (a sparse query) as it is."""
+    """Return one vector, the rows of a matrix, or None (a sparse query)."""
     if vector is None:
         return [None]
     expected = "finite numbers of shape (d,) or (m, d)"

@@ -25,7 +25,7 @@ whether more would be accepted, and all concurrent requests can be rejected toge
 
 _TRIED: Final = 1.2  # seconds until a limit by the second has shown itself
 _MORE_A_SECOND: Final = 4.0  # concurrent requests added each second, beyond the modest number
-_DEFAULT_BACKOFF: Final = 1.0  # seconds, where the service names none
+_DEFAULT_BACKOFF: Final = 1.0  # seconds, if the service does not name a delay
 _SHARE_OF_NAMED: Final = 0.95  # of a rate the service named, so that the network's jitter does not exceed it
 _SHARE_OF_ACCEPTED: Final = 0.75  # of the rate at which it rejected a request without naming one
 _LEAST_ACCEPTED: Final = 10.0  # lower bound of the next rate to try, however few requests were sent before
@@ -79,9 +79,9 @@ class AdaptiveRateLimiter:
 
     @property
     def latency(self) -> float | None:
-        """The least of the latest latencies, in seconds; None before the first.
+        """Return the lowest of the latest latencies in seconds, or None before the first.
 
-        The others also hold what this process was busy with when a response arrived.
+        Higher latencies may include time in which this process was busy when a response arrived.
         """
         return min(self._latencies, default=None)
 
@@ -92,7 +92,7 @@ class AdaptiveRateLimiter:
         return max(0.0, self._free_from - now, self._spaced_from - now)
 
     def started(self, now: float) -> None:
-        """A request starts."""
+        """Record the start of a request."""
         self._running += 1
         if self._calm_from is None:
             self._calm_from = now
@@ -103,7 +103,7 @@ class AdaptiveRateLimiter:
             self._spaced_from = max(self._spaced_from, now) + 1 / rate
 
     def ended(self, now: float, error: ServiceError | None, seconds: float) -> None:
-        """Record the end of a request, with a response or an error, and its duration."""
+        """Record the end of a request, with a response or an error, and the duration."""
         self._running -= 1
         if isinstance(error, RateLimitError) and not isinstance(error, DailyLimitError):
             backoff = _DEFAULT_BACKOFF if error.wait is None else error.wait
@@ -162,12 +162,12 @@ class SharedRateLimiter(AdaptiveRateLimiter):
 
     @property
     def is_delaying(self) -> bool:
-        """Whether the time goes into waiting for responses, so that concurrency gains some."""
+        """Return True if most time is spent waiting for responses, so that more concurrency is faster."""
         return self.latency is None or self.latency > _WORTH_WAITING
 
     @property
     def is_immediate(self) -> bool:
-        """Whether responses come at once, so that there is no time to be used while they are awaited."""
+        """Return True if responses arrive so fast that no time can be used while waiting for them."""
         return self.latency is not None and self.latency < _AT_ONCE
 
     def start(self) -> None:
@@ -182,7 +182,7 @@ class SharedRateLimiter(AdaptiveRateLimiter):
         raise LoadStopped
 
     def end(self, error: ServiceError | None, seconds: float) -> None:
-        """A request has ended after so many seconds."""
+        """Record the end of a request after a number of seconds."""
         with self._changed:
             self.ended(self._monotonic(), error, seconds)
             self._changed.notify()
@@ -200,7 +200,7 @@ def open_transport(
     options: LoadOptions,
     make: Callable[[], Transport] | None = None,
 ) -> tuple[Transport, SharedRateLimiter]:
-    """A transport for one load and its rate limiter; or what `make` makes, which has none."""
+    """Return a transport for one load and the rate limiter. A transport from `make` has no limiter."""
     limiter = SharedRateLimiter(
         connections=options.connections, requests_per_second=options.requests_per_second
     )

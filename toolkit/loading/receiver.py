@@ -1,7 +1,8 @@
-"""A small HTTP server on this machine that callbacks can be sent to, for notebooks and tests.
+"""Receive callbacks with a small HTTP server on this machine, for notebooks and tests.
 
-Callers, also through a tunnel, cost no more than `CallbackReceiver` says: a signature is verified before the
-body is read, as far as that is possible, and bodies that arrive share a bounded memory.
+Requests cannot use more memory or connections than `CallbackReceiver` documents, even if they come through a
+tunnel. A signature is verified before the body is read, except for the hash of the body, and all bodies that
+are still arriving share a bounded amount of memory.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ _HOST: Final = "127.0.0.1"
 _METHODS: Final = ("POST", "PUT", "PATCH")
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_BYTES_KEPT: Final = 512 * 1024 * 1024
-_MOST_ARRIVING: Final = 32 * 1024 * 1024  # of bodies that are not small
-_SMALL: Final = 256 * 1024  # what one connection may hold in any case: half of all that may arrive, together
+_MOST_ARRIVING: Final = 32 * 1024 * 1024  # bytes of large bodies that are arriving
+_SMALL: Final = 256 * 1024  # bytes that each connection may buffer in any case
 _MOST_WAITING: Final = 64
-_MAX_LENIENT: Final = 1024 * 1024  # lenient decoding needs many times the body's memory
+_MAX_LENIENT: Final = (
+    1024 * 1024
+)  # larger bodies are not decoded leniently, which needs a multiple of their size
 _MOST_CONNECTIONS: Final = 128
-_REQUEST_TIMEOUT: Final = 30.0  # seconds for a whole request, of 16 MB through a tunnel, too
+_REQUEST_TIMEOUT: Final = 30.0  # seconds for a complete request, enough for 16 MB through a tunnel
 
 
 _Headers = list[tuple[str, str]]
@@ -52,58 +55,59 @@ _Refusal = tuple[int, str, *tuple[str, ...]]
 
 
 class _Object(msgspec.Struct):
-    """Any JSON object. Its members are read, and not kept."""
+    """Any JSON object. The members are checked, but not kept."""
 
 
 _read_object: Final = msgspec.json.Decoder(_Object).decode
 
 
 class CallbackReceiver:
-    """Receives callbacks on this machine and keeps their bodies in memory, for `load_callbacks`.
+    """Receive callbacks on this machine and keep the bodies in memory, for `load_callbacks`.
 
-    With a service that knows its signing keys, every request must carry a signature that verifies, once, with
-    the keys of the region that its ``Upstash-Region`` names, where they are known; others get a 401, without
-    their body being read. Without keys, anyone who can reach the port can send; ``verified`` is then null. A
-    callback that got a 200 is kept. When it is full, callbacks get a 503: the service retries.
+    If the service has signing keys, every request must have a valid signature that was not used before. If
+    the keys of the region in the header ``Upstash-Region`` are known, they are used. Other requests get a
+    401, and the body is not read. Without keys, anyone who can reach the port can send, and ``verified`` is
+    null. A callback that got a 200 is kept. If the receiver is full, callbacks get a 503, and the service
+    retries.
 
-    It needs uvicorn (the extra ``[local]``), and serves in a thread with an event loop of its own.
+    The receiver needs uvicorn (the extra ``[local]``). It runs in a thread with a separate event loop.
 
     Parameters
     ----------
     service : Service, optional
-        Whose signing keys verify, and whose redactor masks.
+        Its signing keys verify requests, and its redactor masks values.
     port : int
-        0 picks a free one.
+        With 0, a free port is used.
     keep : int
-        Callbacks kept at most. A body has 16 MB at most; all of them, those that still arrive included, have
-        512 MB together, and those that still arrive 64 MB.
+        Maximum number of callbacks. A body can have 16 MB, all bodies together 512 MB, and all bodies that
+        are still arriving 64 MB.
     path : str
-        Where callbacks are expected.
+        Path of the callbacks.
     public_url : str, optional
-        The address the service calls, where that differs from the one on this machine (a tunnel).
+        The address that the service calls, if it differs from the address on this machine (a tunnel).
     clock : callable
         Unix seconds, for signatures and ``received_at``.
 
     Attributes
     ----------
     refused : int
-        Requests refused: unsigned, wrongly signed, or no callback body.
+        Number of refused requests: without or with an invalid signature, or without a callback body.
     turned_away : int
-        Callbacks that got a 503 because the receiver was full.
+        Number of callbacks that got a 503 because the receiver was full.
     last_refusal : str or None
-        Why the last refused request was.
+        Reason of the last refusal.
 
     Raises
     ------
     InputError
         For options that cannot be used.
     LocalServiceError
-        On entering, when the port cannot be had, or uvicorn is not installed.
+        When the receiver starts, if the port is in use or uvicorn is not installed.
 
     Notes
     -----
-    A request must have arrived within 30 s, its head within 10 s. Of callers that have shown no signature,
-    128 connections are kept; beyond that the oldest is closed.
+    A request must arrive within 30 s, and the head within 10 s. At most 128 connections without a valid
+    signature stay open. If there are more, the oldest is closed.
 
     Examples
     --------
@@ -151,7 +155,7 @@ class CallbackReceiver:
         self._serving: Background | None = None
 
     def start(self) -> Self:
-        """Listen, in a thread of its own. ``with`` does it too.
+        """Start to listen in a separate thread. A ``with`` statement also does this.
 
         Raises
         ------
@@ -186,7 +190,7 @@ class CallbackReceiver:
         return self
 
     def close(self) -> None:
-        """Stop listening, and end what has not arrived. What was received stays."""
+        """Stop listening, and end requests that have not arrived. Received callbacks are kept."""
         serving, self._serving = self._serving, None
         if serving is not None:
             serving.close()
@@ -199,7 +203,7 @@ class CallbackReceiver:
 
     @property
     def url(self) -> str:
-        """The address to publish as callback."""
+        """Return the address to publish as callback."""
         if self._public_url is not None:
             return self._public_url
         if not self._port:
@@ -213,7 +217,7 @@ class CallbackReceiver:
 
     @property
     def redactor(self) -> Redactor | None:
-        """The service's own, where there is a service."""
+        """Return the redactor of the service, or a new one without a service."""
         return self._service.redactor if self._service else None
 
     def wait(self, count: int = 1, timeout: float = 30.0) -> bool:
@@ -222,12 +226,12 @@ class CallbackReceiver:
             return self._changed.wait_for(lambda: len(self._kept) >= count, timeout)
 
     def received(self) -> list[ReceivedCallback]:
-        """The callbacks received so far, in order of arrival."""
+        """Return the callbacks received so far, in order of arrival."""
         with self._changed:
             return list(self._kept)
 
     def clear(self) -> None:
-        """Forget what was received. Signatures stay remembered."""
+        """Forget the received callbacks. Signatures stay remembered."""
         with self._changed:
             self._size -= sum(len(callback.body) for callback in self._kept)
             self._kept.clear()
@@ -269,7 +273,7 @@ class CallbackReceiver:
             return fits
 
     def _accept(self, headers: _Headers, body: bytes, now: float) -> tuple[int, str | None]:
-        """Check a request whose body fits: the response's status, and what is wrong."""
+        """Check a request with a body that fits. Return the status of the response and the problem."""
         try:
             if self._endpoint:
                 keys, signature = self._signing_keys(headers), signature_in(headers) or ""
@@ -390,7 +394,7 @@ async def _whole(receive: Receive) -> bytes | None:
 
 
 def _check_body(body: bytes) -> None:
-    """Refuse what is not a JSON object, without making values of all of it."""
+    """Refuse a body that is not a JSON object, without decoding all values."""
     try:
         _read_object(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
