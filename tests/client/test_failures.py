@@ -132,7 +132,7 @@ def test_a_later_batch_that_fails_says_what_was_done_before(server):
     with pytest.raises(tk.errors.BadRequestError) as raised:
         tk.delete_failures(server.service(), [f"id-{number}" for number in range(150)], confirm=True)
     assert "97 of 150 entries were deleted" in raised.value.__notes__[0]
-    assert "any of the 50 of this request" in raised.value.__notes__[0]
+    assert "the 50 of this request" in raised.value.__notes__[0]
 
 
 @pytest.mark.parametrize("act", [tk.resume_failures, tk.restart_failures, tk.rerun_failure_function])

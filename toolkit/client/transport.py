@@ -1,10 +1,12 @@
-"""Sends requests: returns what a response says, or raises a typed error.
+"""Send requests, and return the content of the response or raise a typed error.
 
-`Transport.fetch` waits for the rate limiter and retries; `_exchange` is one try: it sends (`_open`), reads
-the body (`_read`) and checks it. The retry policy covers the complete exchange. Redirects are refused,
-cookies and ``~/.netrc`` are ignored; requests prepares the pool with the proxies and CA bundles of the
-environment, and the pool sends. The token is put on the wire here and nowhere else: errors are raised without
-the frames in which it was a local value, and not from the library's own errors.
+`Transport.fetch` waits for the rate limiter and retries. `_exchange` is one try: it sends (`_open`), reads
+the body (`_read`) and checks it. The retry policy covers the complete exchange.
+
+Redirects are refused, and cookies and ``~/.netrc`` are ignored. The requests library prepares the connection
+pool with the proxies and CA bundles of the environment, and the pool sends. The token is sent only here.
+Errors are raised without the frames that have the token as a local variable, and without the errors of the
+library as cause.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ _ALWAYS: Final = {
 }
 
 Watch = Callable[[bytearray], object]
-"""Called with the body so far; True when it has seen enough."""
+"""Called with the body received so far. Returns True if it does not need more of it."""
 
 T = TypeVar("T")
 E = TypeVar("E", bound=ServiceError)
@@ -82,24 +84,28 @@ _Failure: TypeAlias = tuple[ServiceError, bool]
 
 
 class RateLimiter(Protocol):
-    """Decides when a try may begin: limits concurrent tries and tries a second.
+    """Decides when a try may begin: limits concurrent tries and tries per second.
 
-    Called from every thread that sends. Each `start` is followed by one `end`, also when the try is
+    It is called from every thread that sends. Each `start` is followed by one `end`, even if the try is
     interrupted.
     """
 
     def start(self) -> None:
-        """Block until this try may begin. Its exceptions propagate to the caller of `send`."""
+        """Block until this try may begin. Exceptions propagate to the caller of `send`."""
 
     def end(self, error: ServiceError | None, seconds: float) -> None:
-        """A try has ended after `seconds`; a `RateLimitError` carries the service's delay in `.wait`."""
+        """Record the end of a try after `seconds`.
+
+        A `RateLimitError` has the delay of the service in `.wait`.
+        """
 
 
 class Transport:
-    """Sends requests to one base address, from any number of threads; the token is that of the endpoint.
+    """Send requests to one base address with the token of the endpoint, from any number of threads.
 
-    Waiting for the limiter does not count towards the policy's total. `connections` are the idle ones kept
-    open. The default sleep ends early when the transport is closed. `seed` is that of the jitter.
+    The time spent waiting for the limiter does not count towards the total of the policy. `connections` is
+    the number of idle connections that stay open. The default sleep ends early if the transport is closed.
+    `seed` is the seed of the jitter.
     """
 
     def __init__(
@@ -135,7 +141,7 @@ class Transport:
 
     @classmethod
     def to(cls, service: Service, endpoint: Literal["queue", "vector"], **options: Any) -> Transport:
-        """A transport to one endpoint of the service; `options` as above."""
+        """Return a transport to one endpoint of the service. `options` are those of the class."""
         target = endpoint_of(service, endpoint)
         return cls(target.url, redactor=service.redactor, endpoint=target, **options)
 
@@ -163,16 +169,16 @@ class Transport:
     def fetch(
         self, request: Request, read: Callable[[Request, Response], T], *, watch: Watch | None = None
     ) -> T:
-        """Send a request and return what `read` makes of the response.
+        """Send a request and return the result of `read` for the response.
 
-        A response for which `read` raises `MalformedResponseError` is retried like a 503.
+        If `read` raises `MalformedResponseError`, the request is retried as after a 503.
 
-        `watch` is called with the decompressed body so far whenever more of it has arrived, and must neither
-        keep nor change it; a retry starts again. Once it returns True, it is not called any more for this
-        try, and the rest is read faster.
+        `watch` is called with the decompressed body received so far whenever more of it has arrived. It must
+        neither keep nor change the body. After a retry it starts again. Once it returns True, it is not
+        called any more in this try, and the rest is read faster.
 
-        Raises a ServiceError: of an error status, or because no complete response came or could be read, also
-        after retries, or the transport was closed.
+        Raise a ServiceError for an error status, or if no complete and readable response arrived after all
+        retries, or if the transport was closed.
         """
         spent = 0.0
         for number in range(1, self.policy.tries + 1):
@@ -213,7 +219,7 @@ class Transport:
     def _exchange(
         self, request: Request, number: int, watch: Watch | None, left: float
     ) -> Response | _Failure:
-        """One try: a response, or the error and whether the request may have arrived."""
+        """Try once. Return a response, or the error and True if the request may have arrived."""
         if not all(_HEADER.fullmatch(text) for header in request.headers for text in header):
             got, expected = "a header that cannot be sent", "no line ends or control characters in it"
             return self._error(ProtocolError, request, got, expected), False
@@ -230,7 +236,7 @@ class Transport:
         except ServiceError as error:
             return error, True
         finally:
-            # a connection whose response was not read to its end cannot be used again
+            # a connection with an unread rest of a response cannot be used again
             received.close()
             received.release_conn()
         status, headers = received.status, received.headers
@@ -273,7 +279,7 @@ class Transport:
         )
 
     def _read(self, request: Request, received: urllib3.BaseHTTPResponse, watch: Watch | None) -> bytes:
-        """The body, decompressed, and complete as far as its framing tells."""
+        """Return the decompressed body. It is complete if the framing of the response can show this."""
         encoding = received.headers.get("Content-Encoding", "")
         length, body = received.length_remaining, bytearray()
         if length is not None and length > self.policy.most_bytes:
@@ -316,7 +322,7 @@ class Transport:
 
     @contextmanager
     def _reading(self, request: Request) -> Iterator[None]:
-        """Read from the response; a `ServiceError` for what the HTTP library raises, or past the deadline."""
+        """Raise a `ServiceError` if the HTTP library raises while reading, or if the deadline has passed."""
         try:
             yield
             if self._connections.overdue:
@@ -325,7 +331,7 @@ class Transport:
             raise self._unreached(request, error) from None
 
     def _prepared(self, connections: int) -> urllib3.HTTPConnectionPool:
-        """The pool that requests makes for this address, with the environment's proxies and CA bundle."""
+        """Return the pool that requests makes for this address, with the proxies of the environment."""
         url = self.base_url
         try:
             with requests.Session() as session:
@@ -358,7 +364,7 @@ class Transport:
         )
 
     def _unreached(self, request: Request, error: BaseException) -> ServiceError:
-        """No complete response, for the HTTP library's reason."""
+        """Return the error of an incomplete response, with the reason of the HTTP library."""
         reason = self._reason(error)
         if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in reason:
             # nothing was sent, and retrying does not change a certificate
@@ -389,7 +395,10 @@ class Transport:
         return self._error(ProtocolError, request, got, "at most that", "Ask for fewer rows a page.")
 
     def _reason(self, error: BaseException) -> str:
-        """The innermost cause in words. The outer ones repeat the address, which may hold a token."""
+        """Return the innermost cause as text.
+
+        The outer errors repeat the address, which may contain a token.
+        """
         while True:
             inner = [
                 item
@@ -404,7 +413,7 @@ class Transport:
 
 
 class _LogFilter(logging.Filter):
-    """Masks the HTTP library's own log lines, which hold whole addresses with tokens and query strings."""
+    """Mask the log lines of the HTTP library, which contain addresses with tokens and query strings."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
@@ -412,6 +421,6 @@ class _LogFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = _QUERY.sub("?[masked]", self._redactor.text(record.getMessage())), ()
-        # an exception's message would be written again, with what the service sent
+        # the log would repeat the message of an exception, which can contain text of the service
         record.exc_info = record.exc_text = None
         return True

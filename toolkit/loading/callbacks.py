@@ -1,4 +1,4 @@
-"""Callbacks as a frame: from bodies, from files, or from a running receiver."""
+"""Load callbacks as a frame: from bodies, from files, or from a running receiver."""
 
 from __future__ import annotations
 
@@ -37,40 +37,39 @@ def load_callbacks(
     Parameters
     ----------
     source : CallbackReceiver, path, or bodies
-        A receiver: what it has received until now. A path (text or ``Path``): a ``.json`` file with one body
-        or an array of them, a ``.jsonl`` file with one a line, or a folder of such files (read in the order
-        of their names; other files are left out). Otherwise one body, or several, as JSON bytes, as JSON text
-        (several only) or as dicts.
+        A receiver: all bodies that it has received so far. A path (string or ``Path``): a ``.json`` file with
+        one body or an array of bodies, a ``.jsonl`` file with one body per line, or a folder of these files
+        (in the order of the names; other files are ignored). Otherwise one body, or several, as JSON bytes,
+        as JSON strings (several only) or as dicts.
     redactor : Redactor, optional
-        Masks header values and URLs; ``service.redactor`` also knows the service's own tokens. Default: that
-        of the receiver's service, else one that knows none.
+        Masks header values and URLs. ``service.redactor`` also knows the tokens of the service. Default: the
+        redactor of the receiver, else a new one.
     reveal : bool
-        Leave header values and URLs as received instead of masking secrets.
+        If True, header values and URLs stay as received, secrets included.
     limit : int, optional
-        At most this many, the first ones.
+        Maximum number of callbacks. The first ones are returned.
 
     Returns
     -------
     pandas.DataFrame
-        One row a body: ``source_message_id``, ``kind`` ("callback" or "failure"), ``status``, ``headers``
-        (JSON text), ``body`` (str; missing when it is not UTF-8), ``body_base64`` (only then),
-        ``body_truncated`` (boolean: it is shorter than the response's Content-Length, or without one, its
-        base64 ends too early; it was decoded as far as it goes),
-        ``retried``, ``max_retries`` (Int64), ``delivered`` (2xx), ``exhausted`` (``retried`` has reached
-        ``max_retries``), ``dlq_id`` (of a failure callback), ``in_dlq`` (boolean: there is a DLQ id, or
-        delivery failed and is not retried; missing where the body does not say, as of the calls of a
-        run), ``topic_name``,
-        ``endpoint_name``, ``url``, ``method``, ``source_headers``, ``source_body``, ``source_body_base64``,
-        ``source_body_truncated``, ``not_before``, ``created_at`` (datetime64[ms, UTC]), ``schedule_id``,
-        ``caller_ip``, ``received_at`` and ``verified`` (from a receiver), ``extra`` (JSON text of everything
-        else). The receipt is in ``attrs``.
+        One row per body: ``source_message_id``, ``kind`` ("callback" or "failure"), ``status``, ``headers``
+        (JSON text), ``body`` (str; missing if not UTF-8), ``body_base64`` (only if not UTF-8),
+        ``body_truncated`` (boolean: shorter than the Content-Length of the response, or, without this header,
+        the base64 ends too early; the rest is decoded), ``retried``, ``max_retries`` (Int64), ``delivered``
+        (2xx), ``exhausted`` (``retried`` has reached ``max_retries``), ``dlq_id`` (of a failure callback),
+        ``in_dlq`` (boolean: the callback has a DLQ id, or delivery failed and is not retried; missing if
+        unknown, for example for the calls of a run), ``topic_name``, ``endpoint_name``, ``url``, ``method``,
+        ``source_headers``, ``source_body``, ``source_body_base64``, ``source_body_truncated``,
+        ``not_before``, ``created_at`` (datetime64[ms, UTC]), ``schedule_id``, ``caller_ip``, ``received_at``
+        and ``verified`` (from a receiver), ``extra`` (JSON text of everything else). The receipt is in
+        ``attrs``.
 
     Raises
     ------
     InputError
-        When the source cannot be read as one of these.
+        If the source is none of these.
     ProtocolError
-        When a body is not a JSON object; it says which one.
+        If a body is not a JSON object. The error contains the position of the body.
 
     Examples
     --------
@@ -185,8 +184,8 @@ def _source_name(source: Source, redactor: Redactor) -> str:
 
 
 def _size(body: Body) -> int:
-    """Bytes of a raw body; 0 for an object that was parsed already."""
+    """Return the bytes of a raw body, or 0 for an object that was parsed already."""
     raw = body.body if isinstance(body, ReceivedCallback) else body
     if isinstance(raw, str):
-        return len(raw.encode("utf-8", "surrogatepass"))
+        raw = raw.encode("utf-8", "surrogatepass")
     return len(raw) if isinstance(raw, bytes) else 0

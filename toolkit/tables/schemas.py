@@ -1,6 +1,6 @@
-"""One table of columns a frame: what each holds, which field of the service fills it, and its Arrow schema.
+"""Define the columns of each frame: content, field of the service, and Arrow schema.
 
-Decoding, masking, storing and showing follow these tables; a new column is a line here.
+Decoding, masking, storing and showing follow these tables. To add a column, add a line here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GONE_BEFORE: Final = "gone_before"
 
 
 class Kind(Enum):
-    """What a column holds, which decides how it is decoded and masked."""
+    """Content of a column, which decides how it is decoded and masked."""
 
     ID = "text that every row has; of secrets, only our own tokens are masked"
     REFERENCE = "the id of another row, or nothing"
@@ -45,7 +45,7 @@ _ARROW: Final = {Kind.NUMBER: pa.int64(), Kind.FLAG: pa.bool_()} | dict.fromkeys
 
 
 class Column(NamedTuple):
-    """A column, and the field of the service's JSON that fills it; None where it is derived from others."""
+    """A column, and the JSON field of the service that fills it, or None if it is derived."""
 
     name: str
     kind: Kind
@@ -53,7 +53,7 @@ class Column(NamedTuple):
 
 
 def schema(columns: Iterable[Column]) -> pa.Schema:
-    """The Arrow schema of a table of these columns."""
+    """Return the Arrow schema of a table of these columns."""
     return pa.schema(
         [
             pa.field(name, _ARROW.get(kind, pa.string()), nullable=kind is not Kind.ID)
@@ -88,14 +88,16 @@ FAILURE_COLUMNS: Final = (
     Column("flow_control_key", Kind.TEXT, "flowControlKey"),
 )
 FAILURES: Final = schema(FAILURE_COLUMNS)
-"""One row a DLQ entry. `failed_at` comes from the response's Date header. Headers are JSON text, names and
-values as they were sent, and `labels` is a JSON list. A body that is not UTF-8 is base64 text in a column of
-its own. `extra` is the JSON of every field that the schema does not know, and of known fields whose value
-does not fit.
+"""One row per DLQ entry.
 
-What is looked at first comes first, and long texts are in the middle, where pandas leaves columns out when
-it shows more than 20. `error` (see `error_column`) is part of frames, after `response_status`, and not
-stored."""
+`failed_at` comes from the Date header of the response. Headers are JSON text with names and values as they
+were sent, and `labels` is a JSON list. A body that is not UTF-8 is base64 text in a separate column. `extra`
+is the JSON of all fields that the schema does not know, and of known fields with a value that does not fit.
+
+The most important columns come first. Long strings are in the middle, because pandas leaves out the middle if
+a frame has more than 20 columns. `error` (see `error_column`) is part of frames, after `response_status`, and
+is not stored.
+"""
 
 ERROR: Final = "error"
 
@@ -107,10 +109,10 @@ HEADERS_EXPLODED: Final = pa.schema(
         ("position", pa.int64()),
     ]
 )
-"""One row a header value. `position` counts the values of one name from 0."""
+"""One row per header value. `position` counts the values of one name from 0."""
 
 LABELS_EXPLODED: Final = pa.schema([pa.field("dlq_id", pa.string(), nullable=False), ("label", pa.string())])
-"""One row a label of an entry."""
+"""One row per label of an entry."""
 
 RUN_COLUMNS: Final = (
     Column("workflow_run_id", Kind.ID, "workflowRunId"),
@@ -123,7 +125,7 @@ RUN_COLUMNS: Final = (
     Column("extra", Kind.JSON),
 )
 RUNS: Final = schema(RUN_COLUMNS)
-"""One row a workflow run of the run log."""
+"""One row per workflow run of the run log."""
 
 EVENT_COLUMNS: Final = (
     Column("time", Kind.TIME, "time"),
@@ -157,7 +159,7 @@ EVENT_COLUMNS: Final = (
     Column("label", Kind.TEXT, "label"),
 )
 EVENTS: Final = schema(EVENT_COLUMNS)
-"""One row an event of a message: accepted, tried, delivered, failed or cancelled. An event has no id."""
+"""One row per event of a message: accepted, tried, delivered, failed or cancelled. An event has no id."""
 
 STEP_COLUMNS: Final = (
     Column("dlq_id", Kind.REFERENCE, "dlqId"),
@@ -183,7 +185,7 @@ STEP_COLUMNS: Final = (
     Column("extra", Kind.JSON),
 )
 STEPS: Final = schema(STEP_COLUMNS)
-"""One row a step of a workflow run; the first of a run is its initial payload."""
+"""One row per step of a workflow run. The first row of a run is the initial payload."""
 
 CALLBACK_COLUMNS: Final = (
     Column("source_message_id", Kind.REFERENCE, "sourceMessageId"),
@@ -216,11 +218,11 @@ CALLBACK_COLUMNS: Final = (
     Column("extra", Kind.JSON),
 )
 CALLBACKS: Final = schema(CALLBACK_COLUMNS)
-"""One row a callback request. `kind` is "callback" or "failure"; `received_at` and `verified` are null
+"""One row per callback request. `kind` is "callback" or "failure"; `received_at` and `verified` are null
 for bodies that were not received by a `CallbackReceiver`."""
 
 ADDED: Final = frozenset({"body_truncated", "source_body_truncated", "signature"})
-"""Columns that snapshots of older versions do not have, where they are null: every new one is among them."""
+"""Columns that snapshots of older versions do not have. They are null there. Add every new column here."""
 
 _ALL: Final = (*FAILURE_COLUMNS, *RUN_COLUMNS, *EVENT_COLUMNS, *STEP_COLUMNS, *CALLBACK_COLUMNS)
 JSON_COLUMNS: Final = frozenset(
@@ -229,11 +231,14 @@ JSON_COLUMNS: Final = frozenset(
 """Columns of JSON text."""
 
 EXACT_COLUMNS: Final = frozenset({"metadata", "data", *(c.name for c in _ALL if c.kind is Kind.BODY)})
-"""Columns that hold what applications sent, letter by letter."""
+"""Columns that contain exactly the text that applications sent."""
 
 
 def vectors(dimension: int | None = None) -> pa.Schema:
-    """Schema of a table of vectors; the vector column has a fixed size where the dimension is known."""
+    """Return the schema of a table of vectors.
+
+    The vector column has a fixed size if the dimension is known.
+    """
     return pa.schema(_vector_columns(dimension))
 
 
@@ -254,7 +259,7 @@ def _vector_columns(dimension: int | None) -> list[pa.Field]:
 def hits(
     dimension: int | None = None, *, vectors: bool = True, metadata: bool = True, data: bool = True
 ) -> pa.Schema:
-    """Schema of query results, with what was included."""
+    """Return the schema of query results with the included parts."""
     included = {"metadata": metadata, "data": data}
     included |= dict.fromkeys(("vector", "sparse_indices", "sparse_values"), vectors)
     return pa.schema(

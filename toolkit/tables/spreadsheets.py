@@ -1,4 +1,4 @@
-"""Frames for programs that know scalars only: spreadsheets, SQL, CSV."""
+"""Write frames for programs that know only scalars: spreadsheets, SQL, CSV."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from toolkit.tables.frames import checked_frame, warn_of_index
 from toolkit.tables.vector_dtype import VectorDtype, missing
 
 _TEXT: Final = 32_767
-"""Characters that a cell of Excel holds."""
+"""Maximum number of characters in a cell of Excel."""
 
 _ROWS, _COLUMNS = 1_048_576, 16_384
 _EXACT: Final = 1 << 53  # whole numbers beyond lose digits in Excel
@@ -34,7 +34,7 @@ _LAST: Final = pd.Timestamp("9999-12-31 23:59:59")
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - full-width forms, too
 _SIGN: Final = "[=+\\-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b]"
-# Default_Ignorable_Code_Point of Unicode, its other format controls (Cf), C1 controls and combining accents
+# Default_Ignorable_Code_Point of Unicode, other format controls (Cf), C1 controls and combining accents
 _UNSEEN: Final = (
     "\x7f-\x9f\u00ad\u0300-\u036f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
@@ -47,26 +47,26 @@ _BEGINS_FORMULA: Final = re.compile(
 
 
 def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text") -> pd.DataFrame:
-    """A frame whose columns are all scalars, for spreadsheets and SQL.
+    """Return a frame with only scalar columns, for spreadsheets and SQL.
 
     Parameters
     ----------
     frame : pandas.DataFrame
         Any frame of the toolkit. It is not changed.
     vectors : {"text", "columns"}
-        ``"text"`` writes each vector as JSON text. ``"columns"`` makes a column of each number, ``vector_0``,
-        ``vector_1``, …, as many as the longest vector has.
+        ``"text"`` writes each vector as JSON text. ``"columns"`` makes one column per number of the longest
+        vector: ``vector_0``, ``vector_1``, …
 
     Returns
     -------
     pandas.DataFrame
-        The same rows and, without vectors, columns. JSON columns (headers, labels, metadata) stay text;
-        `explode_headers`, `explode_labels` and `explode_metadata` make tables of them.
+        The same rows, and the same columns except for vectors. JSON columns (headers, labels, metadata) stay
+        text. To make tables of them, use `explode_headers`, `explode_labels` and `explode_metadata`.
 
     Raises
     ------
     InputError
-        When `vectors` is something else, or a column that would be made is there already.
+        If `vectors` has another value, or if a new column has the name of an existing one.
 
     Examples
     --------
@@ -97,8 +97,8 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
         raise InputError(
             "flattening a frame",
             got=f"columns that are there already: {', '.join(repeated)}",
-            expected="names that vectors' columns can have",
-            next_step="Rename them first.",
+            expected="names that are free for the columns of vectors",
+            next_step="Rename the existing columns first.",
         )
     flat = pd.concat(dict(enumerate(column for _, column in made)), axis=1) if made else frame.copy()
     flat.columns = pd.Index(names, dtype=frame.columns.dtype) if made else flat.columns
@@ -112,28 +112,29 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     frame : pandas.DataFrame
-        Any frame of the toolkit, or one of your own. Its index is not written; one with a name is a warning.
+        Any frame of the toolkit, or one of your own. The index is not written. An index with a name is a
+        warning.
     path : str or path
-        Where the file goes; one that is there is replaced. Only this user can read it.
+        Path of the file. An existing file is replaced. Only this user can read it.
 
     Raises
     ------
     SettingsError
-        When openpyxl is not installed.
+        If openpyxl is not installed.
     InputError
-        When the frame has more rows or columns than a sheet of Excel (1,048,576 and 16,384), or the folder
-        of `path` is not there or cannot be written to.
+        If the frame has more rows or columns than a sheet of Excel (1,048,576 and 16,384), or if the folder
+        of `path` does not exist or cannot be written to.
 
     Warns
     -----
     UnexpectedResultWarning
-        When texts were truncated. The second sheet, ``truncated``, names their cells and full lengths.
+        If strings were truncated. The second sheet, ``truncated``, lists the cells and the full lengths.
 
     Notes
     -----
-    Times are UTC without a time zone, which Excel has not; those before March 1900 are text. Vectors are
-    JSON text. Whole numbers beyond 2⁵³, which Excel would round, are text. Texts that look like formulas stay
-    texts. Control characters are written as ``\x07``; lines end with a line feed.
+    Times are UTC without a time zone, because Excel has no time zones. Times before March 1900 are text.
+    Vectors are JSON text. Integers beyond 2⁵³ are text, because Excel would round them. Strings that look
+    like formulas stay strings. Control characters are written as ``\x07``; lines end with a line feed.
 
     Examples
     --------
@@ -153,7 +154,7 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         raise SettingsError(
             "writing an Excel workbook",
             got="no openpyxl",
-            expected="it installed",
+            expected="the package openpyxl",
             next_step="Install it: pip install openpyxl.",
         ) from None
     if len(frame) + 1 > _ROWS or len(frame.columns) > _COLUMNS:
@@ -180,29 +181,30 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 
 
 def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    r"""Write a frame as a CSV file in which no text becomes a formula when a spreadsheet opens it.
+    r"""Write a frame as a CSV file. No string becomes a formula if a spreadsheet program opens the file.
 
-    Not for programs, which want the texts as they are: pandas' own ``frame.to_csv`` writes them so.
+    If another program reads the file, use ``frame.to_csv`` of pandas, which does not change strings.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        Any frame of the toolkit, or one of your own. Its index is not written; one with a name is a warning.
+        Any frame of the toolkit, or one of your own. The index is not written. An index with a name is a
+        warning.
     path : str or path
-        Where the file goes; one that is there is replaced. Only this user can read it.
+        Path of the file. An existing file is replaced. Only this user can read it.
 
     Raises
     ------
     InputError
-        When the folder of `path` is not there or cannot be written to.
+        If the folder of `path` does not exist or cannot be written to.
 
     Notes
     -----
-    Texts and names of columns that begin with ``=``, ``+``, ``-``, ``@``, their full-width and small forms, a
-    tab or a line end, also after spaces and invisible characters, get a ``'`` in front, which keeps them
-    texts. So do these signs behind a semicolon, a ``|``, a tab or a line end within a text, where a program
-    that expects another separator begins a cell. Numbers and times are written as pandas writes them, vectors
-    as JSON text, control characters as ``\x07``. The file is UTF-8 with a byte order mark, for Excel.
+    Strings and column names get a ``'`` in front if they begin with ``=``, ``+``, ``-``, ``@``, a full-width
+    or small form of these signs, a tab or a line end. Leading spaces and invisible characters do not matter.
+    The same applies after a semicolon, a ``|``, a tab or a line end within a string, because a program that
+    expects another separator begins a cell there. Numbers and times are written as pandas does, vectors as
+    JSON text, control characters as ``\x07``. The file is UTF-8 with a byte order mark, for Excel.
 
     Examples
     --------
@@ -221,20 +223,23 @@ def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         if getattr(column.dtype, "kind", "O") not in "biufcmM":  # all that is neither a number nor a time
             flat.isetitem(index, [_text_only(value) for value in column])
     flat.columns = pd.Index([_text_only(str(name)) for name in flat.columns], dtype=object)
-    # quoted throughout, as a lone carriage return within a text would end its row
+    # all strings are quoted, because a carriage return within a string would end the row
     options: dict[str, Any] = {"encoding": "utf-8-sig", "quoting": csv.QUOTE_NONNUMERIC}
     write_file(target, lambda file: flat.to_csv(file, index=False, mode="wb", **options))
 
 
 def _flat_and_path(frame: object, path: object) -> tuple[pd.DataFrame, Path]:
-    """The frame to be written, flat, and where it goes: the checks of both writers."""
+    """Check the arguments of both writers. Return the flat frame and the path of the file."""
     whole = checked_frame("frame", frame)
     warn_of_index(whole, stacklevel=3)
     return flatten(whole), file_path("path", path)
 
 
 def _text_only(value: Any) -> Any:
-    """The value; of what is written as text, one that no spreadsheet reads as a formula."""
+    """Return a value.
+
+    A value that is written as text is changed so that no spreadsheet reads it as a formula.
+    """
     if isinstance(value, Number | timedelta):
         return value
     text = _written(value) if isinstance(value, str) else str(value)
@@ -243,7 +248,7 @@ def _text_only(value: Any) -> Any:
 
 
 def _fill(book: Any, flat: pd.DataFrame, new_cell: Any) -> None:
-    """The frame as the first sheet, and a second one that says what was truncated."""
+    """Write the frame to the first sheet, and the truncated cells to a second one."""
     sheet = book.create_sheet("data")
     truncated: list[tuple[int, str, int]] = []
 
@@ -251,8 +256,8 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any) -> None:
         if not isinstance(value, str):
             return value
         made = new_cell(sheet, value=value)
-        made.data_type = "s"  # a text, whatever it looks like
-        made.quotePrefix = value.startswith(_FORMULA)  # and a text still when it is edited
+        made.data_type = "s"  # a string, even if it looks like a formula
+        made.quotePrefix = value.startswith(_FORMULA)  # it also stays a string if it is edited
         return made
 
     names = [_written(str(name)) for name in flat.columns]
@@ -281,7 +286,7 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any) -> None:
 
 
 def _numbers(column: pd.Series[Any]) -> Iterator[pd.Series[Any]]:
-    """A column of each number of the vectors."""
+    """Yield one column per number of the vectors."""
     rows = [() if missing(value) else tuple(value) for value in column]
     longest = column.dtype.dimension or max(map(len, rows), default=0)  # type: ignore[union-attr]
     dtype = "Int64" if column.dtype.numbers == "int64" else "float64"  # type: ignore[union-attr]
@@ -291,7 +296,7 @@ def _numbers(column: pd.Series[Any]) -> Iterator[pd.Series[Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """The value as a workbook can hold it."""
+    """Return a value in a form that a workbook can contain."""
     if value is pd.NaT or missing(value):
         return None
     if isinstance(value, str):

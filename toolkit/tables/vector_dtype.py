@@ -23,11 +23,10 @@ _SHOWN: Final = 3
 
 
 class Vector(tuple[float, ...]):
-    """One vector: an immutable tuple of Python numbers.
+    """A vector: an immutable tuple of Python numbers.
 
-    Numbers of a float32 column are those with the fewest digits that read back to the same float32, as the
-    service writes them (0.1, not 0.10000000149011612). ``str`` is JSON text with all numbers, ``repr`` is
-    short.
+    Numbers of a float32 column have the fewest digits that read back to the same float32, as in the JSON of
+    the service (0.1, not 0.10000000149011612). ``str`` returns JSON text with all numbers, ``repr`` is short.
 
     Examples
     --------
@@ -54,14 +53,14 @@ sqlite3.register_adapter(Vector, str)
 
 @register_extension_dtype
 class VectorDtype(ExtensionDtype):
-    """Column type of vectors, such as ``vector[float32, 256]``, or ``vector[int64]`` for any dimension.
+    """Column type of vectors, for example ``vector[float32, 256]``, or ``vector[int64]`` for any dimension.
 
     Parameters
     ----------
     numbers : {"float32", "float64", "int64"}
-        What the vectors hold.
+        Type of the numbers.
     dimension : int, optional
-        How many numbers each has. Default: any number of them.
+        Number of numbers per vector. If omitted, vectors can have any length.
 
     Examples
     --------
@@ -89,20 +88,20 @@ class VectorDtype(ExtensionDtype):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """What Parquet and Arrow hold: a plain list, of a fixed size where the dimension is known."""
+        """Return the type in Parquet and Arrow: a plain list, of a fixed size if the dimension is known."""
         numbers = _NUMBERS[self.numbers]
         return pa.list_(numbers, self.dimension) if self.dimension else pa.list_(numbers)
 
     @classmethod
     def of(cls, kind: pa.DataType) -> Self:
-        """The type for columns of this Arrow list type."""
+        """Return the type for columns of this Arrow list type."""
         number = pa.float32() if pa.types.is_null(kind.value_type) else kind.value_type
         name = next((name for name, held in _NUMBERS.items() if held == number), str(number))
         return cls(name, kind.list_size if pa.types.is_fixed_size_list(kind) else None)
 
     @classmethod
     def construct_from_string(cls, string: str) -> Self:
-        """The type of this name; TypeError for the name of another type, as pandas expects."""
+        """Return the type with this name. Raise TypeError for other names, as pandas expects."""
         if not isinstance(string, str):
             raise TypeError(f"'construct_from_string' expects a string, got {type(string)}")
         match = _NAME.fullmatch(string)
@@ -112,11 +111,11 @@ class VectorDtype(ExtensionDtype):
 
     @classmethod
     def construct_array_type(cls) -> builtins.type[VectorArray]:
-        """The array type."""
+        """Return the array type."""
         return VectorArray
 
     def __from_arrow__(self, array: pa.Array | pa.ChunkedArray) -> VectorArray:
-        """How pandas and pyarrow make a column of what a Parquet file holds."""
+        """Make a column from Arrow lists, for pandas and pyarrow when they read a Parquet file."""
         return VectorArray(array if array.type == self.arrow_type else array.cast(self.arrow_type))
 
     def _get_common_dtype(self, dtypes: list[Any]) -> VectorDtype | None:
@@ -170,7 +169,7 @@ class VectorArray(ExtensionArray):
 
     @property
     def dtype(self) -> VectorDtype:
-        """The column's type."""
+        """Return the type of the column."""
         return self._dtype
 
     @property
@@ -244,15 +243,15 @@ class VectorArray(ExtensionArray):
         return self._objects() if dtype is None else self._objects().astype(dtype)
 
     def __arrow_array__(self, type: pa.DataType | None = None) -> pa.ChunkedArray:  # noqa: A002 - the protocol's
-        """The column's Arrow memory."""
+        """Return the Arrow memory of the column."""
         return self._data if type is None or type == self._data.type else self._data.cast(type)
 
     def isna(self) -> npt.NDArray[np.bool_]:
-        """Which rows have no vector."""
+        """Return which rows have no vector."""
         return np.asarray(self._data.is_null())
 
     def take(self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None) -> Self:
-        """The rows at these positions; -1 is a missing one where `allow_fill` says so."""
+        """Return the rows at these positions. With `allow_fill`, -1 is a missing row."""
         positions = np.asarray(indices, dtype=np.int64)
         whole, count = self._data, len(self)
         if allow_fill:
@@ -274,7 +273,10 @@ class VectorArray(ExtensionArray):
         return type(self)(whole.take(pa.array(positions, mask=positions < 0)))
 
     def copy(self) -> Self:
-        """The same rows. Arrow memory never changes, so it is shared until one of the two is assigned to."""
+        """Return the same rows.
+
+        Arrow memory never changes, so it is shared until one of the two is assigned to.
+        """
         return type(self)(self._data)
 
     def factorize(self, use_na_sentinel: bool = True) -> tuple[npt.NDArray[np.intp], Self]:
@@ -285,15 +287,15 @@ class VectorArray(ExtensionArray):
         return codes, self.take(there[np.unique(codes[there], return_index=True)[1]])
 
     def unique(self) -> Self:
-        """Every different vector, in the order of appearance."""
+        """Return every distinct vector, in the order of appearance."""
         return self.factorize(use_na_sentinel=False)[1]
 
     def duplicated(self, keep: Literal["first", "last"] | bool = "first") -> npt.NDArray[np.bool_]:
-        """Which rows are equal to another one."""
+        """Return which rows are equal to another row."""
         return np.asarray(pd.Series(self.factorize()[0]).duplicated(keep=keep), dtype=bool)  # type: ignore[arg-type]
 
     def equals(self, other: object) -> bool:
-        """Whether another array has the same type and rows."""
+        """Return True if another array has the same type and rows."""
         return isinstance(other, VectorArray) and bool(
             self.dtype == other.dtype and self._data.equals(other._data)
         )
@@ -305,13 +307,16 @@ class VectorArray(ExtensionArray):
             raise ValueError(f"not a column of {wanted}: {error}") from None
 
     def _parts(self) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-        """All numbers, and where each row's begin; the last ends at the end. Missing rows have none."""
+        """Return all numbers and the start of each row, followed by the end of the last row.
+
+        Missing rows are empty.
+        """
         whole = self._data.combine_chunks()
         lengths = pc.list_value_length(whole).fill_null(0).to_numpy(zero_copy_only=False)
         return whole.flatten(), np.append(0, np.cumsum(lengths, dtype=np.int64))
 
     def _objects(self) -> npt.NDArray[np.object_]:
-        """A `Vector` a row, NaN for a missing one."""
+        """Return one `Vector` per row, NaN for missing rows."""
         flat, positions = self._parts()
         if pa.types.is_float32(flat.type):
             flat = flat.cast(pa.string()).cast(pa.float64())  # the fewest digits that say the same float32
@@ -322,7 +327,7 @@ class VectorArray(ExtensionArray):
         return objects
 
     def _bytes(self) -> pa.Array:
-        """Each vector's numbers as bytes, the same for equal vectors."""
+        """Return the numbers of each vector as bytes, equal for equal vectors."""
         flat, positions = self._parts()
         numbers = np.asarray(flat.to_numpy(zero_copy_only=False))
         if numbers.dtype.kind == "f":
@@ -353,12 +358,12 @@ class VectorArray(ExtensionArray):
 
 
 def missing(value: Any) -> bool:
-    """Whether this is one of pandas' missing values."""
+    """Return True for a missing value of pandas."""
     return value is None or value is pd.NA or (isinstance(value, float) and value != value)  # noqa: PLR0124 - NaN
 
 
 def is_vector(value: Any) -> bool:
-    """Whether this is one vector and not a column of them."""
+    """Return True for one vector, False for a column of vectors."""
     if isinstance(value, Vector):
         return True
     if isinstance(value, np.ndarray):
@@ -371,5 +376,5 @@ def is_vector(value: Any) -> bool:
 
 
 def _comparable(value: Any) -> Any:
-    """The value as what it is compared by: numbers, or NaN, which is equal to nothing."""
+    """Return a value in the form that is compared: numbers, or NaN, which equals nothing."""
     return tuple(value) if isinstance(value, tuple | list | np.ndarray) else float("nan")
