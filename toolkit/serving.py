@@ -1,9 +1,9 @@
-"""HTTP/1.1 servers on this machine, with limits for callers that have not authenticated.
+"""HTTP/1.1 servers on this machine, with limits for callers that are not authenticated.
 
-uvicorn's own protocol accepts every connection, waits for ever for the end of a request's head, and responds
-to each bad one with 400 as plain text. This one limits the number of unauthenticated connections (the oldest
-is closed for the next), has timeouts for each head and each request (408), and distinguishes a head that is
-too large (431) from one that is malformed (400).
+The protocol of uvicorn accepts every connection, waits forever for the end of a request head, and answers
+each malformed one with 400 as plain text. This module limits the number of unauthenticated connections: the
+oldest is closed if a new one exceeds the limit. It sets timeouts for each head and each request (408), and
+distinguishes a head that is too large (431) from a malformed head (400).
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from toolkit.errors import LocalServiceError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-HOST: Final = "127.0.0.1"  # the one address that is listened on
+HOST: Final = "127.0.0.1"  # servers listen on this address only
 
 MAX_HEAD: Final = 64 * 1024  # largest request line and headers together, in bytes
 
-HEAD_TIMEOUT: Final = 10.0  # seconds within which request line and headers must have arrived
+HEAD_TIMEOUT: Final = 10.0  # seconds for the arrival of request line and headers
 
 ACCEPTED_AT_ONCE: Final = 32
-"""Connections accepted from the system's queue at once: the backlog of `uvicorn.Config`.
+"""Connections accepted from the queue of the system at once: the backlog of `uvicorn.Config`.
 
-It is the queue's length, too, until `listen_longer`.
+It is also the length of that queue until `listen_longer` is called.
 """
 
-CALLER: Final = "toolkit.caller"  # name of the ASGI extension under which a request finds its `BoundedHttp`
+CALLER: Final = "toolkit.caller"  # name of the ASGI extension that contains the `BoundedHttp` of a request
 _READ_OF_STRANGERS: Final = 8 * 1024  # bytes read at once: they may be thousands of tiny chunks to parse
-_QUEUE: Final = 1024  # length of the system's queue of connections
+_QUEUE: Final = 1024  # length of the queue of connections in the system
 _MOST_STRANGERS: Final = 256
 _TOO_LARGE: Final = 431
-_LINGER: Final = 1.0  # seconds in which a sender may still read the error
+_LINGER: Final = 1.0  # seconds that a sender has to read the error
 
 _log = logging.getLogger(__name__)
-_log.setLevel(logging.ERROR)  # not what callers do wrong: the response tells them
+_log.setLevel(logging.ERROR)  # uvicorn warns of malformed requests: the response is enough
 
 
 class Strangers:
-    """The unauthenticated connections of one server: beyond `most`, the oldest is closed."""
+    """The unauthenticated connections of one server. If there are more than `most`, the oldest is closed."""
 
     def __init__(self, most: int = _MOST_STRANGERS) -> None:
         self._most = max(1, min(most, _open_files() // 4))
@@ -71,7 +71,7 @@ class Strangers:
 
 
 class BoundedHttp(H11Protocol):
-    """One connection; uvicorn makes it from a subclass that sets the attributes for its server."""
+    """One connection. uvicorn makes it from a subclass, which sets the attributes for the server."""
 
     strangers: Strangers
     request_timeout: float
@@ -94,11 +94,11 @@ class BoundedHttp(H11Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether anything can still be sent."""
+        """Return True if the response can still be sent."""
         return not self.transport.is_closing()
 
     def admit(self) -> None:
-        """Keep the connection: its caller is authenticated."""
+        """Keep the connection: the caller is authenticated."""
         self.strangers.discard(self)
         self.transport.max_size = self._usual_read  # type: ignore[attr-defined]
 
@@ -123,59 +123,78 @@ class BoundedHttp(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request."""
+        """Read a part of a request, and start or stop the timeout."""
         if self._leaving:
             return
         super().data_received(data)
-        between = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
-        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and not between:
+        if self._is_between_requests():
+            self._expect_nothing()
+        elif self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
             self._expect()
         else:
             self._expect_nothing()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse a request whose head or framing cannot be read."""
+        """Refuse a request with a malformed head or framing."""
         error = sys.exception()
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == _TOO_LARGE:
             wanted = f"expected at most {MAX_HEAD} bytes"
             self.refuse(_TOO_LARGE, f"request line and headers too large; got more; {wanted}")
-        else:
-            reason = str(error or msg).partition(":")[0]  # after it follows what was sent, perhaps a token
-            self.refuse(400, f"request cannot be read; got {reason[:80]!r}; expected HTTP/1.1")
+            return
+        # only the part before the colon: after it, h11 quotes the request, perhaps with a token
+        reason = str(error or msg).partition(":")[0]
+        self.refuse(400, f"request cannot be read; got {reason[:80]!r}; expected HTTP/1.1")
 
     def take_over(self) -> None:
-        """Make uvicorn send nothing more: the caller writes the response."""
+        """Stop uvicorn from sending more: the caller of this method writes the response."""
         self._leaving = True
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
     def refuse(self, status: int, message: str, *headers: str) -> None:
-        """Send an error before the request has been read, or where no application can respond; then close."""
+        """Send an error, and close the connection.
+
+        It is for errors that no application can send, for example before a request has been read.
+        """
         if self._leaving:
             return
-        begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        cycle = self.cycle
+        is_responding = cycle is not None and cycle.response_started and not cycle.response_complete
         body = self.error_body(status, message)
         self.take_over()
         self._expect_nothing()
-        if begun:
+        if is_responding:
+            # a second response inside the first would be read as data
             self.transport.abort()
             return
-        first = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}"
-        length = f"content-length: {len(body)}"
-        head = (first, "content-type: application/json", length, "connection: close", *headers, "", "")
+        head = (
+            f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}",
+            "content-type: application/json",
+            f"content-length: {len(body)}",
+            "connection: close",
+            *headers,
+            "",
+            "",
+        )
+        self.transport.write("\r\n".join(head).encode())
         only_head = self.scope is not None and self.scope["method"] == "HEAD"
-        self.transport.write("\r\n".join(head).encode() + (b"" if only_head else body))
+        if not only_head:
+            self.transport.write(body)
         # closing at once would reset the connection while the caller still sends, and lose the response
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(_LINGER, self.transport.close)
 
     def error_body(self, status: int, message: str) -> bytes:  # noqa: ARG002 - subclasses repeat the status
-        """The JSON of an error response."""
+        """Return the JSON of an error response."""
         return json.dumps({"error": message}).encode()
 
+    def _is_between_requests(self) -> bool:
+        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+
     def _expect(self) -> None:
+        """Start the timeout, or move it if another part of the request is expected."""
         if self._leaving:
             return
         if self._arriving is None:
@@ -187,9 +206,10 @@ class BoundedHttp(H11Protocol):
 
     @property
     def _allowed(self) -> float:
-        """Seconds for the head, or for the whole request."""
-        head = self.conn.their_state is h11.IDLE
-        return min(HEAD_TIMEOUT, self.request_timeout) if head else self.request_timeout
+        """Return the seconds for the head, or for the whole request."""
+        if self.conn.their_state is h11.IDLE:
+            return min(HEAD_TIMEOUT, self.request_timeout)
+        return self.request_timeout
 
     def _expect_nothing(self) -> None:
         if self._arriving is not None:
@@ -198,15 +218,16 @@ class BoundedHttp(H11Protocol):
 
     def _too_slow(self) -> None:
         self._arriving = None
-        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
-            self.transport.close()  # no request is pending
-        else:
-            wanted = f"expected all of it within {self._allowed:g} s"
-            self.refuse(408, f"request did not arrive; got a part of it; {wanted}")
+        if self._is_between_requests():
+            # a connection that is kept for the next request: nothing is pending
+            self.transport.close()
+            return
+        wanted = f"expected all of it within {self._allowed:g} s"
+        self.refuse(408, f"request did not arrive; got a part of it; {wanted}")
 
 
 class Background:
-    """A server in a thread with an event loop of its own, on a socket from `listen`, until `close`."""
+    """A server in a thread with a separate event loop, on a socket from `listen`, until `close` is called."""
 
     def __init__(
         self, app: ASGIApp, listening: socket.socket, *, name: str, connections: int, request_timeout: float
@@ -246,7 +267,7 @@ class Background:
 
 class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close all connections first: no waiting for callers that may be slow on purpose."""
+        """Close all connections first: callers may be slow on purpose, and are not waited for."""
         for connection in list(self.server_state.connections):
             if isinstance(connection, BoundedHttp):
                 connection.drop()
@@ -254,8 +275,11 @@ class _Server(uvicorn.Server):
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that listens on a port of this machine; 0 picks a free one. A port in use is an error."""
-    # asyncio switches Nagle's delay off only for sockets that are TCP by name: 40 ms a response otherwise
+    """Return a socket that listens on a port of this machine; 0 picks a free one.
+
+    Raise LocalServiceError if you cannot listen on the port, for example because it is in use.
+    """
+    # with IPPROTO_TCP, asyncio switches off Nagle's algorithm: 40 ms per response otherwise
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -273,15 +297,16 @@ def listen(port: int) -> socket.socket:
 
 
 def listen_longer(listening: socket.socket) -> None:
-    """Lengthen the system's queue of connections beyond asyncio's; call it after the start."""
+    """Lengthen the queue of connections, which asyncio shortens at the start of a server."""
     listening.listen(_QUEUE)
 
 
 def _open_files() -> int:
-    """Files and sockets that this process may have open."""
+    """Return the number of files and sockets that this process may have open."""
+    enough = 4 * _MOST_STRANGERS
     try:
         import resource  # noqa: PLC0415 - not on Windows
     except ImportError:
-        return 4 * _MOST_STRANGERS
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return 4 * _MOST_STRANGERS if limit == resource.RLIM_INFINITY else limit
+        return enough
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return enough if limit == resource.RLIM_INFINITY else limit

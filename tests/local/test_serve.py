@@ -187,7 +187,7 @@ def test_an_option_that_is_no_number_says_which_are(started: Any, option: str, t
 def test_one_service_a_folder(tmp_path: Path) -> None:
     """A second one on the same data is refused, with the reason; after the first has ended it starts."""
     with LocalService(tmp_path) as first:
-        with pytest.raises(LocalServiceError, match="another embedded service holds"):
+        with pytest.raises(LocalServiceError, match="another embedded service"):
             LocalService(tmp_path).start()
         first.stop()
         with LocalService(tmp_path) as second:

@@ -1,6 +1,6 @@
-"""The application: its operations, its status page, who may use it, and how errors become responses.
+"""The application: operations, the status page, authentication, and the responses to errors.
 
-One valid token is enough, in a header or in the URL, whatever is in the other positions.
+A request needs one valid token, in a header or in the URL. Other tokens in the request do not matter.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from toolkit.redaction import Secret, escape_html
 from toolkit.serving import CALLER, MAX_HEAD
 from toolkit.version import __version__
 
-_WITHOUT_TOKEN: Final = frozenset({"/", "/openapi.json"})  # they show nothing that a user stored
+_WITHOUT_TOKEN: Final = frozenset({"/", "/openapi.json"})  # without a token they show no stored data
 _OUR_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _HOST: Final = re.compile(r"[\w.:\[\]%\-]*", re.ASCII)
 _BEARER: Final = re.compile(r"(?i)bearer +(\S+) *")
@@ -53,19 +53,22 @@ _public = partial(Operation, tag="service", without_token=True)
 
 
 class Interception(Protocol):
-    """Middleware in front of the application, such as scripted faults, with operations of its own."""
+    """Middleware in front of the application that adds operations, for example scripted faults."""
 
     def operations(self) -> Iterable[Operation]:
-        """Its operations, served and described beside those of the service."""
+        """Return the operations that are served and described together with the operations of the service."""
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
-        """The application behind it."""
+        """Return an application that intercepts the requests to another one."""
 
 
 def build_app(
     queue: Queue, registry: IndexRegistry, token: Secret, *, interception: Interception | None = None
 ) -> ASGIApp:
-    """The application: the queue at the root, each index at ``/vector/<name>``; it delivers messages, too."""
+    """Return the application: the queue at the root, and each index at ``/vector/<name>``.
+
+    While it runs, the queue delivers messages.
+    """
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -85,15 +88,16 @@ def build_app(
 def all_operations(
     queue: Queue, registry: IndexRegistry, interception: Interception | None = None
 ) -> list[Operation]:
-    """All operations, that of the document among them."""
+    """Return all operations, including the operation that returns the OpenAPI document."""
 
     async def described(_: Request, __: Query) -> Response:
         return JSONResponse(document(operations))
 
+    of_interception = () if interception is None else interception.operations()
     operations = [
         status_operation(queue, registry),
-        _public("GET", "/openapi.json", "document", "This document.", described, dict[str, Any]),
-        *(interception.operations() if interception else ()),
+        _public("GET", "/openapi.json", "document", "Return this document.", described, dict[str, Any]),
+        *of_interception,
         *message_operations.of(queue),
         *dlq_operations(queue),
         *run_operations.of(queue),
@@ -107,26 +111,30 @@ def all_operations(
 
 
 def error_handlers(registry: IndexRegistry, queue: Queue | None = None) -> dict[Any, Any]:
-    """Return how Starlette turns errors into responses; errors that nothing expected are looked into."""
+    """Return the functions with which Starlette turns errors into responses.
+
+    If an error is unexpected, the database is checked, so that the response can name a damaged value.
+    """
 
     async def unexpected(request: Request, error: Exception) -> Response:
         problem = INTERNAL_ERROR
-        if (index := request.path_params.get("index")) is not None:
+        index = request.path_params.get("index")
+        if index is not None:
             problem = await registry.run(registry.problem, index, error)
         elif queue is not None:
             problem = await queue.store.problem(error)
         return _error_response(request.url.path, 500, problem)
 
-    return {ApiError: _expected_error, HTTPException: _expected_error, Exception: unexpected}
+    return {ApiError: _api_error, HTTPException: _not_served, Exception: unexpected}
 
 
-async def _expected_error(request: Request, error: Exception) -> Response:
-    """The response to an error of the request; a path or method that is not here is an HTTPException."""
-    path = request.url.path
-    if isinstance(error, ApiError):
-        return _error_response(path, error.status, error.message)
-    assert isinstance(error, HTTPException)  # noqa: S101 - the handler is registered for these two
-    allowed = _allowed_methods(request)
+async def _api_error(request: Request, error: ApiError) -> Response:
+    return _error_response(request.url.path, error.status, error.message)
+
+
+async def _not_served(request: Request, error: HTTPException) -> Response:
+    """Return the response for an unknown path or method, or to OPTIONS."""
+    path, allowed = request.url.path, _allowed_methods(request)
     if request.method == "OPTIONS" and allowed:
         return Response(status_code=204, headers={"Allow": allowed})
     got = f"{error.status_code} {error.detail}"
@@ -138,7 +146,7 @@ async def _expected_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> str:
-    """The methods of a path, over all routes that match it."""
+    """Return the methods of a path, over all routes that match it."""
     methods: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
@@ -154,11 +162,11 @@ def _error_response(path: str, status: int, message: str) -> Response:
 
 
 class Guard:
-    """ASGI middleware: 403 for foreign hosts and origins, 401 for wrong tokens, 500 for our failures."""
+    """ASGI middleware: 403 for foreign hosts and origins, 401 for wrong tokens, 500 for internal errors."""
 
     def __init__(self, app: ASGIApp, token: Secret) -> None:
         self._app = app
-        self._secret = token  # which keeps it known as ours, so that no response shows it
+        self._secret = token  # a reference: while it exists, the token is masked in all responses
         self._token = token.reveal().encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -182,49 +190,75 @@ class Guard:
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 - any error; the service continues
-            # its type and line alone: the message may hold data of the request
-            *_, (frame, line) = walk_tb(error.__traceback__)
-            failed = (scope["method"], type(error).__name__, frame.f_code.co_filename, line)
-            _log.error("responding to %s failed: %s at %s:%s", *failed)
+            _log_failure(scope["method"], error)
             if begun and not ended:
                 raise Abort from None
             if not begun:
                 await _error_response(scope["path"], 500, INTERNAL_ERROR)(scope, receive, watched)
 
     def _check(self, scope: Scope) -> None:
-        target = len(scope["raw_path"]) + len(scope["query_string"])
-        head = target + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
-        if head > MAX_HEAD:  # the server does not limit a head that arrives in one read
-            raise invalid("headers too large", f"{head} bytes", f"at most {MAX_HEAD}", status=431)
-        headers, ours = Headers(scope=scope), "127.0.0.1 or localhost"
-        host, origin = headers.get("host", ""), headers.get("origin")
-        if _hostname(f"//{host}") not in _OUR_HOSTS:
-            # a folded line after it is a part of its value: what is not a host name is not quoted
-            got = repr(host)[:80] if _HOST.fullmatch(host) else "text that is not a host name"
-            raise invalid("Host is not this machine", got, ours, status=403)
-        if origin is not None and _hostname(origin) not in _OUR_HOSTS:
-            raise invalid("Origin is not this machine", repr(origin)[:80], f"none, or {ours}", status=403)
-        tokens = [
-            match[1] for value in headers.getlist("authorization") if (match := _BEARER.fullmatch(value))
-        ]
-        query = scope["query_string"].decode("latin-1")
-        tokens += [value for name, value in parse_qsl(query) if name in TOKEN_PARAMETERS]
-        # all are compared, so that the duration reveals nothing
-        right = [hmac.compare_digest(token.encode(), self._token) for token in tokens]
-        scope[KNOWN] = any(right)
-        caller = scope.get("extensions", {}).get(CALLER)
-        if any(right) and caller is not None:
-            caller.admit()
-        if right and not any(right):
-            expected = "the service's own in one of the places"
+        """Raise an `ApiError` if the request is too large, from elsewhere or without a valid token."""
+        _check_size(scope)
+        headers = Headers(scope=scope)
+        _check_hosts(headers)
+        # all tokens are compared, so that the duration reveals nothing
+        tokens = _tokens(scope, headers)
+        is_right = [hmac.compare_digest(token.encode(), self._token) for token in tokens]
+        scope[KNOWN] = any(is_right)
+        if scope[KNOWN]:
+            caller = scope.get("extensions", {}).get(CALLER)
+            if caller is not None:
+                caller.admit()
+        elif is_right:
+            expected = "the token of the service in one of the places"
             raise invalid("token is not valid", "another one", expected, status=401)
-        if not right and scope["path"] not in _WITHOUT_TOKEN:
+        elif scope["path"] not in _WITHOUT_TOKEN:
             expected = "'Authorization: Bearer …' or the parameter queue_token"
             raise invalid("no token", "none", expected, status=401)
 
 
+def _log_failure(method: str, error: Exception) -> None:
+    """Log type and line of an error, not the message, which may contain data of the request."""
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    failed = (method, type(error).__name__, frame.f_code.co_filename, line)
+    _log.error("responding to %s failed: %s at %s:%s", *failed)
+
+
+def _check_size(scope: Scope) -> None:
+    # the server does not limit a head that arrives in one read
+    head = len(scope["raw_path"]) + len(scope["query_string"])
+    for name, text in scope["headers"]:
+        head += len(name) + len(text) + 4
+    if head > MAX_HEAD:
+        raise invalid("headers too large", f"{head} bytes", f"at most {MAX_HEAD}", status=431)
+
+
+def _check_hosts(headers: Headers) -> None:
+    """Refuse requests that a foreign page sends, for example by a name that resolves to this machine."""
+    host, origin = headers.get("host", ""), headers.get("origin")
+    ours = "127.0.0.1 or localhost"
+    if _hostname(f"//{host}") not in _OUR_HOSTS:
+        # quoted only if it is a host name: the value can include a folded line with other data
+        got = repr(host)[:80] if _HOST.fullmatch(host) else "text that is not a host name"
+        raise invalid("Host is not this machine", got, ours, status=403)
+    if origin is not None and _hostname(origin) not in _OUR_HOSTS:
+        raise invalid("Origin is not this machine", repr(origin)[:80], f"none, or {ours}", status=403)
+
+
+def _tokens(scope: Scope, headers: Headers) -> list[str]:
+    """Return the tokens of a request, from headers and the query string."""
+    tokens = []
+    for text in headers.getlist("authorization"):
+        match = _BEARER.fullmatch(text)
+        if match:
+            tokens.append(match[1])
+    query = parse_qsl(scope["query_string"].decode("latin-1"))
+    tokens += [text for name, text in query if name in TOKEN_PARAMETERS]
+    return tokens
+
+
 class Abort(Exception):  # noqa: N818 - ends a connection, not an error
-    """A response cannot be finished: the connection is closed, so that it does not look whole."""
+    """A response cannot be finished. The connection is closed: the response must not look complete."""
 
 
 def _hostname(url: str) -> str | None:
@@ -235,7 +269,7 @@ def _hostname(url: str) -> str | None:
 
 
 KNOWN: Final = "toolkit.known"
-"""Key of the ASGI scope: whether the request was authenticated."""
+"""The key of the ASGI scope that tells whether the request was authenticated."""
 
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; "
@@ -256,27 +290,32 @@ _COUNTS: Final = {
 
 
 def status_operation(queue: Queue, registry: IndexRegistry) -> Operation:
-    """The operation that shows the state of the queue and the indexes."""
+    """Return the operation that shows the state of the queue and the indexes."""
     template = Environment(
         loader=PackageLoader("toolkit.local", "templates"),
-        finalize=lambda value: Markup(escape_html(value)),  # noqa: S704 - escaped right here
+        finalize=lambda content: Markup(escape_html(content)),  # noqa: S704 - escaped right here
         autoescape=True,
         trim_blocks=True,
     ).get_template("status.html")
 
-    def vectors() -> list[tuple[IndexSpec, int]]:
+    def vector_counts() -> list[tuple[IndexSpec, int]]:
         return [(spec, sum(registry.get(spec.name).namespaces().values())) for spec in registry.specs()]
 
     async def page(request: Request, _: Query) -> Response:
         counts = await queue.store.read(_counted, queue.store.expired_before)
-        indexes = await registry.run(vectors)
+        indexes = await registry.run(vector_counts)
         counts += [("vector indexes", len(indexes)), ("vectors", sum(count for _, count in indexes))]
-        render = partial(template.render, counts=counts, version=__version__)
-        return HTMLResponse(render(indexes=indexes if request.scope.get(KNOWN) else None), headers=_HEADERS)
+        # names of indexes are shown to authenticated callers only
+        shown_indexes = indexes if request.scope.get(KNOWN) else None
+        html = template.render(counts=counts, version=__version__, indexes=shown_indexes)
+        return HTMLResponse(html, headers=_HEADERS)
 
-    return _public("GET", "/", "status", "The status page.", page, str)
+    return _public("GET", "/", "status", "Return the status page.", page, str)
 
 
 def _counted(tx: QueueWrite, since: int) -> list[tuple[str, int]]:
-    values = {"since": since}
-    return [(words, tx.connection.execute(sql, values).fetchone()[0]) for words, sql in _COUNTS.items()]
+    counts = []
+    for description, sql in _COUNTS.items():
+        (count,) = tx.connection.execute(sql, {"since": since}).fetchone()
+        counts.append((description, count))
+    return counts

@@ -1,4 +1,4 @@
-"""The embedded service as a process: its options, its token, its one line on standard output, its end."""
+"""The embedded service as a process: the data folder, the line on standard output, and the end."""
 
 from __future__ import annotations
 
@@ -35,28 +35,25 @@ from toolkit.redaction import Secret
 from toolkit.serving import ACCEPTED_AT_ONCE, BoundedHttp, Strangers, listen, listen_longer
 
 Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
-"""Puts sample history into a service that is about to start."""
-
-_FOLDERS: Final = ("queue", "vectors")  # in the data folder; a link in place of one would lead elsewhere
-
-# seconds; a busy event loop lets the databases' threads wait this long at each statement (Python's own: 5 ms)
-_SWITCH_INTERVAL: Final = 0.0005
-
-
+"""Adds sample history to a service that is about to start."""
 Application: TypeAlias = Callable[[str, Secret], AbstractContextManager[Mapping[str, int]]]
-"""Runs the application of the sample, given the address and token of the queue: ports by the host served."""
+"""Runs the application of the sample, from address and token of the queue. The value has ports by host."""
+
+_FOLDERS: Final = ("queue", "vectors")  # in the data folder; none of them may be a link
+# seconds that the threads of the databases wait for a busy event loop at each statement (5 ms by default)
+_SWITCH_INTERVAL: Final = 0.0005
 
 
 def run(
     options: argparse.Namespace, *, fill: Fill, application: Application, interception: Interception
 ) -> int:
-    """Run the service until SIGTERM, SIGINT or the end of its standard input.
+    """Run the service until SIGTERM, SIGINT or the end of standard input, and return the exit status.
 
     `fill` and `application` are for ``--sample``.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    # Arrow's own pool keeps some 14 MB for each thread that ever wrote numbers: 560 MB with 40 threads
+    # Arrow's own pool keeps about 14 MB per thread that ever wrote numbers: 560 MB with 40 threads
     pa.set_memory_pool(pa.system_memory_pool())
     with ExitStack() as opened:
         folder = _folder(options, opened)
@@ -72,9 +69,12 @@ def run(
             expansion=options.approximate_expansion,
         )
         opened.callback(registry.close)
-        _prepare(folder, store, registry, options, fill)
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        ports = opened.enter_context(application(address, token)) if options.sample else {}
+        _make_indexes(registry, options)
+        ports: Mapping[str, int] = {}
+        if options.sample:
+            _fill_once(folder, store, registry, fill)
+            address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            ports = opened.enter_context(application(address, token))
         queue = Queue(
             store,
             on_this_machine=ports,
@@ -88,21 +88,23 @@ def run(
     return 0
 
 
-def _prepare(
-    folder: Path, store: Store, registry: IndexRegistry, options: argparse.Namespace, fill: Fill
-) -> None:
+def _make_indexes(registry: IndexRegistry, options: argparse.Namespace) -> None:
+    """Make the indexes of the options. Without the option, make the default indexes that are missing."""
     known = {spec.name for spec in registry.specs()}
     for spec in map(IndexSpec.parse, options.index or DEFAULT_INDEXES):
         if spec.name not in known or options.index:
             registry.create(spec)
-    if not options.sample:
+
+
+def _fill_once(folder: Path, store: Store, registry: IndexRegistry, fill: Fill) -> None:
+    """Add the sample history, unless a file in the folder tells that it was added."""
+    marker = folder / "sample-filled-in"
+    if marker.exists():
         return
-    filled = folder / "sample-filled-in"
-    if not filled.exists():
-        if "docs" not in {spec.name for spec in registry.specs()}:
-            registry.create(IndexSpec.parse(DEFAULT_INDEXES[0]))
-        fill(store, registry)
-        os.close(open_private(filled, os.O_WRONLY | os.O_CREAT))  # not through a link
+    if "docs" not in {spec.name for spec in registry.specs()}:
+        registry.create(IndexSpec.parse(DEFAULT_INDEXES[0]))
+    fill(store, registry)
+    os.close(open_private(marker, os.O_WRONLY | os.O_CREAT))  # not through a link
 
 
 def _serve(
@@ -117,7 +119,10 @@ def _serve(
         strangers = Strangers()
 
         def error_body(self, status: int, message: str) -> bytes:
-            path = self.scope["path"] if self.scope and self.conn.their_state is h11.SEND_BODY else ""
+            path = ""
+            # the path is known when the head has been read
+            if self.scope and self.conn.their_state is h11.SEND_BODY:
+                path = self.scope["path"]
             return error_body(status, message, path)
 
     server = uvicorn.Server(
@@ -127,14 +132,13 @@ def _serve(
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # the caller is who connects
+            proxy_headers=False,  # the caller is the other end of the connection
             ws="none",
             lifespan="on",
             timeout_graceful_shutdown=1,
             backlog=ACCEPTED_AT_ONCE,
         )
     )
-    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
 
     async def serve() -> None:
         serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -142,42 +146,50 @@ def _serve(
             await asyncio.sleep(0.005)
         if server.started:
             listen_longer(listening)
-            line = {
-                "queue_url": address,
-                "vector_urls": {spec.name: f"{address}/vector/{spec.name}" for spec in registry.specs()},
-                "token_file": str(token_file) if token_file else None,
-                "pid": os.getpid(),
-            }
-            sys.stdout.write(json.dumps(line) + "\n")
-            sys.stdout.flush()
+            _announce(registry, listening, token_file)
             if options.with_parent:
                 end_with_parent()
         await serving
 
-    # the server has its own handlers while it serves, and hands the signal on to these when it is through
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    # uvicorn sets other handlers while it serves, and then raises the signal again for these handlers
+    signals = (signal.SIGTERM, signal.SIGINT)
+    previous_handlers = {number: signal.signal(number, lambda *_: None) for number in signals}
     try:
         asyncio.run(serve())
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
     if not server.started:
-        raise LocalServiceError("starting the embedded service", got="an internal error", expected="a start")
+        raise LocalServiceError(
+            "starting the embedded service", got="an internal error", expected="a running service"
+        )
+
+
+def _announce(registry: IndexRegistry, listening: socket.socket, token_file: Path | None) -> None:
+    """Write addresses and the token file to standard output, as one line of JSON."""
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    line = {
+        "queue_url": address,
+        "vector_urls": {spec.name: f"{address}/vector/{spec.name}" for spec in registry.specs()},
+        "token_file": str(token_file) if token_file else None,
+        "pid": os.getpid(),
+    }
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
 
 
 def _folder(options: argparse.Namespace, opened: ExitStack) -> Path:
-    """The folder of its state; a temporary one is removed at the end."""
+    """Return the data folder. A temporary folder is removed at the end."""
     if options.temporary:
-        prefix = "toolkit-local-"
-        return Path(
-            opened.enter_context(tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True))
-        )
+        temporary = tempfile.TemporaryDirectory(prefix="toolkit-local-", ignore_cleanup_errors=True)
+        return Path(opened.enter_context(temporary))
     folder: Path = options.data_dir or user_folder("data") / "local"
     try:
         if options.data_dir is None:
             make_folder(folder)
         else:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # a link here is the user's own choice
+            # a link is allowed here: the user named it
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise _unusable(folder, str(error.strerror), "a folder this user may write") from None
     return folder
@@ -192,14 +204,14 @@ def _lock(folder: Path, opened: ExitStack) -> None:
             "starting the embedded service",
             got="a system without POSIX file locks",
             expected="Linux or macOS",
-            next_step="On Windows, run it in the Windows Subsystem for Linux, and connect to its address.",
+            next_step="On Windows, run it in the Windows Subsystem for Linux, and connect to the address.",
         ) from None
     try:
         handle = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
         opened.callback(os.close, handle)
         for name in _FOLDERS:
             make_folder(folder / name)
-        # before SQLite opens them: closing a file afterwards would release its locks
+        # before SQLite opens them: closing a file afterwards would release the locks of SQLite
         check_private(*folder.glob("*/*.sqlite*"), *folder.glob("*/*.f32"))
     except OSError as error:
         got = f"{Path(error.filename).name!r}: {error.strerror}"
@@ -207,13 +219,14 @@ def _lock(folder: Path, opened: ExitStack) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        got = "a folder that another embedded service holds"
-        raise _unusable(folder, got, "one service a folder", ", or end the other service") from None
+        got = "a folder that another embedded service uses"
+        raise _unusable(folder, got, "one service per folder", ", or end the other service") from None
 
 
 def _unusable(folder: Path, got: str, expected: str, other: str = "") -> LocalServiceError:
-    doing, next_step = (
+    return LocalServiceError(
         f"opening the data folder {str(folder)!r}",
-        f"Name another folder with --data-dir{other}.",
+        got=got,
+        expected=expected,
+        next_step=f"Name another folder with --data-dir{other}.",
     )
-    return LocalServiceError(doing, got=got, expected=expected, next_step=next_step)

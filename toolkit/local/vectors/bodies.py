@@ -32,21 +32,21 @@ from toolkit.local.vectors.specs import IndexSpec
 T = TypeVar("T")
 R = TypeVar("R")
 
-# limits, not publicly documented but for those of metadata and text
+# limits; only the limits of metadata and text are publicly documented
 MAX_ID: Final = 1024  # characters of an id, a prefix or a namespace
 MAX_METADATA: Final = 48 * 1024  # bytes of a vector's metadata
 MAX_NESTING: Final = 100  # levels of a vector's metadata
 MAX_DATA: Final = 1024 * 1024  # bytes of a vector's text
 MAX_PAGE: Final = 10_000  # results of a query, vectors in a range page, ids in a fetch, rows in an upsert
 MAX_BATCH: Final = 1000  # queries in a batch
-MAX_IDLE: Final = 86_400  # seconds for which a resumable query may idle
-DEFAULT_IDLE: Final = 3600  # the same unless it says so: what the public client sends
+MAX_IDLE: Final = 86_400  # longest pause in seconds between two calls of a resumable query
+DEFAULT_IDLE: Final = 3600  # seconds if the request names none; the default of the public client
 
 _LARGEST: Final = 3.4028235e38
-"""The largest float32 in its shortest digits, as responses have it: a little above the number itself."""
+"""The largest float32 in its shortest digits, as in responses: a little above the exact number."""
 
 _TEXTS: Final = frozenset({"id", "ids", "cursor"})
-"""Fields of bodies that are text, but which clients may send as whole numbers."""
+"""Text fields of bodies that clients may send as whole numbers."""
 
 Fusion: TypeAlias = Literal["RRF", "DBSF"]
 Mode: TypeAlias = Literal["HYBRID", "DENSE", "SPARSE"]
@@ -80,17 +80,19 @@ class SparseVector(_Body, kw_only=True):
     values: Numbers
 
     def array(self) -> SparseArray:
-        """As many dimensions as values, at least one."""
-        given = [*map(integral_as_int, self.indices)] if isinstance(self.indices, list) else self.indices
-        indices = _items(given, "sparseVector.indices", {int}, "a whole number")
+        """Return the vector after checking that it has as many dimensions as values, at least one."""
+        listed = self.indices
+        if isinstance(listed, list):
+            listed = [integral_as_int(index) for index in listed]
+        indices = _items(listed, "sparseVector.indices", {int}, "a whole number")
         values = read_numbers(self.values, "sparseVector.values")
         if not 0 < len(indices) == len(values):
             got = f"{len(indices)} indices and {len(values)} values"
             raise invalid("sparseVector", got, "as many of both, and at least one", status=422)
-        for number, index in enumerate(indices):
+        for position, index in enumerate(indices):
             if not 0 <= index <= MAX_INDEX:
-                what = f"sparseVector.indices[{number}]"
-                raise invalid(what, shown(index), f"0 to {MAX_INDEX}", status=422)
+                field = f"sparseVector.indices[{position}]"
+                raise invalid(field, shown(index), f"0 to {MAX_INDEX}", status=422)
         return SparseArray(np.array(indices, dtype=np.int64), values.astype(np.float64))
 
 
@@ -113,13 +115,13 @@ class UpsertVector(_Body, kw_only=True):
 
 
 class UpdateVector(UpsertVector, kw_only=True):
-    """What to change in a vector; what is left out stays as it is."""
+    """Changes of a vector; omitted fields stay as they are."""
 
     metadata_update_mode: Literal["OVERWRITE", "PATCH"] | None = None
 
 
 class Included(_Body, kw_only=True):
-    """What vectors are returned with."""
+    """The parts of vectors to return."""
 
     include_metadata: bool | None = False
     include_vectors: bool | None = False
@@ -168,7 +170,7 @@ class QueryEnd(_Body, kw_only=True):
 
 
 class NextResults(QueryEnd, kw_only=True):
-    """How many more results of a resumable query."""
+    """The number of further results of a resumable query."""
 
     additional_k: Count
 
@@ -210,7 +212,8 @@ def _inspect(body: type[msgspec.Struct]) -> None:
         _inspect(kind)
 
 
-_inspect(_Body)  # here, as msgspec's first inspection of a struct is not thread-safe
+# at import: the first inspection of a struct by msgspec is not thread-safe
+_inspect(_Body)
 
 
 @dataclass(frozen=True)
@@ -218,76 +221,88 @@ class IndexQuery:
     """One query."""
 
     question: NDArray[np.floating] | str | None
-    """A dense vector; text for the index's models; or None where there is only a sparse vector."""
+    """A dense vector, or text for the models of the index. None if the query has only a sparse vector."""
     top_k: int
     include: Included
     filter: MetadataFilter | None = None
     sparse: SparseArray | None = None
     idf: bool = False
-    """Whether sparse dimensions are weighted by how rare they are."""
+    """Whether rare sparse dimensions weigh more."""
     fusion: Fusion = "RRF"
     """How dense and sparse results become one list."""
     mode: Mode = "HYBRID"
-    """Which vectors of a text a hybrid index searches with."""
+    """The vectors of a text with which a hybrid index searches."""
 
     @property
     def has_both(self) -> bool:
-        """Whether it has both vectors, so that two rankings are fused."""
+        """Return True if the query has both vectors, so that two rankings are fused."""
         return self.question is not None and self.sparse is not None
 
 
-def read_item(value: Any, kind: type[T], what: str = "body") -> T:
-    """A body, or an item of one, as its type; 2.0 is a whole number, too, and ids and cursors become text."""
-    if isinstance(value, dict):
-        value = {name: integral_as_int(item) for name, item in value.items()}
-        for name in _TEXTS.intersection(value):
-            value[name] = _whole_as_text(value[name])
-    return read_as(value, kind, what)
+def read_item(item: Any, kind: type[T], source: str = "body") -> T:
+    """Return a body, or an item of one, as a struct.
+
+    Whole numbers may be written as floats (2.0), and ids and cursors as numbers.
+    """
+    if isinstance(item, dict):
+        item = {name: integral_as_int(content) for name, content in item.items()}
+        for name in _TEXTS.intersection(item):
+            item[name] = _whole_as_text(item[name])
+    return read_as(item, kind, source)
 
 
-def _whole_as_text(value: Any) -> Any:
-    """The digits of a whole number, or of each one in an array; anything else as it is.
+def _whole_as_text(item: Any) -> Any:
+    """Return the digits of a whole number, or of each one in an array. Other values are returned as they are.
 
     >>> _whole_as_text([1, "b", 2.0, True])
     ['1', 'b', '2', True]
     """
-    if isinstance(value, list):
-        return [_whole_as_text(item) for item in value]
-    whole = integral_as_int(value)
-    return str(whole) if type(whole) is int else value
+    if isinstance(item, list):
+        return [_whole_as_text(element) for element in item]
+    number = integral_as_int(item)
+    # not isinstance: True is an int
+    is_whole = type(number) is int
+    return str(number) if is_whole else item
 
 
 def read_items(body: Any, kind: type[T], noun: Literal["row", "query"], check: Callable[[T], R]) -> list[R]:
-    """The items of a body that is one or an array of them, each read and checked."""
-    items = body if isinstance(body, list) else [body]
-    most, plural = (MAX_BATCH, "queries") if noun == "query" else (MAX_PAGE, "rows")
+    """Read and check the items of a body, which is one item or an array of them."""
+    is_array = isinstance(body, list)
+    items = body if is_array else [body]
+    most, plural = _BATCH_LIMITS[noun]
     if not 1 <= len(items) <= most:
         raise invalid(f"{noun} batch", f"{len(items)} {plural}", f"1 to {most}")
-    result = []
-    for number, item in enumerate(items):
-        with naming(f"{noun} {number}: " if isinstance(body, list) else ""):
-            result.append(check(read_item(item, kind, noun)))
-    return result
+    if not is_array:
+        return [check(read_item(body, kind, noun))]
+    checked = []
+    for position, item in enumerate(items):
+        with naming(f"{noun} {position}: "):
+            checked.append(check(read_item(item, kind, noun)))
+    return checked
+
+
+_BATCH_LIMITS: Final = {"query": (MAX_BATCH, "queries"), "row": (MAX_PAGE, "rows")}
 
 
 def index_query(query: QueryByVector | QueryByText, spec: IndexSpec, budget: FilterBudget) -> IndexQuery:
-    """The query of a body, with the vectors that the index's kind needs. The budget includes its parsing."""
+    """Return the query of a body, with the vectors that the kind of index needs.
+
+    Parsing the filter counts against the budget.
+    """
     question: NDArray[np.floating] | str | None
+    sparse: SparseArray | None = None
     if isinstance(query, QueryByText):
-        question, sparse = read_text(query.data), None
+        question = read_text(query.data)
     else:
         question, sparse = vectors_of(query, spec)
-        if question is None and sparse is None:
-            if spec.kind == "hybrid":
-                raise invalid("query", "no vector and no sparseVector", "one of them, or both")
-            raise invalid("vector" if spec.has_dense else "sparseVector", "none", "one")
+        _check_has_vector(question, sparse, spec)
     with budget.spending():
-        chosen = read_filter(query.filter)
+        metadata_filter = read_filter(query.filter)
     return IndexQuery(
         question=question,
-        top_k=query.top_k or 10,
+        top_k=query.top_k or DEFAULT_TOP_K,
         include=query,
-        filter=chosen,
+        filter=metadata_filter,
         sparse=sparse,
         idf=query.weighting_strategy is not None,
         fusion=query.fusion_algorithm or "RRF",
@@ -295,23 +310,41 @@ def index_query(query: QueryByVector | QueryByText, spec: IndexSpec, budget: Fil
     )
 
 
+DEFAULT_TOP_K: Final = 10
+
+
+def _check_has_vector(
+    dense: NDArray[np.floating] | None, sparse: SparseArray | None, spec: IndexSpec
+) -> None:
+    if dense is not None or sparse is not None:
+        return
+    if spec.kind == "hybrid":
+        raise invalid("query", "no vector and no sparseVector", "one of them, or both")
+    field = "vector" if spec.has_dense else "sparseVector"
+    raise invalid(field, "no value", "one")
+
+
 def vectors_of(
     body: UpsertVector | QueryByVector, spec: IndexSpec
 ) -> tuple[NDArray[np.float32] | None, SparseArray | None]:
-    """The vectors of a body, all of which the index's kind must have."""
-    if body.vector is not None and not spec.has_dense:
-        raise invalid("vector", f"one for a {spec.kind} index", "sparseVector only", status=422)
-    if body.sparse_vector is not None and not spec.has_sparse:
-        raise invalid("sparseVector", f"one for a {spec.kind} index", "vector only", status=422)
-    dense = None if body.vector is None else read_numbers(body.vector, "vector")
-    if dense is not None and len(dense) != spec.dimension:
-        message = f"Invalid vector dimension: {len(dense)}, expected: {spec.dimension}"
-        raise ApiError(422, message, verbatim=True)
-    return dense, None if body.sparse_vector is None else body.sparse_vector.array()
+    """Return the vectors of a body. Raise an `ApiError` if the kind of index has no such vectors."""
+    dense, sparse = None, None
+    if body.vector is not None:
+        if not spec.has_dense:
+            raise invalid("vector", f"one for a {spec.kind} index", "sparseVector only", status=422)
+        dense = read_numbers(body.vector, "vector")
+        if len(dense) != spec.dimension:
+            message = f"Invalid vector dimension: {len(dense)}, expected: {spec.dimension}"
+            raise ApiError(422, message, verbatim=True)
+    if body.sparse_vector is not None:
+        if not spec.has_sparse:
+            raise invalid("sparseVector", f"one for a {spec.kind} index", "vector only", status=422)
+        sparse = body.sparse_vector.array()
+    return dense, sparse
 
 
 def read_filter(text: str | None) -> MetadataFilter | None:
-    """A metadata filter; None where it is left out or blank."""
+    """Parse a metadata filter. Return None if it is omitted or blank."""
     if text is None or not text.strip():
         return None
     try:
@@ -321,28 +354,31 @@ def read_filter(text: str | None) -> MetadataFilter | None:
 
 
 def read_row(row: UpsertVector, spec: IndexSpec) -> IndexRow:
-    """A row with the vectors that the index's kind needs."""
+    """Return a row with the vectors that the kind of index needs."""
     vector, sparse = vectors_of(row, spec)
-    for name, given, needed in (
-        ("vector", vector, spec.has_dense),
-        ("sparseVector", sparse, spec.has_sparse),
-    ):
-        if given is None and needed:
-            if spec.kind == "hybrid":
-                raise invalid(name, "none", "both vectors: the index is hybrid", status=422)
-            raise invalid(name, "none", "one")
+    if vector is None:
+        if spec.has_dense:
+            raise _missing_vector("vector", spec)
+        vector = np.empty(0, np.float32)
+    if sparse is None and spec.has_sparse:
+        raise _missing_vector("sparseVector", spec)
     data = None if row.data is None else read_text(row.data)
-    vector = np.empty(0, np.float32) if vector is None else vector
     return IndexRow(row.id, vector, metadata_text(row.metadata), data, sparse)
 
 
+def _missing_vector(field: str, spec: IndexSpec) -> ApiError:
+    if spec.kind == "hybrid":
+        return invalid(field, "no value", "both vectors: the index is hybrid", status=422)
+    return invalid(field, "no value", "one")
+
+
 def read_text_row(row: UpsertText) -> IndexRow:
-    """A row with text, without its vectors."""
+    """Return a row with text, without vectors."""
     return IndexRow(row.id, np.empty(0, np.float32), metadata_text(row.metadata), read_text(row.data))
 
 
 def read_text(text: str) -> str:
-    """Text of a permitted size."""
+    """Return the text of a row or a query after checking the size."""
     size = len(text.encode())
     if size > MAX_DATA:
         raise invalid("data", f"{size} bytes", f"1 to {MAX_DATA}")
@@ -350,29 +386,41 @@ def read_text(text: str) -> str:
 
 
 def metadata_text(metadata: Metadata | None) -> str | None:
-    """Metadata as compact JSON text, within its limits."""
+    """Return metadata as compact JSON, after checking depth and size."""
     if metadata is None:
         return None
-    level: list[Any] = [metadata]
-    depth = 0
-    while level:
-        depth += 1
-        if depth > MAX_NESTING:
-            raise invalid("metadata", "deeper nesting", f"at most {MAX_NESTING} levels")
-        inner = (item.values() if isinstance(item, dict) else item for item in level)
-        level = [child for items in inner for child in items if isinstance(child, dict | list)]
+    _check_nesting(metadata)
     try:
         text = json.dumps(metadata, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text.encode())
-    except (TypeError, ValueError) as error:  # in process, values that are not JSON
+    except (TypeError, ValueError) as error:
+        # only from callers in this process: values that are not JSON
         raise invalid("metadata", str(error)[:80], "JSON values that can be written as UTF-8") from None
     if size > MAX_METADATA:
         raise invalid("metadata", f"{size} bytes", f"at most {MAX_METADATA}")
     return text
 
 
+def _check_nesting(metadata: Metadata) -> None:
+    """Raise an `ApiError` if objects and arrays nest too deep.
+
+    The values are visited level by level (breadth first): recursion could exceed the stack.
+    """
+    level: list[Any] = [metadata]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > MAX_NESTING:
+            raise invalid("metadata", "deeper nesting", f"at most {MAX_NESTING} levels")
+        next_level: list[Any] = []
+        for container in level:
+            children = container.values() if isinstance(container, dict) else container
+            next_level += [child for child in children if isinstance(child, dict | list)]
+        level = next_level
+
+
 def merge(target: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7396): null removes a field, objects merge, everything else replaces.
+    """Apply a JSON merge patch (RFC 7396): null removes a field, objects merge, other values replace.
 
     >>> merge({"a": 1, "b": {"c": 2, "d": 3}}, {"a": None, "b": {"c": 4}})
     {'b': {'c': 4, 'd': 3}}
@@ -380,41 +428,45 @@ def merge(target: Any, patch: Any) -> Any:
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
+    for name, change in patch.items():
+        if change is None:
             merged.pop(name, None)
         else:
-            merged[name] = merge(merged.get(name), value)
+            merged[name] = merge(merged.get(name), change)
     return merged
 
 
-def integral_as_int(value: Any) -> Any:
-    """An integer for a number without a fraction, such as 2.0; anything else as it is."""
-    return int(value) if type(value) is float and value.is_integer() else value
+def integral_as_int(content: Any) -> Any:
+    """Return an integer for a float without a fraction, for example 2.0; other values as they are."""
+    if type(content) is float and content.is_integer():
+        return int(content)
+    return content
 
 
-def read_numbers(value: Any, what: str) -> NDArray[np.float32]:
-    """Finite numbers that fit single precision."""
-    items = _items(value, what, {int, float}, "a number")
+def read_numbers(listed: Any, source: str) -> NDArray[np.float32]:
+    """Return finite numbers that fit single precision. An error names the first one that does not."""
+    items = _items(listed, source, {int, float}, "a number")
     try:
         numbers = np.array(items, dtype=np.float64)
         fits = bool((np.abs(numbers) <= _LARGEST).all())
     except OverflowError:
+        # an integer beyond float64
         fits = False
     if not fits:
-        index = next(index for index, item in enumerate(items) if not abs(item) <= _LARGEST)
+        position = next(position for position, item in enumerate(items) if not abs(item) <= _LARGEST)
         expected = "a finite number that fits single precision"
-        raise invalid(f"{what}[{index}]", shown(items[index]), expected)
+        raise invalid(f"{source}[{position}]", shown(items[position]), expected)
     with np.errstate(under="ignore"):
         return numbers.astype(np.float32)
 
 
-def _items(value: Any, what: str, kinds: set[type], expected: str) -> Sequence[Any]:
-    """The items of an array, each of one of these types."""
-    items = value.tolist() if isinstance(value, np.ndarray) else value
+def _items(listed: Any, source: str, kinds: set[type], expected: str) -> Sequence[Any]:
+    """Return the items of an array after checking that each has one of the types."""
+    items = listed.tolist() if isinstance(listed, np.ndarray) else listed
     if not isinstance(items, list | tuple):
-        raise invalid(what, shown(items), "an array of numbers")
+        raise invalid(source, shown(items), "an array of numbers")
+    # the types of all items at once: a loop in Python is slow for long vectors
     if not kinds.issuperset(map(type, items)):
-        index = next(index for index, item in enumerate(items) if type(item) not in kinds)
-        raise invalid(f"{what}[{index}]", shown(items[index]), expected)
+        position = next(position for position, item in enumerate(items) if type(item) not in kinds)
+        raise invalid(f"{source}[{position}]", shown(items[position]), expected)
     return items

@@ -1,4 +1,4 @@
-"""The SQLite file of one index, in WAL mode. What a transaction has written is durable when it returns."""
+"""The SQLite file of one index, in WAL mode. A transaction that has returned is durable."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _UPDATE: Final = "UPDATE vectors SET vector = ?, metadata = ?, data = ?, sparse 
 _ROW: Final = "SELECT sequence, id, vector, metadata, data, sparse FROM vectors"
 _FLOAT: Final = np.dtype("<f4")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any]).decode
-_BATCH: Final = 128  # rows at a time that fit the cache of a processor
+_BATCH: Final = 128  # rows that fit the cache of a processor
 
 
 class IndexRow(NamedTuple):
@@ -59,11 +59,11 @@ class IndexRow(NamedTuple):
     data: str | None
     sparse: SparseArray | None = None
     sequence: int = 0
-    """The number of its first insertion; 0 before it is written."""
+    """The number of the first insertion; 0 before the row is written."""
 
 
 class IndexDatabase:
-    """The file of one index, made by `make`. Not thread-safe: its index holds a lock."""
+    """The file of one index, made by `make`. It is not thread-safe: the index has a lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -82,7 +82,7 @@ class IndexDatabase:
 
     @staticmethod
     def make(path: Path, spec: IndexSpec) -> None:
-        """Make the file of an empty index, readable for this user only. It is there whole, or not at all."""
+        """Make the file of an empty index, readable for this user only, completely or not at all."""
         draft = path.with_name(f"{path.name}.new")
         with opening(path):
             draft.unlink(missing_ok=True)
@@ -102,21 +102,22 @@ class IndexDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything changed within is written together, or not at all."""
+        """Write all changes in the block together, or none if it raises."""
         self._execute("BEGIN IMMEDIATE")
         try:
             yield
             self._execute("COMMIT")
         finally:
-            if self._connection.in_transaction:  # it failed, and SQLite did not end it itself (a full disk)
+            # after a full disk, for example, SQLite itself has ended the transaction
+            if self._connection.in_transaction:
                 self._execute("ROLLBACK")
 
     def namespaces(self) -> dict[str, int]:
-        """Names and keys of the namespaces, in the order in which they were made."""
+        """Return names and keys of the namespaces, in the order of creation."""
         return dict(self._execute("SELECT name, key FROM namespaces ORDER BY key"))
 
     def add_namespace(self, name: str) -> int:
-        """Make a namespace; returns its key."""
+        """Make a namespace, and return the key."""
         cursor = self._execute("INSERT INTO namespaces (name) VALUES (?)", (name,))
         return int(cursor.lastrowid or 0)
 
@@ -125,7 +126,7 @@ class IndexDatabase:
         self._execute("UPDATE namespaces SET name = ? WHERE key = ?", (name, key))
 
     def drop_namespace(self, key: int) -> None:
-        """Delete a namespace with its rows."""
+        """Delete a namespace with all rows."""
         self.clear(key)
         self._execute("DELETE FROM namespaces WHERE key = ?", (key,))
 
@@ -134,35 +135,36 @@ class IndexDatabase:
         self._execute("DELETE FROM vectors WHERE namespace = ?", (key,))
 
     def put(self, key: int, rows: Iterable[IndexRow]) -> list[int]:
-        """Write rows, replacing those with the same ids; returns their sequence numbers."""
+        """Write rows, replacing rows with the same ids, and return the sequence numbers."""
         sequences = []
         for row in rows:
             vector = row.vector.astype(_FLOAT, copy=False).tobytes() or None
-            values = (vector, row.metadata, row.data, row.sparse and row.sparse.to_bytes())
-            before = self._execute(
+            columns = (vector, row.metadata, row.data, row.sparse and row.sparse.to_bytes())
+            known = self._execute(
                 "SELECT sequence FROM vectors WHERE namespace = ? AND id = ?", (key, row.id)
             )
-            stored = before.fetchone()
-            # no UPSERT: it would use up a sequence number for each row that it replaces
+            stored = known.fetchone()
+            # not UPSERT: it would use up a sequence number for each row that it replaces
             if stored is None:
-                stored = (self._execute(_INSERT, (*values, key, row.id)).lastrowid or 0,)
+                sequence = self._execute(_INSERT, (*columns, key, row.id)).lastrowid or 0
             else:
-                self._execute(_UPDATE, (*values, *stored))
-            sequences.append(int(stored[0]))
+                (sequence,) = stored
+                self._execute(_UPDATE, (*columns, sequence))
+            sequences.append(int(sequence))
         return sequences
 
     def remove(self, key: int, ids: Iterable[str]) -> None:
-        """Delete rows; ids that are not there are passed over."""
+        """Delete rows; unknown ids are ignored."""
         self._connection.executemany(
             "DELETE FROM vectors WHERE namespace = ? AND id = ?", ((key, row_id) for row_id in ids)
         )
 
     def count(self, key: int) -> int:
-        """How many rows a namespace has."""
+        """Return the number of rows of a namespace."""
         return int(self._execute("SELECT COUNT(*) FROM vectors WHERE namespace = ?", (key,)).fetchone()[0])
 
     def vectors(self, key: int) -> Iterator[tuple[list[str], list[int], NDArray[np.float32]]]:
-        """Ids, sequence numbers and vectors of a namespace, in batches, in the order of insertion."""
+        """Yield ids, sequence numbers and vectors of a namespace, in batches, in the order of insertion."""
         cursor = self._in_order(key, "sequence, id, vector")
         while rows := cursor.fetchmany(_BATCH):
             sequences, ids, vectors = zip(*rows, strict=True)
@@ -170,27 +172,27 @@ class IndexDatabase:
             yield list(ids), list(sequences), matrix.reshape(len(rows), self.spec.dimension)
 
     def metadata(self, key: int) -> Iterator[tuple[str, str]]:
-        """The id and the metadata of each row of a namespace that has some."""
+        """Yield id and metadata of each row of a namespace that has metadata."""
         return self._in_order(key, "id, metadata", "metadata IS NOT NULL")
 
     def sparse_rows(self, key: int) -> Iterator[tuple[int, str, SparseArray]]:
-        """Sequence number, id and sparse vector of each row of a namespace that has one."""
+        """Yield sequence number, id and sparse vector of each row of a namespace that has one."""
         for sequence, row_id, sparse in self._in_order(key, "sequence, id, sparse", "sparse IS NOT NULL"):
             yield sequence, row_id, SparseArray.from_bytes(sparse)
 
     def page(self, key: int, start: int, limit: int, prefix: str) -> list[IndexRow]:
-        """At most `limit` rows from the sequence number `start` on, with ids that begin with `prefix`."""
+        """Return at most `limit` rows whose ids begin with `prefix`; `start` is the first sequence number."""
         after = "namespace = ? AND sequence >= ? AND substr(id, 1, ?) = ? ORDER BY sequence LIMIT ?"
         values = (key, start, len(prefix), prefix, limit)
         return [*map(_row, self._execute(f"{_ROW} INDEXED BY by_sequence WHERE {after}", values))]
 
     def find(self, key: int, row_id: str) -> IndexRow | None:
-        """The row with this id, if there is one."""
+        """Return the row with this id, or None."""
         row = self._execute(f"{_ROW} WHERE namespace = ? AND id = ?", (key, row_id)).fetchone()
         return row and _row(row)
 
     def last_sequence(self) -> int:
-        """The largest sequence number ever used; 0 if none was."""
+        """Return the largest sequence number ever used, or 0."""
         row = self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
         return row[0] if row else 0
 
@@ -205,12 +207,12 @@ class IndexDatabase:
         return damaged_value(self._connection, forms)
 
     def size(self) -> int:
-        """Bytes of the file, without its write-ahead log."""
+        """Return the bytes of the file, without the write-ahead log."""
         sql = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
         return int(self._execute(sql).fetchone()[0])
 
     def _in_order(self, key: int, columns: str, condition: str = "TRUE") -> sqlite3.Cursor:
-        """Columns of a namespace's rows in the order of insertion, which is that of the pages of the file."""
+        """Return columns of all rows of a namespace in the order of insertion, as they are in the file."""
         return self._execute(
             f"SELECT {columns} FROM vectors INDEXED BY by_sequence "  # noqa: S608 - no text of requests
             f"WHERE namespace = ? AND {condition} ORDER BY sequence",
@@ -218,31 +220,39 @@ class IndexDatabase:
         )
 
     def _import_vector_files(self, path: Path) -> None:
-        """Upgrade from layout 2: vectors in ``<name>.<namespace key>.f32``, each row naming its place."""
+        """Upgrade from layout 2, which stored vectors in ``<name>.<namespace key>.f32``.
+
+        The column `place` of a row was the position of the vector in that file.
+        """
         with self.transaction():
             self._execute("DROP INDEX by_sequence")
             self._execute("ALTER TABLE vectors ADD COLUMN vector BLOB")
-            for key in self.namespaces().values() if self.spec.dimension else ():
-                positions = self._execute("SELECT place, sequence FROM vectors WHERE namespace = ?", (key,))
-                wanted = positions.fetchall()
-                file = path.with_name(f"{path.stem}.{key}.f32")
-                numbers = np.fromfile(file, dtype=_FLOAT) if file.exists() else np.empty(0, dtype=_FLOAT)
-                rows = len(numbers) // self.spec.dimension
-                if any(position >= rows for position, _ in wanted):
-                    got = f"{rows} vectors in {file.name!r}, too few for its {len(wanted)} rows"
-                    expected = "the files of its vectors beside it, as they were written"
-                    next_step = "Put the missing file back from a copy, or use another data folder."
-                    raise _unusable(path, got, expected, next_step)
-                matrix = numbers[: rows * self.spec.dimension].reshape(rows, self.spec.dimension)
-                self._connection.executemany(
-                    "UPDATE vectors SET vector = ? WHERE sequence = ?",
-                    ((matrix[position].tobytes(), sequence) for position, sequence in wanted),
-                )
+            if self.spec.dimension:
+                for key in self.namespaces().values():
+                    self._import_vector_file(path, key)
             self._execute("ALTER TABLE vectors DROP COLUMN place")
             self._execute(_INDEX)
             self._execute(f"PRAGMA user_version = {_LAYOUT}")
         for file in path.parent.glob(f"{path.stem}.*.f32"):
             file.unlink()
+
+    def _import_vector_file(self, path: Path, key: int) -> None:
+        places = self._execute("SELECT place, sequence FROM vectors WHERE namespace = ?", (key,)).fetchall()
+        file = path.with_name(f"{path.stem}.{key}.f32")
+        numbers = np.fromfile(file, dtype=_FLOAT) if file.exists() else np.empty(0, dtype=_FLOAT)
+        rows = len(numbers) // self.spec.dimension
+        if any(place >= rows for place, _ in places):
+            raise _unusable(
+                path,
+                f"{rows} vectors in {file.name!r}, too few for its {len(places)} rows",
+                "the files with the vectors next to it, as they were written",
+                "Put the missing file back from a copy, or use another data folder.",
+            )
+        matrix = numbers[: rows * self.spec.dimension].reshape(rows, self.spec.dimension)
+        self._connection.executemany(
+            "UPDATE vectors SET vector = ? WHERE sequence = ?",
+            ((matrix[place].tobytes(), sequence) for place, sequence in places),
+        )
 
 
 def _check_length(expected: int, vector: bytes) -> None:
@@ -251,23 +261,23 @@ def _check_length(expected: int, vector: bytes) -> None:
 
 
 def _row(stored: tuple[int, str, bytes | None, str | None, str | None, bytes | None]) -> IndexRow:
-    sequence, row_id, vector, metadata, data, sparse = stored
+    sequence, row_id, vector, metadata, data, sparse_bytes = stored
     if metadata is not None:
-        _OBJECT(metadata)  # it is sent as it is stored: a damaged value would break the JSON of the response
+        # it is sent as it is stored: a damaged value would break the JSON of the response
+        _OBJECT(metadata)
     if not isinstance(data, str | None):
         raise TypeError(f"got data of the type {type(data).__name__}; expected text")
     dense = np.frombuffer(vector or b"", dtype=_FLOAT)
-    return IndexRow(
-        row_id, dense, metadata, data, SparseArray.from_bytes(sparse) if sparse else None, sequence
-    )
+    sparse = SparseArray.from_bytes(sparse_bytes) if sparse_bytes else None
+    return IndexRow(row_id, dense, metadata, data, sparse, sequence)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
     try:
-        # of a new file; in pages of 4 KB, the default, vectors of 384 numbers leave a quarter unused
+        # only for a new file: in pages of 4 KB, the default, vectors of 384 numbers leave a quarter unused
         connection.execute("PRAGMA page_size = 8192")
-        # one process at a time: the rows are held in memory too
+        # one process at a time: the rows are also in memory
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -279,22 +289,20 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """Turn the errors of a file that cannot be used into a LocalServiceError with its name."""
+    """Turn errors of a file that cannot be used into a LocalServiceError with the name of the file."""
     try:
         yield
     except LocalServiceError:
-        raise  # which names the file already
+        raise  # the error names the file already
     except (OSError, sqlite3.Error, TypeError, ValueError, KeyError) as error:
-        got, expected = (
+        raise _unusable(
+            path,
             f"{type(error).__name__}: {error}",
             "a file of this service that no other process has open",
-        )
-        next_step = (
-            "End the other service, put a copy of the file back, or use another data folder (--data-dir)."
-        )
-        raise _unusable(path, got, expected, next_step) from None
+            "End the other service, put a copy of the file back, or use another data folder (--data-dir).",
+        ) from None
 
 
 def _unusable(path: Path, got: str, expected: str, next_step: str) -> LocalServiceError:
-    doing = f"opening the index file {str(path)!r}"
-    return LocalServiceError(doing, got=got, expected=expected, next_step=next_step)
+    attempt = f"opening the index file {str(path)!r}"
+    return LocalServiceError(attempt, got=got, expected=expected, next_step=next_step)

@@ -1,4 +1,4 @@
-"""The rows of one namespace in memory: ids, vectors, order of insertion; metadata filters within a budget."""
+"""The rows of one namespace in memory: ids, vectors and order; and metadata filters within a time budget."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _CLOCK_INTERVAL: Final = 0.01  # seconds between reads of the CPU clock, each a 
 
 
 class FilterBudget:
-    """What one request may spend on metadata filters: processor time, the same on a busy machine.
+    """Limit the processor time that one request spends on metadata filters.
 
-    `wanted` returns whether the caller is still connected; it is called from the thread that evaluates.
+    Processor time does not depend on how busy the machine is. `wanted` returns whether the caller is still
+    connected. It is called from the thread that evaluates the filter.
     """
 
     def __init__(self, seconds: float = FILTER_SECONDS, *, wanted: Callable[[], bool] = lambda: True) -> None:
@@ -36,12 +37,15 @@ class FilterBudget:
         self._due = 0.0
 
     def end(self) -> None:
-        """Stop the evaluation. May be called from another thread."""
+        """Stop the evaluation. It may be called from another thread."""
         self._ended = True
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Count what this thread does inside: 422 when the time is used up, 503 when the caller has left."""
+        """Count the work of this thread in the block.
+
+        Raise an `ApiError` with 422 if the time is used up, or with 503 if the caller has disconnected.
+        """
         self._since = time.thread_time()
         try:
             self._check_limits()
@@ -49,12 +53,12 @@ class FilterBudget:
         finally:
             self._spent += time.thread_time() - self._since
 
-    def each(self, values: Iterable[T]) -> Iterator[T]:
-        """The values; raises as `spending` does, looking at the processor's clock every 10 ms only."""
-        for value in values:
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items, and raise as `spending` does. The processor time is read every 10 ms only."""
+        for item in items:
             if time.monotonic() > self._due:
                 self._check_limits()
-            yield value
+            yield item
 
     def _check_limits(self) -> None:
         if self._ended or not self._wanted():
@@ -68,7 +72,7 @@ class FilterBudget:
 
 
 def enlarged(array: NDArray[Any], rows: int) -> NDArray[Any]:
-    """The array, or a copy at least twice as large, with space for at least so many rows."""
+    """Return the array if it has space for `rows` rows, otherwise a copy at least twice as large."""
     if rows <= len(array):
         return array
     larger = np.empty((max(rows, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
@@ -76,12 +80,12 @@ def enlarged(array: NDArray[Any], rows: int) -> NDArray[Any]:
     return larger
 
 
-_CHUNK: Final = 4096
+_CHUNK: Final = 4096  # rows in double precision at a time
 _decode: Final = msgspec.json.Decoder().decode
 
 
 class NamespaceRows:
-    """The rows of a namespace, by position: a removed row's position is taken by the last row."""
+    """The rows of a namespace, by position. If a row is removed, the last row moves to that position."""
 
     def __init__(self, dimension: int, read_metadata: Callable[[], Iterable[tuple[str, str]]]) -> None:
         self.ids: list[str] = []
@@ -92,10 +96,11 @@ class NamespaceRows:
         self._versions = np.empty(0, dtype=np.int64)
         self._changes = 0
         self._read_metadata = read_metadata
-        self._passing: tuple[Any, NDArray[np.intp]] = None, np.empty(0, np.intp)  # of the last filter
+        # the state and the result of the last filter: pages of one query filter the same rows
+        self._passing: tuple[Any, NDArray[np.intp]] = None, np.empty(0, np.intp)
 
     def reserve(self, rows: int) -> None:
-        """Allocate memory for so many rows."""
+        """Allocate memory for a number of rows."""
         self._matrix = enlarged(self._matrix, rows)
         self._norms = enlarged(self._norms, rows)
         self._sequence = enlarged(self._sequence, rows)
@@ -109,43 +114,48 @@ class NamespaceRows:
 
     @property
     def matrix(self) -> NDArray[np.float32]:
-        """The vectors by position, shape (rows, dimension). Later changes show in it."""
+        """Return the vectors by position, shape (rows, dimension). Later changes are visible in this view."""
         return self._matrix[: len(self)]
 
     @property
     def norms(self) -> Floats:
-        """The vectors' Euclidean lengths by position."""
+        """Return the Euclidean lengths of the vectors by position."""
         return self._norms[: len(self)]
 
     @property
     def sequence(self) -> NDArray[np.int64]:
-        """The rows' sequence numbers by position: the order of insertion."""
+        """Return the sequence numbers of the rows by position: the order of insertion."""
         return self._sequence[: len(self)]
 
     @property
     def versions(self) -> NDArray[np.int64]:
-        """By position the number of the change that put the row there."""
+        """Return, by position, the number of the change that put the row there."""
         return self._versions[: len(self)]
 
     def inserted(self, row_ids: Iterable[str]) -> NDArray[np.int64]:
-        """The sequence numbers of the rows with these ids."""
+        """Return the sequence numbers of the rows with these ids."""
         return self._sequence[[self._positions[row_id] for row_id in row_ids]]
 
-    def passing(self, chosen: MetadataFilter, budget: FilterBudget | None = None) -> NDArray[np.intp]:
-        """The positions of the rows whose metadata passes a filter, ascending; ApiError beyond the budget."""
-        state = (chosen, self._changes, len(self))
+    def passing(
+        self, metadata_filter: MetadataFilter, budget: FilterBudget | None = None
+    ) -> NDArray[np.intp]:
+        """Return the positions of the rows whose metadata matches a filter, ascending.
+
+        Raise an `ApiError` if that takes longer than the budget.
+        """
+        state = (metadata_filter, self._changes, len(self))
         if self._passing[0] != state:
             metadata: list[Any] = [None] * len(self)
             for row_id, text in self._read_metadata():
                 metadata[self._positions[row_id]] = _decode(text)
             budget = budget or FilterBudget()
             with budget.spending():
-                matches = [chosen.matches(values) for values in budget.each(metadata)]
+                matches = [metadata_filter.matches(fields) for fields in budget.each(metadata)]
             self._passing = state, np.flatnonzero(matches)
         return self._passing[1]
 
     def put(self, ids: Sequence[str], sequence: Sequence[int], vectors: NDArray[np.float32]) -> None:
-        """Add rows, or replace those with the same ids."""
+        """Add rows, or replace rows with the same ids."""
         positions = []
         for row_id in ids:
             position = self._positions.setdefault(row_id, len(self.ids))
@@ -160,12 +170,12 @@ class NamespaceRows:
         self._changes += len(ids)
 
     def remove(self, row_id: str) -> None:
-        """Remove a row; the last one moves to its position."""
+        """Remove a row. The last row moves to the position of it."""
         position, last = self._positions.pop(row_id), len(self) - 1
-        reordered = self.ids.pop()
+        last_id = self.ids.pop()
         if position != last:
-            self.ids[position] = reordered
-            self._positions[reordered] = position
+            self.ids[position] = last_id
+            self._positions[last_id] = position
             for array in (self._matrix, self._norms, self._sequence):
                 array[position] = array[last]
             self._changes += 1

@@ -1,8 +1,9 @@
-"""Sparse vectors: how they are stored, and the inverted index that finds the nearest; scores in float32."""
+"""Sparse vectors: the stored form, and the inverted index that finds the nearest rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import compress
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,15 +16,15 @@ MAX_INDEX: Final = 2**31 - 1
 
 _INDEX: Final = np.dtype("<i4")
 _VALUE: Final = np.dtype("<f4")
-_SMALL: Final = 20_000
-_SHARE: Final = 16  # the small set is merged at this fraction of the large one
+_SMALL: Final = 20_000  # postings that the small set may always have
+_SHARE: Final = 16  # the small set is merged when it is larger than this fraction of the large set
 _SMALLEST: Final = float(np.finfo(np.float32).smallest_normal)
 
 
 def rounded(scores: Floats) -> Floats:
-    """Scores as float32 has them, so that scores that are written alike are equal.
+    """Round scores to float32, so that scores which responses write alike are equal.
 
-    Scores that are too large or too small for float32 keep the order they have in float64.
+    Scores that are too large or too small for float32 keep the order that they have in float64.
     """
     with np.errstate(over="ignore", under="ignore"):
         single = scores.astype(np.float32).astype(np.float64)
@@ -32,20 +33,20 @@ def rounded(scores: Floats) -> Floats:
 
 
 class SparseArray(NamedTuple):
-    """The dimensions of a sparse vector, and its values there; of a repeated dimension the sum counts."""
+    """The dimensions and values of a sparse vector. If a dimension is repeated, the sum counts."""
 
     indices: NDArray[np.int64]
-    """Shape (n,), from 0 to `MAX_INDEX`, in the order in which they were given."""
+    """Shape (n,), from 0 to `MAX_INDEX`, in the order of the request."""
     values: Floats
     """Shape (n,), rounded to single precision."""
 
     def to_bytes(self) -> bytes:
-        """The indices, then the values in single precision."""
+        """Return the indices, followed by the values in single precision."""
         return self.indices.astype(_INDEX).tobytes() + self.values.astype(_VALUE).tobytes()
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> SparseArray:
-        """The vector that `to_bytes` wrote."""
+        """Read the vector that `to_bytes` wrote."""
         count = len(stored) // (_INDEX.itemsize + _VALUE.itemsize)
         return cls(
             np.frombuffer(stored, _INDEX, count).astype(np.int64),
@@ -54,7 +55,15 @@ class SparseArray(NamedTuple):
 
 
 class _Postings(NamedTuple):
-    """Postings sorted by dimension: those of ``terms[k]`` are from ``starts[k]`` to ``starts[k + 1]``."""
+    """Postings sorted by dimension. The postings of ``terms[k]`` are at ``starts[k]`` to ``starts[k + 1]``.
+
+    For example, two rows with the vectors {7: 0.5} and {3: 1.0, 7: 2.0} are stored as::
+
+        terms   3  7
+        starts  0  1  3
+        rows    1  0    1
+        values  1.0  0.5  2.0
+    """
 
     terms: NDArray[np.int64]
     starts: NDArray[np.intp]
@@ -65,23 +74,24 @@ class _Postings(NamedTuple):
     def sorted(
         cls, dimensions: NDArray[np.int64], rows: NDArray[np.int64], values: NDArray[np.float32]
     ) -> _Postings:
+        """Sort postings that are given as dimension, row and value."""
         order = np.argsort(dimensions, kind="stable")
         ordered = dimensions[order]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))  # no dimension is -1
         return cls(ordered[starts], np.append(starts, len(order)), rows[order], values[order])
 
     def dimensions(self) -> NDArray[np.int64]:
-        """The dimension of each posting."""
+        """Return the dimension of each posting."""
         return np.repeat(self.terms, np.diff(self.starts))
 
     def of(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.intp]]:
-        """Rows and values of some dimensions' postings, and the number of the dimension that each one has."""
+        """Return the postings of several dimensions: row, value, and index of the dimension in `terms`."""
         positions = np.searchsorted(self.terms, terms)
         known = np.flatnonzero(positions < len(self.terms))
         known = known[self.terms[positions[known]] == terms[known]]
         firsts = self.starts[positions[known]]
         counts = self.starts[positions[known] + 1] - firsts
-        # the n-th posting of a dimension is n after its first
+        # the n-th posting of a dimension is n after the first
         before = np.cumsum(counts) - counts
         postings = np.arange(counts.sum()) + np.repeat(firsts - before, counts)
         return self.rows[postings], self.values[postings], np.repeat(known, counts)
@@ -91,11 +101,11 @@ _EMPTY: Final = _Postings.sorted(np.empty(0, np.int64), np.empty(0, np.int64), n
 
 
 class InvertedRows:
-    """The sparse vectors of a namespace by dimension, for inner products.
+    """The sparse vectors of a namespace by dimension, for inner products (an inverted index).
 
-    Rows are numbered in order of insertion; numbers of removed or replaced rows are not reused.
-    Postings (dimension, row, value) are sorted by dimension in flat arrays: a large set, and a small one of
-    what was added since, which is merged into the large one as it grows.
+    Rows are numbered in the order of insertion; numbers of removed or replaced rows are not reused. Postings
+    (dimension, row, value) are sorted by dimension in flat arrays. New postings are added to a small set,
+    which is merged into a large set when it grows: sorting the large set for each row would be slow.
     """
 
     def __init__(self, rows: Iterable[tuple[int, str, SparseArray]] = ()) -> None:
@@ -113,21 +123,20 @@ class InvertedRows:
         return len(self._numbers)
 
     def put(self, sequence: int, row_id: str, vector: SparseArray) -> None:
-        """Add a row, or replace the one with this id."""
+        """Add a row, or replace the row with this id."""
         if row_id in self._numbers:
             self.remove(row_id)
         number = len(self._ids)
         if number == len(self._alive):
-            self._sequence, self._alive = (
-                np.resize(self._sequence, 2 * number),
-                np.resize(self._alive, 2 * number),
-            )
+            self._sequence = np.resize(self._sequence, 2 * number)
+            self._alive = np.resize(self._alive, 2 * number)
         self._numbers[row_id] = number
         self._ids.append(row_id)
         self._sequence[number] = sequence
         self._alive[number] = True
         self._pending.append((number, vector))
-        self._repeats = self._repeats or len(set(vector.indices.tolist())) < len(vector.indices)
+        if len(set(vector.indices.tolist())) < len(vector.indices):
+            self._repeats = True
 
     def remove(self, row_id: str) -> None:
         """Remove a row."""
@@ -136,40 +145,47 @@ class InvertedRows:
     def nearest(
         self, query: SparseArray, top_k: int, *, idf: bool = False, passing: NDArray[np.int64] | None = None
     ) -> list[tuple[str, float]]:
-        """Ids and inner products of the best rows that share a dimension with the query, best first.
+        """Return ids and inner products of the best rows that share a dimension with the query, best first.
 
-        Equal float32 scores are in the order of insertion. With `idf` each dimension is weighted by
-        log((N - n + 0.5) / (n + 0.5) + 1), where n of all N rows of the namespace have it; the 1, which the
-        public SDK documents and tests, keeps it positive. `passing` are the sequence numbers of the rows that
-        may be returned (None: all).
+        Rows with equal float32 scores are in the order of insertion. If `passing` is given, only rows with
+        these sequence numbers can be returned.
+
+        With `idf`, a dimension that n of all N rows have is weighted by log((N - n + 0.5) / (n + 0.5) + 1).
+        The 1, which the public SDK documents and tests, keeps the weight positive.
         """
         self._add_pending()
         sets = [postings.of(query.indices) for postings in (self._large, self._small)]
         rows, values, terms = (np.concatenate(arrays) for arrays in zip(*sets, strict=True))
         alive = self._alive[rows]
         rows, values, terms = rows[alive], values[alive], terms[alive]
-        weights = query.values * self._idf(terms, rows, len(query.values)) if idf else query.values
+        weights = query.values
+        if idf:
+            weights = weights * self._idf(terms, rows, len(weights))
+
         sums = np.bincount(rows, weights[terms] * values.astype(np.float64), minlength=len(self._ids))
         matching = np.flatnonzero(np.bincount(rows, minlength=len(self._ids)))
         if passing is not None:
             matching = matching[np.isin(self._sequence[matching], passing)]
-        scores = rounded(sums[matching].astype(np.float64))  # of nothing, bincount counts in integers
+        # without rows, bincount returns integers
+        scores = rounded(sums[matching].astype(np.float64))
         if len(matching) > top_k:
-            best = scores >= np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
-            matching, scores = matching[best], scores[best]
+            rank = len(scores) - top_k
+            is_best = scores >= np.partition(scores, rank)[rank]
+            matching, scores = matching[is_best], scores[is_best]
         order = np.lexsort((self._sequence[matching], -scores))[:top_k]
-        chosen = zip(matching[order].tolist(), scores[order].tolist(), strict=True)
-        return [(self._ids[number], score) for number, score in chosen]
+        best = zip(matching[order].tolist(), scores[order].tolist(), strict=True)
+        return [(self._ids[number], score) for number, score in best]
 
     def _idf(self, terms: NDArray[np.intp], rows: NDArray[np.int64], count: int) -> Floats:
-        if self._repeats:  # a row has a dimension once, however often it names it
+        if self._repeats:
+            # a row counts once, even if the vector names the dimension several times
             terms = np.unique(np.stack([terms, rows]), axis=1)[0]
-        having = np.bincount(terms, minlength=count)
-        weights: Floats = np.log((len(self) - having + 0.5) / (having + 0.5) + 1)
+        row_counts = np.bincount(terms, minlength=count)
+        weights: Floats = np.log((len(self) - row_counts + 0.5) / (row_counts + 0.5) + 1)
         return weights
 
     def _add_pending(self) -> None:
-        """Add new postings to the small set, or all to the large one, without dead rows, as they grow."""
+        """Add new postings to the small set, or merge all into the large set if the small set grows."""
         if not self._pending:
             return
         large, small = self._large, self._small
@@ -182,14 +198,22 @@ class InvertedRows:
         if len(rows) <= max(_SMALL, len(large.rows) // _SHARE):
             self._small = _Postings.sorted(dimensions, rows, values)
             return
-        dimensions = np.concatenate([large.dimensions(), dimensions])
-        rows, values = np.concatenate([large.rows, rows]), np.concatenate([large.values, values])
+        self._merge(
+            np.concatenate([large.dimensions(), dimensions]),
+            np.concatenate([large.rows, rows]),
+            np.concatenate([large.values, values]),
+        )
+
+    def _merge(
+        self, dimensions: NDArray[np.int64], rows: NDArray[np.int64], values: NDArray[np.float32]
+    ) -> None:
+        """Make the large set of all postings, without dead rows, and number the rows anew."""
         alive = self._alive[: len(self._ids)]
         remaining, renumbered = alive[rows], np.cumsum(alive) - 1
         self._large = _Postings.sorted(dimensions[remaining], renumbered[rows[remaining]], values[remaining])
         self._small = _EMPTY
         if not alive.all():
             self._sequence[: len(self)] = self._sequence[: len(alive)][alive]
-            self._ids = [row_id for row_id, lives in zip(self._ids, alive.tolist(), strict=True) if lives]
+            self._ids = list(compress(self._ids, alive.tolist()))
             self._numbers = {row_id: number for number, row_id in enumerate(self._ids)}
             self._alive[: len(self._ids)] = True

@@ -1,9 +1,9 @@
-"""What an index is: its name, kind, dimension, similarity, and the models that turn text into its vectors.
+"""The settings of an index: name, kind, dimension, similarity, and the models that embed text.
 
-The built-in models need no training and no network. Others are found by entry points:
-``toolkit.local.models`` for dense vectors, ``toolkit.local.sparse_models`` for sparse ones. Each names a
-class that can be made without arguments and behaves as `Model` or `SparseModel` says, under the name that
-indexes use.
+The built-in models need no training and no network. Other models are found by entry points, in the group
+``toolkit.local.models`` for dense vectors and ``toolkit.local.sparse_models`` for sparse vectors. An entry
+point has the name that indexes use, and names a class that can be made without arguments and implements
+`Model` or `SparseModel`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from importlib.metadata import entry_points
+from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -28,13 +29,13 @@ Kind = Literal["dense", "sparse", "hybrid"]
 Similarity = Literal["COSINE", "EUCLIDEAN", "DOT_PRODUCT"]
 
 MAX_DIMENSION: Final = 5376
-"""Most dimensions, as publicly documented."""
+"""Largest dimension, as publicly documented."""
 GROUP: Final = "toolkit.local.models"
 SPARSE_GROUP: Final = "toolkit.local.sparse_models"
 STAND_INS: Final = ("BGE_SMALL_EN_V1_5", "BGE_BASE_EN_V1_5", "BGE_LARGE_EN_V1_5", "BGE_M3")
-"""The public service's dense models, for which `HashingModel` stands in where no package offers them.
+"""Dense models of the public service. `HashingModel` replaces them if no package offers them.
 
-Programs that check which model an index has find the name they know; similarity is that of spelling.
+Programs that check the model of an index find the name that they know, but vectors compare spelling.
 """
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
@@ -47,7 +48,8 @@ _LONGEST_WORD: Final = 64
 _GRAM: Final = 3
 _GRAM_WEIGHT: Final = 0.5
 _WORD: Final = re.compile(r"\w+")
-# as publicly documented: how soon repetitions stop to count, how much length matters, the average length
+# constants of BM25, as publicly documented: how soon repetitions stop to count, how much the length of a
+# document matters, and the average length
 _K1: Final = 1.2
 _B: Final = 0.75
 _AVERAGE_LENGTH: Final = 32
@@ -55,9 +57,9 @@ _AVERAGE_LENGTH: Final = 32
 
 @dataclass(frozen=True)
 class IndexSpec:
-    """What an index is. It never changes once the index is made.
+    """The settings of an index. They never change after the index is made.
 
-    A value that cannot be used is an InputError.
+    Raises InputError if a setting cannot be used.
 
     >>> IndexSpec.parse("docs:hybrid:256:COSINE:hashing+bm25").models
     ('hashing', 'bm25')
@@ -67,50 +69,71 @@ class IndexSpec:
     dimension: int = 0
     similarity: Similarity | None = None
     model: str | None = None
-    """Embeds text; on a hybrid index two, such as ``hashing+bm25``."""
+    """The model that embeds text. A hybrid index has two, for example ``hashing+bm25``."""
     kind: Kind = "dense"
     rank_start: int = 1
     """The rank of the best result in reciprocal rank fusion, 0 or 1: not publicly documented.
 
-    1 is the authors' choice (Cormack, Clarke, Büttcher, 2009).
+    1 is the choice of the authors (Cormack, Clarke, Büttcher, 2009).
     """
 
     def __post_init__(self) -> None:
-        dimensions, similarities = range(1, MAX_DIMENSION + 1), get_args(Similarity)
-        whole, one_of = f"a whole number from 1 to {MAX_DIMENSION}", f"one of {', '.join(similarities)}"
-        if not self.has_dense:
-            dimensions, similarities = range(1), (None,)
-            whole = one_of = "none, on a sparse index"
-        count, wanted = 1, "the name of one model"
-        if self.kind == "hybrid":
-            count, wanted = 2, "two names of models, such as hashing+bm25"
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise self._wrong_field("name", "1 to 64 letters, digits, '_' and '-'")
+        kinds = get_args(Kind)
+        if self.kind not in kinds:
+            raise self._wrong_field("kind", f"one of {', '.join(kinds)}")
+        if self.has_dense:
+            self._check_dense()
+        else:
+            self._check_sparse()
+        if not self._fits_model():
+            wanted = "the name of one model"
+            if self.kind == "hybrid":
+                wanted = "two names of models, such as hashing+bm25"
+            raise self._wrong_field("model", f"{wanted}, or no model, on a {self.kind} index")
+        if type(self.rank_start) is not int or self.rank_start not in {0, 1}:
+            raise self._wrong_field("rank_start", "0 or 1")
+
+    def _check_dense(self) -> None:
+        # not isinstance: True is an int
+        is_whole = type(self.dimension) is int
+        if not is_whole or not 1 <= self.dimension <= MAX_DIMENSION:
+            raise self._wrong_field("dimension", f"a whole number from 1 to {MAX_DIMENSION}")
+        similarities = get_args(Similarity)
+        if self.similarity not in similarities:
+            raise self._wrong_field("similarity", f"one of {', '.join(similarities)}")
+
+    def _check_sparse(self) -> None:
+        if type(self.dimension) is not int or self.dimension != 0:
+            raise self._wrong_field("dimension", "no dimension, on a sparse index")
+        if self.similarity is not None:
+            raise self._wrong_field("similarity", "no similarity, on a sparse index")
+
+    def _fits_model(self) -> bool:
+        if self.model is None:
+            return True
+        # a JSON request can have any value here
         names = self.model.split("+") if isinstance(self.model, str) else []
-        fits_model = self.model is None or (len(names) == count and all(map(_MODEL_NAME.fullmatch, names)))
-        fits_name = isinstance(self.name, str) and _NAME.fullmatch(self.name)
-        for field, fits, expected in (
-            ("name", fits_name, "1 to 64 letters, digits, '_' and '-'"),
-            ("kind", self.kind in get_args(Kind), f"one of {', '.join(get_args(Kind))}"),
-            ("dimension", type(self.dimension) is int and self.dimension in dimensions, whole),
-            ("similarity", self.similarity in similarities, one_of),
-            ("model", fits_model, f"{wanted}, or none, on a {self.kind} index"),
-            ("rank_start", type(self.rank_start) is int and self.rank_start in {0, 1}, "0 or 1"),
-        ):
-            if not fits:
-                raise _wrong(f"the {field} {shown(getattr(self, field))}", expected)
+        count = 2 if self.kind == "hybrid" else 1
+        return len(names) == count and all(map(_MODEL_NAME.fullmatch, names))
+
+    def _wrong_field(self, field: str, expected: str) -> InputError:
+        return _wrong(f"the {field} {shown(getattr(self, field))}", expected)
 
     @property
     def has_dense(self) -> bool:
-        """Whether its rows have dense vectors."""
+        """Return True if rows have dense vectors."""
         return self.kind != "sparse"
 
     @property
     def has_sparse(self) -> bool:
-        """Whether its rows have sparse vectors."""
+        """Return True if rows have sparse vectors."""
         return self.kind != "dense"
 
     @property
     def models(self) -> tuple[str | None, str | None]:
-        """The names of its models for dense and for sparse vectors; None where it has none."""
+        """Return the names of the models for dense and for sparse vectors; None if the index has none."""
         if self.model is not None and self.kind == "hybrid":
             dense, sparse = self.model.split("+")
             return dense, sparse
@@ -118,40 +141,47 @@ class IndexSpec:
 
     @classmethod
     def parse(cls, text: str) -> IndexSpec:
-        """The spec from one text, as the command line takes it: NAME:KIND with what that kind has.
+        """Parse settings as the command line accepts them, for example ``docs:dense:256:COSINE:hashing``.
 
-        The similarity is in any case. Dimension and similarity of a sparse index may also be there and empty:
-        ``words:sparse:::bm25``.
+        The similarity can be in any case. A sparse index has neither dimension nor similarity:
+        ``words:sparse:bm25``. They can also be there and empty: ``words:sparse:::bm25``.
         """
         name, *parts = text.split(":")
-        values: dict[str, Any] = {"name": name}
-        if parts[:1] == ["sparse"]:
-            rest = parts[3:] if parts[1:3] == ["", ""] else parts[1:]
-            if len(rest) > 1:
+        settings: dict[str, Any] = {"name": name, "kind": parts[0] if parts else None}
+        if settings["kind"] == "sparse":
+            models = parts[3:] if parts[1:3] == ["", ""] else parts[1:]
+            if len(models) > 1:
                 expected = "NAME:sparse or NAME:sparse:MODEL: it has no dimension or similarity"
                 raise _wrong(f"{text[:120]!r}", expected)
         else:
-            rest = parts[3:]
-            if not 3 <= len(parts) <= 4:  # noqa: PLR2004 - kind, dimension, similarity and perhaps a model
+            # kind, dimension, similarity and perhaps a model
+            if len(parts) not in {3, 4}:
                 raise _wrong(f"{text[:120]!r}", _FORM)
-            size, similarity = parts[1], parts[2].upper()
-            values["dimension"] = int(size) if re.fullmatch(r"[0-9]{1,9}", size, re.ASCII) else size
-            values["similarity"] = similarity
-        return cls.from_dict(values | {"kind": parts[0], "model": rest[0] if rest else None})
+            _, dimension, similarity, *models = parts
+            is_number = re.fullmatch(r"[0-9]{1,9}", dimension, re.ASCII)
+            settings["dimension"] = int(dimension) if is_number else dimension
+            settings["similarity"] = similarity.upper()
+        if models:
+            settings["model"] = models[0]
+        return cls.from_dict(settings)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> IndexSpec:
-        """The spec from JSON values under the names of its fields; those with a default may be left out."""
+    def from_dict(cls, settings: Mapping[str, Any]) -> IndexSpec:
+        """Return settings from JSON values by field name; fields with a default can be omitted."""
         known = [field.name for field in fields(cls)]
-        if unknown := sorted(set(values) - set(known)):
+        unknown = sorted(set(settings) - set(known))
+        if unknown:
             raise _wrong(f"the unknown field {shown(unknown[0])}", ", ".join(sorted(known)))
-        needed = {"name"} if values.get("kind") == "sparse" else {"name", "dimension", "similarity"}
-        if missing := sorted(needed - set(values)):
+        needed = {"name", "dimension", "similarity"}
+        if settings.get("kind") == "sparse":
+            needed = {"name"}
+        missing = sorted(needed - set(settings))
+        if missing:
             raise _wrong(f"no {missing[0]}", ", ".join(sorted(needed)))
-        return cls(**values)
+        return cls(**settings)
 
     def to_dict(self) -> dict[str, Any]:
-        """The spec as JSON values."""
+        """Return the settings as JSON values."""
         return asdict(self)
 
 
@@ -171,29 +201,32 @@ class Model(Protocol):
     name: str
 
     def embed(self, texts: Sequence[str], dimension: int) -> NDArray[np.float32]:
-        """The vectors of texts: shape (texts, dimension), finite, the same for the same text."""
+        """Return finite vectors, one row per text. The same text always has the same vector."""
 
 
 class SparseModel(Protocol):
-    """A model of sparse vectors, which may differ for stored texts and for queries."""
+    """A model of sparse vectors, which may differ between stored documents and queries."""
 
     name: str
 
     def documents(self, texts: Sequence[str]) -> list[SparseArray]:
-        """The vectors of texts to store: one each, finite, not empty, each dimension once."""
+        """Return a vector per document: finite, not empty, and each dimension at most once."""
 
     def queries(self, texts: Sequence[str]) -> list[SparseArray]:
-        """The vectors of queries, likewise."""
+        """Return a vector per query, with the same properties."""
 
 
 class Models(NamedTuple):
-    """The models of an index; None where it has none. What they return is checked."""
+    """The models of an index; None if it has none. The vectors that they return are checked."""
 
     dense: Model | None
     sparse: SparseModel | None
 
     def embed_dense(self, texts: Sequence[str], dimension: int) -> list[NDArray[np.float32]] | list[None]:
-        """The dense vector of each text, None without a model; LocalServiceError when the model is faulty."""
+        """Return a dense vector per text, or None without a model.
+
+        Raise `LocalServiceError` if the model returns vectors that cannot be used.
+        """
         if self.dense is None:
             return [None] * len(texts)
         vectors = self.dense.embed(texts, dimension)
@@ -204,7 +237,7 @@ class Models(NamedTuple):
         return list(vectors)
 
     def embed_sparse(self, texts: Sequence[str], *, question: bool) -> list[SparseArray] | list[None]:
-        """The sparse vector of each stored text or query, likewise."""
+        """Return a sparse vector per document or query, or None without a model."""
         if self.sparse is None:
             return [None] * len(texts)
         vectors = self.sparse.queries(texts) if question else self.sparse.documents(texts)
@@ -215,57 +248,75 @@ class Models(NamedTuple):
 
 
 class HashingModel:
-    """Words and their trigrams, hashed into dimensions with a sign, to vectors of length 1.
+    """Hash words and their trigrams into the dimensions of vectors of length 1 (feature hashing).
 
-    Compares spelling, not meaning: "timeout" is near "timeouts", not "too slow". The same text has the
-    same vector on every machine and in every version.
+    The model compares spelling, not meaning: "timeout" is near "timeouts", not near "too slow". The same text
+    has the same vector on every machine and in every version.
 
     Notes
     -----
-    Feature hashing with signs: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning",
-    2009. A word found n times weighs 1 + ln n, its parts together half as much.
+    Weinberger et al., "Feature Hashing for Large Scale Multitask Learning", 2009:
+
+    1. A word has several features: the word, and each part of three characters. For example, ``disk`` has
+       the features ``wdisk``, ``p<di``, ``pdis``, ``pisk`` and ``psk>``.
+    2. Each feature is hashed. The lowest bit is a sign, so that collisions cancel out on average; the other
+       bits, modulo the dimension, are the position.
+    3. A word that occurs n times weighs 1 + ln n, and the parts together weigh half as much.
     """
 
     name = "hashing"
 
     def embed(self, texts: Sequence[str], dimension: int) -> NDArray[np.float32]:
-        """The vectors of texts."""
-        known: dict[str, list[int]] = {}
+        """Return the vectors, one row per text."""
+        features_of: dict[str, list[int]] = {}
         vectors = np.zeros((len(texts), dimension), dtype=np.float32)
         for row, text in enumerate(texts):
-            words = Counter(words_of(text))
-            features = [known.get(word) or known.setdefault(word, _features(word)) for word in words]
-            hashes = np.array([feature for each in features for feature in each], np.uint64)
-            sizes = np.array([len(each) for each in features])
-            weights = np.repeat(_GRAM_WEIGHT / np.sqrt(np.maximum(1, sizes - 1)), sizes)
-            weights[np.cumsum(sizes) - sizes] = 1.0  # a word itself comes first among its features
-            weights *= np.repeat(1 + np.log(list(words.values())), sizes) * np.where(hashes & 1, 1.0, -1.0)
-            indices = ((hashes >> 1) % dimension).astype(np.intp)
-            vector = np.bincount(indices, weights, minlength=dimension)
-            length = float(np.linalg.norm(vector))
-            if length == 0:  # all features cancelled out: possible in very few dimensions only
-                vector[0] = length = 1.0
-            vectors[row] = vector / length
+            counts = Counter(words_of(text))
+            for word in counts:
+                if word not in features_of:
+                    features_of[word] = _features(word)
+            features = [features_of[word] for word in counts]
+            vectors[row] = _hashed(features, list(counts.values()), dimension)
         return vectors
 
 
-class Bm25Model:
-    """BM25 with words hashed into dimensions: a repeated word weighs more, in a long text less.
+def _hashed(features: list[list[int]], counts: list[int], dimension: int) -> NDArray[np.float64]:
+    """Return a vector from the features and the count of each word."""
+    hashes = np.array(list(chain.from_iterable(features)), np.uint64)
+    sizes = np.array([len(of_word) for of_word in features])
+    weights = np.repeat(_GRAM_WEIGHT / np.sqrt(np.maximum(1, sizes - 1)), sizes)
+    # the word itself comes first among the features of a word
+    weights[np.cumsum(sizes) - sizes] = 1.0
+    weights *= np.repeat(1 + np.log(counts), sizes) * np.where(hashes & 1, 1.0, -1.0)
+    positions = ((hashes >> 1) % dimension).astype(np.intp)
+    vector = np.bincount(positions, weights, minlength=dimension)
+    length = float(np.linalg.norm(vector))
+    if length == 0:
+        # all features cancelled out, which is only possible in very few dimensions
+        vector[0] = length = 1.0
+    hashed: NDArray[np.float64] = vector / length
+    return hashed
 
-    The inverse document frequency is not part of the vectors: a query selects it with
-    ``weightingStrategy: IDF``, and the index keeps the counts.
+
+class Bm25Model:
+    """Hash words into dimensions and weigh them by BM25: repetitions weigh more, in long documents less.
+
+    The inverse document frequency is not part of the vectors: a query requests it with
+    ``weightingStrategy: IDF``, and the index counts the documents.
 
     Notes
     -----
-    Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009: a word found f
-    times in a text of n words weighs f (k1 + 1) / (f + k1 (1 - b + b n / average)). There is no stemming and
-    no list of stop words. Words of one hash count as one: 31 bits make that rare.
+    Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009: a word that occurs
+    f times in a document of n words weighs f (k1 + 1) / (f + k1 (1 - b + b n / average)). For example, with
+    k1 = 1.2, b = 0.75 and the average 32, a word that occurs once in 32 words weighs 1, twice 1.375.
+
+    Stemming and stop words are not supported. Words with the same hash count as one: 31 bits make that rare.
     """
 
     name = "bm25"
 
     def documents(self, texts: Sequence[str]) -> list[SparseArray]:
-        """The vectors of texts to store; dimensions ascend."""
+        """Return the vectors of documents; dimensions ascend."""
         vectors = []
         for text in texts:
             dimensions, counts = _counted(text)
@@ -274,11 +325,11 @@ class Bm25Model:
         return vectors
 
     def queries(self, texts: Sequence[str]) -> list[SparseArray]:
-        """The vectors of queries: 1 for each word that occurs; dimensions ascend."""
+        """Return the vectors of queries: 1 per word that occurs; dimensions ascend."""
         return [SparseArray(words, np.ones(len(words))) for words, _ in map(_counted, texts)]
 
 
-# by kind of vectors: entry points, models that are built in, and those that stand in for the public service's
+# per kind of vectors: the group of entry points, built-in models, and replacements of public models
 _KNOWN_MODELS: Final[Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]]] = {
     "dense": (GROUP, {"hashing": HashingModel}, dict.fromkeys(STAND_INS, HashingModel)),
     "sparse": (SPARSE_GROUP, {"bm25": Bm25Model, "BM25": Bm25Model}, {"BGE_M3": Bm25Model}),
@@ -286,15 +337,15 @@ _KNOWN_MODELS: Final[Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any
 
 
 def load_models(spec: IndexSpec) -> Models:
-    """The models of an index; InputError when no installed package offers one."""
+    """Return the models of an index. Raise InputError if no installed package offers one of them."""
     dense, sparse = spec.models
     return Models(_load("dense", dense), _load("sparse", sparse))
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, in order: letters, digits and ``_``, in compatibility form and without case.
+    """Split text into words, in order: letters, digits and ``_``, normalized (NFKC), in lower case.
 
-    A text of punctuation only is one word, so that every text has at least one.
+    Punctuation alone is one word, so that each text has at least one.
 
     >>> words_of("Disk FULL: disk0"), words_of(" !? ")
     (['disk', 'full', 'disk0'], ['!?'])
@@ -305,31 +356,32 @@ def words_of(text: str) -> list[str]:
 def _load(kind: str, name: str | None) -> Any:
     if name is None:
         return None
-    group, built_in, standing_in = _KNOWN_MODELS[kind]
+    group, built_in, replacements = _KNOWN_MODELS[kind]
     if name in built_in:
         return built_in[name]()
     offered = entry_points(group=group)
     if name in offered.names:
         return offered[name].load()()
-    if name in standing_in:
-        return standing_in[name]()
+    if name in replacements:
+        return replacements[name]()
     raise InputError(
         f"loading the model {name!r} for {kind} vectors",
         got="no such model",
-        expected=f"one of {', '.join(sorted({*built_in, *standing_in, *offered.names}))}",
+        expected=f"one of {', '.join(sorted({*built_in, *replacements, *offered.names}))}",
         next_step=f"Install a package that offers it under the entry point group {group!r}.",
     )
 
 
 def _features(word: str) -> list[int]:
-    """Hashes of a word and of its trigrams."""
+    """Return the hashes of a word and of its parts of three characters."""
     framed = f"<{word[:_LONGEST_WORD]}>"
-    grams = (f"p{framed[start : start + _GRAM]}" for start in range(len(framed) - _GRAM + 1))
-    return [_digest(feature, 8) for feature in (f"w{word}", *grams)]
+    starts = range(len(framed) - _GRAM + 1)
+    parts = [f"p{framed[start : start + _GRAM]}" for start in starts]
+    return [_digest(feature, 8) for feature in (f"w{word}", *parts)]
 
 
 def _counted(text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The dimensions of the words of a text, ascending, and how often each occurs."""
+    """Return the dimensions of all words, ascending, and the count of each."""
     hashes = [_digest(word, 4) & MAX_INDEX for word in words_of(text)]
     return np.unique(np.array(hashes, dtype=np.int64), return_counts=True)
 
@@ -340,11 +392,17 @@ def _digest(text: str, size: int) -> int:
 
 
 def _usable(vector: SparseArray) -> bool:
-    indices, values = vector
-    unique = 0 < len(indices) == len(values) == len(np.unique(indices))
-    return bool(unique and 0 <= indices.min() <= indices.max() <= MAX_INDEX and np.isfinite(values).all())
+    indices, weights = vector
+    is_unique = 0 < len(indices) == len(weights) == len(np.unique(indices))
+    if not is_unique or indices.min() < 0 or indices.max() > MAX_INDEX:
+        return False
+    return bool(np.isfinite(weights).all())
 
 
 def _faulty(name: str, got: str, expected: str) -> LocalServiceError:
-    doing, next_step = f"embedding text with the model {name!r}", "This is a fault of the model; use another."
-    return LocalServiceError(doing, got=got, expected=expected, next_step=next_step)
+    return LocalServiceError(
+        f"embedding text with the model {name!r}",
+        got=got,
+        expected=expected,
+        next_step="This is a fault of the model; use another.",
+    )

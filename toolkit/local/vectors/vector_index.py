@@ -1,4 +1,8 @@
-"""Indexes: namespaces in memory for searching, over a database that is written first; and all of a folder."""
+"""Indexes and the registry of all indexes in a folder.
+
+An index keeps ids and vectors in memory for searching. Changes are written to the database first, and then to
+memory: if the service is killed in between, the next start reads the database.
+"""
 
 from __future__ import annotations
 
@@ -47,15 +51,14 @@ from toolkit.local.vectors.sparse import InvertedRows
 from toolkit.local.vectors.specs import IndexSpec, Models, load_models
 from toolkit.private_files import make_folder
 
-MAX_PREFIX_FETCH: Final = 1000  # vectors that a fetch by prefix returns
-MAX_OPEN: Final = 100  # resumable queries of an index at a time: an assumption
-
-
+MAX_PREFIX_FETCH: Final = 1000  # most vectors that a fetch by prefix returns
+MAX_OPEN: Final = 100  # resumable queries of an index at a time; the public limit is not documented
 MAX_THREADS: Final = 8
-"""Threads of the indexes of a service.
+"""Threads of all indexes of a service.
 
-Each contains a request's body, its values and its response. An index serves one request at a time: with
-more threads the same work takes more memory (200 callers that read pages: 40 take 290 MB, 8 take 177 MB).
+Each thread needs memory for the body, the values and the response of a request, and an index serves one
+request at a time. More threads only take more memory: with 200 callers that read pages, 40 threads took
+290 MB and 8 threads 177 MB.
 """
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,7 +77,7 @@ class _Namespace:
     rows: NamespaceRows
     search: Search
     inverted: InvertedRows | None = None
-    """Its sparse vectors, read when they are first searched."""
+    """The sparse vectors, read when they are first searched."""
 
 
 @dataclass
@@ -87,11 +90,11 @@ class _ResumableQuery:
 
 
 class VectorIndex:
-    """One index, open. Its methods may be called from several threads; each holds the index's lock.
+    """One open index. The methods may be called from several threads; a lock lets one work at a time.
 
-    The index closes its database. `clock` returns seconds that only grow, for resumable queries to expire by;
-    namespaces of more than `approximate_above` rows are searched approximately. Errors in requests are
-    `ApiError`, as over HTTP: 422 for text without a model and for filters that take longer than their budget.
+    `close` also closes the database. `clock` returns monotonic seconds, which tell when resumable queries
+    expire. Namespaces of more than `approximate_above` rows are searched approximately. Errors in requests
+    are `ApiError`, as over HTTP, for example 422 for text without a model.
     """
 
     def __init__(
@@ -105,9 +108,8 @@ class VectorIndex:
     ) -> None:
         self.spec = database.spec
         self._database = database
-        self._new_search: Callable[[], Search] = lambda: (
-            nearest if approximate_above is None else ApproximateSearch(approximate_above, expansion).nearest
-        )
+        self._approximate_above = approximate_above
+        self._expansion = expansion
         self._lock = threading.RLock()
         self._random = random.Random(seed)  # noqa: S311 - which vector is shown first is no secret
         self._models = load_models(self.spec)
@@ -116,10 +118,20 @@ class VectorIndex:
         self._namespaces: dict[str, _Namespace] = {}
         with opening(database.path):
             for name, key in database.namespaces().items():
-                opened = self._namespaces[name] = self._empty_namespace(key)
-                opened.rows.reserve(database.count(key))
-                for ids, sequences, vectors in database.vectors(key):
-                    opened.rows.put(ids, sequences, vectors)
+                self._namespaces[name] = self._loaded_namespace(key)
+
+    def _new_search(self) -> Search:
+        if self._approximate_above is None:
+            return nearest
+        return ApproximateSearch(self._approximate_above, self._expansion).nearest
+
+    def _loaded_namespace(self, key: int) -> _Namespace:
+        """Read ids and vectors of a namespace into memory."""
+        loaded = self._empty_namespace(key)
+        loaded.rows.reserve(self._database.count(key))
+        for ids, sequences, vectors in self._database.vectors(key):
+            loaded.rows.put(ids, sequences, vectors)
+        return loaded
 
     def close(self) -> None:
         """Close the file."""
@@ -132,64 +144,64 @@ class VectorIndex:
             return self._database.damaged_value()
 
     def upsert(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
-        """Write rows with their vectors; all of them, or none when one is wrong."""
+        """Write rows with vectors: all of them, or none if one is malformed."""
         read = partial(bodies.read_row, spec=self.spec)
         new = bodies.read_items(list(rows), bodies.UpsertVector, "row", read)
         self._put(namespace, new)
 
     def upsert_data(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
-        """Write rows with text, which the index's models embed."""
+        """Write rows with text, which the models of the index embed."""
         models = self.need_models()
         new = bodies.read_items(list(rows), bodies.UpsertText, "row", bodies.read_text_row)
         texts = [row.data or "" for row in new]
-        dense = models.embed_dense(texts, self.spec.dimension)
-        sparse = models.embed_sparse(texts, question=False)
-        embedded = [
-            row._replace(vector=row.vector if vector is None else vector, sparse=other)
-            for row, vector, other in zip(new, dense, sparse, strict=True)
-        ]
+        dense_vectors = models.embed_dense(texts, self.spec.dimension)
+        sparse_vectors = models.embed_sparse(texts, question=False)
+        embedded = []
+        for row, dense, sparse in zip(new, dense_vectors, sparse_vectors, strict=True):
+            vector = row.vector if dense is None else dense
+            embedded.append(row._replace(vector=vector, sparse=sparse))
         self._put(namespace, embedded)
 
     def query(
         self, queries: Sequence[IndexQuery], *, namespace: str = "", budget: FilterBudget | None = None
     ) -> list[list[ScoredRow]]:
-        """The results of each query, best first. A namespace that is not there has none."""
+        """Return the results of each query, best first. A namespace that does not exist has no results."""
         requested = self._with_vectors(queries)
         with self._lock:
             stored = self._namespace(namespace)
-            return [
-                [
-                    ScoredRow(self._row(stored, row_id), score)
-                    for row_id, score in self._ranked(stored, query, budget)[: query.top_k]
-                ]
-                for query in requested
-            ]
+            results = []
+            for query in requested:
+                ranking = self._ranked(stored, query, budget)[: query.top_k]
+                results.append([ScoredRow(self._row(stored, row_id), score) for row_id, score in ranking])
+            return results
 
     def begin_query(
         self, query: IndexQuery, *, max_idle: int, namespace: str = "", budget: FilterBudget | None = None
     ) -> tuple[str, list[ScoredRow]]:
-        """Begin a resumable query: its id, and the first results.
+        """Begin a resumable query, and return the id and the first results.
 
-        It ranks the rows that are there now. Rows that are deleted before they are returned are left out;
-        changed rows are returned with new values and their old score. Where two rankings are fused, it
-        ends with what a query fuses: see `DEPTH`.
+        The query ranks the rows that exist now. A row that is deleted before it is returned is omitted; a row
+        that changes is returned with the new content and the old score. If two rankings are fused, the query
+        ends with the results that a plain query fuses: see `DEPTH`.
         """
         (requested,) = self._with_vectors([query])
         with self._lock:
             stored = self._namespace(namespace)
-            # two fused lists are whole as they are; one continues to its last row
-            whole = requested if requested.has_both else replace(requested, top_k=len(stored.rows))
-            ranking = self._ranked(stored, whole, budget)
+            if not requested.has_both:
+                # a single ranking continues to the last row; fused rankings are complete as they are
+                requested = replace(requested, top_k=len(stored.rows))
+            ranking = self._ranked(stored, requested, budget)
             if len(self._open_queries()) >= MAX_OPEN:
                 raise invalid("resumable query", f"{MAX_OPEN} open ones", "fewer: end one, or let one expire")
             query_id = str(uuid.uuid4())
             self._resumable[query_id] = _ResumableQuery(
                 stored.key, iter(ranking), query.include, max_idle, self._clock()
             )
-            return query_id, self.next_results(query_id, query.top_k)[0]
+            first_results, _ = self.next_results(query_id, query.top_k)
+            return query_id, first_results
 
     def next_results(self, query_id: str, count: int) -> tuple[list[ScoredRow], Included]:
-        """At most so many further results of a resumable query, and what they are to come with."""
+        """Return at most `count` further results of a resumable query, and the parts of rows to show."""
         with self._lock:
             query = self._open_query(query_id)
             query.used = self._clock()
@@ -198,30 +210,32 @@ class VectorIndex:
                 row = self._database.find(query.namespace, row_id)
                 if row is not None:
                     results.append(ScoredRow(row, score))
-                    if len(results) == count:
-                        break
+                if len(results) == count:
+                    break
             return results, query.include
 
     def end_query(self, query_id: str) -> None:
-        """Forget a resumable query; 404 when there is no such query, or it has expired."""
+        """Forget a resumable query. Raise an `ApiError` with 404 if it has ended or expired."""
         with self._lock:
             self._open_query(query_id)
             del self._resumable[query_id]
 
     def range(self, page: bodies.RangePage, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
-        """The next cursor ("" at the end) and one page, in the order of first insertion."""
+        """Return the next cursor (empty on the last page) and one page, in the order of insertion."""
         start, prefix = int(page.cursor or 0), page.prefix or ""
         with self._lock:
             if start > self._database.last_sequence():
                 got = f"{page.cursor!r}, which this index never returned"
                 raise invalid("cursor", got, "'0', '' or a nextCursor")
-            # one more than requested: the first of the next page, whose number is the cursor
+            # one row more than requested: it is the first row of the next page, whose number is the cursor
             rows = self._database.page(self._namespace(namespace).key, start, page.limit + 1, prefix)
-        rest = rows[page.limit :]
-        return (str(rest[0].sequence) if rest else ""), rows[: page.limit]
+        if len(rows) <= page.limit:
+            return "", rows
+        first_of_next = rows[page.limit]
+        return str(first_of_next.sequence), rows[: page.limit]
 
     def fetch(self, body: bodies.FetchVectors, *, namespace: str = "") -> list[IndexRow | None]:
-        """The rows requested: by ids with None where there is none, or by prefix, at most 1000."""
+        """Return rows by ids (None for unknown ids), or by a prefix (at most 1000)."""
         if body.ids is not None and body.prefix:
             raise ApiError(400, "Only one of ids or prefix must be provided.", verbatim=True)
         if body.ids is None and not body.prefix:
@@ -233,68 +247,72 @@ class VectorIndex:
             return [self._database.find(key, row_id) for row_id in body.ids or ()]
 
     def update(self, body: bodies.UpdateVector, *, namespace: str = "") -> int:
-        """Change one row; returns how many were changed, 0 or 1."""
-        vector, sparse = bodies.vectors_of(body, self.spec)
-        if vector is None and sparse is None and body.metadata is None and body.data is None:
+        """Change one row, and return the number of changed rows, 0 or 1."""
+        changes = self._vector_changes(body)
+        # an invalid value is an error even if the row does not exist
+        bodies.metadata_text(body.metadata)
+        if body.data is not None:
+            changes["data"] = body.data
+        if not changes and body.metadata is None:
             expected = "at least one of vector, sparseVector, metadata and data"
             raise invalid("update", "nothing to change", expected)
+
+        with self._lock:
+            row = self._database.find(self._namespace(namespace).key, body.id)
+            if row is None:
+                return 0
+            if body.metadata is not None:
+                changes["metadata"] = _changed_metadata(row, body)
+            self._put(namespace, [row._replace(**changes)])
+            return 1
+
+    def _vector_changes(self, body: bodies.UpdateVector) -> dict[str, Any]:
+        """Return the new vectors of a row: as given, or from new text."""
+        vector, sparse = bodies.vectors_of(body, self.spec)
         if body.data is not None:
             texts = [bodies.read_text(body.data)]
             if vector is None:
                 vector = self._models.embed_dense(texts, self.spec.dimension)[0]
             if sparse is None:
                 sparse = self._models.embed_sparse(texts, question=False)[0]
-        bodies.metadata_text(body.metadata)
-        with self._lock:
-            row = self._database.find(self._namespace(namespace).key, body.id)
-            if row is None:
-                return 0
-            metadata = row.metadata
-            if body.metadata is not None:
-                given: Any = body.metadata
-                if body.metadata_update_mode == "PATCH":
-                    given = bodies.merge(json.loads(metadata or "null"), given)
-                metadata = bodies.metadata_text(given)
-            changed = row._replace(
-                vector=row.vector if vector is None else vector,
-                metadata=metadata,
-                data=row.data if body.data is None else body.data,
-                sparse=row.sparse if sparse is None else sparse,
-            )
-            self._put(namespace, [changed])
-            return 1
+        changes = {"vector": vector, "sparse": sparse}
+        return {field: changed for field, changed in changes.items() if changed is not None}
 
     def delete(
         self, body: bodies.DeleteVectors, *, namespace: str = "", budget: FilterBudget | None = None
     ) -> int:
-        """Delete rows; returns how many there were. When a filter exceeds its budget, nothing is deleted."""
-        given = [name for name in ("ids", "prefix", "filter") if getattr(body, name) is not None]
-        if len(given) != 1:
+        """Delete rows, and return how many existed. If a filter exceeds the budget, nothing is deleted."""
+        selections = [name for name in ("ids", "prefix", "filter") if getattr(body, name) is not None]
+        if len(selections) != 1:
             message = "Only and only one of the ids, prefix, or filter must be provided."
             raise ApiError(400, message, verbatim=True)
-        chosen = bodies.read_filter(body.filter)
-        if chosen is None and given == ["filter"]:
+        metadata_filter = bodies.read_filter(body.filter)
+        if metadata_filter is None and selections == ["filter"]:
             raise invalid("filter", "an empty one", "at least one condition")
+
         with self._lock:
             stored = self._namespace(namespace)
             rows = stored.rows
-            if chosen is not None:
-                ids = [rows.ids[position] for position in rows.passing(chosen, budget)]
+            if metadata_filter is not None:
+                ids = [rows.ids[position] for position in rows.passing(metadata_filter, budget)]
             elif body.prefix is not None:
                 ids = [row_id for row_id in rows.ids if row_id.startswith(body.prefix)]
             else:
-                wanted = [body.ids] if isinstance(body.ids, str) else body.ids or []
-                ids = [row_id for row_id in dict.fromkeys(wanted) if row_id in rows]
-            with self._database.transaction():
-                self._database.remove(stored.key, ids)
-            for row_id in ids:
-                rows.remove(row_id)
-                if stored.inverted is not None:
-                    stored.inverted.remove(row_id)
+                requested = [body.ids] if isinstance(body.ids, str) else body.ids or []
+                ids = [row_id for row_id in dict.fromkeys(requested) if row_id in rows]
+            self._delete_rows(stored, ids)
             return len(ids)
 
+    def _delete_rows(self, stored: _Namespace, ids: list[str]) -> None:
+        with self._database.transaction():
+            self._database.remove(stored.key, ids)
+        for row_id in ids:
+            stored.rows.remove(row_id)
+            if stored.inverted is not None:
+                stored.inverted.remove(row_id)
+
     def reset(self, *, namespace: str | None = "") -> None:
-        """Delete all rows of a namespace; None: of every namespace. The namespaces stay."""
+        """Delete all rows of a namespace, or of every namespace if it is None. The namespaces stay."""
         with self._lock:
             names = list(self._namespaces) if namespace is None else [namespace]
             keys = {name: self._namespaces[name].key for name in names if name in self._namespaces}
@@ -304,12 +322,12 @@ class VectorIndex:
             self._namespaces |= {name: self._empty_namespace(key) for name, key in keys.items()}
 
     def namespaces(self) -> dict[str, int]:
-        """The namespaces and how many rows each has. The default one, "", is always there."""
+        """Return the number of rows per namespace. The default namespace, "", always exists."""
         with self._lock:
             return {name: len(stored.rows) for name, stored in self._namespaces.items()}
 
     def delete_namespace(self, name: str) -> None:
-        """Delete a namespace with its rows; 404 for the default one."""
+        """Delete a namespace with all rows. Raise an `ApiError` with 404 for the default namespace."""
         with self._lock:
             stored = self._existing(name)
             with self._database.transaction():
@@ -317,63 +335,76 @@ class VectorIndex:
             del self._namespaces[name]
 
     def rename_namespace(self, name: str, new_name: str, *, delete_existing: bool = False) -> None:
-        """Give a namespace another name; with `delete_existing`, whatever has that name is deleted."""
+        """Give a namespace another name. With `delete_existing`, a namespace of that name is deleted."""
         with self._lock:
-            stored, taken = self._existing(name), self._namespaces.get(new_name)
-            if taken is not None and (taken is stored or not delete_existing):
+            stored = self._existing(name)
+            replaced = self._namespaces.get(new_name)
+            may_replace = delete_existing and replaced is not stored
+            if replaced is not None and not may_replace:
                 raise ApiError(400, f"Namespace {new_name} for the index {self.spec.name} already exists")
             with self._database.transaction():
-                if taken is not None:
-                    self._database.drop_namespace(taken.key)
+                if replaced is not None:
+                    self._database.drop_namespace(replaced.key)
                 self._database.rename_namespace(stored.key, new_name)
             self._namespaces[new_name] = self._namespaces.pop(name)
 
     def random(self, *, namespace: str = "") -> IndexRow | None:
-        """Any row of a namespace, None when it is empty."""
+        """Return any row of a namespace, or None if it is empty."""
         with self._lock:
             stored = self._namespace(namespace)
-            return self._row(stored, self._random.choice(stored.rows.ids)) if len(stored.rows) else None
+            if not len(stored.rows):
+                return None
+            return self._row(stored, self._random.choice(stored.rows.ids))
 
     def size(self) -> int:
-        """Bytes of the index's file."""
+        """Return the bytes of the file."""
         with self._lock:
             return self._database.size()
 
     def need_models(self) -> Models:
-        """The models for text; 422 when the index has none."""
+        """Return the models for text. Raise an `ApiError` with 422 if the index has none."""
         if self.spec.model is None:
-            what = f"text for the index {self.spec.name}"
-            raise invalid(what, "no embedding model", "an index with one", status=422)
+            problem = f"text for the index {self.spec.name}"
+            raise invalid(problem, "no embedding model", "an index with one", status=422)
         return self._models
 
     def _with_vectors(self, queries: Sequence[IndexQuery]) -> list[IndexQuery]:
-        """The queries with vectors in place of text: on a hybrid index those of the query's mode."""
+        """Return the queries with vectors in place of text."""
         if any(isinstance(query.question, str) for query in queries):
             return with_vectors(queries, self.spec, self.need_models())
         return [*queries]
 
     def _ranked(self, stored: _Namespace, query: IndexQuery, budget: FilterBudget | None) -> Ranking:
-        """The ``query.top_k`` best rows or, where two rankings are fused, all that they name."""
+        """Return the `top_k` best rows. If two rankings are fused, return all rows of either."""
         rows, similarity = stored.rows, self.spec.similarity
         if not len(rows):
             return []
-        passing = None if query.filter is None else rows.passing(query.filter, budget)
-        top_k = max(query.top_k, DEPTH) if query.has_both else query.top_k
+        passing = None
+        if query.filter is not None:
+            passing = rows.passing(query.filter, budget)
+        top_k = query.top_k
+        if query.has_both:
+            top_k = max(top_k, DEPTH)
+
         rankings: list[Ranking] = []
         if isinstance(query.question, np.ndarray) and similarity is not None:
             best = stored.search(rows, query.question.astype(np.float64), top_k, similarity, passing)
             rankings.append([(rows.ids[position], score) for position, score in best])
         if query.sparse is not None:
-            if stored.inverted is None:
-                stored.inverted = InvertedRows(self._database.sparse_rows(stored.key))
-            chosen = None if passing is None else rows.sequence[passing]
-            rankings.append(stored.inverted.nearest(query.sparse, top_k, idf=query.idf, passing=chosen))
+            sequences = None if passing is None else rows.sequence[passing]
+            inverted = self._inverted(stored)
+            rankings.append(inverted.nearest(query.sparse, top_k, idf=query.idf, passing=sequences))
         if len(rankings) == 1:
             return rankings[0]
         return fuse(rankings, query.fusion, rank_start=self.spec.rank_start, inserted=rows.inserted)
 
+    def _inverted(self, stored: _Namespace) -> InvertedRows:
+        if stored.inverted is None:
+            stored.inverted = InvertedRows(self._database.sparse_rows(stored.key))
+        return stored.inverted
+
     def _namespace(self, name: str) -> _Namespace:
-        """The namespace of this name; where there is none, one without rows, whose key no namespace has."""
+        """Return the namespace of this name. If it does not exist, return an empty one with an unused key."""
         return self._namespaces.get(name) or self._empty_namespace(0)
 
     def _existing(self, name: str) -> _Namespace:
@@ -386,6 +417,7 @@ class VectorIndex:
         return _Namespace(key, rows, self._new_search())
 
     def _put(self, namespace: str, rows: Sequence[IndexRow]) -> None:
+        """Write rows to the database, and then to memory."""
         with self._lock:
             stored = self._namespaces.get(namespace)
             with self._database.transaction():
@@ -393,10 +425,14 @@ class VectorIndex:
                 sequences = self._database.put(key, rows)
             if stored is None:
                 stored = self._namespaces[namespace] = self._empty_namespace(key)
+
             vectors = np.stack([row.vector for row in rows])
             stored.rows.put([row.id for row in rows], sequences, vectors)
+            if stored.inverted is None:
+                # no sparse vector was searched yet: the first search reads them all
+                return
             for row, sequence in zip(rows, sequences, strict=True):
-                if stored.inverted is not None and row.sparse is not None:
+                if row.sparse is not None:
                     stored.inverted.put(sequence, row.id, row.sparse)
 
     def _row(self, stored: _Namespace, row_id: str) -> IndexRow:
@@ -405,30 +441,41 @@ class VectorIndex:
             raise LocalServiceError(
                 f"reading {row_id[:80]!r} from the index {self.spec.name}",
                 got="no such row in its file",
-                expected="the row that is held in memory",
+                expected="the row with this id, which is in memory",
                 next_step="Restart the service: something else changed the file.",
             )
         return row
 
     def _open_query(self, query_id: str) -> _ResumableQuery:
         if query_id not in self._open_queries():
-            raise invalid("uuid", "none that is open", "a resumable query not ended or expired", status=404)
+            expected = "a resumable query that has not ended or expired"
+            raise invalid("uuid", "no open query", expected, status=404)
         return self._resumable[query_id]
 
     def _open_queries(self) -> dict[str, _ResumableQuery]:
-        """The resumable queries that have not expired."""
+        """Return the resumable queries that have not expired."""
         now = self._clock()
-        for query_id in [key for key, query in self._resumable.items() if now - query.used > query.max_idle]:
+        expired = [
+            query_id for query_id, query in self._resumable.items() if now - query.used > query.max_idle
+        ]
+        for query_id in expired:
             del self._resumable[query_id]
         return self._resumable
 
 
-class IndexRegistry:
-    """The indexes of a folder, all open, for one process at a time; the folder is made where it is missing.
+def _changed_metadata(row: IndexRow, body: bodies.UpdateVector) -> str | None:
+    metadata: Any = body.metadata
+    if body.metadata_update_mode == "PATCH":
+        metadata = bodies.merge(json.loads(row.metadata or "null"), metadata)
+    return bodies.metadata_text(metadata)
 
-    `seed` is for the random choices of the indexes; the other options are those of `VectorIndex`.
-    LocalServiceError when a file cannot be used, or another process has it open; InputError when a model, or
-    usearch for approximate search, is not installed.
+
+class IndexRegistry:
+    """The indexes of a folder, all open, for one process at a time. The folder is made if it is missing.
+
+    `seed` determines the random choices of the indexes. The other options are the options of `VectorIndex`.
+    Raises `LocalServiceError` if a file cannot be used, for example because another process has it open, and
+    `InputError` if a model, or usearch for approximate search, is not installed.
     """
 
     def __init__(
@@ -456,7 +503,7 @@ class IndexRegistry:
             opened.pop_all()
 
     def create(self, spec: IndexSpec) -> VectorIndex:
-        """The index of this spec, made when it is not there."""
+        """Return the index of this spec, and make it if it does not exist."""
         with self._lock:
             index = self._indexes.get(spec.name)
             if index is None:
@@ -467,23 +514,24 @@ class IndexRegistry:
             if index.spec != spec:
                 raise InputError(
                     f"making the index {spec.name!r}",
-                    got=f"{spec} while there is {index.spec}",
-                    expected="the same, or an unused name",
+                    got=f"{spec}, but the existing index is {index.spec}",
+                    expected="the same settings, or an unused name",
                     next_step="Use another name, or another data folder.",
                 )
             return index
 
     def get(self, name: str) -> VectorIndex:
-        """The index of this name; ApiError 404 when there is none."""
+        """Return the index of this name. Raise an `ApiError` with 404 if it does not exist."""
         with self._lock:
             index = self._indexes.get(name)
-            names = ", ".join(sorted(self._indexes)) or "none yet: PUT one"
+            names = ", ".join(sorted(self._indexes))
         if index is None:
-            raise invalid("index", repr(name[:64]), f"one of {names}", status=404)
+            expected = f"one of {names}" if names else "an index: this service has none yet, PUT one"
+            raise invalid("index", repr(name[:64]), expected, status=404)
         return index
 
     def specs(self) -> list[IndexSpec]:
-        """What the indexes are, by name."""
+        """Return the settings of the indexes, by name."""
         with self._lock:
             return [self._indexes[name].spec for name in sorted(self._indexes)]
 
@@ -507,7 +555,7 @@ class IndexRegistry:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
 
     def close(self) -> None:
-        """Close all indexes, once what runs has ended."""
+        """Close all indexes when the running calls have ended."""
         self._threads.shutdown(cancel_futures=True)
         with self._lock:
             for index in self._indexes.values():

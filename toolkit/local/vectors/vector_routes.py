@@ -29,20 +29,20 @@ from toolkit.serving import CALLER
 
 R = TypeVar("R", bound=Callable[..., Any])
 Done: TypeAlias = Literal["Success"]
-# without the pattern of `Name`: msgspec 0.22 crashes where a union with a struct has it twice
+# without the pattern of `Name`: msgspec 0.22 crashes if a union with a struct has it twice
 Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=bodies.MAX_ID)]
 
 _PLAIN: Final = ""
 _NAMESPACED: Final = "InNamespace"
-"""Suffixes of the names of operations: of the default namespace or of all, and of any namespace."""
+"""Suffixes of operation names: for the default namespace (or all namespaces), and for any namespace."""
 _READ: Final = ("GET", "POST")
 _DELETE: Final = ("DELETE", "POST")
 _FLOAT32: Final = np.finfo(np.float32)
-_EXPONENT_FROM: Final = 1e10  # from here on Arrow writes whole numbers with an exponent
+_EXPONENT_FROM: Final = 1e10  # Arrow writes larger whole numbers with an exponent
 
 
 class NewIndex(TypedDict, total=False):
-    """The fields of an index; its name is that of the path."""
+    """The fields of an index; the name is the name in the path."""
 
     name: str
     kind: Kind
@@ -53,7 +53,7 @@ class NewIndex(TypedDict, total=False):
 
 
 class VectorJson(TypedDict, total=False):
-    """A vector, with what the request includes."""
+    """A vector, with the parts that the request includes."""
 
     id: Required[str]
     vector: bodies.Numbers
@@ -63,7 +63,7 @@ class VectorJson(TypedDict, total=False):
 
 
 class ScoredVectorJson(VectorJson):
-    """A vector and its similarity."""
+    """A vector and a similarity, for example 0.97."""
 
     score: float
 
@@ -76,20 +76,20 @@ class ResumableScores(TypedDict):
 
 
 class VectorPage(TypedDict):
-    """A page of vectors; the cursor is empty on the last one."""
+    """A page of vectors; the cursor is empty on the last page."""
 
     nextCursor: str
     vectors: list[VectorJson]
 
 
 class Updated(TypedDict):
-    """How many vectors were changed."""
+    """The number of changed vectors."""
 
     updated: Annotated[int, Meta(ge=0, le=1)]
 
 
 class DeletedVectors(TypedDict):
-    """How many vectors were deleted."""
+    """The number of deleted vectors."""
 
     deleted: int
 
@@ -120,7 +120,7 @@ class IndexCounts(NamespaceCounts, total=False):
 
 
 class ResetQuery(Query):
-    """Which namespaces to reset."""
+    """The namespaces to reset."""
 
     all: Annotated[Texts, Meta(description="Every namespace.")] = ()
 
@@ -132,14 +132,14 @@ class Call:
     index: VectorIndex
     namespace: str = ""
     body: Any = None
-    """As the type of the operation, where that is a struct; else JSON values."""
+    """A struct if the operation declares one, otherwise JSON values."""
     everywhere: bool = False
     """Whether the query string names ``all``."""
     budget: FilterBudget = field(default_factory=FilterBudget)
 
     @property
     def rows(self) -> list[Any]:
-        """The body's rows: one, or an array of them."""
+        """Return the rows of the body: one, or an array of them."""
         return self.body if isinstance(self.body, list) else [self.body]
 
 
@@ -147,25 +147,25 @@ _declared: Declared[IndexRegistry] = Declared()
 
 
 def vector_operations(registry: IndexRegistry) -> list[Operation]:
-    """The operations of the indexes, at ``/vector``."""
+    """Return the operations of the indexes, at ``/vector``."""
     return _declared.of(registry)
 
 
 @_declared("GET", "/vector", "indexes", list[IndexSpec], tag="vectors")
 async def _indexes(registry: IndexRegistry, _: Request, __: Query) -> Response:
-    """The indexes."""
+    """List the indexes."""
     return _json(registry.specs())
 
 
 @_declared("GET", "/vector/{index}", "index", IndexSpec, tag="vectors", errors=(404,))
 async def _index(registry: IndexRegistry, request: Request, _: Query) -> Response:
-    """What an index is."""
+    """Return the settings of an index."""
     return _json(registry.get(request.path_params["index"]).spec)
 
 
 @_declared("PUT", "/vector/{index}", "makeIndex", IndexSpec, tag="vectors", body=NewIndex, errors=(404, 409))
 async def _make_index(registry: IndexRegistry, request: Request, _: Query) -> Response:
-    """Make an index; the same one again changes nothing."""
+    """Make an index; a repeated request with the same fields changes nothing."""
     body = await read_json(request)
     return await registry.run(_make, registry, request.path_params["index"], body)
 
@@ -173,12 +173,13 @@ async def _make_index(registry: IndexRegistry, request: Request, _: Query) -> Re
 def _make(registry: IndexRegistry, name: str, body: Any) -> Response:
     if not isinstance(body, dict) or body.get("name", name) != name:
         raise invalid(f"index {name!r}", "another body", "a JSON object with its fields")
+    fields = {key: bodies.integral_as_int(setting) for key, setting in body.items()}
     try:
-        fields = {key: bodies.integral_as_int(value) for key, value in body.items()}
-        return _json(registry.create(IndexSpec.from_dict(fields | {"name": name})).spec)
+        spec = IndexSpec.from_dict(fields | {"name": name})
+        return _json(registry.create(spec).spec)
     except InputError as error:
-        taken = any(spec.name == name for spec in registry.specs())
-        raise ApiError(409 if taken else 400, str(error)) from None
+        is_taken = any(spec.name == name for spec in registry.specs())
+        raise ApiError(409 if is_taken else 400, str(error)) from None
 
 
 def _operation(
@@ -191,10 +192,10 @@ def _operation(
     suffixes: Sequence[str] = (_PLAIN, _NAMESPACED),
     text: bool = False,
 ) -> Callable[[R], R]:
-    """Declare an operation of an index, which is run off the event loop.
+    """Declare an operation of an index, which runs off the event loop.
 
-    A body of None is not read, a struct is read before `run`. `suffixes` says whether the path has a
-    namespace; `text`, whether the index needs a model.
+    If `body` is None, the body is not read; a struct is read before the operation runs. `suffixes` tell
+    whether the path has a namespace, and `text` whether the index needs a model.
     """
 
     def declare(run: R) -> R:
@@ -203,12 +204,12 @@ def _operation(
             namespace = request.path_params.get("namespace", "")
             if namespace:
                 read_as(namespace, bodies.Namespace, "namespace")
-            values = None if body is None else parse_json(raw)
+            content = None if body is None else parse_json(raw)
             if text:
                 index.need_models()
             if isinstance(body, type):
-                values = bodies.read_item(values, body)
-            result = run(Call(index, namespace, values, "all" in request.query_params, budget))
+                content = bodies.read_item(content, body)
+            result = run(Call(index, namespace, content, "all" in request.query_params, budget))
             return _json("Success" if returns is Done else result)
 
         async def endpoint(registry: IndexRegistry, request: Request, _: Query) -> Response:
@@ -219,22 +220,39 @@ def _operation(
                 # parsing, numpy and SQLite work off the event loop, which other requests need
                 return await registry.run(respond, registry, request, raw, budget)
             finally:
-                budget.end()  # also when the service ends: canceling the task does not end its thread
+                # also when the service stops: canceling the task does not end the thread
+                budget.end()
 
         endpoint.__doc__ = run.__doc__
         for suffix in suffixes:
-            path = f"/vector/{{index}}/{name}" + "/{namespace:path}" * (suffix == _NAMESPACED)
+            path = _PATHS[suffix].replace("OPERATION", name)
             for method in methods:
-                named = partial(_declared, method, path, f"{method.lower()}-{name}{suffix}", returns)
-                named(tag="vectors", query=query, body=body, errors=(404, 422))(endpoint)
+                operation_name = f"{method.lower()}-{name}{suffix}"
+                declared = _declared(
+                    method,
+                    path,
+                    operation_name,
+                    returns,
+                    tag="vectors",
+                    query=query,
+                    body=body,
+                    errors=(404, 422),
+                )
+                declared(endpoint)
         return run
 
     return declare
 
 
+_PATHS: Final = {
+    _PLAIN: "/vector/{index}/OPERATION",
+    _NAMESPACED: "/vector/{index}/OPERATION/{namespace:path}",
+}
+
+
 @_operation("upsert", Done, bodies.UpsertVector | Annotated[list[bodies.UpsertVector], Meta(min_length=1)])
 def _upsert(call: Call) -> None:
-    """Put vectors in."""
+    """Add or replace vectors."""
     call.index.upsert(call.rows, namespace=call.namespace)
 
 
@@ -242,7 +260,7 @@ def _upsert(call: Call) -> None:
     "upsert-data", Done, bodies.UpsertText | Annotated[list[bodies.UpsertText], Meta(min_length=1)], text=True
 )
 def _upsert_data(call: Call) -> None:
-    """Put text in, to be embedded."""
+    """Add or replace vectors from text, which the index embeds."""
     call.index.upsert_data(call.rows, namespace=call.namespace)
 
 
@@ -252,12 +270,13 @@ def _upsert_data(call: Call) -> None:
     bodies.QueryByVector | Annotated[list[bodies.QueryByVector], Meta(min_length=1)],
 )
 def query(call: Call, kind: type[bodies.QueryByVector | bodies.QueryByText] = bodies.QueryByVector) -> Any:
-    """The vectors most similar to a vector."""
+    """Find the vectors most similar to a vector."""
     read = partial(bodies.index_query, spec=call.index.spec, budget=call.budget)
     queries = bodies.read_items(call.body, kind, "query", read)
     results = call.index.query(queries, namespace=call.namespace, budget=call.budget)
     lists = [_results_as_json(rows, query.include) for query, rows in zip(queries, results, strict=True)]
-    return lists if isinstance(call.body, list) and len(lists) > 1 else lists[0]
+    # as the public service does, an array of one query is answered like a single query
+    return lists if len(lists) > 1 else lists[0]
 
 
 @_operation(
@@ -267,13 +286,13 @@ def query(call: Call, kind: type[bodies.QueryByVector | bodies.QueryByText] = bo
     text=True,
 )
 def query_data(call: Call) -> Any:
-    """The vectors most similar to text."""
+    """Find the vectors most similar to text."""
     return query(call, bodies.QueryByText)
 
 
 @_operation("resumable-query", ResumableScores, bodies.ResumableByVector)
 def _resumable_query(call: Call) -> Any:
-    """A query that can be resumed."""
+    """Begin a query that can be resumed."""
     query = bodies.index_query(call.body, call.index.spec, call.budget)
     max_idle = call.body.max_idle or bodies.DEFAULT_IDLE
     query_id, rows = call.index.begin_query(
@@ -284,13 +303,13 @@ def _resumable_query(call: Call) -> Any:
 
 @_operation("resumable-query-data", ResumableScores, bodies.ResumableByText, text=True)
 def _resumable_query_data(call: Call) -> Any:
-    """A text query that can be resumed."""
+    """Begin a query by text that can be resumed."""
     return _resumable_query(call)
 
 
 @_operation("resumable-query-next", list[ScoredVectorJson], bodies.NextResults, suffixes=[_PLAIN])
 def _next_results(call: Call) -> Any:
-    """More results of a resumable query."""
+    """Return more results of a resumable query."""
     return _results_as_json(*call.index.next_results(call.body.uuid, call.body.additional_k))
 
 
@@ -302,14 +321,14 @@ def _end_query(call: Call) -> None:
 
 @_operation("range", VectorPage, bodies.RangePage, _READ)
 def range_page(call: Call) -> Any:
-    """A page of vectors."""
+    """List a page of vectors."""
     cursor, rows = call.index.range(call.body, namespace=call.namespace)
     return {"nextCursor": cursor, "vectors": _rows_as_json(rows, call.body)}
 
 
 @_operation("fetch", list[VectorJson | None], bodies.FetchVectors, _READ)
 def _fetch(call: Call) -> Any:
-    """Vectors by ids or by a prefix."""
+    """Return vectors by ids or by a prefix."""
     rows = call.index.fetch(call.body, namespace=call.namespace)
     shown = iter(_rows_as_json([row for row in rows if row], call.body))
     return [row and next(shown) for row in rows]
@@ -324,8 +343,8 @@ def _update(call: Call) -> Any:
 @_operation("delete", DeletedVectors, bodies.DeleteVectors | Id | int | list[Id | int], _DELETE)
 def _delete(call: Call) -> Any:
     """Remove vectors by ids, by a prefix or by a filter."""
-    value = call.body if isinstance(call.body, dict) else {"ids": call.body}
-    body = bodies.read_item(value, bodies.DeleteVectors)
+    fields = call.body if isinstance(call.body, dict) else {"ids": call.body}
+    body = bodies.read_item(fields, bodies.DeleteVectors)
     return {"deleted": call.index.delete(body, namespace=call.namespace, budget=call.budget)}
 
 
@@ -337,7 +356,7 @@ def _reset(call: Call) -> None:
 
 @_operation("random", VectorJson | None, methods=_READ)
 def _random(call: Call) -> Any:
-    """Any one vector."""
+    """Return any vector."""
     row = call.index.random(namespace=call.namespace)
     include = Included(include_metadata=True, include_vectors=True, include_data=True)
     return row and _rows_as_json([row], include)[0]
@@ -345,7 +364,7 @@ def _random(call: Call) -> Any:
 
 @_operation("info", IndexCounts, methods=_READ, suffixes=[_PLAIN])
 def info(call: Call) -> Any:
-    """Counts and settings."""
+    """Return counts and settings of an index."""
     spec, counts = call.index.spec, call.index.namespaces()
     dense, sparse = spec.models
     similarity = {"dimension": spec.dimension, "similarityFunction": spec.similarity or ""}
@@ -369,7 +388,7 @@ def _counted(count: int) -> NamespaceCounts:
 
 @_operation("list-namespaces", list[str], methods=_READ, suffixes=[_PLAIN])
 def _list_namespaces(call: Call) -> Any:
-    """Names of the namespaces."""
+    """List the names of the namespaces."""
     return list(call.index.namespaces())
 
 
@@ -388,23 +407,28 @@ def _rename_namespace(call: Call) -> dict[str, bool]:
 
 
 def _rows_as_json(rows: Sequence[IndexRow], include: Included) -> list[dict[str, Any]]:
-    """Rows as responses show them, their vectors with the shortest digits of float32."""
-    with_vectors = rows if include.include_vectors else ()
-    dense = iter(json_arrays([row.vector for row in with_vectors if row.vector.size]))
-    sparse = iter(json_arrays([row.sparse.values.astype(np.float32) for row in with_vectors if row.sparse]))
-    shown = []
-    for row in rows:
-        item: dict[str, Any] = {"id": row.id}
-        if include.include_vectors and row.vector.size:
-            item["vector"] = next(dense)
-        if include.include_vectors and row.sparse:
-            item["sparseVector"] = {"indices": row.sparse.indices.tolist(), "values": next(sparse)}
+    """Return rows for responses; numbers of vectors have the shortest digits of float32."""
+    items: list[dict[str, Any]] = [{"id": row.id} for row in rows]
+    if include.include_vectors:
+        _add_vectors(items, rows)
+    for item, row in zip(items, rows, strict=True):
         if include.include_metadata and row.metadata is not None:
-            item["metadata"] = msgspec.Raw(row.metadata.encode())  # as stored: numbers keep their digits
+            # as stored: numbers keep their digits
+            item["metadata"] = msgspec.Raw(row.metadata.encode())
         if include.include_data and row.data is not None:
             item["data"] = row.data
-        shown.append(item)
-    return shown
+    return items
+
+
+def _add_vectors(items: list[dict[str, Any]], rows: Sequence[IndexRow]) -> None:
+    """Add vectors to the items of a response. One call writes the numbers of all rows, which is faster."""
+    dense = iter(json_arrays([row.vector for row in rows if row.vector.size]))
+    sparse = iter(json_arrays([row.sparse.values.astype(np.float32) for row in rows if row.sparse]))
+    for item, row in zip(items, rows, strict=True):
+        if row.vector.size:
+            item["vector"] = next(dense)
+        if row.sparse:
+            item["sparseVector"] = {"indices": row.sparse.indices.tolist(), "values": next(sparse)}
 
 
 def _results_as_json(results: Sequence[ScoredRow], include: Included) -> list[dict[str, Any]]:
@@ -414,7 +438,7 @@ def _results_as_json(results: Sequence[ScoredRow], include: Included) -> list[di
 
 
 def score_numbers(scores: Sequence[float]) -> list[float]:
-    """Scores as they are written: float32, the largest finite number where they are larger.
+    """Round scores to float32 for responses; larger scores become the largest finite number.
 
     >>> score_numbers([1 / 3, 1e300])
     [0.33333334, 3.4028235e+38]
@@ -426,10 +450,10 @@ def score_numbers(scores: Sequence[float]) -> list[float]:
 
 
 def json_arrays(arrays: Sequence[NDArray[np.float32]]) -> list[msgspec.Raw]:
-    """Each array, finite and not empty, as JSON with the shortest digits that read back to float32.
+    """Return each array, finite and not empty, as JSON with the shortest digits that read back to float32.
 
-    As a float64, 0.1 would be written 0.10000000149011612; it is written 0.1, as the public service does.
-    Arrow writes the digits: exactly, many at a time, and without holding the interpreter lock.
+    For example, 0.1 is written 0.1, as the public service does. As a float64, it would be written
+    0.10000000149011612. Arrow writes the digits: exactly, many at a time, and without the interpreter lock.
 
     >>> [bytes(one) for one in json_arrays([np.array([0.1, 1], dtype=np.float32)])]
     [b'[0.1,1.0]']
@@ -442,12 +466,14 @@ def json_arrays(arrays: Sequence[NDArray[np.float32]]) -> list[msgspec.Raw]:
 
 
 def _digits(singles: NDArray[np.float32]) -> pa.StringArray:
-    texts = pc.cast(pa.array(singles), pa.string())
-    whole = (singles == np.rint(singles)) & (np.abs(singles) < _EXPONENT_FROM)
-    if whole.any():  # a reader that distinguishes 1 from 1.0 is to see a float
-        mask = pa.array(whole)
-        texts = pc.replace_with_mask(texts, mask, pc.binary_join_element_wise(texts.filter(mask), ".0", ""))
-    return texts
+    digits = pc.cast(pa.array(singles), pa.string())
+    is_whole = (singles == np.rint(singles)) & (np.abs(singles) < _EXPONENT_FROM)
+    if is_whole.any():
+        # 1 becomes 1.0: some readers distinguish integers from floats
+        mask = pa.array(is_whole)
+        with_fraction = pc.binary_join_element_wise(digits.filter(mask), ".0", "")
+        digits = pc.replace_with_mask(digits, mask, with_fraction)
+    return digits
 
 
 def _json(result: Any) -> Response:
