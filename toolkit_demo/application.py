@@ -1,7 +1,7 @@
 """The small application that fails: workflow endpoints, a failure function and a callback endpoint over HTTP.
 
 ``python -m toolkit_demo.application`` serves it on a free loopback port, for the queue that the environment
-names. The first line on standard output is a JSON object with its address.
+names. The first line on standard output is a JSON object with the address.
 """
 
 from __future__ import annotations
@@ -31,23 +31,27 @@ from toolkit_demo.protocol import WorkflowEndpoint
 from toolkit_demo.workflows import BROKEN_FAILURE_FUNCTION, FAILURE_FUNCTION, WORKFLOWS
 
 LOOPBACK: Final = "127.0.0.1"
-_KEPT: Final = 5000
-_TIMEOUT: Final = 20.0
+_KEPT: Final = 5000  # most callbacks that are listed
+_TIMEOUT: Final = 20.0  # seconds per request to the queue
 
 
 def application(queue: Endpoint) -> Starlette:
-    """The application: ``/flows/<workflow>``, failure functions, ``/callback``, ``/orders``, ``/received``.
+    """Return the application: workflows, failure functions and callbacks.
 
-    ``/orders`` echoes a request, ``/received`` lists the callbacks received. With signing keys of the queue,
-    unsigned deliveries and callbacks are refused.
+    Workflows are at ``/flows/<workflow>``, for example ``/flows/orders/prices``. ``/callback`` receives
+    callbacks, ``/orders`` echoes a request, and ``/received`` lists callbacks and failure callbacks. If the
+    queue has signing keys, unsigned deliveries and callbacks are refused.
     """
     received: deque[dict[str, Any]] = deque(maxlen=_KEPT)
     http = httpx.AsyncClient(timeout=_TIMEOUT, limits=httpx.Limits(max_connections=64), trust_env=False)
 
     async def workflow(request: Request) -> Response:
         endpoint = endpoints[request.url.path.removeprefix("/flows/")]
-        if endpoint.is_delivery(request) and (refusal := await _refusal(request, queue)):
-            return refusal
+        if endpoint.is_delivery(request):
+            refusal = await _refusal(request, queue)
+            if refusal:
+                return refusal
+        # the start of a run comes from a user, without a signature
         return await endpoint(request)
 
     async def failure_function(request: Request) -> Response:
@@ -66,10 +70,8 @@ def application(queue: Endpoint) -> Starlette:
 
     async def keep(request: Request, kind: str) -> None:
         body = await request.json()
-        received.append(
-            {"kind": kind}
-            | {name: body.get(name) for name in ("status", "url", "dlqId", "workflowRunId", "retried")}
-        )
+        shown = {name: body.get(name) for name in ("status", "url", "dlqId", "workflowRunId", "retried")}
+        received.append({"kind": kind, **shown})
 
     async def echo(request: Request) -> Response:
         return Response(await request.body(), media_type=request.headers.get("content-type"))
@@ -82,7 +84,7 @@ def application(queue: Endpoint) -> Starlette:
         async with http:
             yield
 
-    endpoints = {found.name: WorkflowEndpoint(found, queue, http) for found in WORKFLOWS}
+    endpoints = {sample.name: WorkflowEndpoint(sample, queue, http) for sample in WORKFLOWS}
     routes = [Route(f"/flows/{name}", workflow, methods=["POST"]) for name in endpoints]
     routes += [
         Route(f"/{FAILURE_FUNCTION}", failure_function, methods=["POST"]),
@@ -95,7 +97,7 @@ def application(queue: Endpoint) -> Starlette:
 
 
 async def _refusal(request: Request, queue: Endpoint) -> Response | None:
-    """The error response to an unsigned request; None when it is signed or no keys are known."""
+    """Return the error response to an unsigned request, or None if it is signed or no keys are known."""
     keys = queue.keys_of(region_in(request.headers.items()))
     if not keys:
         return None
@@ -108,7 +110,7 @@ async def _refusal(request: Request, queue: Endpoint) -> Response | None:
 
 
 class _Announced(uvicorn.Server):
-    """Prints its address on standard output once it is ready."""
+    """A server that prints the address on standard output when it is ready."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -126,7 +128,8 @@ async def serve(queue: Endpoint, *, with_parent: bool) -> None:
     if with_parent:
 
         def end() -> None:
-            while os.read(0, 4096):  # not sys.stdin, whose lock a sleeping thread would keep to the end
+            # not sys.stdin: a thread that waits in it would keep the lock to the end
+            while os.read(0, 4096):
                 pass
             server.should_exit = True
 
@@ -135,7 +138,7 @@ async def serve(queue: Endpoint, *, with_parent: bool) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the application; see the module's docstring."""
+    """Run the application; see the docstring of the module."""
     parser = argparse.ArgumentParser(
         prog="python -m toolkit_demo.application", description="A small application that fails."
     )

@@ -1,6 +1,6 @@
-"""The causes of failures of the sample workflows: an application's error responses.
+"""The causes of failures of the sample workflows: error responses of an application.
 
-Every text is made up. ``$number`` and ``$hex`` in it are filled in for each failure.
+All responses are made up. ``$number`` and ``$hex`` in a template are replaced per failure.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ TEXT_TYPE: Final = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One cause of failures: its response (`status` None: there was none), `text` a template of its body.
+    """One cause of failures: the response of the application, or no response if `status` is None.
 
-    ``"binary"`` encodes a text as its Latin-1 bytes followed by 96 bytes of noise.
+    `text` is a template of the body. The encoding ``"binary"`` is Latin-1 followed by 96 bytes of noise.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Cause:
     headers: dict[str, str] = field(default_factory=dict)
 
     def body(self, number: int) -> bytes:
-        """The response body of the failure of this number.
+        """Return the response body of the failure with this number.
 
         >>> cause("json_conflict").body(7)
         b'{"error":"conflict","message":"order 7 was changed by someone else (version 7902699be42c)"}'
@@ -255,13 +255,13 @@ CAUSES: Final[tuple[Cause, ...]] = (
         text="\x0a\x10job-$number\x12\xff\xfe",
     ),
 )
-"""Every cause, by stable order."""
+"""All causes. The order is stable: the sample data depend on it."""
 
 _BY_NAME: Final = {item.name: item for item in CAUSES}
 
 
 def cause(name: str) -> Cause:
-    """The cause of this name; an `InputError` where there is none.
+    """Return the cause of this name. Raise InputError if it does not exist.
 
     >>> cause("html_gateway").status
     502

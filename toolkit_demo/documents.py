@@ -1,4 +1,4 @@
-"""The sample's texts: notes, runbooks and incident reports with metadata, in three namespaces."""
+"""The documents of the sample: notes, runbooks and incident reports with metadata, in three namespaces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolkit_demo.stories import SEED
 from toolkit_demo.topics import TOPICS, Topic
 
 NAMESPACES: Final = {"": 400, "runbooks": 1000, "incidents": 600}
-"""How many documents each namespace holds; "" is the default namespace."""
+"""The number of documents per namespace; "" is the default namespace."""
 
 _KINDS: Final = {"": "note", "runbooks": "runbook", "incidents": "incident"}
 _SERVICES: Final = (
@@ -31,7 +31,7 @@ _TEAMS: Final = ("checkout", "platform", "finance", "content")
 
 @dataclass(frozen=True, kw_only=True)
 class SampleDocument:
-    """One text of the sample, `data`; not every document has every field of metadata."""
+    """One document of the sample; `data` is the text. Some documents lack some fields of metadata."""
 
     namespace: str
     id: str
@@ -39,44 +39,48 @@ class SampleDocument:
     metadata: dict[str, Any]
 
     def to_row(self) -> dict[str, Any]:
-        """JSON-able values, as in the sample file."""
+        """Return JSON values, as in the sample file."""
         return {"namespace": self.namespace, "id": self.id, "data": self.data, "metadata": self.metadata}
 
 
 def documents(*, seed: int = SEED) -> list[SampleDocument]:
-    """Every document of the sample, the same for the same seed; ids are unique within a namespace.
+    """Return all documents of the sample, the same for the same seed. Ids are unique within a namespace.
 
     >>> result = documents()
     >>> len(result), result[0].id, sorted({document.namespace for document in result})
     (2000, 'note-0001', ['', 'incidents', 'runbooks'])
     """
     random = Random(seed)  # noqa: S311 - a sample that must be reproducible
-    found: list[SampleDocument] = []
-    texts: set[str] = set()
+    made: list[SampleDocument] = []
+    known_texts: set[str] = set()
     for namespace, count in NAMESPACES.items():
         for number in range(1, count + 1):
             document = _document(namespace, number, random)
-            while document.data in texts:
+            # no text occurs twice: duplicates are planted by the example of a damaged index
+            while document.data in known_texts:
                 document = _document(namespace, number, random)
-            texts.add(document.data)
-            found.append(document)
-    return found
+            known_texts.add(document.data)
+            made.append(document)
+    return made
 
 
 def _document(namespace: str, number: int, random: Random) -> SampleDocument:
     topic, service, city = random.choice(TOPICS), random.choice(_SERVICES), random.choice(_CITIES)
     kind = _KINDS[namespace]
+    tags = random.sample((*topic.tags, "on-call", "eu", "us"), random.randrange(1, 4))
     metadata: dict[str, Any] = {
         "topic": topic.name,
         "city": city,
-        "tags": sorted(random.sample((*topic.tags, "on-call", "eu", "us"), random.randrange(1, 4))),
+        "tags": sorted(tags),
         "service": {"name": service, "team": _TEAMS[_SERVICES.index(service) % len(_TEAMS)]},
     }
     if kind == "incident":
-        metadata |= {"severity": random.randrange(1, 5), "minutes": random.randrange(4, 4000) / 4}
+        metadata["severity"] = random.randrange(1, 5)
+        metadata["minutes"] = random.randrange(4, 4000) / 4
         metadata["open"] = number % 9 == 0
     elif kind == "runbook":
-        metadata |= {"reviewed": random.random() < 0.7, "version": random.randrange(1, 30)}  # noqa: PLR2004 - a share
+        metadata["reviewed"] = random.random() < 0.7  # noqa: PLR2004 - a share
+        metadata["version"] = random.randrange(1, 30)
         if number % 5 == 0:
             metadata["steps"] = [{"minutes": random.randrange(1, 30)} for _ in range(random.randrange(1, 4))]
     elif number % 4 == 0:

@@ -1,10 +1,10 @@
-"""Putting the sample into an embedded service."""
+"""Add the sample to an embedded service."""
 
 from __future__ import annotations
 
-import itertools
 import time
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
 
 from toolkit_demo.documents import documents
 from toolkit_demo.history import wire_entries, wire_events, wire_runs
@@ -15,21 +15,24 @@ if TYPE_CHECKING:
     from toolkit.local.vectors.vector_index import IndexRegistry
 
 INDEX: Final = "docs"
-"""The vector index that gets the documents."""
+"""The vector index for the documents."""
 
 
 def fill(store: Store, registry: IndexRegistry) -> None:
-    """Put the sample, ending now, into a queue, and its documents into `INDEX`."""
+    """Add the sample, which ends now, to a queue, and the documents to `INDEX`."""
     now_ms = time.time_ns() // 1_000_000
-    failed = occurrences()
-    store.insert_failures(wire_entries(now_ms, failed))
-    store.insert_runs(wire_runs(now_ms, failed))
-    store.insert_events(wire_events(now_ms, failed))
-    if not any(spec.name == INDEX and spec.model for spec in registry.specs()):
-        return  # the user chose other indexes
-    index = registry.get(INDEX)
-    for namespace, found in itertools.groupby(documents(), key=lambda document: document.namespace):
-        rows = [
-            {"id": document.id, "data": document.data, "metadata": document.metadata} for document in found
-        ]
-        index.upsert_data(rows, namespace=namespace)
+    failures = occurrences()
+    store.insert_failures(wire_entries(now_ms, failures))
+    store.insert_runs(wire_runs(now_ms, failures))
+    store.insert_events(wire_events(now_ms, failures))
+
+    # the user may have chosen other indexes, or an index without a model
+    models = {spec.name: spec.model for spec in registry.specs()}
+    if not models.get(INDEX):
+        return
+    rows = defaultdict[str, list[dict[str, Any]]](list)
+    for document in documents():
+        row = {"id": document.id, "data": document.data, "metadata": document.metadata}
+        rows[document.namespace].append(row)
+    for namespace, rows_of_namespace in rows.items():
+        registry.get(INDEX).upsert_data(rows_of_namespace, namespace=namespace)

@@ -1,4 +1,4 @@
-"""The sample as a service would list it: every occurrence as the wire entry of a failed run."""
+"""The sample as a service would list it: each occurrence as the JSON entry of a failed run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from toolkit_demo.causes import cause
 from toolkit_demo.stories import DAYS, HOUR, RETRY_DELAYS, SEED, Occurrence, occurrences
 
 APPLICATION: Final = "https://shop.example.com/flows"
-"""Address of the application that the sample's workflows belong to."""
+"""The address of the application with the sample workflows."""
 
 SUCCEEDED: Final = 4000
-"""Runs of the sample's run log that went well."""
+"""The number of successful runs in the run log."""
 
 LOGGED: Final = 3 * 24 * HOUR
-"""How far the sample's log of events, and of the steps of runs, goes back, in milliseconds."""
+"""The time in milliseconds that the log of events, and of the steps of runs, goes back."""
 
 _STEPS: Final = ("load-order", "check-stock", "charge", "send-receipt")
 _OPTIONAL: Final = frozenset(
@@ -33,73 +33,83 @@ _PAIRS: Final = [low + high for high in _LETTERS for low in _LETTERS]
 
 
 def wire_entries(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
-    """The sample's failed runs as the DLQ lists them, in order; the sample ends at `now_ms`.
+    """Return the failed runs as the DLQ lists them, in order. The sample ends at `now_ms`.
 
     >>> entry = wire_entries(1_750_000_000_000)[0]
     >>> entry["workflowUrl"], entry["createdAt"] < 1_750_000_000_000
     ('https://shop.example.com/flows/payments/capture', True)
     """
-    return [_entry(item, now_ms) for item in (occurrences() if found is None else found)]
+    items = occurrences() if found is None else found
+    return [_entry(item, now_ms) for item in items]
 
 
 def wire_runs(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
-    """The sample's run log: one record for each failed run, and `SUCCEEDED` that went well.
+    """Return the run log: one record per failed run, and `SUCCEEDED` successful runs.
 
     >>> runs = wire_runs(1_750_000_000_000)
     >>> len(runs), sorted({run["workflowState"] for run in runs})
     (9000, ['RUN_FAILED', 'RUN_SUCCESS'])
     """
-    listed = occurrences() if found is None else list(found)
-    runs = [
-        {
-            "workflowRunId": f"wfr_{_code('run', item.number)}",
-            "workflowUrl": f"{APPLICATION}/{item.workflow}",
-            "workflowState": "RUN_FAILED",
-            "workflowRunCreatedAt": now_ms - item.created - _lead(item.number),
-            "workflowRunCompletedAt": now_ms - item.at,
-            "labels": list(item.labels),
-            "dlqId": f"dlq_{_code('dlq', item.number)}",
-        }
-        | ({"steps": _run_steps(item)} if item.at < LOGGED else {})
-        for item in listed
-    ]
+    items = occurrences() if found is None else list(found)
+    runs = [_failed_run(item, now_ms) for item in items]
     random = Random(SEED)  # noqa: S311 - a sample that must be reproducible
-    workflows = sorted({item.workflow for item in listed if item.story != "broken"})
-    for number in range(1, SUCCEEDED + 1):
-        created = now_ms - random.randrange(HOUR // 60, DAYS * 24 * HOUR)
-        runs.append(
-            {
-                "workflowRunId": f"wfr_{_code('good', number)}",
-                "workflowUrl": f"{APPLICATION}/{random.choice(workflows)}",
-                "workflowState": "RUN_SUCCESS",
-                "workflowRunCreatedAt": created,
-                "workflowRunCompletedAt": min(now_ms, created + random.randrange(300, 45_000)),
-                "labels": ["shop"] if number % 3 else [],
-            }
-            | ({"steps": _steps(f"good {number}", len(_STEPS))} if created >= now_ms - LOGGED else {})
-        )
+    workflows = sorted({item.workflow for item in items if item.story != "broken"})
+    runs += [_successful_run(number, workflows, now_ms, random) for number in range(1, SUCCEEDED + 1)]
     return runs
 
 
+def _failed_run(item: Occurrence, now_ms: int) -> dict[str, Any]:
+    run: dict[str, Any] = {
+        "workflowRunId": f"wfr_{_code('run', item.number)}",
+        "workflowUrl": f"{APPLICATION}/{item.workflow}",
+        "workflowState": "RUN_FAILED",
+        "workflowRunCreatedAt": now_ms - item.created - _lead(item.number),
+        "workflowRunCompletedAt": now_ms - item.at,
+        "labels": list(item.labels),
+        "dlqId": f"dlq_{_code('dlq', item.number)}",
+    }
+    if item.at < LOGGED:
+        run["steps"] = _run_steps(item)
+    return run
+
+
+def _successful_run(number: int, workflows: list[str], now_ms: int, random: Random) -> dict[str, Any]:
+    created = now_ms - random.randrange(HOUR // 60, DAYS * 24 * HOUR)
+    run: dict[str, Any] = {
+        "workflowRunId": f"wfr_{_code('good', number)}",
+        "workflowUrl": f"{APPLICATION}/{random.choice(workflows)}",
+        "workflowState": "RUN_SUCCESS",
+        "workflowRunCreatedAt": created,
+        "workflowRunCompletedAt": min(now_ms, created + random.randrange(300, 45_000)),
+        "labels": ["shop"] if number % 3 else [],
+    }
+    if created >= now_ms - LOGGED:
+        run["steps"] = _steps(f"good {number}", len(_STEPS))
+    return run
+
+
 def wire_events(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
-    """The log of the messages that failed lately: each attempt with its response, oldest first.
+    """Return the log of recently failed messages: each attempt with the response, oldest first.
 
     >>> events = wire_events(1_750_000_000_000)
     >>> sorted({event["state"] for event in events})
     ['ACTIVE', 'CREATED', 'ERROR', 'FAILED', 'RETRY']
     """
-    listed = occurrences() if found is None else found
-    events = [event for item in listed if item.at < LOGGED for event in _events(item, now_ms)]
-    return sorted((event for event in events if event["time"] >= now_ms - LOGGED), key=itemgetter("time"))
+    items = occurrences() if found is None else found
+    logged_since = now_ms - LOGGED
+    events: list[dict[str, Any]] = []
+    for item in items:
+        if item.at < LOGGED:
+            events += [event for event in _events(item, now_ms) if event["time"] >= logged_since]
+    return sorted(events, key=itemgetter("time"))
 
 
 def _events(item: Occurrence, now_ms: int) -> Iterator[dict[str, Any]]:
+    """Yield the events of a message: the creation, and each attempt with the outcome."""
     entry = _entry(item, now_ms)
     if "messageId" not in entry:
         return
-    names = ("messageId", "url", "method", "maxRetries", "createdAt", "callerIP", "workflowRunId", "labels",
-             "flowControlKey")  # fmt: skip
-    shared = {name: entry[name] for name in names if name in entry}
+    shared = {name: entry[name] for name in _SHARED if name in entry}
     response: dict[str, Any] = {"error": cause(item.cause).body(item.number)[:200].decode(errors="replace")}
     if "responseStatus" in entry:
         response["responseStatus"] = entry["responseStatus"]
@@ -107,51 +117,67 @@ def _events(item: Occurrence, now_ms: int) -> Iterator[dict[str, Any]]:
     yield shared | {"state": "CREATED", "time": ended}
     for retried, delay in enumerate((0, *RETRY_DELAYS[: item.retries])):
         ended += delay
-        tried = shared | response | {"time": ended, "retried": retried}
+        attempt = shared | response | {"time": ended, "retried": retried}
         began = max(ended - 40 - item.number % 900, shared["createdAt"])
         yield shared | {"state": "ACTIVE", "time": began, "retried": retried}
-        yield tried | {"state": "ERROR"}
+        yield attempt | {"state": "ERROR"}
         if retried < item.retries:
-            yield tried | {"state": "RETRY", "nextDeliveryTime": ended + RETRY_DELAYS[retried]}
-    yield tried | {"state": "FAILED", "dlqId": entry["dlqId"]}
+            yield attempt | {"state": "RETRY", "nextDeliveryTime": ended + RETRY_DELAYS[retried]}
+    yield attempt | {"state": "FAILED", "dlqId": entry["dlqId"]}
+
+
+_SHARED: Final = (
+    "messageId", "url", "method", "maxRetries", "createdAt", "callerIP", "workflowRunId", "labels",
+    "flowControlKey",
+)  # fmt: skip
+"""Fields of an entry that the events of its message have as well."""
 
 
 def _run_steps(item: Occurrence) -> list[dict[str, Any]]:
-    failed = None if "few_fields" in item.oddities else f"msg_{_code('msg', item.number)}"
-    return _steps(f"run {item.number}", item.number % len(_STEPS), failed)
+    failed_message = None
+    if "few_fields" not in item.oddities:
+        failed_message = f"msg_{_code('msg', item.number)}"
+    return _steps(f"run {item.number}", item.number % len(_STEPS), failed_message)
 
 
-def _steps(what: str, done: int, failed: str | None = None) -> list[dict[str, Any]]:
-    """The steps of a run as the run log groups them: the first, so many more, and the message that failed."""
-    ids = [f"msg_{_code(f'{what} step', number)}" for number in range(done + 1)]
-    named = [("init", "Initial"), *((name, "Run") for name in _STEPS)]
-    found = [(message, "STEP_SUCCESS") for message in ids] + ([(failed, "STEP_FAILED")] if failed else [])
-    return [
-        {
-            "steps": [
-                {"stepId": number, "stepName": name, "stepType": kind, "concurrent": 1, "callType": "step",
-                 "state": state, "messageId": message}
-            ],
-            "type": "sequential",
+def _steps(run: str, finished: int, failed_message: str | None = None) -> list[dict[str, Any]]:
+    """Return the steps of a run as the run log groups them: the start, finished steps, and a failed one."""
+    outcomes = [(f"msg_{_code(f'{run} step', number)}", "STEP_SUCCESS") for number in range(finished + 1)]
+    if failed_message:
+        outcomes.append((failed_message, "STEP_FAILED"))
+    names = ["init", *_STEPS]
+    groups: list[dict[str, Any]] = []
+    # a run that finished all steps has one outcome per name, and no failed message
+    for number, (name, (message_id, state)) in enumerate(zip(names, outcomes, strict=False)):
+        step = {
+            "stepId": number,
+            "stepName": name,
+            "stepType": "Initial" if number == 0 else "Run",
+            "concurrent": 1,
+            "callType": "step",
+            "state": state,
+            "messageId": message_id,
         }
-        for number, ((name, kind), (message, state)) in enumerate(zip(named, found, strict=False))
-    ]  # fmt: skip
+        groups.append({"steps": [step], "type": "sequential"})
+    return groups
 
 
 def _entry(item: Occurrence, now_ms: int) -> dict[str, Any]:
     response = cause(item.cause)
-    address = f"{APPLICATION}/{item.workflow}"
-    secret = "secret_headers" in item.oddities
+    url = workflow_url = f"{APPLICATION}/{item.workflow}"
+    has_secrets = "secret_headers" in item.oddities
+    if has_secrets:
+        url = f"{workflow_url}?token=sample-{_code('query', item.number)}"
     created = now_ms - item.created
     entry: dict[str, Any] = {
         "dlqId": f"dlq_{_code('dlq', item.number)}",
         "messageId": f"msg_{_code('msg', item.number)}",
-        "workflowUrl": address,
+        "workflowUrl": workflow_url,
         "workflowRunId": f"wfr_{_code('run', item.number)}",
         "workflowCreatedAt": created - _lead(item.number),
-        "url": f"{address}?token=sample-{_code('query', item.number)}" if secret else address,
+        "url": url,
         "method": "POST",
-        "header": _request_headers(item, secret=secret),
+        "header": _request_headers(item, secret=has_secrets),
         **_split("body", _request_body(item)),
         "maxRetries": item.retries,
         "createdAt": created,
@@ -162,30 +188,33 @@ def _entry(item: Occurrence, now_ms: int) -> dict[str, Any]:
     if response.status is not None:
         entry["responseStatus"] = response.status
     if item.state is not None:
-        entry |= {"failureCallback": f"{APPLICATION}/failed", "failureFunctionState": item.state}
+        entry["failureCallback"] = f"{APPLICATION}/failed"
+        entry["failureFunctionState"] = item.state
     if item.flow is not None:
         entry["flowControlKey"] = item.flow
     if item.labels:
-        entry["label"] = item.labels[0]
-        if "label_only" not in item.oddities:
-            entry["labels"] = list(item.labels)
-        if item.number % 3:
-            # publishers of the current kind leave the deprecated field out
-            entry = {name: value for name, value in entry.items() if name != "label" or "labels" not in entry}
+        entry |= _label_fields(item)
     return _with_oddities(entry, item)
 
 
+def _label_fields(item: Occurrence) -> dict[str, Any]:
+    """Return labels as publishers send them: all, only the first in a deprecated field, or both."""
+    if "label_only" in item.oddities:
+        return {"label": item.labels[0]}
+    if item.number % 3:
+        return {"labels": list(item.labels)}
+    return {"label": item.labels[0], "labels": list(item.labels)}
+
+
 def _with_oddities(entry: dict[str, Any], item: Occurrence) -> dict[str, Any]:
+    """Return an entry with the oddities of the occurrence, which real services list as well."""
     if "few_fields" in item.oddities:
-        entry = {name: value for name, value in entry.items() if name not in _OPTIONAL}
+        entry = {name: content for name, content in entry.items() if name not in _OPTIONAL}
     if "unknown_fields" in item.oddities:
-        entry |= {
-            "sequence": 2**64 + item.number,
-            "attempts": [
-                {"at": entry["createdAt"] + delay, "ms": 40 + item.number % 900} for delay in (0, 12)
-            ],
-            "placement": {"zone": "b", "cold": item.number % 2 == 0, "load": 0.25},
-        }
+        milliseconds = 40 + item.number % 900
+        entry["sequence"] = 2**64 + item.number
+        entry["attempts"] = [{"at": entry["createdAt"] + delay, "ms": milliseconds} for delay in (0, 12)]
+        entry["placement"] = {"zone": "b", "cold": item.number % 2 == 0, "load": 0.25}
     if "empty_strings" in item.oddities:
         entry = {"flowControlKey": "", "failureCallback": "", "failureFunctionState": "", "label": ""} | entry
     return entry
@@ -200,12 +229,10 @@ def _request_headers(item: Occurrence, *, secret: bool) -> dict[str, list[str]]:
         "X-Tenant": [item.flow or "tenant-0"],
     }
     if secret:
-        value = _code("secret", item.number)
-        headers |= {
-            "Authorization": [f"Bearer sample-{value}"],
-            "X-Api-Key": [f"sample_{value}"],
-            "Cookie": [f"session=sample{value}", "theme=dark"],
-        }
+        made_up = _code("secret", item.number)
+        headers["Authorization"] = [f"Bearer sample-{made_up}"]
+        headers["X-Api-Key"] = [f"sample_{made_up}"]
+        headers["Cookie"] = [f"session=sample{made_up}", "theme=dark"]
     return headers
 
 
@@ -213,9 +240,9 @@ def _response_headers(item: Occurrence, now_ms: int) -> dict[str, list[str]]:
     response = cause(item.cause)
     if response.status is None:
         return {}
-    headers = {name: [value] for name, value in response.headers.items()}
-    server = "edge" if response.status in {502, 503} else "app"
-    headers |= {"Content-Type": [response.content_type], "Server": [server]}
+    headers = {name: [text] for name, text in response.headers.items()}
+    headers["Content-Type"] = [response.content_type]
+    headers["Server"] = ["edge" if response.status in {502, 503} else "app"]
     if "no_date" not in item.oddities:
         timestamp = datetime.fromtimestamp((now_ms - item.at) // 1000, UTC)
         headers["Date"] = [format_datetime(timestamp, usegmt=True)]
@@ -227,28 +254,31 @@ def _response_headers(item: Occurrence, now_ms: int) -> dict[str, list[str]]:
 def _request_body(item: Occurrence) -> bytes:
     if "binary_request" in item.oddities:
         return b"\x1f\x8b\x08\x00" + hashlib.sha256(f"request {item.number}".encode()).digest()
-    values = {"order": item.number, "customer": f"c-{item.number % 977}", "amount": item.number % 4000 / 100}
-    return json.dumps(values).encode()
+    order = {"order": item.number, "customer": f"c-{item.number % 977}", "amount": item.number % 4000 / 100}
+    return json.dumps(order).encode()
 
 
 def _split(name: str, body: bytes) -> dict[str, str]:
-    """A body in its two fields: text when it is UTF-8, else base64; the other one is empty."""
+    """Return a body as two fields: plain if it is UTF-8, otherwise in base64. The other field is empty."""
     try:
         return {name: body.decode(), f"{name}Base64": ""}
     except UnicodeDecodeError:
         return {name: "", f"{name}Base64": base64.b64encode(body).decode()}
 
 
-def _code(what: str, number: int) -> str:
-    """21 letters and digits that look random and are always the same."""
-    value = int.from_bytes(hashlib.blake2b(f"{what} {number}".encode(), digest_size=16).digest())
+def _code(kind: str, number: int) -> str:
+    """Return 21 letters and digits that look random and are always the same.
+
+    The digits of a hash in base 62, two at a time: that is faster than one at a time.
+    """
+    remainder = int.from_bytes(hashlib.blake2b(f"{kind} {number}".encode(), digest_size=16).digest())
     pairs = []
     for _ in range(11):
-        value, position = divmod(value, len(_PAIRS))
+        remainder, position = divmod(remainder, len(_PAIRS))
         pairs.append(_PAIRS[position])
     return "".join(pairs)[:21]
 
 
 def _lead(number: int) -> int:
-    """Milliseconds between the run's start and the message of the step that failed."""
+    """Return the milliseconds between the start of the run and the message of the step that failed."""
     return 150 + number * 7919 % 60_000

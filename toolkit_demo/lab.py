@@ -1,7 +1,7 @@
 """JupyterLab on the notebooks, connected to an embedded service with sample data.
 
-``python -m toolkit_demo.lab [--port N] [--no-browser]`` runs both until Ctrl-C. Jupyter and its kernels end
-with this process, also when it is killed.
+``python -m toolkit_demo.lab [--port N] [--no-browser]`` runs both until you press Ctrl-C. Jupyter and the
+kernels end with this process, even if it is killed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from toolkit.settings.service import start_local
 from toolkit_demo.run import environment_for
 
 DEFAULT_PORT: Final = 8888
-"""Where JupyterLab listens; it tries the next ones when the port is taken."""
+"""The port of JupyterLab. If it is in use, JupyterLab tries the next ports."""
 
-_GRACE: Final = 20.0  # seconds Jupyter has to end its kernels
+_GRACE: Final = 20.0  # seconds that Jupyter has to end the kernels
 
 
 def run_lab(notebooks: Path, *, port: int = DEFAULT_PORT, browser: bool = True) -> int:
-    """Run JupyterLab on a folder of notebooks until it ends or is interrupted; returns its exit status.
+    """Run JupyterLab on a folder of notebooks until it ends or is interrupted. Return the exit status.
 
     >>> run_lab(Path("no-such-folder"))
     Traceback (most recent call last):
@@ -40,20 +40,22 @@ def run_lab(notebooks: Path, *, port: int = DEFAULT_PORT, browser: bool = True) 
             "opening the notebooks",
             got=repr(str(notebooks)),
             expected="a folder",
-            next_step="Run this in the project's own folder.",
+            next_step="Run this in the folder of the project.",
         )
     if find_spec("jupyterlab") is None:
         raise LocalServiceError(
             "opening the notebooks",
             got="no JupyterLab",
-            expected="it in the toolkit's environment",
+            expected="the package jupyterlab in this environment",
             next_step="Install it: pip install jupyterlab.",
         )
-    words = ["--with-parent", "--port", str(port), *([] if browser else ["--no-browser"])]
+    arguments = ["--with-parent", "--port", str(port)]
+    if not browser:
+        arguments.append("--no-browser")
     with start_local() as service:
-        # the project's own kernel, whatever others of its name this user has
+        # the kernel of this environment, even if the user has another one of the same name
         variables = environment_for(service) | {"JUPYTER_PREFER_ENV_PATH": "1"}
-        jupyter = start_module("toolkit_demo.lab", *words, variables=variables, folder=notebooks)
+        jupyter = start_module("toolkit_demo.lab", *arguments, variables=variables, folder=notebooks)
         try:
             return jupyter.wait()
         finally:
@@ -61,16 +63,18 @@ def run_lab(notebooks: Path, *, port: int = DEFAULT_PORT, browser: bool = True) 
 
 
 def _run_jupyter(port: int, *, browser: bool) -> None:
-    """Be JupyterLab on the working folder, until standard input closes."""
-    # imported only in the process that is to be it
+    """Become JupyterLab on the working folder, until standard input closes."""
+    # imported only in the process that becomes JupyterLab
     from jupyterlab.labapp import LabApp  # type: ignore[import-untyped] # noqa: PLC0415
 
-    end_with_parent()  # Jupyter's handler of SIGTERM ends the kernels first
-    words = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.root_dir=."]
-    words += [] if browser else ["--no-browser"]
-    # in containers everybody is root; it listens on this machine only, and asks for its token
-    words += ["--allow-root"] if os.geteuid() == 0 else []
-    LabApp.launch_instance(words)
+    end_with_parent()  # the handler of SIGTERM in Jupyter ends the kernels first
+    arguments = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.root_dir=."]
+    if not browser:
+        arguments.append("--no-browser")
+    if os.geteuid() == 0:
+        # usual in containers; JupyterLab listens on this machine only, and asks for a token
+        arguments.append("--allow-root")
+    LabApp.launch_instance(arguments)
 
 
 def _interrupt(number: int, _: FrameType | None) -> NoReturn:
@@ -78,7 +82,7 @@ def _interrupt(number: int, _: FrameType | None) -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it from a command line; see the module's docstring. Ctrl-C is the usual end, with status 0."""
+    """Run JupyterLab from a command line; see the module. Ctrl-C is the usual end, with status 0."""
     parser = argparse.ArgumentParser(
         prog="python -m toolkit_demo.lab",
         description="JupyterLab on the notebooks, connected to an embedded service with sample data.",
@@ -86,14 +90,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"port ({DEFAULT_PORT})")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    if given.with_parent:
-        _run_jupyter(given.port, browser=not given.no_browser)
+    options = parser.parse_args(arguments)
+    if options.with_parent:
+        _run_jupyter(options.port, browser=not options.no_browser)
         return 0
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        return run_lab(Path("notebooks"), port=given.port, browser=not given.no_browser)
+        return run_lab(Path("notebooks"), port=options.port, browser=not options.no_browser)
     except KeyboardInterrupt:
         return 0
     except ToolkitError as error:

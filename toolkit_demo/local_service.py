@@ -18,10 +18,10 @@ from toolkit.redaction import Secret
 
 
 class LocalService:
-    """The embedded service in a process of its own, until the ``with`` block ends.
+    """The embedded service in a child process, until the ``with`` block ends.
 
-    Its state is in `data_dir`, or in a temporary folder that `close` removes. Port 0 selects a free one and
-    keeps it for later starts. The other options are those of ``toolkit serve``.
+    The state is in `data_dir`, or in a temporary folder that `close` removes. Port 0 selects a free port and
+    keeps it for later starts. The other options are the options of ``toolkit serve``.
 
     >>> with LocalService(indexes=["plain:dense:2:COSINE"]) as service:
     ...     list(service.vector_urls)
@@ -48,20 +48,24 @@ class LocalService:
         self._temporary = data_dir is None
         self.data_dir = data_dir or Path(tempfile.gettempdir()) / f"toolkit-local-{secrets.token_hex(8)}"
         self._port = port
-        options: dict[str, object] = {
-            "--time-factor": repr(time_factor),
-            "--retention": retention,
-            "--max-message": max_message,
-            "--dialect": dialect,
-            "--request-timeout": request_timeout,
-            "--faults": faults,
-            "--approximate-above": approximate_above,
-            "--approximate-expansion": approximate_expansion,
-        }
-        self._options = [word for name, value in options.items() if value for word in (name, str(value))]
-        self._options += [word for spec in indexes for word in ("--index", spec)]
-        self._options += [word for host in allow_destinations for word in ("--allow-destination", host)]
-        self._options += ["--sample"] if sample else []
+        options: list[tuple[str, object]] = [
+            ("--time-factor", repr(time_factor)),
+            ("--retention", retention),
+            ("--max-message", max_message),
+            ("--dialect", dialect),
+            ("--request-timeout", request_timeout),
+            ("--faults", faults),
+            ("--approximate-above", approximate_above),
+            ("--approximate-expansion", approximate_expansion),
+        ]
+        options += [("--index", spec) for spec in indexes]
+        options += [("--allow-destination", host) for host in allow_destinations]
+        self._arguments: list[str] = []
+        for name, setting in options:
+            if setting:
+                self._arguments += [name, str(setting)]
+        if sample:
+            self._arguments.append("--sample")
         self._token = Secret(secrets.token_urlsafe(32))
         self._keys = (Secret(f"sig_{secrets.token_urlsafe(32)}"), Secret(f"sig_{secrets.token_urlsafe(32)}"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,38 +74,50 @@ class LocalService:
 
     @property
     def token(self) -> str:
-        """The one token of the service."""
+        """Return the token of the service."""
         return self._token.reveal()
 
     @property
     def signing_keys(self) -> tuple[str, str]:
-        """The current and the next signing key at the first start."""
+        """Return the current and the next signing key at the first start."""
         return self._keys[0].reveal(), self._keys[1].reveal()
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """Return the id of the process."""
         if self._process is None:
             raise LocalServiceError(
-                "asking for its process", got="a service that is not running", expected="start()"
+                "reading the process id of the embedded service",
+                got="a stopped service",
+                expected="a running service",
+                next_step="Call start() first.",
             )
         return self._process.pid
 
     def start(self) -> Self:
-        """Start it, or start it again on the same data and port; a `LocalServiceError` when that fails."""
+        """Start the service, or start it again on the same data and port.
+
+        Raise `LocalServiceError` if it does not start.
+        """
         if self._process is not None:
             raise LocalServiceError(
-                "starting the embedded service", got="one that is running", expected="a stopped one"
+                "starting the embedded service", got="a running service", expected="a stopped service"
             )
         self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = self.data_dir / "serve.log"
-        variables = dict(zip((TOKEN_VARIABLE, *KEY_VARIABLES), (self.token, *self.signing_keys), strict=True))
+        current_variable, next_variable = KEY_VARIABLES
+        current_key, next_key = self.signing_keys
+        secret_variables = {
+            TOKEN_VARIABLE: self.token,
+            current_variable: current_key,
+            next_variable: next_key,
+        }
         self._process = start_module(
             "toolkit",
             "serve",
             *("--port", str(self._port), "--data-dir", str(self.data_dir), "--with-parent"),
-            *self._options,
-            variables=python_variables() | variables,
+            *self._arguments,
+            variables=python_variables() | secret_variables,
             log=log,
         )
         try:
@@ -115,15 +131,15 @@ class LocalService:
         return self
 
     def stop(self) -> int:
-        """End it as ``SIGTERM`` does; returns the exit status."""
+        """End the service with ``SIGTERM``, and return the exit status."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """Kill it, as a crash would (``SIGKILL``); returns the exit status."""
+        """Kill the service with ``SIGKILL``, as a crash would, and return the exit status."""
         return self._end(signal.SIGKILL)
 
     def close(self) -> None:
-        """End it, and remove its data folder when it was a temporary one."""
+        """End the service, and remove the data folder if it is temporary."""
         self.stop()
         if self._temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)

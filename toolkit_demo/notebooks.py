@@ -1,7 +1,8 @@
-"""Executing a notebook cell by cell, in a process of its own.
+"""Execute a notebook cell by cell in a child process.
 
-``python -m toolkit_demo.notebooks INPUT OUTPUT --folder DIR`` executes one in the working folder DIR and
-prints a line of JSON a cell. It ends, with its kernel, when standard input closes or a signal comes.
+``python -m toolkit_demo.notebooks INPUT OUTPUT --folder DIR`` executes a notebook in the working folder DIR
+and prints a line of JSON per cell. It ends, together with the kernel, when standard input closes or a signal
+arrives.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from nbclient.exceptions import CellExecutionError, DeadKernelError
 from toolkit.children import end_with_parent
 
 CELL_TIMEOUT: Final = 100
-"""Seconds a cell may take."""
+"""The time limit of a cell in seconds."""
 
 _VIEW: Final = "application/vnd.jupyter.widget-view+json"
 _STATE: Final = "application/vnd.jupyter.widget-state+json"
 
 
 def execute(source: Path, target: Path, folder: Path) -> str | None:
-    """Execute a notebook and write it with its outputs; the error in one line, None when every cell ran."""
+    """Execute a notebook and write it with the outputs.
+
+    Return the error in one line, or None if all cells ran.
+    """
     notebook = nbformat.read(source, as_version=4)  # type: ignore[no-untyped-call]
     total = sum(cell.cell_type == "code" for cell in notebook.cells)
     begun = 0
@@ -44,7 +48,7 @@ def execute(source: Path, target: Path, folder: Path) -> str | None:
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
-        # the kernel would import from its current folder first
+        # otherwise, the kernel would import from the current folder first
         extra_arguments=["--InteractiveShellApp.ignore_cwd=True"],
         on_cell_execute=begin,
         on_cell_executed=tell,
@@ -87,19 +91,20 @@ def _is_progress_bar(output: Any, models: dict[str, Any]) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Execute one notebook; see the module's docstring."""
+    """Execute one notebook; see the docstring of the module."""
     parser = argparse.ArgumentParser(
         prog="python -m toolkit_demo.notebooks", description="Execute a notebook."
     )
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--folder", type=Path, required=True)
-    given = parser.parse_args(arguments)
-    end_with_parent()  # nbclient's handler of SIGTERM ends the kernel
-    problem = execute(given.source, given.target, given.folder)
-    if problem is not None:
-        print(problem, file=sys.stderr)  # noqa: T201 - the parent shows it
-    return 0 if problem is None else 1
+    options = parser.parse_args(arguments)
+    end_with_parent()  # the handler of SIGTERM in nbclient ends the kernel
+    problem = execute(options.source, options.target, options.folder)
+    if problem is None:
+        return 0
+    print(problem, file=sys.stderr)  # noqa: T201 - the parent shows it
+    return 1
 
 
 if __name__ == "__main__":

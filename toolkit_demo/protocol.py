@@ -1,9 +1,10 @@
-"""A workflow endpoint that speaks the workflow protocol by hand, without any vendor's package.
+"""A workflow endpoint that implements the workflow protocol without the package of a vendor.
 
-A request without the protocol's version header starts a run: it publishes the first message to the endpoint
-itself. A delivery is the run's history, an array of the initial payload and one item a finished step: the
-next step is run and its result posted to ``/v2/batch``, which makes the service deliver again; after the last
-step the run is ended. A step that fails responds with an error status.
+1. A request without the version header of the protocol starts a run: the endpoint publishes the first message
+   to itself.
+2. A delivery contains the history of the run: an array of the initial payload and one item per finished step.
+   The endpoint runs the next step and posts the result to ``/v2/batch``, so that the service delivers again.
+3. After the last step, the endpoint ends the run. If a step fails, it responds with an error status.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from toolkit.settings import Endpoint
 
 FEATURES: Final = "LazyFetch,InitialBody,WF_DetectTrigger"
 
-# Set by the connection itself, so never forwarded.
+# headers of the connection itself, which are never forwarded
 _OF_THE_CONNECTION: Final = frozenset(
     {"host", "content-length", "connection", "transfer-encoding", "accept-encoding", "accept", "user-agent"}
 )
@@ -36,7 +37,7 @@ _LETTERS: Final = string.ascii_letters + string.digits
 
 @dataclass(frozen=True, kw_only=True)
 class StepContext:
-    """The arguments of a step: the run, its payload byte for byte, earlier results, and retries so far."""
+    """The arguments of a step: the run, the payload byte for byte, earlier results, and retries so far."""
 
     run_id: str
     payload: bytes
@@ -45,7 +46,7 @@ class StepContext:
 
 
 class StepFailed(Exception):  # noqa: N818 - it is a response
-    """Raised by a step that fails, with the response for the service."""
+    """A step has failed; it has the response for the service."""
 
     def __init__(self, response: Response) -> None:
         self.response = response
@@ -65,7 +66,7 @@ class Sleep:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleWorkflow:
-    """A workflow: its steps in order, by unique names, and how the service is to deliver them.
+    """A workflow: the steps in order, by unique names, and how the service delivers them.
 
     `settings` are publish headers without the prefix (``{"Timeout": "1s"}``). With `fails`, every run ends in
     the DLQ, and the path `failure_function` is called.
@@ -90,14 +91,16 @@ class WorkflowEndpoint:
         self._http = http
 
     async def __call__(self, request: Request) -> Response:
-        """Respond to a start or a delivery; an error outside the steps is a 500 with its message."""
+        """Respond to a start or a delivery. An error outside the steps is a 500 with the message."""
         try:
-            return await (self._deliver(request) if self.is_delivery(request) else self._start(request))
+            if self.is_delivery(request):
+                return await self._deliver(request)
+            return await self._start(request)
         except (ProtocolError, httpx.HTTPError) as error:
             return JSONResponse({"error": type(error).__name__, "message": str(error)}, 500)
 
     def is_delivery(self, request: Request) -> bool:
-        """Whether the request carries the protocol's version header, as only the service's deliveries do."""
+        """Return True if the request has the version header of the protocol, as only deliveries do."""
         return f"{self._prefix}Workflow-Sdk-Version" in request.headers
 
     async def _start(self, request: Request) -> Response:
@@ -111,7 +114,7 @@ class WorkflowEndpoint:
         try:
             payload = (await request.body()).decode()
         except UnicodeDecodeError:
-            # a batch is JSON, which holds text only
+            # a batch is JSON, which cannot contain bytes
             return JSONResponse({"error": "the payload of a run must be UTF-8"}, 400)
         await self._publish(str(request.url), headers, payload)
         return JSONResponse({"workflowRunId": run_id})
@@ -119,12 +122,12 @@ class WorkflowEndpoint:
     async def _deliver(self, request: Request) -> Response:
         run_id = request.headers[f"{self._prefix}Workflow-RunId"]
         payload, results = _history(await request.body())
-        done = len(results)
-        if done == len(self.workflow.steps):
+        finished = len(results)
+        if finished == len(self.workflow.steps):
             await self._end(run_id)
-            return JSONResponse({"workflowRunId": run_id, "steps": done})
-        name, step = list(self.workflow.steps.items())[done]
-        record: dict[str, Any] = {"stepId": done + 1, "stepName": name, "concurrent": 1}
+            return JSONResponse({"workflowRunId": run_id, "steps": finished})
+        name, step = list(self.workflow.steps.items())[finished]
+        record: dict[str, Any] = {"stepId": finished + 1, "stepName": name, "concurrent": 1}
         headers = self._headers(request, run_id, first=False)
         if isinstance(step, Sleep):
             record |= {"stepType": "SleepFor", "sleepFor": step.seconds}
@@ -182,7 +185,7 @@ class WorkflowEndpoint:
 
 
 def _history(body: bytes) -> tuple[bytes, list[Any]]:
-    """The initial payload and the results of the finished steps out of a delivery's body."""
+    """Return the initial payload and the results of the finished steps from the body of a delivery."""
     try:
         first, *later = json.loads(body)
         payload = base64.b64decode(first["body"])

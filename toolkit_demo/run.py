@@ -1,6 +1,6 @@
-"""The main job from end to end: runs fail, are loaded, stored, analysed and reported.
+"""The main job from end to end: runs fail, and are loaded, stored, analysed and reported.
 
-Nothing it starts outlives it, also when it is interrupted.
+All child processes end when the main job ends, even if you interrupt it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from toolkit_demo.local_service import LocalService
 from toolkit_demo.workflows import WORKFLOWS
 
 MARKER: Final = ".toolkit-demo"
-"""A file that marks a folder as the demo's own; only such a folder is emptied by the next run."""
+"""A file that marks a folder of the demo. The next run empties a folder only if it has this file."""
 TIME_FACTOR: Final = 100
 """Delays are divided by this, so that retries of minutes pass in seconds."""
 RETENTION: Final = "16d"
-"""How long the demo's service keeps failures: just long enough for the sample, whose oldest expire first."""
+"""How long the service keeps failures: just long enough for the sample, whose oldest entries expire first."""
 
 _STARTERS: Final = 8
 _MESSAGES: Final = 5  # plain messages whose callbacks are awaited
@@ -59,7 +59,7 @@ class Demo:
     problems: tuple[str, ...]
 
     def outputs(self) -> list[tuple[str, Path]]:
-        """Paths of the results, by title."""
+        """Return titles and paths of the results."""
         return [
             ("report", self.out / "failure-report.html"),
             ("snapshots", self.out / "snapshots"),
@@ -70,8 +70,9 @@ class Demo:
 def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> Demo:
     """Start runs, evenly over the workflows; load, store and report them; execute the notebooks of a folder.
 
-    `out` is a new or empty folder, or that of an earlier demo, whose files are replaced: any other is an
-    `InputError`. A child process that does not start, or runs that do not end, are a `LocalServiceError`.
+    `out` is a new or empty folder, or the folder of an earlier demo, whose files are replaced. Raise
+    `InputError` for other folders, and `LocalServiceError` if a child process does not start or runs do not
+    end.
     """
     if runs < 1:
         raise InputError("running the demo", got=f"{runs} runs", expected="at least 1")
@@ -95,9 +96,9 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
                 started, failed = _run_workflows(address, service, runs, say)
                 # the application stays up: failure functions may still be called
                 _store(service, out, say, own=failed)
-                problems = (
-                    _execute(notebooks, out, environment_for(service), say) if notebooks is not None else ()
-                )
+                problems: tuple[str, ...] = ()
+                if notebooks is not None:
+                    problems = _execute(notebooks, out, environment_for(service), say)
         say("done; the service and the application have ended")
     return Demo(out=out, started=started, failed=failed, problems=problems)
 
@@ -115,11 +116,11 @@ def _connected(local: LocalService) -> Service:
 
 
 def _run_workflows(address: str, service: Service, runs: int, say: Say) -> tuple[dict[str, str], set[str]]:
-    """Start the runs and wait for those that fail."""
+    """Start the runs, and wait for the runs of workflows that fail."""
     since = datetime.now(UTC) - timedelta(minutes=1)
     started = _start_runs(address, service, runs)
-    fails = {found.name for found in WORKFLOWS if found.fails}
-    expected = {run_id: name for run_id, name in started.items() if name in fails}
+    failing = {workflow.name for workflow in WORKFLOWS if workflow.fails}
+    expected = {run_id: name for run_id, name in started.items() if name in failing}
     say(f"started {len(started)} runs of {len(WORKFLOWS)} workflows; {len(expected)} of them will fail")
     for number in range(_MESSAGES):
         tk.publish(service, f"{address}/orders", {"order": number}, callback=f"{address}/callback")
@@ -148,7 +149,7 @@ def _start_runs(address: str, service: Service, runs: int) -> dict[str, str]:
 
 
 def _wait_for(expected: Mapping[str, str], service: Service, since: datetime) -> set[str]:
-    """Poll the DLQ until every expected run (its id, and its workflow's name) is in it."""
+    """Poll the DLQ until all expected runs (id and name of the workflow) are in it."""
     until = time.monotonic() + _DEADLINE
     with tqdm(total=len(expected), desc="failed runs in the DLQ", disable=None, leave=False) as bar:
         while True:
@@ -169,7 +170,7 @@ def _wait_for(expected: Mapping[str, str], service: Service, since: datetime) ->
 
 
 def _callbacks(address: str) -> Counter[str]:
-    """How many callbacks of each kind the application accepted, once those of the messages are there."""
+    """Wait for the callbacks of the messages. Return the number of accepted callbacks per kind."""
     until = time.monotonic() + _DEADLINE
     while True:
         try:
@@ -185,10 +186,11 @@ def _callbacks(address: str) -> Counter[str]:
 
 
 def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:
-    """Load everything, write the snapshots, and the report of the history.
+    """Load everything, and write the snapshots and the report of the history.
 
-    The demo's `own` runs fail within seconds, with one caller: an incident that hides those of the history.
-    They are stored, and then deleted from the queue, so that the report and the notebooks do not show them.
+    The `own` runs of the demo fail within seconds, with one caller: an incident that hides the incidents of
+    the history. They are stored, and then deleted from the queue, so that the report and the notebooks do not
+    show them.
     """
     failures = tk.load_failures(service, progress=False)
     say(f"loaded {tk.receipt(failures)}")
@@ -209,7 +211,7 @@ def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:
 
 
 def _execute(notebooks: Path, out: Path, environment: Mapping[str, str], say: Say) -> tuple[str, ...]:
-    """Execute the notebooks, two at a time. Return a line for each that failed."""
+    """Execute the notebooks, two at a time. Return a line per failed notebook."""
     sources = sorted(notebooks.glob("*.ipynb"))
     executing = _Executing(out, environment, say)
     with (
@@ -225,7 +227,7 @@ def _execute(notebooks: Path, out: Path, environment: Mapping[str, str], say: Sa
 
 
 class _Executing:
-    """Executes notebooks, each in a process of its own. Leaving the block ends those that still run."""
+    """Executes notebooks, each in a child process. When the block ends, running notebooks are ended."""
 
     def __init__(self, out: Path, environment: Mapping[str, str], say: Say) -> None:
         self._out, self._environment, self._say = out, environment, say
@@ -249,7 +251,8 @@ class _Executing:
             return f"{source.name}: interrupted"
         with running("toolkit_demo.notebooks", *arguments, variables=self._environment, log=log) as process:
             self._processes.append(process)
-            if self._ended.is_set():  # while it was started
+            # the block may have ended while the process started
+            if self._ended.is_set():
                 return f"{source.name}: interrupted"
             for line in process.stdout or ():
                 cells = json.loads(line)["cells"]
@@ -264,29 +267,27 @@ class _Executing:
 
 
 def _emptied(out: Path) -> Path:
-    """The folder, made or emptied of an earlier demo's files; any other folder is an error."""
+    """Return the folder, new or without the files of an earlier demo. Other folders are an error."""
     out = out.absolute()
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         got = f"{out}, which is not a folder"
-        raise InputError("preparing the demo's folder", got=got, expected="a folder")
+        raise InputError("preparing the folder of the demo", got=got, expected="a folder")
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
         raise InputError(
-            "preparing the demo's folder",
-            got=f"{out}, which holds other files",
-            expected="a new or empty folder, or one of an earlier demo",
+            "preparing the folder of the demo",
+            got=f"{out}, which contains other files",
+            expected="a new or empty folder, or the folder of an earlier demo",
             next_step="Name another one with --out.",
         )
-    if out.is_dir():
-        for name in ("snapshots", "notebooks", "logs"):
-            shutil.rmtree(out / name, ignore_errors=True)
-    for name in ("logs", "notebooks", "snapshots"):
+    for name in ("snapshots", "notebooks", "logs"):
+        shutil.rmtree(out / name, ignore_errors=True)
         (out / name).mkdir(parents=True, exist_ok=True)
     (out / MARKER).touch()
     return out
 
 
 def environment_for(service: Service) -> dict[str, str]:
-    """The variables for Jupyter with the embedded service as the only one configured, and no other token."""
+    """Return the variables for Jupyter: only the embedded service is configured, without other tokens."""
     environment = python_variables(jupyter=True)
     for endpoint in (service.need("queue"), service.need("vector")):
         environment |= _variables(endpoint)
@@ -302,21 +303,19 @@ def _variables(endpoint: Endpoint) -> dict[str, str]:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does, and with it its child processes."""
+    """End the block, and with it the child processes, on SIGTERM and SIGHUP, as Ctrl-C does."""
 
     def end(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    # only the main thread may set handlers, and signals that nohup ignores stay ignored
-    mine = threading.current_thread() is threading.main_thread()
-    numbers = [
-        number
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if mine and signal.getsignal(number) != signal.SIG_IGN
-    ]
-    before = {number: signal.signal(number, end) for number in numbers}
+    # only the main thread may set handlers
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGTERM, signal.SIGHUP) if is_main else ()
+    # nohup ignores SIGHUP: ignored signals stay ignored
+    handled = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    previous_handlers = {number: signal.signal(number, end) for number in handled}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -1,8 +1,8 @@
-"""The application of the sample's workflows, on this machine: half of it is repaired.
+"""The application of the sample workflows, on this machine: half of the workflows are fixed.
 
-The sample's entries name an address of ``shop.example.com``. While the embedded service runs with
-``--sample``, deliveries to that host come here instead. A repaired workflow ends its run. Another one fails
-with the error of its entry, and is retried without a delay, so that a redrive ends within seconds.
+The entries of the sample name an address of ``shop.example.com``. While the embedded service runs with
+``--sample``, deliveries to that host come here instead. A fixed workflow ends the run. Another workflow fails
+with the error of the entry, and is retried without a delay, so that a redrive ends within seconds.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ REPAIRED: Final = frozenset({
     "orders/fulfil", "stock/reserve", "invoices/send", "accounts/welcome", "exports/nightly",
     "payments/capture",
 })  # fmt: skip
-"""Workflows whose cause is repaired: a redriven run succeeds."""
+"""Workflows whose cause is fixed: a redriven run succeeds."""
 
 _RETRIED_AT_ONCE: Final = {"Retry-After": "0"}
-_RUN_ID: Final = "-workflow-runid"  # after the prefix of either dialect
-_TIMEOUT: Final = 20.0
+_FAILURE_FUNCTION: Final = "failed"
+_RUN_ID: Final = "-workflow-runid"  # the end of the header name, after the prefix of either dialect
+_TIMEOUT: Final = 20.0  # seconds per request to the queue
 
 
 @contextmanager
 def sample_application(queue_url: str, token: Secret) -> Iterator[Mapping[str, int]]:
-    """Serve the application on loopback until the block ends; yield its port by the host it stands for."""
+    """Serve the application on loopback until the block ends. Yield the port per host that it replaces."""
     causes = {item.number: item.cause for item in occurrences()}
     queue = urlsplit(queue_url)
     flows = urlsplit(APPLICATION)
@@ -55,26 +56,31 @@ def sample_application(queue_url: str, token: Secret) -> Iterator[Mapping[str, i
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            """End a repaired run, or respond with the error of the entry."""
+            """End a fixed run, or respond with the error of the entry."""
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             workflow = urlsplit(self.path).path.removeprefix(f"{flows.path}/")
+            if workflow in REPAIRED:
+                self.end_run_of_request()
+            if workflow in REPAIRED or workflow == _FAILURE_FUNCTION:
+                self.respond(200, "application/json", b"{}")
+                return
+            number = _order_number(body)
+            failure = cause(causes.get(number, "html_error"))
+            status = failure.status or 500
+            self.respond(status, failure.content_type, failure.body(number), **_RETRIED_AT_ONCE)
+
+        def end_run_of_request(self) -> None:
+            """End the run that the headers name."""
             names = [name for name in self.headers if name.lower().endswith(_RUN_ID)]
-            if workflow == "failed":  # the failure function
-                self.respond(200, "application/json", b"{}")
-            elif workflow in REPAIRED:
-                if names:  # the last is the service's own; a header of the first run may come before it
-                    end_run(str(self.headers[names[-1]]))
-                self.respond(200, "application/json", b"{}")
-            else:
-                number = _order_number(body)
-                found = cause(causes.get(number, "html_error"))
-                self.respond(found.status or 500, found.content_type, found.body(number), **_RETRIED_AT_ONCE)
+            if names:
+                # the last header is from the service; a forwarded header of the first run may precede it
+                end_run(str(self.headers[names[-1]]))
 
         def respond(self, status: int, content_type: str, body: bytes, **headers: str) -> None:
             """Send a response."""
             self.send_response(status)
-            for name, value in {"Content-Type": content_type, **headers}.items():
-                self.send_header(name, value)
+            for name, text in {"Content-Type": content_type, **headers}.items():
+                self.send_header(name, text)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -94,7 +100,7 @@ def sample_application(queue_url: str, token: Secret) -> Iterator[Mapping[str, i
 
 
 def _order_number(body: bytes) -> int:
-    """Read the order number out of the payload of a run, the first item of its history; 0 without one.
+    """Read the order number from the payload of a run, the first item of the history; 0 without one.
 
     >>> _order_number(b'[{"body": "eyJvcmRlciI6IDd9"}]')
     7

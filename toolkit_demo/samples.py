@@ -1,4 +1,4 @@
-"""The sample as compact text files: what the project's ``data/`` folder holds."""
+"""The sample as text files, for the folder ``data/`` of the project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolkit_demo.stories import Occurrence, occurrences
 
 
 def sample_files() -> dict[str, bytes]:
-    """Contents of ``failures.jsonl`` (an `Occurrence` a line) and ``documents.jsonl``, from the generator."""
+    """Generate ``failures.jsonl`` (an `Occurrence` per line) and ``documents.jsonl``."""
     return {
         "failures.jsonl": _lines(item.to_row() for item in occurrences()),
         "documents.jsonl": _lines(document.to_row() for document in documents()),
@@ -20,10 +20,11 @@ def sample_files() -> dict[str, bytes]:
 
 
 def read_occurrences(path: str | Path) -> list[Occurrence]:
-    """The occurrences of a ``failures.jsonl``, in its order."""
+    """Read the occurrences of a ``failures.jsonl``, in the order of the file."""
     with Path(path).open(encoding="utf-8") as lines:
         return [Occurrence.from_row(json.loads(line)) for line in lines]
 
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    return "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows).encode()
+    lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows]
+    return "".join(f"{line}\n" for line in lines).encode()

@@ -1,13 +1,13 @@
-"""The failures of the fourteen days of the sample: one record each, small enough to keep as text.
+"""The failures of the fourteen days of the sample: one record each, small enough to keep in a file.
 
-Six stories overlap: a steady background, a burst after a deploy, a slow leak, a noisy neighbour,
-a workflow that is broken throughout, and a new failure of the last hours.
+Six stories overlap: a steady background, a burst after a deploy, a slow leak, a noisy neighbour, a workflow
+that is broken all the time, and a new failure of the last hours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -19,7 +19,7 @@ from toolkit.errors import InputError
 HOUR: Final = 3_600_000
 """One hour in milliseconds."""
 DAYS: Final = 14
-"""Days the sample covers."""
+"""The number of days in the sample."""
 SEED: Final = 20_250_601
 
 STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
@@ -29,20 +29,20 @@ RETRY_DELAYS: Final = (12_182, 148_413, 1_808_042, 22_026_466, 86_400_000)
 
 ODDITIES: Final = (
     "no_date",  # the response had no Date header
-    "label_only",  # only the deprecated label, as an older publisher leaves it
+    "label_only",  # only the deprecated label, as older publishers send it
     "few_fields",  # most optional fields are absent
-    "unknown_fields",  # fields no specification names, one with an integer beyond 64 bits
-    "binary_request",  # the step's own body is not UTF-8
-    "secret_headers",  # headers and an address that hold (made up) secrets
-    "empty_strings",  # optional texts are "" instead of absent
+    "unknown_fields",  # fields that no specification names, one with an integer beyond 64 bits
+    "binary_request",  # the body of the step is not UTF-8
+    "secret_headers",  # headers and an address that contain (made up) secrets
+    "empty_strings",  # optional strings are "" instead of absent
 )
 
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One failure of the sample; ids and invented values are derived from its `number`.
+    """One failure of the sample. Ids and other made up values are derived from `number`.
 
-    `at` is milliseconds before now, `workflow` the path below the sample application's address, `state` that
-    of the failure function, and `ip` of the blocks reserved for documentation.
+    `at` is in milliseconds before now, `workflow` is the path below the address of the application, `state`
+    is the state of the failure function, and `ip` is from the blocks reserved for documentation.
     """
 
     number: int
@@ -59,17 +59,17 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     @property
     def created(self) -> int:
-        """When the message was created, in milliseconds before now."""
+        """Return the time of creation of the message, in milliseconds before now."""
         return self.at + sum(RETRY_DELAYS[: self.retries])
 
     def to_row(self) -> dict[str, Any]:
-        """JSON-able values, without empty ones."""
+        """Return JSON values, without empty ones."""
         row: dict[str, Any] = msgspec.to_builtins(self)
         return row
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Occurrence:
-        """The occurrence of `to_row`; an `InputError` for other names."""
+        """Return the occurrence of `to_row`. Raise InputError for other names."""
         try:
             return msgspec.convert(row, cls)
         except msgspec.ValidationError as error:
@@ -179,53 +179,90 @@ _STORIES: Final = (
 
 
 def occurrences(*, seed: int = SEED) -> list[Occurrence]:
-    """The 5,000 failures of the sample, newest first, the same for the same seed.
+    """Return the 5,000 failures of the sample, newest first, the same for the same seed.
 
     >>> result = occurrences()
     >>> len(result), result[0].story, result[-1].at <= 14 * 24 * HOUR
     (5000, 'new', True)
     """
     random = Random(seed)  # noqa: S311 - a sample that must be reproducible
-    found: list[Occurrence] = []
+    made: list[Occurrence] = []
     for story in _STORIES:
-        for at in _times(story, random):
-            found.append(_occurrence(story, at, len(found) + 1, random))
-    return sorted(found, key=lambda item: (item.at, item.number))
+        for position in range(story.count):
+            at = _TIMES[story.name](position, story.count, random)
+            made.append(_occurrence(story, at, len(made) + 1, random))
+    return sorted(made, key=lambda item: (item.at, item.number))
 
 
-def _times(story: _Story, random: Random) -> Iterator[int]:
+# The time of each failure of a story, in milliseconds before now. The first call of `random` comes first in
+# all of them, even if a story does not need it: the sample depends on the order of the calls.
+
+
+def _background(_: int, __: int, random: Random) -> int:
+    """Spread failures over all days, more of them by day than by night (rejection sampling)."""
     span = DAYS * 24 * HOUR
-    for position in range(story.count):
-        share = random.random()
-        if story.name == "burst":  # a deploy 5 days and 4 hours ago, noticed and rolled back after some hours
-            yield int((5 * 24 + 4) * HOUR - 3.5 * HOUR * share**2)
-        elif story.name == "leak":  # rarer the longer ago: the square root fills a triangle
-            yield int(10 * 24 * HOUR * (1 - math.sqrt(share))) + 60_000
-        elif story.name == "neighbour":  # five waves of 25 minutes
-            yield (2 + 3 * (position % 5)) * 24 * HOUR - 7 * HOUR + int(share * 25 * 60_000)
-        elif story.name == "broken":  # by a timer, all the time
-            yield min(span, int((position + 0.5) * span / story.count) + random.randrange(90_000))
-        elif story.name == "new":
-            yield 30_000 + int(3 * HOUR * share)
-        else:  # background: more by day than by night
-            at = int(span * share)
-            while random.random() > 0.6 + 0.4 * math.cos(2 * math.pi * at / (24 * HOUR)):
-                at = random.randrange(span)
-            yield at
+    at = int(span * random.random())
+    while random.random() > 0.6 + 0.4 * math.cos(2 * math.pi * at / (24 * HOUR)):
+        at = random.randrange(span)
+    return at
+
+
+def _burst(_: int, __: int, random: Random) -> int:
+    """Begin with a deploy 5 days and 4 hours ago, which was noticed and rolled back after some hours."""
+    return int((5 * 24 + 4) * HOUR - 3.5 * HOUR * random.random() ** 2)
+
+
+def _leak(_: int, __: int, random: Random) -> int:
+    """Become more frequent over ten days: the square root gives a triangular distribution."""
+    return int(10 * 24 * HOUR * (1 - math.sqrt(random.random()))) + 60_000
+
+
+def _neighbour(position: int, _: int, random: Random) -> int:
+    """Come in five waves of 25 minutes."""
+    wave = position % 5
+    return (2 + 3 * wave) * 24 * HOUR - 7 * HOUR + int(random.random() * 25 * 60_000)
+
+
+def _broken(position: int, count: int, random: Random) -> int:
+    """Repeat all the time at nearly regular intervals, as a timer does."""
+    random.random()
+    span = DAYS * 24 * HOUR
+    return min(span, int((position + 0.5) * span / count) + random.randrange(90_000))
+
+
+def _new(_: int, __: int, random: Random) -> int:
+    """Begin three hours ago."""
+    return 30_000 + int(3 * HOUR * random.random())
+
+
+_TIMES: Final[dict[str, Callable[[int, int, Random], int]]] = {
+    "background": _background,
+    "burst": _burst,
+    "leak": _leak,
+    "neighbour": _neighbour,
+    "broken": _broken,
+    "new": _new,
+}
 
 
 def _occurrence(story: _Story, at: int, number: int, random: Random) -> Occurrence:
     names, weights = zip(*story.causes, strict=True)
     retries = random.choice(story.retries)
+    workflow = random.choice(story.workflows)
+    cause = random.choices(names, weights)[0]
+    ip = random.choice(story.ips)
+    flow = story.flow
+    if flow is None and _chance(random, 0.2):
+        flow = f"tenant-{random.randrange(1, 9)}"
     return Occurrence(
         number=number,
         at=at,
         story=story.name,
-        workflow=random.choice(story.workflows),
-        cause=random.choices(names, weights)[0],
+        workflow=workflow,
+        cause=cause,
         retries=retries,
-        ip=random.choice(story.ips),
-        flow=story.flow or (f"tenant-{random.randrange(1, 9)}" if _chance(random, 0.2) else None),
+        ip=ip,
+        flow=flow,
         state=_state(at, random),
         labels=tuple(label for label in story.labels if _chance(random, 0.6)),
         oddities=tuple(oddity for oddity in ODDITIES if _chance(random, 0.035)),
@@ -233,10 +270,11 @@ def _occurrence(story: _Story, at: int, number: int, random: Random) -> Occurren
 
 
 def _state(at: int, random: Random) -> str | None:
-    if _chance(random, 0.25):  # no failure function was set
-        return None
+    if _chance(random, 0.25):
+        return None  # no failure function was set
     # failure functions of the last hour are likely to be still running
-    return random.choices(STATES, (50, 40, 8, 2) if at < HOUR else (2, 73, 18, 7))[0]
+    weights = (50, 40, 8, 2) if at < HOUR else (2, 73, 18, 7)
+    return random.choices(STATES, weights)[0]
 
 
 def _chance(random: Random, share: float) -> bool:

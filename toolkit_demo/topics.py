@@ -1,4 +1,4 @@
-"""What the sample documents are about: for each topic the sentences that texts are put together from."""
+"""The subjects of the sample documents: per topic, the sentences that documents are made of."""
 
 from __future__ import annotations
 

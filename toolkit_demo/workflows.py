@@ -1,4 +1,4 @@
-"""The workflows of the small application: two that succeed and ten that fail, each with another cause."""
+"""The workflows of the small application: two that succeed and ten that fail, each with a different cause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolkit_demo.protocol import SampleWorkflow, Sleep, Step, StepContext, Step
 FAILURE_FUNCTION: Final = "failed"
 """Path of the failure function that works."""
 BROKEN_FAILURE_FUNCTION: Final = "failed/broken"
-"""Path of the one that does not."""
+"""Path of the failure function that fails."""
 
 _VAT_RATES: Final = {"DE": 0.19, "FR": 0.2, "TR": 0.2}
 _SLOWNESS: Final = 2.5  # seconds; longer than the timeout
@@ -37,7 +37,7 @@ async def _fails_twice(context: StepContext) -> dict[str, Any]:
 
 
 async def _really_raises(context: StepContext) -> dict[str, Any]:
-    """Responds with the traceback of a real exception."""
+    """Respond with the traceback of a real exception."""
     countries = ("XK", "DE", "ZZ")
     try:
         country = countries[_number(context) % 2 * 2]
@@ -48,7 +48,7 @@ async def _really_raises(context: StepContext) -> dict[str, Any]:
 
 async def _too_slow(_: StepContext) -> NoReturn:
     await asyncio.sleep(_SLOWNESS)
-    # by now the service has timed out; a result would still be accepted, and the run would continue
+    # the service has timed out; a result would still be accepted, and the run would continue
     raise StepFailed(PlainTextResponse("rendering took too long", 500))
 
 
@@ -69,13 +69,13 @@ async def _not_retriable(context: StepContext) -> dict[str, Any]:
 
 
 def _responds_with(*names: str) -> Step:
-    """A step that always responds with one of these causes, by the number in the payload."""
+    """Return a step that always responds with one of these causes, by the number in the payload."""
 
     async def step(context: StepContext) -> NoReturn:
         number = _number(context)
-        found = cause(names[number % len(names)])
-        headers = found.headers | {"Content-Type": found.content_type}
-        raise StepFailed(Response(found.body(number), found.status or 500, headers))
+        failure = cause(names[number % len(names)])
+        headers = failure.headers | {"Content-Type": failure.content_type}
+        raise StepFailed(Response(failure.body(number), failure.status or 500, headers))
 
     return step
 
@@ -152,4 +152,4 @@ WORKFLOWS: Final[tuple[SampleWorkflow, ...]] = (
     ),
     SampleWorkflow(name="accounts/remove", steps={"look up": _not_retriable}, labels=("eu",)),
 )
-"""Every workflow of the application."""
+"""All workflows of the application."""

@@ -170,6 +170,6 @@ def test_elsewhere_it_says_where_to_run(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    assert capsys.readouterr().err.splitlines() == [
-        "opening the notebooks: got 'notebooks'; expected a folder. Run this in the project's own folder."
-    ]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "got 'notebooks'" in line
+    assert "folder of the project" in line

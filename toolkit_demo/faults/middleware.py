@@ -18,18 +18,18 @@ from toolkit_demo.faults.page_faults import Listings
 from toolkit_demo.faults.script import Fault, FaultScript
 from toolkit_demo.faults.sending import ScriptedResponse, send
 
-_ADMIN: Final = "/admin/"  # paths below this meet no faults: they are how a script is removed
+_ADMIN: Final = "/admin/"  # no faults for paths below this, so that a script can be removed
 _SCRIPTED: Final = "a scripted fault; got a fault of the script; expected no regular response"
 
 
 class NewScript(TypedDict):
-    """The faults that replace those of before."""
+    """The faults that replace the previous ones."""
 
     faults: list[Fault]
 
 
 class CountedFault(TypedDict):
-    """A fault, how many requests it has seen, and to how many it was applied."""
+    """A fault, the number of requests that matched, and the number of requests with the fault."""
 
     fault: Fault
     requests: int
@@ -37,42 +37,58 @@ class CountedFault(TypedDict):
 
 
 class CountedFaults(TypedDict):
-    """The faults with their counts."""
+    """The faults and the counts of each."""
 
     faults: list[CountedFault]
 
 
 class Faults:
-    """The faults of a service, given to `toolkit.local.app.build_app` as its interception."""
+    """The faults of a service, for the argument `interception` of `toolkit.local.app.build_app`."""
 
     def __init__(self, script: FaultScript | None = None) -> None:
         self.script = script or FaultScript()
 
     @classmethod
     def read(cls, file: Path | None) -> Self:
-        """The faults of a file; none without one. Raises `SettingsError` when it is malformed."""
+        """Read the faults of a file, if it is given. Raise SettingsError if it is malformed."""
         faults = cls()
-        if file is not None:
-            try:
-                faults.script.put(parse_json(file.read_bytes()))
-            except (OSError, ApiError, InputError) as error:
-                raise SettingsError(
-                    f"reading the fault script {file.name!r}",
-                    got=error.strerror if isinstance(error, OSError) else str(error),
-                    expected="a JSON file as toolkit_demo.faults describes it",
-                ) from None
+        if file is None:
+            return faults
+        try:
+            faults.script.put(parse_json(file.read_bytes()))
+        except (OSError, ApiError, InputError) as error:
+            raise SettingsError(
+                f"reading the fault script {file.name!r}",
+                got=error.strerror if isinstance(error, OSError) else str(error),
+                expected="a JSON file as toolkit_demo.faults describes it",
+            ) from None
         return faults
 
     def operations(self) -> tuple[Operation, ...]:
-        """Look at the script, replace it, clear it."""
-        declared = (
-            ("GET", "faults", "The fault script and its counts.", self._show, None),
-            ("PUT", "putFaults", "Replace the fault script.", self._put, NewScript),
-            ("DELETE", "clearFaults", "Clear the fault script.", self._clear, None),
-        )
-        return tuple(
-            Operation(method, "/admin/faults", name, summary, run, CountedFaults, tag="service", body=body)
-            for method, name, summary, run, body in declared
+        """Return the operations that show, replace and clear the script."""
+        path = "/admin/faults"
+        shown = "Show the fault script with counts."
+        return (
+            Operation("GET", path, "faults", shown, self._show, CountedFaults, tag="service"),
+            Operation(
+                "PUT",
+                path,
+                "putFaults",
+                "Replace the fault script.",
+                self._put,
+                CountedFaults,
+                tag="service",
+                body=NewScript,
+            ),
+            Operation(
+                "DELETE",
+                path,
+                "clearFaults",
+                "Clear the fault script.",
+                self._clear,
+                CountedFaults,
+                tag="service",
+            ),
         )
 
     async def _show(self, _: Request, __: Query) -> Response:
@@ -90,45 +106,43 @@ class Faults:
         return JSONResponse(self.script.shown())
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
-        """The application behind the faults."""
+        """Return an application that adds the faults to another one."""
         return _FaultyApp(app, self.script)
 
 
 class _FaultyApp:
-    """ASGI middleware: requests that a fault is due for get its response, all others pass unchanged."""
+    """ASGI middleware: a request gets the response of the fault that is due; others pass unchanged."""
 
     def __init__(self, app: ASGIApp, script: FaultScript) -> None:
         self._app = app
         self._script = script
         self._listings = Listings()
-        self._given = script.given
+        self._listings_since = script.given
 
     async def __call__(self, scope: Scope, receive: Receive, send_on: Send) -> None:
         if scope["type"] != "http" or scope["path"].startswith(_ADMIN):
             await self._app(scope, receive, send_on)
             return
-        if self._given != self._script.given:
-            self._given, self._listings = self._script.given, Listings()
+        if self._listings_since != self._script.given:
+            # a new script begins with new listings
+            self._listings_since, self._listings = self._script.given, Listings()
         method, path = scope["method"], scope["path"]
         fault = self._script.strike(method, path)
-        remembered = self._script.has_pages(method, path)
-        if fault is None and not remembered:
+        has_pages = self._script.has_pages(method, path)
+        if fault is None and not has_pages:
             await self._app(scope, receive, send_on)
             return
-        # all of it, also when it is not used: closing on a caller that still sends is a reset
+
+        # the whole body, even if it is not used: closing a connection that still receives is a reset
         body = await read_body(Request(scope, receive))
         cursor = ""
-        if remembered:
+        if has_pages:
             cursor, scope["query_string"], body = self._listings.translated(scope["query_string"], body)
         if fault is not None and not fault.calls_service:
-            status = 200 if fault.status is None else fault.status
-            own = fault.own_body
-            response = ScriptedResponse(
-                status, {}, error_body(status, _SCRIPTED, path) if own is None else own
-            )
+            response = _scripted(fault, path)
         else:
             response = await self._call(scope, body)
-            if remembered and response.status == 200:  # noqa: PLR2004 - only successful responses have pages
+            if has_pages and response.status == 200:  # noqa: PLR2004 - only successful responses have pages
                 page = fault.page if fault else None
                 response.body = self._listings.with_fault(path, cursor, response.body, page)
         if fault is None:
@@ -138,9 +152,9 @@ class _FaultyApp:
         await send(response, fault, _connection(scope), head_only=method == "HEAD")
 
     async def _call(self, scope: Scope, body: bytes) -> ScriptedResponse:
-        """The service's own response."""
+        """Return the response of the service itself."""
         sent, status, headers, content = False, 500, dict[str, str](), bytearray()
-        scope["headers"] = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
+        scope["headers"] = [(name, text) for name, text in scope["headers"] if name != b"content-length"]
 
         async def receive() -> Message:
             nonlocal sent
@@ -151,36 +165,50 @@ class _FaultyApp:
 
         async def keep(message: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers.update(
-                    (name.decode("latin-1").lower(), value.decode("latin-1"))
-                    for name, value in message.get("headers", [])
-                )
-            else:
+            if message["type"] != "http.response.start":
                 content.extend(message.get("body", b""))
+                return
+            status = message["status"]
+            for name, text in message.get("headers", []):
+                headers[name.decode("latin-1").lower()] = text.decode("latin-1")
 
         await self._app(scope, receive, keep)
         return ScriptedResponse(status, headers, bytes(content))
 
 
+def _scripted(fault: Fault, path: str) -> ScriptedResponse:
+    """Return a response that the script determines, without the service."""
+    status = 200 if fault.status is None else fault.status
+    body = fault.own_body
+    if body is None:
+        body = error_body(status, _SCRIPTED, path)
+    return ScriptedResponse(status, {}, body)
+
+
 def _changed(body: bytes, fault: Fault) -> bytes:
+    """Return a body without the dropped fields, and with the replacements."""
     if fault.drop:
-        try:
-            found: Any = json.loads(body)
-        except ValueError:
-            found = None
-        if isinstance(found, dict):
-            kept = {name: value for name, value in found.items() if name not in fault.drop}
-            body = json.dumps(kept).encode()
+        body = _without_fields(body, fault.drop)
     for replacement in fault.replace:
         body = body.replace(replacement.text.encode(), replacement.instead)
     return body
 
 
+def _without_fields(body: bytes, names: tuple[str, ...]) -> bytes:
+    try:
+        content: Any = json.loads(body)
+    except ValueError:
+        return body
+    if not isinstance(content, dict):
+        return body
+    for name in names:
+        content.pop(name, None)
+    return json.dumps(content).encode()
+
+
 async def _pass_on(response: ScriptedResponse, send_on: Send) -> None:
     headers = response.headers | {"content-length": str(len(response.body))}
-    pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    pairs = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in headers.items()]
     await send_on({"type": "http.response.start", "status": response.status, "headers": pairs})
     await send_on({"type": "http.response.body", "body": response.body})
 

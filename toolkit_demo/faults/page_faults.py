@@ -1,4 +1,4 @@
-"""Pages with faults: repeated, reordered or made-up rows, and cursors that lead nowhere."""
+"""Pages with faults: rows that are repeated, reordered or made up, and cursors that lead nowhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import json
 import random
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -17,64 +18,74 @@ _IDS: Final = ("dlqId", "workflowRunId", "messageId", "id")
 
 @dataclass
 class Listings:
-    """Earlier pages and cursors of listings; a made-up cursor stands for the one that it repeats."""
+    """Earlier pages and cursors of listings. A made-up cursor stands for the cursor that it repeats."""
 
     previous: dict[str, list[Any]] = field(default_factory=dict)
     first_cursors: dict[str, str] = field(default_factory=dict)
     invented: dict[str, str] = field(default_factory=dict)
 
     def translated(self, query: bytes, body: bytes) -> tuple[str, bytes, bytes]:
-        """The cursor of a request, and its query string and body with made-up cursors translated.
+        """Return the cursor of a request, and query string and body with made-up cursors translated.
 
         >>> listings = Listings(invented={"made-up-1": "c7"})
         >>> listings.translated(b"count=5&cursor=made-up-1", b"")
         ('c7', b'count=5&cursor=c7', b'')
         """
         pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-        given = [value for name, value in pairs if name == "cursor"]
-        values = _object(body)
-        if not given and isinstance(values.get("cursor"), str):
-            meant = self.invented.get(values["cursor"])
-            if meant is None:
-                return values["cursor"], query, body
-            return meant, query, json.dumps(values | {"cursor": meant}).encode()
-        meant = self.invented.get(given[0]) if given else None
-        if meant is None:
-            return given[0] if given else "", query, body
-        kept = [(name, meant if name == "cursor" else value) for name, value in pairs]
-        return meant, urlencode(kept).encode(), body
+        for name, cursor in pairs:
+            if name == "cursor":
+                if cursor not in self.invented:
+                    return cursor, query, body
+                real_cursor = self.invented[cursor]
+                return real_cursor, _with_cursor(pairs, real_cursor), body
+
+        # range pages have the cursor in the body
+        content = _object(body)
+        body_cursor = content.get("cursor")
+        if not isinstance(body_cursor, str):
+            return "", query, body
+        if body_cursor not in self.invented:
+            return body_cursor, query, body
+        content["cursor"] = self.invented[body_cursor]
+        return content["cursor"], query, json.dumps(content).encode()
 
     def with_fault(self, path: str, cursor: str, body: bytes, fault: PageFault | None) -> bytes:
-        """The page as it is sent; other responses are unchanged."""
+        """Return a page with the fault. Responses without a page are returned as they are."""
         response = _object(body)
-        page = response["result"] if isinstance(response.get("result"), dict) else response
+        page = _page_of(response)
         rows_name = next((name for name in _ROWS if isinstance(page.get(name), list)), None)
         if rows_name is None:
             return body
         cursor_name = "nextCursor" if rows_name == "vectors" else "cursor"
-        rows, following = page[rows_name], page.get(cursor_name) or ""
-        before = self.previous.get(path, [])
+        rows, next_cursor = page[rows_name], page.get(cursor_name) or ""
+        previous_rows = self.previous.get(path, [])
         self.previous[path] = list(rows)
-        if following:
-            self.first_cursors.setdefault(path, following)
+        if next_cursor:
+            self.first_cursors.setdefault(path, next_cursor)
         if fault is None:
             return body
+
         if fault.insert:
-            self.previous[path] = before
-            rows, following = list(before) if fault.insert == "previous" else [], self._made_up(cursor)
-        elif fault.cursor == "repeated":
-            following = cursor or following
-        elif fault.cursor == "first":
-            following = self.first_cursors.get(path, following)
-        elif fault.cursor == "endless":
-            following = following or self._made_up(cursor)
-        page[rows_name] = _rows(rows, before, fault)
-        page[cursor_name] = following
-        if not following and fault.end == "absent":
-            del page[cursor_name]
-        elif not following and fault.end == "null":
-            page[cursor_name] = None
+            # an extra page, after which the same request is made again
+            self.previous[path] = previous_rows
+            rows = list(previous_rows) if fault.insert == "previous" else []
+            next_cursor = self._made_up(cursor)
+        else:
+            next_cursor = self._faulty_cursor(path, cursor, next_cursor, fault)
+        page[rows_name] = _rows(rows, previous_rows, fault)
+        page[cursor_name] = next_cursor
+        if not next_cursor:
+            _mark_end(page, cursor_name, fault)
         return json.dumps(response).encode()
+
+    def _faulty_cursor(self, path: str, cursor: str, next_cursor: str, fault: PageFault) -> str:
+        if fault.cursor == "repeated":
+            return cursor or next_cursor
+        if fault.cursor == "first":
+            return self.first_cursors.get(path, next_cursor)
+        if fault.cursor == "endless":
+            return next_cursor or self._made_up(cursor)
+        return next_cursor
 
     def _made_up(self, cursor: str) -> str:
         name = f"made-up-{len(self.invented) + 1}"
@@ -82,30 +93,52 @@ class Listings:
         return name
 
 
-def _rows(rows: list[Any], before: list[Any], fault: PageFault) -> list[Any]:
-    rows = [*(before[-fault.overlap :] if fault.overlap else ()), *rows]
+def _page_of(response: dict[str, Any]) -> dict[str, Any]:
+    """Return the object with the rows: the response, or the result in it."""
+    result = response.get("result")
+    return result if isinstance(result, dict) else response
+
+
+def _with_cursor(pairs: list[tuple[str, str]], cursor: str) -> bytes:
+    replaced = [(name, cursor if name == "cursor" else text) for name, text in pairs]
+    return urlencode(replaced).encode()
+
+
+def _mark_end(page: dict[str, Any], cursor_name: str, fault: PageFault) -> None:
+    if fault.end == "absent":
+        del page[cursor_name]
+    elif fault.end == "null":
+        page[cursor_name] = None
+
+
+def _rows(rows: list[Any], previous_rows: list[Any], fault: PageFault) -> list[Any]:
+    """Return the rows of a page with the fault."""
+    if fault.overlap:
+        rows = previous_rows[-fault.overlap :] + rows
     if fault.twice:
-        rows = [row for row in rows for _ in range(2)]
+        rows = list(chain.from_iterable(zip(rows, rows, strict=True)))
     if fault.order == "reversed":
-        rows.reverse()
+        rows = rows[::-1]
     elif fault.order == "shuffled":
+        rows = list(rows)
         random.Random(len(rows)).shuffle(rows)  # noqa: S311 - the same disorder every time
     if rows and isinstance(rows[-1], dict):
         last = rows[-1]
-        rows += [_renamed(last, number) for number in range(1, fault.extra + 1)]
+        copies = [_renamed(last, number) for number in range(1, fault.extra + 1)]
+        rows = rows + copies
     return rows
 
 
 def _renamed(row: dict[str, Any], number: int) -> dict[str, Any]:
-    made = copy.deepcopy(row)
-    name = next((name for name in _IDS if name in made), "id")
-    made[name] = f"{made.get(name, '')}-extra-{number}"
-    return made
+    renamed = copy.deepcopy(row)
+    id_name = next((name for name in _IDS if name in renamed), "id")
+    renamed[id_name] = f"{renamed.get(id_name, '')}-extra-{number}"
+    return renamed
 
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

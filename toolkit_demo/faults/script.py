@@ -1,4 +1,4 @@
-"""`FaultScript`: which requests meet which faults; read strictly, counted as requests come."""
+"""`FaultScript`: the faults of a script, and the requests that match them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Base64: TypeAlias = Annotated[str, Meta(max_length=64 * 1024 * 1024)]
 
 
 class CutPoint(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A position in a response: a byte counted from its start, or a share of its body."""
+    """A position in a response: a byte counted from the start, or a share of the body."""
 
     byte: Annotated[int, Meta(ge=0)] | None = None
     share: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -33,7 +33,7 @@ class CutPoint(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class Replacement(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Text in a body, and what replaces it."""
+    """Text in a body, and the replacement."""
 
     text: Annotated[str, Meta(min_length=1)]
     by: str = ""
@@ -44,12 +44,14 @@ class Replacement(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     @property
     def instead(self) -> bytes:
-        """What replaces it, as bytes."""
-        return _decoded(self.by_base64, "by_base64") if self.by_base64 is not None else self.by.encode()
+        """Return the replacement as bytes."""
+        if self.by_base64 is not None:
+            return _decoded(self.by_base64, "by_base64")
+        return self.by.encode()
 
 
 class PageFault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is wrong with a page."""
+    """The faults of a page."""
 
     insert: Literal["empty", "previous"] | None = None
     overlap: Annotated[int, Meta(ge=0)] = 0
@@ -61,7 +63,7 @@ class PageFault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One entry of a script; the package's docstring says what its fields mean."""
+    """One entry of a script. The docstring of the package describes the fields."""
 
     route: Annotated[str, Meta(min_length=1, max_length=2000)]
     method: str | None = None
@@ -90,36 +92,40 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
             raise ValueError("body, body_base64 and json exclude each other")
         if self.cut and self.reset:
             raise ValueError("cut and reset exclude each other")
-        for name, value in self.headers.items():
-            if not _HEADER_NAME.fullmatch(name) or _UNSENDABLE.search(value or ""):
+        for name, text in self.headers.items():
+            if not _HEADER_NAME.fullmatch(name) or _UNSENDABLE.search(text or ""):
                 raise ValueError(f"the header {name[:80]!r} cannot be sent")
         _decoded(self.body_base64, "body_base64")
 
     @property
     def calls_service(self) -> bool:
-        """Whether the service itself is called."""
+        """Return True if the service itself is called."""
         return self.status is None and self.own_body is None
 
     @property
     def own_body(self) -> bytes | None:
-        """The body of the script."""
+        """Return the body in the script, if it has one."""
         if self.json is not UNSET:
             return json.dumps(self.json).encode()
         if self.body_base64 is not None:
             return _decoded(self.body_base64, "body_base64")
-        return None if self.body is None else self.body.encode()
+        if self.body is not None:
+            return self.body.encode()
+        return None
 
     def matches(self, method: str, path: str) -> bool:
-        """Whether a request is one of those that are counted."""
+        """Return True if a request has this route and method."""
         return fnmatchcase(path, self.route) and self.method in (None, method)
 
     def is_due(self, number: int) -> bool:
-        """Whether it is applied to the matching request of this number, from 1."""
-        return self.first <= number and (self.times is None or number < self.first + self.times)
+        """Return True if the fault is applied to the matching request of this number, from 1."""
+        if number < self.first:
+            return False
+        return self.times is None or number < self.first + self.times
 
 
 class FaultScript:
-    """The faults of a service, and how many requests each has seen and was applied to.
+    """The faults of a service, with the number of requests that matched each and that it was applied to.
 
     >>> script = FaultScript()
     >>> script.put({"faults": [{"route": "/v2/*", "first": 2, "status": 503}]})
@@ -130,20 +136,17 @@ class FaultScript:
     """
 
     def __init__(self) -> None:
-        self.given = 0  # how often a script was given
+        self.given = 0  # the number of scripts so far, each of which replaced the previous one
         self._faults: tuple[Fault, ...] = ()
         self._seen: list[int] = []
         self._struck: list[int] = []
 
-    def put(self, values: Any) -> None:
-        """Replace the script, ``{"faults": [{…}, …]}``; an `InputError` for a malformed one."""
-        if (
-            not isinstance(values, dict)
-            or set(values) != {"faults"}
-            or not isinstance(values["faults"], list)
-        ):
+    def put(self, document: Any) -> None:
+        """Replace the script, ``{"faults": [{…}, …]}``. Raise InputError if it is malformed."""
+        is_script = isinstance(document, dict) and set(document) == {"faults"}
+        if not is_script or not isinstance(document["faults"], list):
             raise _error("another value", "an object with the one field 'faults', an array")
-        self._faults = tuple(_fault(value, position) for position, value in enumerate(values["faults"]))
+        self._faults = tuple(_fault(entry, position) for position, entry in enumerate(document["faults"]))
         self.given += 1
         self._seen = [0] * len(self._faults)
         self._struck = [0] * len(self._faults)
@@ -153,36 +156,36 @@ class FaultScript:
         self.put({"faults": []})
 
     def shown(self) -> dict[str, Any]:
-        """The script with its counts, as JSON values."""
-        return {
-            "faults": [
-                {"fault": msgspec.to_builtins(fault), "requests": seen, "struck": struck}
-                for fault, seen, struck in zip(self._faults, self._seen, self._struck, strict=True)
-            ]
-        }
+        """Return the script with counts, as JSON values."""
+        faults = []
+        for fault, seen, struck in zip(self._faults, self._seen, self._struck, strict=True):
+            faults.append({"fault": msgspec.to_builtins(fault), "requests": seen, "struck": struck})
+        return {"faults": faults}
 
     def strike(self, method: str, path: str) -> Fault | None:
-        """Count a request; returns the fault that it meets."""
-        met: Fault | None = None
+        """Count a request, and return the fault that is applied to it."""
+        applied: Fault | None = None
+        # all faults count the request, even if another one is applied
         for position, fault in enumerate(self._faults):
             if not fault.matches(method, path):
                 continue
             self._seen[position] += 1
-            if met is None and fault.is_due(self._seen[position]):
-                met = fault
+            if applied is None and fault.is_due(self._seen[position]):
+                applied = fault
                 self._struck[position] += 1
-        return met
+        return applied
 
     def has_pages(self, method: str, path: str) -> bool:
-        """Whether pages of this listing have to be remembered."""
+        """Return True if a fault needs the earlier pages of this listing."""
         return any(fault.page is not None and fault.matches(method, path) for fault in self._faults)
 
 
-def _fault(value: Any, position: int) -> Fault:
+def _fault(entry: Any, position: int) -> Fault:
     try:
-        return msgspec.convert(value, Fault)
+        return msgspec.convert(entry, Fault)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise _error(f"fault {position}: {str(error)[:300]}", "what toolkit_demo.faults describes") from None
+        expected = "a fault as toolkit_demo.faults describes it"
+        raise _error(f"fault {position}: {str(error)[:300]}", expected) from None
 
 
 def _decoded(text: str | None, name: str) -> bytes:

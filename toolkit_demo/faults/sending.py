@@ -1,4 +1,4 @@
-"""Responses written byte by byte, so that they can be truncated, slowed, corrupted and reset."""
+"""Write responses byte by byte, so that they can be truncated, slowed, corrupted and reset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolkit.serving import BoundedHttp
 from toolkit_demo.faults.script import CutPoint, Fault
 
 _TIME: Final = re.compile(r"\{(now|date)([+-]\d{1,9})?\}")
-_TRAILER: Final = 8  # bytes at the end of gzip's data: its CRC and length
+_TRAILER: Final = 8  # bytes at the end of data compressed with gzip: CRC and length
 _CHUNK: Final = 1024
 _TICK: Final = 0.05  # seconds between the chunks of a slow response
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -37,20 +37,23 @@ class ScriptedResponse:
 async def send(
     response: ScriptedResponse, fault: Fault, connection: BoundedHttp, *, head_only: bool = False
 ) -> None:
-    """Send a response over a connection as the fault says, and end the connection."""
+    """Send a response with a fault over a connection, and end the connection."""
     head, body = written(response, fault)
     if head_only:
         body = b""
     await asyncio.sleep(fault.delay)
+
+    stop = len(head) + len(body)
     end = fault.cut or fault.reset
-    whole = len(head) + len(body)
-    stop = whole if end is None else min(whole, _offset(end, head, body))
-    await _write(connection, (head + body)[: min(stop, len(head))])
-    rest = body[: max(0, stop - len(head))]
+    if end is not None:
+        stop = min(stop, _offset(end, head, body))
+    await _write(connection, head[:stop])
+    sent_body = body[: max(0, stop - len(head))]
     if fault.bytes_per_second is None:
-        await _write(connection, rest)
+        await _write(connection, sent_body)
     else:
-        await _slowly(rest, fault.bytes_per_second, connection)
+        await _slowly(sent_body, fault.bytes_per_second, connection)
+
     if fault.reset:
         await _reset(connection)
     else:
@@ -59,7 +62,7 @@ async def send(
 
 
 def written(response: ScriptedResponse, fault: Fault) -> tuple[bytes, bytes]:
-    """The bytes of the head and of the body.
+    """Return the bytes of the head and of the body.
 
     >>> head, body = written(ScriptedResponse(200, {}, b"{}"), Fault(route="*", length_off=5))
     >>> b"content-length: 7" in head, body
@@ -73,44 +76,63 @@ def written(response: ScriptedResponse, fault: Fault) -> tuple[bytes, bytes]:
     if fault.chunked:
         headers["transfer-encoding"] = "chunked"
         headers.pop("content-length", None)
-        chunks = [body[start : start + _CHUNK] for start in range(0, len(body), _CHUNK)]
-        body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in (*chunks, b""))
+        body = _chunked(body)
     else:
         headers["content-length"] = str(max(0, len(body) + fault.length_off))
     headers["connection"] = "close"
-    now = time.time()
-    for name, value in fault.headers.items():
-        if value is None:
-            headers.pop(name.lower(), None)
-        else:
-            headers[name.lower()] = _TIME.sub(lambda found: _time(found, now), value)
-    try:
-        phrase = http.HTTPStatus(response.status).phrase
-    except ValueError:
-        phrase = "Unknown"
-    lines = [f"HTTP/1.1 {response.status} {phrase}", *(f"{name}: {value}" for name, value in headers.items())]
+    _change_headers(headers, fault)
+    lines = [f"HTTP/1.1 {response.status} {_phrase(response.status)}"]
+    lines += [f"{name}: {text}" for name, text in headers.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), body
 
 
-def _time(found: re.Match[str], now: float) -> str:
-    due = int(now) + int(found[2] or 0)
-    return str(due) if found[1] == "now" else formatdate(due, usegmt=True)
+def _change_headers(headers: dict[str, str], fault: Fault) -> None:
+    """Add and remove the headers of the script."""
+    now = time.time()
+    for name, text in fault.headers.items():
+        if text is None:
+            headers.pop(name.lower(), None)
+        else:
+            headers[name.lower()] = _TIME.sub(lambda match: _time(match, now), text)
 
 
-def _compressed(body: bytes, how: str) -> bytes:
-    data = bytearray(gzip.compress(body, mtime=0))
-    if how == "corrupt":
-        middle = (len(data) - _TRAILER) // 2
-        data[middle : middle + 16] = bytes(byte ^ 0xFF for byte in data[middle : middle + 16])
-    elif how == "wrong_crc":
-        data[-_TRAILER] ^= 0xFF
-    elif how == "no_trailer":
-        del data[-_TRAILER:]
-    return bytes(data)
+def _phrase(status: int) -> str:
+    try:
+        return http.HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"
+
+
+def _chunked(body: bytes) -> bytes:
+    """Return a body in chunks of HTTP/1.1; an empty chunk is the end."""
+    chunks = [body[start : start + _CHUNK] for start in range(0, len(body), _CHUNK)]
+    return b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in (*chunks, b""))
+
+
+def _time(match: re.Match[str], now: float) -> str:
+    """Return the time of a placeholder, for example ``{now+5}`` or ``{date-60}``."""
+    kind, offset = match.groups()
+    seconds = int(now) + int(offset or 0)
+    return str(seconds) if kind == "now" else formatdate(seconds, usegmt=True)
+
+
+def _compressed(body: bytes, fault: str) -> bytes:
+    compressed = bytearray(gzip.compress(body, mtime=0))
+    if fault == "corrupt":
+        middle = (len(compressed) - _TRAILER) // 2
+        damaged = slice(middle, middle + 16)
+        compressed[damaged] = bytes(byte ^ 0xFF for byte in compressed[damaged])
+    elif fault == "wrong_crc":
+        compressed[-_TRAILER] ^= 0xFF
+    elif fault == "no_trailer":
+        del compressed[-_TRAILER:]
+    return bytes(compressed)
 
 
 def _offset(point: CutPoint, head: bytes, body: bytes) -> int:
-    return len(head) + math.floor(len(body) * point.share) if point.share is not None else point.byte or 0
+    if point.share is not None:
+        return len(head) + math.floor(len(body) * point.share)
+    return point.byte or 0
 
 
 async def _slowly(data: bytes, speed: float, connection: BoundedHttp) -> None:
@@ -123,7 +145,7 @@ async def _slowly(data: bytes, speed: float, connection: BoundedHttp) -> None:
 
 
 async def _write(connection: BoundedHttp, data: bytes) -> None:
-    """Send these bytes, and wait until they have left."""
+    """Send these bytes, and wait until they are handed to the system."""
     if not connection.is_open:
         return
     connection.take_over()
