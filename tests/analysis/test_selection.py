@@ -118,7 +118,7 @@ def test_other_columns_may_have_any_name():
 def test_error_lines_that_are_no_texts_are_an_error(cells):
     """A filter by error reads texts, and numbers as texts."""
     frame = pd.DataFrame({"dlq_id": ["a", "b"], "error": pd.Series(cells, dtype=object)})
-    with pytest.raises(InputError, match="texts or numbers"):
+    with pytest.raises(InputError, match="strings or numbers"):
         match_failures(frame, tk.FailureFilter(error="amount"))
     numbers = frame.assign(error=[5, None])
     assert match_failures(numbers, tk.FailureFilter(error="5")).tolist() == [True, False]
@@ -152,7 +152,7 @@ def test_a_column_that_is_the_index_is_found_there(tmp_path):
 def test_statuses_that_are_no_numbers_are_an_error():
     """A column of lists, which pandas does not compare with a number, is refused, and not compared."""
     pairs = pd.arrays.ArrowExtensionArray(pa.FixedSizeListArray.from_arrays([1.0, 2.0, 3.0, 4.0], 2))
-    with pytest.raises(InputError, match="texts or numbers"):
+    with pytest.raises(InputError, match="strings or numbers"):
         tk.FailureFilterWidget(pd.DataFrame({"dlq_id": ["a", "b"], "response_status": pairs}))
 
 
@@ -161,7 +161,7 @@ def test_labels_that_are_no_lists_of_texts_are_an_error(labels):
     """Deeply nested ones, too: the parser's recursion ends there."""
     frame = pd.DataFrame({"dlq_id": ["a"], "labels": [labels]})
     for call in (tk.explode_labels, tk.count_labels):
-        with pytest.raises(InputError, match="a JSON list of texts"):
+        with pytest.raises(InputError, match="a JSON list of strings"):
             call(frame)
 
 

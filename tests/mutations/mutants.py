@@ -276,8 +276,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "base64 is not decoded",
         "tables/text.py",
-        "        raw = base64_bytes(encoded)\n",
-        "        raw = encoded.encode()\n",
+        "    raw = base64_bytes(encoded)\n",
+        "    raw = encoded.encode()\n",
         ("tests/tables/test_failures.py",),
     ),
     Mutant(

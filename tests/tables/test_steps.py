@@ -90,7 +90,7 @@ def test_bodies_that_are_no_steps_have_no_rows_and_a_notice():
         steps = tk.explode_steps(frame)
     assert steps["dlq_id"].tolist() == ["d0"]
     assert str(warned[0].message) == (
-        "7 of 8 bodies hold no steps and have no rows: 2 arrays of something else, 2 empty, "
+        "7 of 8 bodies contain no steps and have no rows: 2 arrays of something else, 2 empty, "
         "1 that are not JSON, 2 that are not a JSON array."
     )
     assert tk.explode_steps(frame.iloc[:0]).dtypes.to_dict() == steps.dtypes.to_dict()

@@ -159,7 +159,7 @@ def _deletion_result(kind: Kind, deleted: int, unknown: int) -> str:
     if unknown:
         return (
             f"the service counted {deleted:,}; {unknown:,} more may have been deleted by a try whose "
-            "response was lost, or did not exist. None of them is in the DLQ now."
+            "response was lost, or were gone already. None of them is in the DLQ now."
         )
     other = "messages" if kind == "workflows" else "workflows"
     return (

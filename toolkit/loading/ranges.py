@@ -1,8 +1,9 @@
-"""Reading ranges over vectors: several in turn, pages requested ahead, and again what changed meanwhile.
+"""Read ranges of vectors: several in turn, with pages requested ahead.
 
-A range is all vectors of a namespace whose ids begin with a prefix. The next cursor is at the head of a page,
-so that the next request starts while the body still arrives. A range is read again where vectors changed
-while it was read: an id was repeated, a cursor expired, or there were fewer vectors than the index counts.
+A range contains all vectors of a namespace with ids that begin with a prefix. The next cursor is at the start
+of a page, so that the next request starts while the body still arrives. A range is read again if vectors
+changed while it was read: an id was repeated, a cursor expired, or there were fewer vectors than the index
+counts.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ from toolkit.tables.vectors import decode_vectors
 T = TypeVar("T")
 P = TypeVar("P")
 Watch = Callable[[bytearray], bool]
-"""Looks at a body as it arrives; True when it has seen enough."""
+"""Called with a body as it arrives. Returns True if it does not need more of it."""
 
 KEY: Final = ("namespace", "id")
 """Columns that identify a vector."""
 
 FIRST: Final = "0"
-"""The cursor of a range's first page."""
+"""Cursor of the first page of a range."""
 
 PAGE_BYTES: Final = 8 << 20
-"""Target size of a page: large compared to the latency of a request, small compared to memory."""
+"""Target size of a page. It is large compared to the latency of a request, and small compared to memory."""
 
 DEPTH: Final = 3
-"""Pages of one range that are being requested or wait for their reader, at most."""
+"""Maximum number of pages of a range that are being requested or wait for the reader."""
 
 _AT_ONCE: Final = 4  # ranges read in turn
-_READINGS_FOR_COUNTS: Final = 2  # counts may lag: they are no reason to try for long
+_READINGS_FOR_COUNTS: Final = 2  # counts can be late, so a difference is no reason to read many times
 _MOST_ROWS: Final = 1000
 _TEXT_BYTES: Final = 4 << 10  # metadata and data of a row, before any has been seen
 _NUMBER_BYTES: Final = 22  # a double in JSON with all its digits, and a comma
@@ -58,33 +59,33 @@ _FAR_TOO_LARGE: Final = 4
 
 
 class VectorRange(NamedTuple):
-    """All vectors of a namespace whose ids begin with a prefix."""
+    """All vectors of a namespace with ids that begin with a prefix."""
 
     namespace: str
     prefix: str | None = None
 
     @property
     def title(self) -> str:
-        """What it is, for messages."""
+        """Return a name for messages."""
         beginning = f" with prefix {self.prefix!r}" if self.prefix else ""
         return f"the vectors of {namespace_title(self.namespace)}{beginning}"
 
 
 @dataclass
 class _RangeReading:
-    """One reading of a range, and the signs of a concurrent modification in it."""
+    """One reading of a range, with the signs that vectors changed during it."""
 
     range: VectorRange
-    index: int  # of the range among all
-    number: int = 1  # which reading of the range it is
-    cursor: str | None = FIRST  # of the next page; None at the end
-    rows: int = 0  # each id once
-    repeated: int = 0  # rows whose id was read before in this reading
+    index: int  # position of the range
+    number: int = 1  # number of this reading, from 1
+    cursor: str | None = FIRST  # cursor of the next page; None at the end
+    rows: int = 0  # different ids
+    repeated: int = 0  # rows with an id that was read before in this reading
     more: int = 0  # rows that no earlier reading had
     _seen: set[bytes] = field(default_factory=set)
 
     def add(self, row_ids: Sequence[bytes], is_new: Sequence[bool] | None, page: Page) -> None:
-        """A page was read, with rows of these identities; `is_new` says which are new, None that all are."""
+        """Count the rows of a page. `is_new` contains which rows are new, or is None if all are."""
         new = len(row_ids) if is_new is None else is_new.count(True)
         if self.number > 1:
             self.more += new
@@ -96,17 +97,20 @@ class _RangeReading:
         self.cursor = page.cursor
 
     def again(self) -> _RangeReading:
-        """The next reading of the range, from its start."""
+        """Return the next reading of the range, from the start."""
         return _RangeReading(self.range, self.index, number=self.number + 1)
 
     @property
     def position(self) -> list[Any]:
-        """What a later load needs to resume it; JSON-able."""
+        """Return the progress as JSON values, for checkpoints."""
         return [self.range.namespace, self.range.prefix, self.number, self.cursor, self.rows, self.repeated]
 
     @classmethod
     def resumed(cls, read: VectorRange, index: int, position: Sequence[Any]) -> _RangeReading:
-        """The reading at a position. One that compares with an earlier one begins anew."""
+        """Return the reading at a position.
+
+        A second reading starts again, because it compares with the first.
+        """
         if not position:
             return cls(read, index)
         number, cursor, rows, repeated = position[2:]
@@ -116,9 +120,9 @@ class _RangeReading:
 
 
 class RangeReader:
-    """Reads ranges into tables of vectors; `info` is the index's own count and dimension.
+    """Read ranges into tables of vectors. `info` contains the counts and the dimension of the index.
 
-    `memory_limit` is how many bytes the rows of a page may take. Default: what there is.
+    `memory_limit` is the number of bytes that the rows of a page may take. Default: the available memory.
     """
 
     def __init__(
@@ -149,19 +153,19 @@ class RangeReader:
         keep_freed_buffers()
 
     def batches(self, ranges: Sequence[VectorRange]) -> Iterator[Batch]:
-        """All rows of these ranges, a page at a time, resumed at the position of the state."""
+        """Yield all rows of these ranges, page by page, starting at the position of the state."""
         self._positions = {VectorRange(*entry[:2]): entry for entry in self._state.position.get("ranges", ())}
         readings = [
             _RangeReading.resumed(item, index, self._positions.get(item, ()))
             for index, item in enumerate(ranges)
         ]
         unread = [reading for reading in readings if reading.cursor is not None]
-        # the more ranges are read at once, the smaller their pages: all buffers need the memory of one
+        # Several ranges share the memory of one: the more are read at once, the smaller the pages.
         self._page_bytes = PAGE_BYTES // max(1, min(_AT_ONCE, len(unread)))
         yield from in_turn(unread, self._opened, most=_AT_ONCE)
 
     def stop(self) -> None:
-        """End all requests, and wait until no thread is left."""
+        """End all requests, and join all threads."""
         self._limiter.stop()
         for ahead in self._ahead:
             ahead.stop()
@@ -169,7 +173,7 @@ class RangeReader:
         self._pool.shutdown(cancel_futures=True)
 
     def _opened(self, reading: _RangeReading) -> Iterator[Batch]:
-        """Start to read a range; its batches."""
+        """Start to read a range. Return the batches."""
         numbers = (self._dimension or 0) if self._parts.vectors else 0
         limit = self._options.limit
         size = PageSize(numbers, most=limit, page_bytes=self._page_bytes)
@@ -180,7 +184,7 @@ class RangeReader:
         return self._consistent(reading, ahead, size)
 
     def _consistent(self, reading: _RangeReading, ahead: ReadAhead, size: PageSize) -> Iterator[Batch]:
-        """The batches of a range, read again until nothing changed while it was read."""
+        """Yield the batches of a range. Read it again until no vectors change while it is read."""
         while True:
             following = None
             try:
@@ -221,35 +225,42 @@ class RangeReader:
         return self._state.batch(table, row_ids, is_new, order=(reading.index,), reread=reading.number > 1)
 
     def _following(self, reading: _RangeReading) -> _RangeReading | None:
-        """The next reading of the range; None when this one is the last."""
+        """Return the next reading of the range, or None if this reading is the last."""
         if self._options.limit is not None:
             return None
-        reason, most = "", MOST_READINGS  # what shows that vectors changed, and how many readings to try
+        problem = ""
+        readings = self._options.passes
+        missing = 0
         if reading.repeated:
-            reason = f"{reading.repeated:,} were read twice"
+            problem, readings = f"{reading.repeated:,} were read twice", MOST_READINGS
         elif reading.more and self._options.passes > 1:
-            reason = f"{reading.more:,} more were found by the last reading"
-        elif missing := self._missing(reading):
-            reason, most = f"{missing:,} fewer were read than the index counts", _READINGS_FOR_COUNTS
-        if reading.number < (most if reason else self._options.passes):
+            problem, readings = f"{reading.more:,} more were found by the last reading", MOST_READINGS
+        else:
+            missing = self._missing(reading)
+        if missing:
+            problem, readings = f"{missing:,} fewer were read than the index counts", _READINGS_FOR_COUNTS
+        if reading.number < readings:
             return reading.again()
-        if reason:
-            self._state.unsettled.append(f"{reason} in {reading.range.title}")
+        if problem:
+            self._state.unsettled.append(f"{problem} in {reading.range.title}")
         return None
 
     def _missing(self, reading: _RangeReading) -> int:
-        """Vectors that the index counted before and counts now, and that were not read."""
+        """Return the number of vectors that the index counted before and after and that were not read."""
         name = reading.range.namespace
         before = self._info.namespaces.get(name, 0)
         if reading.range.prefix or self._info.pending_count or reading.rows >= before:
             return 0
         now = read_info(self._sender)
-        return 0 if now.pending_count else max(0, min(before, now.namespaces.get(name, 0)) - reading.rows)
+        if now.pending_count:
+            return 0
+        counted = min(before, now.namespaces.get(name, 0))
+        return max(0, counted - reading.rows)
 
     def _request(
         self, wanted: VectorRange, size: PageSize, cursor: str, watch: Watch, refused: int = 0
     ) -> Page:
-        """The page of a range at a cursor, with as many rows as make a page of the size aimed at."""
+        """Return the page of a range at a cursor, with rows for a page of the target size."""
         rows = size.rows
         try:
             page = list_page(
@@ -269,13 +280,16 @@ class RangeReader:
 
 
 class TooLargeError(Exception):
-    """A page whose rows are unknown is growing far beyond the aim; it is requested again with fewer rows."""
+    """A page with rows of unknown size grows far beyond the target size.
+
+    It is requested again with fewer rows.
+    """
 
 
 class PageSize:
-    """Rows to request, learned from the pages seen. It never decides what is in a listing.
+    """Number of rows to request, learned from the pages read. It never decides which rows are in a listing.
 
-    `numbers` is how many numbers each row has, as far as is known, and `most` how many rows a page may have.
+    `numbers` is the number of numbers per row, if known, and `most` is the maximum number of rows of a page.
     """
 
     def __init__(self, numbers: int, *, most: int | None = None, page_bytes: int = PAGE_BYTES) -> None:
@@ -286,20 +300,20 @@ class PageSize:
 
     @property
     def rows(self) -> int:
-        """Rows to request in the next page."""
+        """Return the number of rows to request in the next page."""
         return max(1, min(self._most, math.floor(self._page_bytes / self._row_bytes)))
 
     def learn(self, *, rows: int, size: int) -> None:
-        """A page of so many rows and bytes was read."""
+        """Record the number of rows and bytes of a page."""
         if rows:
             self._row_bytes = max(1.0, size / rows)
             self._learned = True
 
     def watch(self, requested: int, arrived: int) -> bool:
-        """Look at a page of `requested` rows of which so many bytes have arrived.
+        """Check the bytes of a page that have arrived, for a page of `requested` rows.
 
-        True when the rest need not be checked, because rows of this listing have been seen before. Raises
-        `TooLargeError` when the page is far larger than was aimed at, and fewer rows can be requested.
+        Return True if the rest need not be checked, because the size of the rows is known. Raise
+        `TooLargeError` if the page is far larger than the target, and fewer rows can be requested.
         """
         if self._learned:
             return True
@@ -311,7 +325,7 @@ class PageSize:
 
 @dataclass(eq=False)
 class _Requested:
-    """A page that is being requested, and the cursor of the next one as soon as it is known."""
+    """A page that is being requested, and the cursor of the next page as soon as it is known."""
 
     cursor: str
     after: str | None = None
@@ -319,12 +333,12 @@ class _Requested:
 
 
 class ReadAhead:
-    """Returns the page at a cursor, as `walk` calls for it, while the next ones are already being requested.
+    """Return the page at a cursor, as `walk` calls for it, while the next pages are being requested.
 
-    A cursor read at the head of a body decides only when a request starts: its page is used where the whole
-    body names the same cursor, and thrown away where it does not. `submit` runs a request on another thread,
-    as `Executor.submit` does. At most `depth` pages are being requested or buffered; with 1, none is
-    requested ahead.
+    The cursor at the start of a body only decides when the next request starts. The page is used if the
+    complete body names the same cursor, and dropped if it does not. `submit` runs a request on another
+    thread, as `Executor.submit` does. At most `depth` pages are being requested or buffered; with 1, no page
+    is requested ahead.
     """
 
     def __init__(
@@ -341,14 +355,14 @@ class ReadAhead:
         self._requested: deque[_Requested] = deque()
 
     def start(self, cursor: str) -> None:
-        """Request the page at this cursor and the next ones, unless that has started."""
+        """Request the page at this cursor and the next pages, unless this has started already."""
         with self._lock:
             if not self._requested or self._requested[0].cursor != cursor:
                 self._drop()
                 self._begin(cursor)
 
     def __call__(self, cursor: str | None) -> Page:
-        """The page at a cursor. The next ones are being requested when it is returned."""
+        """Return the page at a cursor. The next pages are being requested when this returns."""
         cursor = cursor or ""
         self.start(cursor)
         first = self._requested[0].page
@@ -367,7 +381,7 @@ class ReadAhead:
         return page
 
     def stop(self) -> None:
-        """Request nothing more, and drop what has been requested."""
+        """Request no more pages, and drop the requested ones."""
         with self._lock:
             self._depth = 0
             self._drop()
@@ -399,9 +413,9 @@ class ReadAhead:
 
 
 def in_turn(listings: Iterable[T], opened: Callable[[T], Iterator[P]], *, most: int) -> Iterator[P]:
-    """Pages of several listings in turn, one of each, so that the order does not depend on who is quicker.
+    """Yield one page of each listing in turn, so that the order does not depend on the speed.
 
-    `opened` starts to read a listing, and returns its pages; it is called for up to `most` listings ahead.
+    `opened` starts to read a listing and returns the pages. It is called for up to `most` listings ahead.
 
     >>> list(in_turn(["abc", "d", "ef"], iter, most=2))
     ['a', 'd', 'b', 'c', 'e', 'f']

@@ -1,4 +1,4 @@
-"""Child tables: one row a header value, one row a label, one column a metadata field."""
+"""Make child tables: one row per header value, one row per label, one column per metadata field."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from toolkit.arguments import texts as checked_texts
 from toolkit.errors import UnexpectedResultWarning
 from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frames import checked_frame, label_lists, texts_of, to_frame, unreadable_column
-from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
+from toolkit.tables.header_maps import HeaderColumn, HeaderMap, header_column, header_map, header_maps
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
 from toolkit.tables.text import INT64, clean
 
-_AT_ONCE: Final = 50_000  # rows of headers: few enough for 2 GB of text
+_AT_ONCE: Final = 50_000  # rows of headers, so that their text stays below 2 GB, the limit of Arrow
 
 
 def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.DataFrame:
-    """One row a header value.
+    """Return one row per header value.
 
     Parameters
     ----------
     failures : pandas.DataFrame
-        As `load_failures` returns it.
+        A frame from `load_failures`.
     column : {"headers", "response_headers"}
-        Which headers.
+        Headers of the request or of the response.
 
     Returns
     -------
     pandas.DataFrame
-        Columns ``dlq_id`` (str), ``name`` (str, as received), ``value`` (str), ``position`` (Int64, counting
-        the values of one name from 0). Entries without headers have no row.
+        Columns ``dlq_id`` (str), ``name`` (str, as received), ``value`` (str), ``position`` (Int64, number of
+        the value of a name, from 0). Entries without headers have no row.
 
     Raises
     ------
     InputError
-        When the frame lacks the columns.
+        If the frame lacks the columns.
 
     Examples
     --------
@@ -59,10 +59,12 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
     ids, texts = _columns(failures, column)
     tables = [HEADERS_EXPLODED.empty_table()]
     for start in range(0, len(texts), _AT_ONCE):
-        encoded = texts.slice(start, _AT_ONCE).dictionary_encode("encode")  # many rows have equal headers
+        # many rows have equal headers, so each distinct map is exploded once
+        encoded = texts.slice(start, _AT_ONCE).dictionary_encode("encode")
         headers = _header_column(encoded.dictionary, column)
-        first = np.diff(headers.headers, prepend=-1) > 0  # of the values of a header
-        positions = np.arange(len(first)) - np.flatnonzero(first)[np.cumsum(first) - 1]
+        is_first = np.diff(headers.headers, prepend=-1) > 0
+        start_of_header = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+        positions = np.arange(len(is_first)) - start_of_header
         values = pa.StructArray.from_arrays(
             [
                 headers.names.take(pa.array(headers.headers)).cast(pa.string()),
@@ -79,12 +81,12 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
 
 
 def explode_labels(failures: pd.DataFrame) -> pd.DataFrame:
-    """One row a label.
+    """Return one row per label.
 
     Parameters
     ----------
     failures : pandas.DataFrame
-        As `load_failures` returns it.
+        A frame from `load_failures`.
 
     Returns
     -------
@@ -94,7 +96,7 @@ def explode_labels(failures: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     InputError
-        When the frame lacks the columns.
+        If the frame lacks the columns.
 
     Examples
     --------
@@ -110,31 +112,31 @@ def explode_labels(failures: pd.DataFrame) -> pd.DataFrame:
 
 
 _KEPT_OF_HITS: Final = frozenset({"query", "rank", "namespace", "id", "score"})
-"""Columns that tell which row it is, and of hits how near it is to the query."""
+"""Columns that identify a row and, for query results, contain the score."""
 
 
 def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None) -> pd.DataFrame:
-    """One column a metadata field, nested fields under dotted names.
+    """Return one column per metadata field. Nested fields have dotted names.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        With ``id`` and ``metadata`` columns, as `load_vectors` or `query` returns.
+        A frame with ``id`` and ``metadata`` columns, from `load_vectors` or `query`.
     fields : iterable of str, optional
-        Which fields, by dotted name. Default: all that occur, sorted.
+        Fields by dotted name. If omitted, all fields that occur, sorted.
 
     Returns
     -------
     pandas.DataFrame
         One row per row of `frame`, with the same index. First the columns ``query``, ``rank``, ``namespace``,
-        ``id`` and ``score`` that the frame has, in its order. Then the fields: ``Int64`` if all values are
-        whole numbers, ``Float64`` if all are numbers, ``boolean``, or ``str``. Arrays, and fields of mixed
-        kinds, are JSON text. A field named like one of the first columns becomes ``metadata.<name>``.
+        ``id`` and ``score`` that the frame has, in the same order. Then the fields: ``Int64`` if all values
+        are integers, ``Float64`` if all are numbers, ``boolean``, or ``str``. Arrays, and fields of mixed
+        kinds, are JSON text. A field with the name of one of the first columns becomes ``metadata.<name>``.
 
     Raises
     ------
     InputError
-        When the frame has no metadata column.
+        If the frame has no metadata column.
 
     Examples
     --------
@@ -145,46 +147,56 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
     1  b       NaN  <NA>
     """
     checked_frame("frame", frame, "metadata")
-    chosen = None if fields is None else list(dict.fromkeys(checked_texts("fields", fields)))
-    flat = [list(_flat(value)) for value in metadata_values(frame["metadata"])]
-    rows = [dict(pairs) for pairs in flat]
-    if lost := [Counter(name for name, _ in pairs) for pairs in flat if len(dict(pairs)) < len(pairs)]:
-        name = lost[0].most_common(1)[0][0]
-        message = (
-            f"In {len(lost):,} of {len(flat):,} rows, a field named {name!r} and a nested one have the same "
-            "column: the last is kept."
-        )
-        warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
-    occurring = sorted({name for row in rows for name in row})
-    for name in chosen or ():
+    requested = None if fields is None else list(dict.fromkeys(checked_texts("fields", fields)))
+    members = [list(_flat(value)) for value in metadata_values(frame["metadata"])]
+    rows = [dict(pairs) for pairs in members]
+    messages = _collisions(members)
+    occurring = sorted(set[str]().union(*rows))
+    for name in requested or ():
         if occurring and name not in occurring:
-            message = f"No metadata has a field {name!r}. {nearest(name, occurring)}"
-            warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
-    wanted = occurring if chosen is None else chosen
-    keys = [name for name in frame.columns if name in _KEPT_OF_HITS]
-    columns = {
-        f"metadata.{name}" if name in keys else name: _column([row.get(name) for row in rows], frame.index)
-        for name in wanted
-    }
-    return pd.concat([frame[keys], pd.DataFrame(columns, index=frame.index)], axis=1)
+            messages.append(f"No metadata has a field {name!r}. {nearest(name, occurring)}")
+    for message in messages:
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
+    kept_columns = [name for name in frame.columns if name in _KEPT_OF_HITS]
+    columns = {}
+    for name in occurring if requested is None else requested:
+        column_name = f"metadata.{name}" if name in kept_columns else name
+        columns[column_name] = _column([row.get(name) for row in rows], frame.index)
+    return pd.concat([frame[kept_columns], pd.DataFrame(columns, index=frame.index)], axis=1)
+
+
+def _collisions(members: list[list[tuple[str, Any]]]) -> list[str]:
+    """Return a message if a row has a field twice, for example ``{"a.b": 1, "a": {"b": 2}}``."""
+    colliding = [pairs for pairs in members if len(dict(pairs)) < len(pairs)]
+    if not colliding:
+        return []
+    counts = Counter(name for name, _ in colliding[0])
+    name = counts.most_common(1)[0][0]
+    message = (
+        f"In {len(colliding):,} of {len(members):,} rows, a field named {name!r} and a nested one have the "
+        "same column: the last is kept."
+    )
+    return [message]
 
 
 def _header_column(texts: pa.Array, column: str) -> HeaderColumn:
+    """Return JSON text as a column of header maps. Edited columns are decoded value by value."""
     with suppress(ValueError):
         return header_maps(texts.cast(pa.binary()).fill_null(b"null").to_pylist())
-    maps = []
-    for text in texts.to_pylist():
-        try:
-            read = None if text is None else json.loads(text)
-        except (ValueError, RecursionError):
-            read = text
-        headers = header_map(read)
-        if headers is None and read is not None:
-            raise unreadable_column(
-                column, text, 'a JSON object of lists of texts, such as {"Accept":["*/*"]}'
-            )
-        maps.append(headers)
-    return header_column(maps)
+    return header_column([_header_map(text, column) for text in texts.to_pylist()])
+
+
+def _header_map(text: str | None, column: str) -> HeaderMap | None:
+    if text is None:
+        return None
+    value: Any = text
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+    headers = header_map(value)
+    if headers is None and value is not None:
+        expected = 'a JSON object of lists of strings, for example {"Accept":["*/*"]}'
+        raise unreadable_column(column, text, expected)
+    return headers
 
 
 def _columns(failures: pd.DataFrame, column: str) -> tuple[pa.Array, pa.Array]:
@@ -193,25 +205,32 @@ def _columns(failures: pd.DataFrame, column: str) -> tuple[pa.Array, pa.Array]:
 
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each field with a dotted name. Empty nested objects are values, null is left out."""
     if isinstance(value, Mapping) and (value or not prefix):
-        for name, inner in value.items():
-            yield from _flat(inner, f"{prefix}.{clean(name)}" if prefix else clean(name))
+        for key, inner in value.items():
+            name = clean(key)
+            yield from _flat(inner, f"{prefix}.{name}" if prefix else name)
     elif value is not None and prefix:
         yield prefix, value
 
 
 def _column(values: list[Any], index: pd.Index[Any]) -> pd.Series[Any]:
-    kinds = {type(value) for value in values if value is not None}
+    """Return values as a column of the narrowest type that fits all of them."""
+    present = [value for value in values if value is not None]
+    kinds = set(map(type, present))
     if kinds == {bool}:
         return pd.Series(values, index=index, dtype="boolean")
-    if kinds == {int} and all(value is None or -INT64 <= value < INT64 for value in values):
+    if kinds == {int} and all(-INT64 <= value < INT64 for value in present):
         return pd.Series(values, index=index, dtype="Int64")
     if kinds and kinds <= {int, float}:
-        with suppress(OverflowError):  # an integer beyond all floats: its digits are kept as text
+        # an integer beyond all floats stays text, with all digits
+        with suppress(OverflowError):
             floats = [None if value is None else float(value) for value in values]
             return pd.Series(floats, index=index, dtype="Float64")
-    texts = [
-        clean(value) if isinstance(value, str) else None if value is None else json.dumps(value)
-        for value in values
-    ]
-    return pd.Series(texts, index=index, dtype="str")
+    return pd.Series(list(map(_as_text, values)), index=index, dtype="str")
+
+
+def _as_text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return clean(value) if isinstance(value, str) else json.dumps(value)

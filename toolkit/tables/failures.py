@@ -1,9 +1,10 @@
-"""DLQ entries: from a page's bytes to the table ``FAILURES``, strictly and without objects in between.
+"""Decode DLQ entries from pages of JSON to the table ``FAILURES``.
 
-A page whose entries are all as specified is decoded into typed records and from there into columns. Fields
-that the specification does not know are learned from the first page that has them. A page with anything else
-in it (a value of another kind, bytes that are not UTF-8, a number that no column holds) is decoded by
-`lenient_rows`, with the same result for what both can read.
+Decoding is strict and makes no Python objects per value. If all entries of a page are as specified, the page
+is decoded into typed records and from these into columns. Unknown fields are learned from the first page that
+has them. Any other page (for example with a value of another type, bytes that are not UTF-8, or a number that
+no column can contain) is decoded by `lenient_rows`. Both decoders return the same table for a page that both
+can read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import accumulate, compress, groupby, islice, pairwise
+from itertools import accumulate, chain, compress, groupby, islice, pairwise
 from operator import itemgetter
 from typing import Annotated, Any, Final
 
@@ -32,18 +33,18 @@ from toolkit.tables.schemas import FAILURE_COLUMNS, FAILURES, Kind
 from toolkit.tables.text import INT64, LATEST, base64_column, http_dates, parse_rows, text_and_bytes
 
 Keep = Callable[[dict[str, Any]], bool]
-Fields = dict[str, pa.Array]  # by the service's names; raw JSON where it is not decoded yet
+Fields = dict[str, pa.Array]  # by the names of the service; raw JSON if not decoded yet
 
 _WHAT: Final = "DLQ entries"
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
 _UNWRITABLE: Final = re.compile(r'["\\\x00-\x1f]')
-_ABSENT: Final = msgspec.Raw(b"")  # of a field that an entry does not have: no JSON is empty
+_ABSENT: Final = msgspec.Raw(b"")  # a field that an entry does not have; no JSON is empty
 _MOST_LEARNED: Final = 200
 _MOST_HALVINGS: Final = 3
-_TOGETHER: Final = 8  # pages whose entries become columns at once, while they are in the processor's cache
-_BATCH: Final = 32_000_000  # bytes decoded at once: less pays for each Arrow call again
+_PAGES_PER_STEP: Final = 8  # pages that become columns together, while they are in the processor cache
+_BATCH: Final = 32_000_000  # bytes decoded at once; smaller batches need more Arrow calls
 _REFUSALS: Final = (msgspec.DecodeError, ValueError, OverflowError, RecursionError, TooDeepError)
-"""Errors of values that no column holds: their page has to be decoded leniently."""
+"""Errors of values that no column can contain. Their page has to be decoded leniently."""
 
 _FIELDS: Final = {name: field for name, _, field in FAILURE_COLUMNS if field is not None}
 _RAW: Final = (msgspec.Raw, msgspec.Raw(b"null"))
@@ -60,7 +61,7 @@ _MEMBERS: Final = [
 _SPECIFIED: Final = msgspec.defstruct(
     "DlqEntry", sorted(_MEMBERS, key=len), forbid_unknown_fields=True, gc=False
 )
-"""An entry as specified, its members named as in the service's JSON; those that must be there come first."""
+"""An entry as specified, with the names of the service. Required members come first."""
 _DECODED: Final = {
     field: FAILURES.field(name).type
     for name, kind, field in FAILURE_COLUMNS
@@ -69,9 +70,9 @@ _DECODED: Final = {
 
 
 class FailureDecoder:
-    """Decodes the pages of one load; what repeats from page to page is worked out once.
+    """Decode the pages of one load. Learned fields and masked values are kept from page to page.
 
-    With `keep`, only entries for which it returns true are kept; it is called with the service's own names.
+    With `keep`, only entries for which it returns True are kept. It is called with the names of the service.
 
     >>> page = b'[{"dlqId": "a", "responseStatus": 500, "cause": {"code": 7}}]'
     >>> FailureDecoder(None).decode(page).select(["dlq_id", "response_status", "extra"]).to_pylist()
@@ -87,48 +88,56 @@ class FailureDecoder:
         self._masker = ColumnMasker(redactor)
 
     def decode(self, rows: bytes | Sequence[bytes]) -> pa.Table:
-        """The entries of a page, or of many, which is quicker, as a table of the schema ``FAILURES``."""
+        """Return the entries of one or several pages as a table of the schema ``FAILURES``.
+
+        Several pages are faster.
+        """
         tables = list(self.tables([rows] if isinstance(rows, bytes) else rows))
         return pa.concat_tables(tables) if tables else FAILURES.empty_table()
 
     def tables(self, pages: Sequence[bytes]) -> Iterator[pa.Table]:
-        """A table of each page, as `decode` returns it. Those of many pages share their memory."""
+        """Yield one table per page, as `decode` returns it. The tables of many pages share memory."""
         for batch in _batches(pages):
             if self._keep is not None:
                 yield from map(self._leniently, batch)
                 continue
             tables: list[pa.Table] = []
             error = None
-            with _uncollected():
+            with _without_garbage_collection():
                 try:
                     tables.extend(self._batch(batch))
-                except ProtocolError as found:
-                    error = found
+                except ProtocolError as raised:
+                    error = raised
+            # pages before the error are not lost
             yield from tables
             if error is not None:
                 raise error
 
     def _batch(self, pages: Sequence[bytes]) -> Iterator[pa.Table]:
-        """A table of each of some pages; neighbours that have the same fields are made together."""
-        for kind, found in groupby(map(self._strictly, pages), key=itemgetter(0)):
+        """Yield one table per page. Consecutive pages with the same fields are converted together."""
+        for kind, group in groupby(map(self._strictly, pages), key=itemgetter(0)):
             if kind is None:
-                yield from (self._leniently(page) for _, page, _ in found)
+                yield from (self._leniently(page) for _, page, _ in group)
                 continue
-            read: list[tuple[bytes, int]] = []
-            parts: list[Fields] = []
-            while some := list(islice(found, _TOGETHER)):
-                read += [(page, len(entries)) for _, page, entries in some]
-                parts.append(_fields(kind, [entry for _, _, entries in some for entry in entries]))
-            fields = {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
-            yield from self._halved(read, fields)
+            sizes: list[tuple[bytes, int]] = []
+            steps: list[Fields] = []
+            while step := list(islice(group, _PAGES_PER_STEP)):
+                sizes += [(page, len(entries)) for _, page, entries in step]
+                all_entries = list(chain.from_iterable(entries for _, _, entries in step))
+                steps.append(_fields(kind, all_entries))
+            fields = {
+                name: pa.concat_arrays([step_fields[name] for step_fields in steps]) for name in steps[0]
+            }
+            yield from self._halved(sizes, fields)
 
     def _leniently(self, page: bytes) -> pa.Table:
         return decode_leniently(page, redactor=self._redactor, keep=self._keep)
 
     def _strictly(self, page: bytes) -> tuple[type[msgspec.Struct] | None, bytes, list[Any]]:
-        """The type of a page's entries, the page and its entries; None where it is not as specified.
+        """Return the type of the entries of a page, the page, and the entries.
 
-        Unknown fields are learned on the way.
+        The type is None if the page is not as specified. Unknown fields are learned, and the page is decoded
+        again.
         """
         while True:
             try:
@@ -141,9 +150,14 @@ class FailureDecoder:
                 return None, page, []
 
     def _learn(self, name: str) -> bool:
-        """Add a field to the type; False where it is there already, or is not written as it is."""
-        masked = is_in(name) or (self._redactor is not None and self._redactor.text(name) != name)
-        if name in self._learned or len(self._learned) >= _MOST_LEARNED or masked or _UNWRITABLE.search(name):
+        """Add a field to the type. Return False if it is known, or cannot be written unchanged.
+
+        Return False if it is known already, or if it cannot be written unchanged.
+        """
+        is_masked = is_in(name) or (self._redactor is not None and self._redactor.text(name) != name)
+        if is_masked or _UNWRITABLE.search(name):
+            return False
+        if name in self._learned or len(self._learned) >= _MOST_LEARNED:
             return False
         self._learned.append(name)
         names = {f"unknown_{number}": field for number, field in enumerate(self._learned)}
@@ -153,28 +167,37 @@ class FailureDecoder:
         return True
 
     def _halved(
-        self, read: list[tuple[bytes, int]], fields: Fields, *, halvings: int = 0
+        self, sizes: list[tuple[bytes, int]], fields: Fields, *, halvings: int = 0
     ) -> Iterator[pa.Table]:
-        """A table of each page, of so many rows; one with a value that does not fit is decoded leniently."""
-        starts = [0, *accumulate(size for _, size in read)]
+        """Yield one table per page. A page with a value that does not fit is decoded leniently.
+
+        `sizes` are the pages with their numbers of rows. Bisection finds the page: if the table of all pages
+        fails, each half is tried.
+        """
+        starts = [0, *accumulate(size for _, size in sizes)]
         try:
-            whole = self._table(fields) if starts[-1] else FAILURES.empty_table()
+            table = self._table(fields) if starts[-1] else FAILURES.empty_table()
         except _REFUSALS:
-            if len(read) == 1:
-                yield self._leniently(read[0][0])
+            if len(sizes) == 1:
+                yield self._leniently(sizes[0][0])
                 return
-            # where such pages are many, looking for them by halves costs more than decoding leniently
-            parts = 2 if halvings < _MOST_HALVINGS else len(read)
-            for first, end in pairwise(len(read) * number // parts for number in range(parts + 1)):
+            # If many pages fail, bisection takes longer than decoding each page separately.
+            parts = 2 if halvings < _MOST_HALVINGS else len(sizes)
+            bounds = [len(sizes) * number // parts for number in range(parts + 1)]
+            for first, end in pairwise(bounds):
                 part = {name: column[starts[first] : starts[end]] for name, column in fields.items()}
-                yield from self._halved(read[first:end], part, halvings=halvings + 1)
+                yield from self._halved(sizes[first:end], part, halvings=halvings + 1)
         else:
-            yield from (whole.slice(start, end - start) for start, end in pairwise(starts))
+            yield from (table.slice(start, end - start) for start, end in pairwise(starts))
 
     def _table(self, fields: Fields) -> pa.Table:
-        """The table of fields: columns masked for our own tokens where nothing else is, and those derived."""
+        """Return the table of fields, with derived columns.
+
+        Bodies and unknown fields are only masked for own tokens.
+        """
         columns: dict[str, Any] = {}
-        # bodies are searched meanwhile, on another core: that takes long, and not the interpreter's lock
+        # Bodies are searched on another thread meanwhile. This takes long and does not need the interpreter
+        # lock.
         with ThreadPoolExecutor(1, thread_name_prefix="toolkit-searching") as thread:
             for name, kind, field in sorted(FAILURE_COLUMNS, key=lambda column: column[1] is not Kind.BODY):
                 match kind:
@@ -198,13 +221,13 @@ class FailureDecoder:
             return self._masker.masked_table(FAILURE_COLUMNS, columns)
 
     def _check_names(self, names: pa.Array) -> None:
-        """Ids and names of headers that hold a token of ours are masked by the lenient decoder."""
+        """Raise if an id or a header name contains an own token. Only the lenient decoder masks names."""
         if self._redactor is not None and len(holding_own(names)):
-            raise ValueError("a name with a token of ours")
+            raise ValueError("a name with an own token")
 
 
 def decode_leniently(page: bytes, *, redactor: Redactor | None, keep: Keep | None = None) -> pa.Table:
-    """The entries of a page, whatever their values; see `FailureDecoder.decode`."""
+    """Return the entries of a page with values of any type; see `FailureDecoder.decode`."""
     entries = parse_rows(page, what=_WHAT)
     kept = [keep is None or keep(entry) for entry in entries]
     try:
@@ -221,20 +244,23 @@ def _lenient_table(entries: list[dict[str, Any]], redactor: Redactor | None) -> 
 
 
 def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
-    """Reads an array of entries."""
+    """Return a decoder of an array of entries."""
     return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
 
 
 def _batches(pages: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """The pages in batches that are quick to decode."""
+    """Yield the pages in batches that are fast to decode."""
     ends = accumulate(map(len, pages))
     for _, batch in groupby(zip(ends, pages, strict=True), key=lambda pair: pair[0] // _BATCH):
         yield [page for _, page in batch]
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """No collection of reference cycles meanwhile: what is made here has none, and looking for them costs."""
+def _without_garbage_collection() -> Iterator[None]:
+    """Disable the garbage collector.
+
+    The objects made here have no reference cycles, and a search for cycles costs time.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -245,17 +271,20 @@ def _uncollected() -> Iterator[None]:
 
 
 def _fields(kind: type[msgspec.Struct], entries: list[Any]) -> Fields:
-    """The columns of entries of this type: text, numbers and times, or raw JSON."""
+    """Return the columns of entries of this type: strings, numbers and times, or raw JSON."""
     names = kind.__struct_encode_fields__
     columns = list(zip(*map(msgspec.structs.astuple, entries), strict=True)) or [()] * len(names)
-    return {
-        name: pa.array(values, _DECODED[name]) if name in _DECODED else _raw_column(values)
-        for name, values in zip(names, columns, strict=True)
-    }
+    fields: Fields = {}
+    for name, values in zip(names, columns, strict=True):
+        if name in _DECODED:
+            fields[name] = pa.array(values, _DECODED[name])
+        else:
+            fields[name] = _raw_column(values)
+    return fields
 
 
 def _raw_column(raws: Sequence[msgspec.Raw]) -> pa.Array:
-    """Raw JSON as a column of bytes, null where it is empty; made without a Python object for any value."""
+    """Return raw JSON as a column of bytes, null if empty, without a Python object per value."""
     sizes = np.fromiter(map(len, raws), np.int32, len(raws))
     ends = np.append(np.int32(0), np.cumsum(sizes, dtype=np.int32))
     buffers = [np.packbits(sizes > 0, bitorder="little"), ends, b"".join(raws)]
@@ -263,22 +292,26 @@ def _raw_column(raws: Sequence[msgspec.Raw]) -> pa.Array:
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    """A column of text; an empty one is missing, as the service leaves fields out or sends them empty."""
+    """Return a column of strings with null for empty ones. The service omits fields or sends them empty."""
     has_empty = pc.min(pc.binary_length(column)).as_py() == 0
-    return pc.if_else(pc.equal(column, ""), None, column) if has_empty else column
+    if not has_empty:
+        return column
+    return pc.if_else(pc.equal(column, ""), None, column)
 
 
 def _bodies(plain: pa.Array, encoded: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Bodies as text and as bytes, from their two fields."""
+    """Return bodies as strings and as bytes, from two fields."""
     sizes = pc.fill_null(pc.binary_length(encoded), -1)
-    coded = pc.or_(pc.greater(sizes, 0), pc.and_(pc.equal(sizes, 0), plain.is_null()))
-    if not coded.true_count:
-        return plain, pa.nulls(len(plain), pa.binary())
-    pairs = zip(plain.filter(coded).to_pylist(), encoded.filter(coded).to_pylist(), strict=True)
+    is_empty_body = pc.and_(pc.equal(sizes, 0), plain.is_null())
+    is_encoded = pc.or_(pc.greater(sizes, 0), is_empty_body)
+    no_bytes = pa.nulls(len(plain), pa.binary())
+    if not is_encoded.true_count:
+        return plain, no_bytes
+    pairs = zip(plain.filter(is_encoded).to_pylist(), encoded.filter(is_encoded).to_pylist(), strict=True)
     texts, raws, fit = zip(*(text_and_bytes(*pair) for pair in pairs), strict=True)
     if not all(fit):
-        raise ValueError("no base64")
+        raise ValueError("a body that is not base64")
     return (
-        pc.replace_with_mask(plain, coded, pa.array(texts, pa.string())),
-        pc.replace_with_mask(pa.nulls(len(plain), pa.binary()), coded, pa.array(raws, pa.binary())),
+        pc.replace_with_mask(plain, is_encoded, pa.array(texts, pa.string())),
+        pc.replace_with_mask(no_bytes, is_encoded, pa.array(raws, pa.binary())),
     )

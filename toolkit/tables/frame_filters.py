@@ -1,4 +1,4 @@
-"""Filters applied to frames: the rows that they match, and the values and fields that they could name."""
+"""Apply filters to frames: find the matching rows, and the values and fields that a filter can name."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from toolkit.tables.frames import checked_frame, label_lists, texts_of
 from toolkit.tables.text import json_value
 from toolkit.tables.vector_dtype import missing
 
-_COMPARED: Final = {">=": operator.ge, "<=": operator.le, "=": operator.eq}
-_DEEPEST: Final = 8
-_FREQUENT: Final = 12
-_TRACKED: Final = 500  # different values of a field that are counted; ids would fill the memory
-_LONGEST: Final = 200  # characters of a value worth offering
+_COMPARISONS: Final = {">=": operator.ge, "<=": operator.le, "=": operator.eq}
+_MOST_LEVELS: Final = 8
+_MOST_FREQUENT: Final = 12
+_MOST_COUNTED: Final = 500  # distinct values of a field that are counted; ids would fill the memory
+_LONGEST_OFFERED: Final = 200  # characters of a value that a panel offers
 _KINDS: Final = {
     str: "text", int: "number", float: "number", bool: "boolean", list: "array", dict: "object",
     type(None): "null",
@@ -40,9 +40,9 @@ Value = str | int | float | bool
 
 
 def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.bool_]:
-    """Which rows of a frame of failures a filter chooses; a missing value matches nothing.
+    """Return which rows of a frame of failures a filter matches. A missing value matches no value.
 
-    Columns that the filter does not need may be missing; without one that it needs, InputError.
+    Raise InputError if a column that the filter compares is missing.
 
     >>> rows = pd.DataFrame({"workflow_run_id": ["wfr_1", "wfr_2", None]})
     >>> match_failures(rows, FailureFilter(workflow_run_id="wfr_2")).tolist()
@@ -55,9 +55,9 @@ def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.boo
 
 
 def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redactor) -> list[str]:
-    """Which values of a filter no row of a frame has, each with the nearest that there are.
+    """Return a message per value of a filter that no row has, with the nearest value of the column.
 
-    None for a column that is empty. The redactor masks what is named, as it masked the frame.
+    Empty columns are skipped. The redactor masks the values in messages as it masked the frame.
 
     >>> rows = pd.DataFrame({"caller_ip": ["10.0.0.1", "10.0.0.2"]})
     >>> unknown_values(rows, FailureFilter(caller_ip="10.0.01"), Redactor())
@@ -65,36 +65,50 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
     """
     messages = []
     for name, field in FIELDS.items():
-        values = getattr(wanted, name)
-        if not field.many or not values:
+        values = getattr(wanted, name) if field.many else ()
+        if not values:
             continue
-        known = list(dict.fromkeys([*field.known, *(value for value, _ in count_values(frame, name))]))
-        for value in values if known else ():
-            shown = redactor.url(value) if name == "workflow_url" else redactor.text(str(value))
-            there = any(names_error(line, (shown,)) for line in known) if name == "error" else shown in known
-            if not there:
-                meant = "" if field.kind == "status" else shown  # 429 is no mistyped 409
-                messages.append(f"no {name} {shown!r}. {nearest(meant, known)}")
+        in_frame = [value for value, _ in count_values(frame, name)]
+        known = list(dict.fromkeys([*field.known, *in_frame]))
+        if not known:
+            continue
+        for value in values:
+            masked = redactor.url(value) if name == "workflow_url" else redactor.text(str(value))
+            if _is_known(name, masked, known):
+                continue
+            # no suggestion for a status: 429 is no mistyped 409
+            mistyped = "" if field.kind == "status" else masked
+            messages.append(f"no {name} {masked!r}. {nearest(mistyped, known)}")
     return messages
 
 
+def _is_known(name: str, value: str, known: list[str]) -> bool:
+    if name == "error":
+        return any(names_error(line, (value,)) for line in known)
+    return value in known
+
+
 def _matched(frame: pd.DataFrame, wanted: FailureFilter) -> dict[str, NDArray[np.bool_]]:
-    """Which rows each field of a filter chooses, by the field's name."""
-    chosen = ((field, getattr(wanted, field.name)) for field in FIELDS.values())
-    return {field.name: _matching(frame, field, value) for field, value in chosen if value not in (None, ())}
+    """Return which rows each field of a filter matches, by name of the field."""
+    matched = {}
+    for field in FIELDS.values():
+        value = getattr(wanted, field.name)
+        if value not in (None, ()):
+            matched[field.name] = _matching(frame, field, value)
+    return matched
 
 
 def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np.bool_]:
+    """Return which rows have a value of one field."""
     if field.compare == "contains":
-        # each distinct line is compared once: most failures share theirs with many others
-        codes, lines = pd.factorize(texts_of(error_lines(frame)).to_pandas())
-        return np.array([*(names_error(line, value) for line in lines), False])[codes]
+        return _with_error(frame, value)
     name = field.columns[0]
     column = checked_frame("frame", frame, name)[name]
     if field.kind == "time":
         if pd.api.types.is_datetime64_any_dtype(column.dtype) and column.dt.tz is None:
-            column = column.dt.tz_localize("UTC")  # times without a zone are in UTC
-        return np.asarray(_COMPARED[field.compare](column, pd.Timestamp(value)), dtype=bool)
+            column = column.dt.tz_localize("UTC")
+        compare = _COMPARISONS[field.compare]
+        return np.asarray(compare(column, pd.Timestamp(value)), dtype=bool)
     if field.kind == "status":
         return column.isin(value).to_numpy(bool)
     values = pa.array(value if field.many else (value,), pa.string())
@@ -105,13 +119,21 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
     return matches
 
 
+def _with_error(frame: pd.DataFrame, wanted: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Return which rows have one of these strings in the error line. Each distinct line is compared once."""
+    codes, lines = pd.factorize(texts_of(error_lines(frame)).to_pandas())
+    # the code of a missing line is -1, which is the last element
+    matches = [*(names_error(line, wanted) for line in lines), False]
+    return np.array(matches)[codes]
+
+
 def count_choices(
     frame: pd.DataFrame, wanted: FailureFilter, names: tuple[str, ...]
 ) -> dict[str, list[tuple[str, int]]]:
-    """How many rows each value of some fields would choose, with all other conditions of a filter.
+    """Count the rows that each value of some fields would match, together with the rest of a filter.
 
-    Those of most rows come first. A count does not depend on other values of its own field, which are
-    alternatives to it. Fields are those of several values; see `count_values`.
+    The most frequent values come first. Other values of the same field do not matter for a count, because
+    they are alternatives. The fields are those with several values; see `count_values`.
 
     >>> rows = pd.DataFrame({"caller_ip": ["a", "b", "b"], "response_status": [500, 500, 429]})
     >>> count_choices(rows, FailureFilter(response_status=500, caller_ip="a"), ("caller_ip",))
@@ -121,32 +143,38 @@ def count_choices(
     choices = {}
     for name in names:
         values, rows = _values(frame, name)
-        pairs = _counted(values)
-        if others := [mask for field, mask in matched.items() if field != name]:
-            mask = np.logical_and.reduce(others)
-            here = dict(_counted(values.filter(pa.array(mask if rows is None else mask[rows]))))
-            pairs = [(value, here.get(value, 0)) for value, _ in pairs]
-        choices[name] = sorted(pairs, key=lambda pair: -pair[1])
+        counts = _counted(values)
+        other_fields = [mask for field, mask in matched.items() if field != name]
+        if other_fields:
+            mask = np.logical_and.reduce(other_fields)
+            matching_values = values.filter(pa.array(mask if rows is None else mask[rows]))
+            matching_counts = dict(_counted(matching_values))
+            counts = [(value, matching_counts.get(value, 0)) for value, _ in counts]
+        choices[name] = sorted(counts, key=_descending_count)
     return choices
 
 
+def _descending_count(pair: tuple[str, int]) -> int:
+    return -pair[1]
+
+
 def error_lines(frame: pd.DataFrame) -> pd.Series:
-    """The line of each failure that says what went wrong: the column ``error``, or read from the bodies."""
+    """Return the error line of each failure: the column ``error``, or the lines of the bodies."""
     if "error" in frame.columns:
         return frame["error"]
-    texts = [
-        body if isinstance(body, str) else None
-        for body in checked_frame("frame", frame, "response_body")["response_body"]
-    ]
-    codes, distinct = pd.factorize(np.array(texts, dtype=object), use_na_sentinel=False)
-    lines = [error_text(body if isinstance(body, str) else None).text for body in distinct]
+    column = checked_frame("frame", frame, "response_body")["response_body"]
+    bodies = np.array([body if isinstance(body, str) else None for body in column], dtype=object)
+    # many failures have equal bodies
+    codes, distinct_bodies = pd.factorize(bodies, use_na_sentinel=False)
+    lines = [error_text(body if isinstance(body, str) else None).text for body in distinct_bodies]
     return pd.Series(np.array(lines, dtype=object)[codes], index=frame.index, dtype=object)
 
 
 def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
-    """The values that a field of a filter could have in this frame, and in how many rows each is.
+    """Return the values that a field of a filter can have in this frame, each with the number of rows.
 
-    The most frequent first, equal ones by value. Labels are those of ``labels``, where that column is there.
+    The most frequent come first, equal counts are sorted by value. Labels are those of the column ``labels``
+    if it exists.
 
     >>> count_values(pd.DataFrame({"caller_ip": ["10.0.0.2", "10.0.0.1", "10.0.0.2", None]}), "caller_ip")
     [('10.0.0.2', 2), ('10.0.0.1', 1)]
@@ -155,14 +183,14 @@ def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
 
 
 def _values(frame: pd.DataFrame, name: str) -> tuple[pa.Array, NDArray[np.int64] | None]:
-    """The values of a field of a filter, and the row of each where a row can have several."""
+    """Return the values of a field of a filter, and the row of each if a row can have several values."""
     if name == "label" and "labels" in frame.columns:
         return _labels(frame)
     if name == "error" and {"error", "response_body"} & set(frame.columns):
         return texts_of(error_lines(frame)), None
     if name in frame.columns:
         texts = texts_of(frame[name])
-        if name == "response_status":  # 0 is none
+        if name == "response_status":  # 0 means that no response arrived
             texts = pc.if_else(pc.equal(texts, "0"), pa.scalar(None, pa.string()), texts)
         return texts, None
     return pa.array([], pa.string()), np.array([], dtype=np.int64)
@@ -176,42 +204,42 @@ def _counted(values: pa.Array) -> list[tuple[str, int]]:
 
 
 def _labels(frame: pd.DataFrame) -> tuple[pa.Array, NDArray[np.int64]]:
-    """All labels, and the row of each."""
+    """Return all labels, and the row of each."""
     lists = label_lists(frame["labels"])
     return pc.list_flatten(lists), np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
 
 
 def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Series[bool]:  # noqa: A002 - the service's own name
-    """Which rows a metadata filter matches, without asking the service.
+    """Return which rows a metadata filter matches, without a request to the service.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        With a ``metadata`` column (JSON text), as `load_vectors` or `query` returns.
+        A frame with a ``metadata`` column (JSON text), from `load_vectors` or `query`.
     filter : str or MetadataFilter
-        In the service's language, such as ``"city = 'Izmir' AND year >= 2024"``.
+        In the filter language of the service, for example ``"city = 'Izmir' AND year >= 2024"``.
 
     Returns
     -------
     pandas.Series
-        bool, with the frame's index: True where the filter matches. A row without metadata has no field, so
-        only ``HAS NOT FIELD`` can match it.
+        bool, with the index of the frame: True if the filter matches. A row without metadata has no fields,
+        so only ``HAS NOT FIELD`` can match it.
 
     Raises
     ------
     FilterSyntaxError
-        When the filter does not parse; it says where.
+        If the filter cannot be parsed. The error contains the position.
     InputError
-        When the frame has no metadata column, or a row's metadata is no JSON.
+        If the frame has no metadata column, or if the metadata of a row are not JSON.
 
     Warns
     -----
     UnexpectedResultWarning
-        When nothing matches and the filter speaks of a field that no metadata has.
+        If no rows match and the filter names a field that no metadata have.
 
     Notes
     -----
-    The service filters with a budget, so that a very selective filter can find fewer rows there than here.
+    The service filters with a budget, so a very selective filter can find fewer rows there than here.
 
     Examples
     --------
@@ -232,29 +260,35 @@ def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Seri
 
 
 def unknown_fields(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
-    """Which fields of a filter no metadata has, each with the nearest that there are.
+    """Return a message per field of a filter that no metadata have, with the nearest known field.
 
     >>> unknown_fields([{"city": "Izmir"}, None], parse("citi = 'Izmir' AND city = 'Oslo'"))
     ["no metadata has a field 'citi'. Did you mean 'city'? Known: 'city'."]
     """
-    rows = [read for read in metadata if isinstance(read, dict)]
-    messages = []
-    for field in wanted.fields():
-        path = parse_path(field)
-        for depth, step in enumerate(path):
-            holders = [holder for read in rows if isinstance(holder := resolve(read, path[:depth]), dict)]
-            known = sorted({name for holder in holders for name in holder})
-            if not known or not isinstance(step, str):
-                break  # an index of an array, or a value that is not an object
-            if step not in known:
-                inside = f" in {'.'.join(map(str, path[:depth]))!r}" if depth else ""
-                messages.append(f"no metadata has a field {step!r}{inside}. {nearest(step, known)}")
-                break
-    return list(dict.fromkeys(messages))
+    rows = [value for value in metadata if isinstance(value, dict)]
+    messages = [_unknown_step(rows, parse_path(field)) for field in wanted.fields()]
+    return list(dict.fromkeys(filter(None, messages)))
+
+
+def _unknown_step(rows: list[dict[str, Any]], path: tuple[str | int, ...]) -> str | None:
+    """Return a message about the first name of a path that no metadata have, or None.
+
+    For example, if all metadata have ``address`` and none has ``address.street``, ``street`` is unknown.
+    """
+    for depth, step in enumerate(path):
+        parents = [resolve(row, path[:depth]) for row in rows]
+        known = set[str]().union(*(parent for parent in parents if isinstance(parent, dict)))
+        # an index of an array, or a value that is not an object, cannot be checked
+        if not known or not isinstance(step, str):
+            return None
+        if step not in known:
+            inside = f" in {'.'.join(map(str, path[:depth]))!r}" if depth else ""
+            return f"no metadata has a field {step!r}{inside}. {nearest(step, sorted(known))}"
+    return None
 
 
 def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
-    """Which texts that a field has to equal or contain it never does, each with the nearest that there are.
+    """Return a message per string of a filter that the field never equals or contains, with the nearest.
 
     >>> unknown_texts([{"city": "Izmir"}, {"city": "Oslo"}], parse("city = 'Izmr' OR city = 'Oslo'"))
     ["no metadata has city 'Izmr'. Did you mean 'Izmir'? Known: 'Izmir', 'Oslo'."]
@@ -262,17 +296,25 @@ def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
     rows = list(metadata)
     messages = []
     for field, value in _conditions(wanted):
-        values = [resolve(read, parse_path(field)) for read in rows]
-        held = [item for read in values for item in (read if isinstance(read, list) else [read])]
-        counts = Counter(item for item in held if isinstance(item, str))
+        counts = _string_counts(rows, parse_path(field))
         if counts and isinstance(value, str) and value not in counts:
             known = [text for text, _ in counts.most_common()]
             messages.append(f"no metadata has {field} {value[:80]!r}. {nearest(value, known)}")
     return list(dict.fromkeys(messages))
 
 
+def _string_counts(rows: list[Any], path: tuple[str | int, ...]) -> Counter[str]:
+    """Count the strings that a field has, or that its arrays contain."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        value = resolve(row, path)
+        items = value if isinstance(value, list) else [value]
+        counts.update(item for item in items if isinstance(item, str))
+    return counts
+
+
 def _conditions(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
-    """The values that a filter asks fields for, those of negated conditions left out."""
+    """Yield the fields and values of conditions that are not negated."""
     match wanted:
         case And(parts) | Or(parts):
             for part in parts:
@@ -286,18 +328,16 @@ def _conditions(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
 
 
 def metadata_values(column: pd.Series[Any]) -> Iterator[Any]:
-    """The values of a column of JSON texts, or of mappings; None where a row has no metadata."""
-    for row, given in enumerate(column):
+    """Yield the values of a column of JSON strings or mappings, None for rows without metadata."""
+    for row, cell in enumerate(column):
         try:
-            text = as_json(given) if isinstance(given, Mapping) else given
-            if isinstance(text, str):
-                yield json_value(text)
-                continue
+            text = as_json(cell) if isinstance(cell, Mapping) else cell
+            value = json_value(text) if isinstance(text, str) else None
         except (TypeError, ValueError, RecursionError) as error:
             raise _unreadable_metadata("a value that is not JSON", row) from error
-        if not missing(given):
-            raise _unreadable_metadata(shown(given), row)
-        yield None
+        if not isinstance(text, str) and not missing(cell):
+            raise _unreadable_metadata(shown(cell), row)
+        yield value
 
 
 def _unreadable_metadata(got: str, row: int) -> InputError:
@@ -311,47 +351,63 @@ def _unreadable_metadata(got: str, row: int) -> InputError:
 
 @dataclass(frozen=True)
 class MetadataField:
-    """A field of the filter language, as metadata has it."""
+    """A field of metadata that a filter can name."""
 
-    name: str  # such as address.city, tags or tags[0]
-    kinds: tuple[str, ...]  # text, number, boolean, array, object and null, the most frequent first
-    rows: int  # that have it
-    frequent: tuple[tuple[Value, int], ...]  # values and how often each was seen; of an array, its elements
+    name: str
+    """For example ``address.city``, ``tags`` or ``tags[0]``."""
+    kinds: tuple[str, ...]
+    """Of text, number, boolean, array, object and null. The most frequent come first."""
+    rows: int
+    """Number of rows with the field."""
+    frequent: tuple[tuple[Value, int], ...]
+    """Values with their counts. For an array, the elements are counted."""
 
 
 def metadata_fields(frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200) -> list[MetadataField]:
-    """The fields that a metadata filter can name, of the first rows of a frame, by name; those of most rows.
+    """Return the fields that a metadata filter can name, from the first rows of a frame, sorted by name.
 
-    Nested fields have dotted names; of arrays, the first and the last index are fields too (``tags[0]``,
-    ``tags[#-1]``). Names that the filter language cannot write are left out.
+    If there are more than `most` fields, the most frequent are returned. Nested fields have dotted names. The
+    first and the last element of an array are fields as well (``tags[0]``, ``tags[#-1]``). Names that the
+    filter language cannot write are left out.
 
     >>> frame = pd.DataFrame({"metadata": ['{"city": "Izmir", "tags": ["eu"]}', '{"city": "Izmir"}']})
-    >>> [(found.name, found.kinds, found.frequent) for found in metadata_fields(frame)][:2]
+    >>> [(field.name, field.kinds, field.frequent) for field in metadata_fields(frame)][:2]
     [('city', ('text',), (('Izmir', 2),)), ('tags', ('array',), (('eu', 1),))]
     """
     checked_frame("frame", frame, "metadata")
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    values: defaultdict[str, Counter[tuple[str, Value]]] = defaultdict(Counter)  # by kind, as 1 == True
-    for read in metadata_values(frame["metadata"].head(rows)):
-        for name, value in _walk(read, "", _DEEPEST):
+    # counted by kind and value, because 1 == True
+    values: defaultdict[str, Counter[tuple[str, Value]]] = defaultdict(Counter)
+    for metadata in metadata_values(frame["metadata"].head(rows)):
+        for name, value in _walk(metadata, "", _MOST_LEVELS):
             kinds[name][_KINDS[type(value)]] += 1
-            counts = values[name]
-            for item in value if isinstance(value, list) else [value]:
-                if isinstance(item, int | float) or (isinstance(item, str) and len(item) <= _LONGEST):
-                    key = _KINDS[type(item)], item
-                    if key in counts or len(counts) < _TRACKED:
-                        counts[key] += 1
-    found = []
-    for name in sorted(kinds, key=lambda name: (-kinds[name].total(), name))[:most]:
-        ordered = sorted(values[name].items(), key=lambda item: (-item[1], item[0]))
-        frequent = tuple((value, count) for (_, value), count in ordered[:_FREQUENT])
-        of_rows = tuple(kind for kind, _ in kinds[name].most_common())
-        found.append(MetadataField(name, of_rows, kinds[name].total(), frequent))
-    return sorted(found, key=lambda field: field.name)
+            _count_items(value, values[name])
+    names = sorted(kinds, key=lambda name: (-kinds[name].total(), name))
+    fields = [_metadata_field(name, kinds[name], values[name]) for name in names[:most]]
+    return sorted(fields, key=lambda field: field.name)
+
+
+def _count_items(value: Any, counts: Counter[tuple[str, Value]]) -> None:
+    """Count a value, or the elements of an array, if a panel could offer them."""
+    items = value if isinstance(value, list) else [value]
+    for item in items:
+        is_short_text = isinstance(item, str) and len(item) <= _LONGEST_OFFERED
+        if not is_short_text and not isinstance(item, int | float):
+            continue
+        key = _KINDS[type(item)], item
+        if key in counts or len(counts) < _MOST_COUNTED:
+            counts[key] += 1
+
+
+def _metadata_field(name: str, kinds: Counter[str], values: Counter[tuple[str, Value]]) -> MetadataField:
+    ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    frequent = tuple((value, count) for (_, value), count in ordered[:_MOST_FREQUENT])
+    kind_names = tuple(kind for kind, _ in kinds.most_common())
+    return MetadataField(name, kind_names, kinds.total(), frequent)
 
 
 def _walk(value: Any, name: str, deeper: int) -> Iterator[tuple[str, Any]]:
-    """Every field below a value, and the value itself."""
+    """Yield every field below a value, and the value itself."""
     if name:
         yield name, value
     if not deeper:

@@ -1,8 +1,8 @@
-"""Arrow tables as pandas frames, and back; and how pandas and notebooks show frames.
+"""Convert Arrow tables to pandas frames and back, and show frames in pandas and notebooks.
 
-Scalars become pandas' own types (``str``, ``datetime64[ms, UTC]``, nullable ``Int64`` and ``boolean``), lists
-of numbers a `VectorDtype`. No integer ever becomes a float. What applications sent is exact as values, and
-masked where it is shown.
+Scalars become pandas types (``str``, ``datetime64[ms, UTC]``, nullable ``Int64`` and ``boolean``), lists of
+numbers a `VectorDtype`. Integers never become floats. Text of applications is exact as values and masked when
+it is shown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toolkit.tables.masking import ColumnMasker, each_distinct
 from toolkit.tables.schemas import ERROR, EXACT_COLUMNS, FAILURES, UNFIT
 from toolkit.tables.vector_dtype import VectorDtype
 
-_LOOKED_AT: Final = 20_000  # characters of a text of which pandas shows less
+_MOST_MASKED: Final = 20_000  # characters of a string that are masked before pandas shows the first of them
 _STYLE: Final = (
     "<style>.tk-frame table.dataframe td, .tk-frame table.dataframe th "
     "{white-space: nowrap; max-width: 27em; overflow: hidden; text-overflow: ellipsis}</style>"
@@ -43,10 +43,10 @@ _LABELS: Final = msgspec.json.Decoder(list[str])
 
 
 def to_frame(table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = False) -> pd.DataFrame:
-    """The table as a frame with the same columns, also when there are no rows, and its receipt in ``attrs``.
+    """Return a table as a frame with the same columns, also without rows, and with the receipt in ``attrs``.
 
-    A table with all columns of `FAILURES` gets the column ``error`` after ``response_status``. Bodies are
-    masked where they are shown, unless they are to be revealed, or the receipt says so.
+    If a table has all columns of `FAILURES`, the column ``error`` is added after ``response_status``. Bodies
+    are masked when they are shown, unless `reveal` is True or the receipt is of a load with ``reveal=True``.
     """
     names = table.schema.names
     if ERROR not in names and set(FAILURES.names).issubset(names):
@@ -62,14 +62,18 @@ def to_frame(table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = 
 
 
 def checked_frame(name: str, value: object, *columns: str, distinct: bool = False) -> pd.DataFrame:
-    """A pandas frame with these columns, as an argument of this name; with `distinct`, no two of one name."""
+    """Return an argument that is a pandas frame with these columns.
+
+    With `distinct`, all names must be unique.
+    """
     frame = instance(name, value, pd.DataFrame, "a pandas frame", "Use a frame made by a loader.")
     repeated = {str(column) for column in frame.columns[frame.columns.duplicated()]}
-    for column in sorted(repeated if distinct else repeated.intersection(columns)):
+    ambiguous = repeated if distinct else repeated.intersection(columns)
+    for column in sorted(ambiguous):
         raise InputError(
             f"reading {name}",
             got=f"a frame with several columns {column!r}",
-            expected="one of each name, as loaders make it",
+            expected="one column per name, as loaders make it",
             next_step="Drop the others: frame.loc[:, ~frame.columns.duplicated()].",
         )
     for column in columns:
@@ -77,30 +81,36 @@ def checked_frame(name: str, value: object, *columns: str, distinct: bool = Fals
             raise InputError(
                 f"reading {name}",
                 got=f"a frame without the column {column!r}",
-                expected="one that has it, as loaders make it",
-                next_step="Load with include_metadata=True."
-                if column == "metadata"
-                else in_index(frame, [column]) or nearest(column, map(str, frame.columns), what="It has"),
+                expected="a frame with it, as loaders make it",
+                next_step=_missing_column_step(frame, column),
             )
     return frame
 
 
+def _missing_column_step(frame: pd.DataFrame, column: str) -> str:
+    if column == "metadata":
+        return "Load with include_metadata=True."
+    return in_index(frame, [column]) or nearest(column, map(str, frame.columns), what="It has")
+
+
 def in_index(frame: object, missing: Iterable[object]) -> str | None:
-    """What to do where a column that is missing is the index of a frame."""
+    """Return the next step if a missing column is in the index of a frame, else None."""
     names = set(frame.index.names) if isinstance(frame, pd.DataFrame) else set()
     inside = [name for name in missing if name in names]
-    return f"{inside[0]!r} is in the index: pass frame.reset_index()." if inside else None
+    if not inside:
+        return None
+    return f"{inside[0]!r} is in the index: pass frame.reset_index()."
 
 
 def warn_of_index(frame: pd.DataFrame, *, stacklevel: int) -> None:
-    """Warn of an index with names, as ids have after `set_index`: files keep columns alone."""
+    """Warn about an index with names, for example after `set_index`, because files contain only columns."""
     if named := [str(name) for name in frame.index.names if name is not None]:
         message = f"The index ({', '.join(named)}) is not written; frame.reset_index() makes it a column."
         warnings.warn(message, UnexpectedResultWarning, stacklevel=stacklevel + 1)
 
 
 def to_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    """The frame as a table of this schema; InputError where a column is missing or does not fit."""
+    """Return a frame as a table of this schema. Raise InputError if a column is missing or does not fit."""
     missing = [name for name in schema.names if name not in frame.columns]
     if missing:
         raise InputError(
@@ -119,7 +129,7 @@ def to_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def frame_from_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pd.DataFrame:
-    """A frame of this schema from plain rows; missing values are null.
+    """Return a frame of this schema from plain rows. Missing values are null.
 
     >>> from toolkit.tables.schemas import LABELS_EXPLODED
     >>> frame_from_rows([{"dlq_id": "a", "label": "x"}], LABELS_EXPLODED)
@@ -130,11 +140,11 @@ def frame_from_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pd.
 
 
 def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
-    """The line of each failure's response that says what went wrong, as of `error_text`, masked."""
+    """Return the error line of each failure, as `error_text` finds it, masked."""
     masker = ColumnMasker(redactor)
-    # most bodies are equal to another; all chunks have the same dictionary
+    # Most bodies are repeated. All chunks have the same dictionary.
     bodies = table["response_body"].dictionary_encode().combine_chunks()
-    # masked twice: a secret can be whole in the body only, or readable only once JSON is decoded
+    # Masked twice: a secret can be complete in the body only, or readable only after decoding JSON.
     distinct = masker.texts(pc.utf8_slice_codeunits(bodies.dictionary, 0, LONGEST_READ)).to_pylist()
     errors = masker.texts(pa.array([error_text(body).text for body in distinct], pa.string()))
     coded = table["response_body_base64"].combine_chunks()
@@ -152,7 +162,7 @@ def _pandas_type(kind: pa.DataType) -> Any:
 
 
 class VisibleText(ArrowStringArray):
-    r"""Text that is shown with its invisible characters escaped, in a column of the dtype ``str``.
+    r"""A column of the dtype ``str`` that is shown with invisible characters escaped.
 
     >>> frame = pd.DataFrame({"error": ["safe" + chr(0x202E) + "gpj.exe"]}, dtype="str")
     >>> made_visible(frame).to_string(index=False, header=False), len(frame.error[0])
@@ -160,7 +170,7 @@ class VisibleText(ArrowStringArray):
     """
 
     def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: FBT001, FBT002 - pandas' own
-        """How values are written in frames, series and arrays alone."""
+        """Return the function that writes values in frames, series and arrays."""
         show = super()._formatter(boxed=boxed)  # type: ignore[misc]
 
         def shown(value: Any) -> str | None:
@@ -171,7 +181,7 @@ class VisibleText(ArrowStringArray):
 
 
 class ExactText(VisibleText):
-    """Text that is exact as values and masked where pandas shows it, in a column of the dtype ``str``.
+    """A column of the dtype ``str`` with exact values that are masked when pandas shows them.
 
     >>> frame = pd.DataFrame({"body": ["password=hunter2", None]}, dtype="str")
     >>> mask_where_shown(frame).body.str.len().tolist()
@@ -181,14 +191,15 @@ class ExactText(VisibleText):
     """
 
     def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: FBT001, FBT002 - pandas' own
-        """How values are written in frames, series and arrays alone."""
+        """Return the function that writes values in frames, series and arrays."""
         show, mask = super()._formatter(boxed=boxed), Redactor().text
         width = pd.get_option("display.max_colwidth")
 
         def shown(value: Any) -> str | None:
             if isinstance(value, str):
-                # masked before it is cut, so that no part of a secret is left over
-                value = mask(value if width is None else value[: max(_LOOKED_AT, 2 * width)])
+                # masked before it is cut, so that no part of a secret is left
+                visible_part = value if width is None else value[: max(_MOST_MASKED, 2 * width)]
+                value = mask(visible_part)
             text: str | None = show(value)
             return text
 
@@ -196,7 +207,10 @@ class ExactText(VisibleText):
 
 
 def made_visible(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame itself, the invisible characters of its texts escaped from now on where they are shown."""
+    """Change a frame so that invisible characters of strings are escaped when they are shown.
+
+    Return the frame.
+    """
     for name in frame.columns:
         array = frame[name].array
         if type(array) is ArrowStringArray:
@@ -206,7 +220,7 @@ def made_visible(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def mask_where_shown(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame itself, its exact texts masked from now on where they are shown."""
+    """Change a frame so that exact columns are masked when they are shown. Return the frame."""
     for name in EXACT_COLUMNS.intersection(frame.columns):
         array = frame[name].array
         if type(array) is ArrowStringArray:
@@ -216,11 +230,11 @@ def mask_where_shown(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def frame_html(frame: pd.DataFrame) -> str | None:
-    """The frame as pandas writes it for notebooks, without maths; the toolkit's frames in rows of one line.
+    """Return the HTML of a frame for notebooks, without maths. Frames of the toolkit have rows of one line.
 
-    JupyterLab typesets TeX in cells, and an error text may hold a link or be hidden that way. It also wraps
-    text, so that a row of twenty columns gets 90 pixels high, and aligns it at the right, where the beginning
-    of a long text is out of sight; pandas has no option for that.
+    JupyterLab renders TeX in cells, which could hide a link or a part of an error message. It also wraps
+    text, so that a row of twenty columns is 90 pixels high, and aligns text at the right, so that the start
+    of a long string is invisible. pandas has no option for this.
 
     >>> "mathjax_ignore" in frame_html(pd.DataFrame({"n": [1]}))
     True
@@ -229,24 +243,37 @@ def frame_html(frame: pd.DataFrame) -> str | None:
     """
     with pd.option_context("display.html.use_mathjax", False):
         html: str | None = frame._repr_html_()  # type: ignore[operator]
-    html = html and visible(html)  # also of frames that are not the toolkit's, and in names of columns
-    if not html or not ("dlq_id" in frame.columns or {"receipt", "queries"} & frame.attrs.keys()):
+    if not html:
         return html
-    texts = {escape_html(str(name)) for name, dtype in frame.dtypes.items() if dtype == "str"}
-    heads = re.findall("<th>(.*?)</th>", html.partition("</thead>")[0], re.DOTALL)
-    places = [
-        place for place, head in enumerate(heads, start=1) if head in texts and frame.index.nlevels == 1
-    ]
-    kind = "".join(f"-{place}" for place in places)
-    left = ",".join(f":nth-child({place})" for place in places)
-    style = f"<style>.tk-left{kind} :is(th,td):is({left}) {{text-align: left}}</style>" if places else ""
-    return f'<div class="tk-frame tk-left{kind}">{_STYLE}{style}{html}</div>'
+    # other frames and column names can also contain invisible characters
+    html = visible(html)
+    is_of_toolkit = "dlq_id" in frame.columns or bool({"receipt", "queries"} & frame.attrs.keys())
+    if not is_of_toolkit:
+        return html
+    positions = _text_positions(frame, html)
+    # one class per set of columns, because the styles of all frames of a page apply to all of them
+    css_class = "tk-left" + "".join(f"-{position}" for position in positions)
+    style = ""
+    if positions:
+        cells = ",".join(f":nth-child({position})" for position in positions)
+        style = f"<style>.{css_class} :is(th,td):is({cells}) {{text-align: left}}</style>"
+    return f'<div class="tk-frame {css_class}">{_STYLE}{style}{html}</div>'
+
+
+def _text_positions(frame: pd.DataFrame, html: str) -> list[int]:
+    """Return the positions of string columns in the HTML of a frame, from 1."""
+    if frame.index.nlevels > 1:
+        return []
+    text_columns = {escape_html(str(name)) for name, dtype in frame.dtypes.items() if dtype == "str"}
+    table_head = html.partition("</thead>")[0]
+    headings = re.findall("<th>(.*?)</th>", table_head, re.DOTALL)
+    return [position for position, heading in enumerate(headings, start=1) if heading in text_columns]
 
 
 def show_in_notebooks() -> None:
-    """Have IPython, which is imported, show frames this way, unless somebody has said how to show them.
+    """Make IPython, which is imported, show frames with `frame_html`, unless another function is registered.
 
-    All frames, because one that was grouped or merged no longer shows its origin.
+    This applies to all frames, because a frame after a group-by or merge no longer shows its origin.
     """
     formatter = getattr(sys.modules["IPython"].get_ipython(), "display_formatter", None)
     if formatter is None:
@@ -259,7 +286,7 @@ def show_in_notebooks() -> None:
 
 
 def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListArray:
-    """A column of labels, JSON text, as lists of text; null where there are none. InputError for other text.
+    """Return a column of labels (JSON text) as lists of strings, null if missing.
 
     >>> label_lists(pa.array(['["eu","beta"]', None])).to_pylist()
     [['eu', 'beta'], None]
@@ -269,7 +296,8 @@ def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListA
         try:
             return _LABELS.decode(text)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            raise unreadable_column("labels", text, 'a JSON list of texts, such as ["eu","beta"]') from None
+            expected = 'a JSON list of strings, for example ["eu","beta"]'
+            raise unreadable_column("labels", text, expected) from None
 
     return each_distinct(texts_of(column), read, kind=pa.list_(pa.string()))
 
@@ -284,7 +312,7 @@ _READ_AS_TEXT: Final = (
 
 
 def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column of a frame, of texts or numbers, as one Arrow array of text, null where a value is missing."""
+    """Return a column of strings or numbers as one Arrow array of strings, null if a value is missing."""
     try:
         texts = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
         texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
@@ -293,19 +321,19 @@ def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
             raise TypeError
         return texts.cast(pa.string())
     except UNFIT:
-        held = column.dtype if isinstance(column, pd.Series) else column.type
+        column_type = column.dtype if isinstance(column, pd.Series) else column.type
         raise InputError(
             "reading a column of text",
-            got=f"values of the type {str(held)[:80]}",
-            expected="texts or numbers, as the toolkit's frames have them",
+            got=f"values of the type {str(column_type)[:80]}",
+            expected="strings or numbers, as in the frames of the toolkit",
         ) from None
 
 
 def unreadable_column(column: str, text: str, expected: str) -> InputError:
-    """The error for a JSON column with text that is something else."""
+    """Return the error for a JSON column with other text."""
     return InputError(
         f"exploding {column}",
-        got=f"text of {len(text):,} characters that is something else",
+        got=f"text of {len(text):,} characters in another form",
         expected=expected,
         next_step=f"Use the {column} column as load_failures returns it.",
     )

@@ -1,4 +1,4 @@
-"""The steps of workflow runs: from the body that a failed run was delivered with, or from the run log."""
+"""Read the steps of workflow runs from the body of a failed run, or from the run log."""
 
 from __future__ import annotations
 
@@ -21,48 +21,51 @@ from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.schemas import STEP_COLUMNS
 from toolkit.tables.text import base64_body, base64_bytes, is_cut_base64, json_value
 
+_COLUMNS: Final = ("dlq_id", "workflow_run_id", "body", "body_base64", "extra")
+_CLOSING: Final = {"[": "]", "{": "}"}
 _INITIAL: Final = {"stepId": 0, "stepName": "init", "stepType": "Initial"}
+# Marks of JSON structure: a string (possibly truncated), a bracket, a brace or a comma.
 _MARK: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{},]', re.DOTALL)
 _HALF_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?)\Z")
 _NO_BASE64: Final = re.compile(r"[^A-Za-z0-9+/=]")
 
 
 def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
-    """Open the payloads of workflow runs: one row a step.
+    """Read the payloads of workflow runs, and return one row per step.
 
-    A failed run's ``body`` is what its endpoint was sent: the initial payload and each finished step, with
-    what it returned. The run log lists the steps of every run, with other details.
+    The ``body`` of a failed run is the request to the endpoint: the initial payload, and each finished step
+    with the result. The run log lists the steps of every run, with other details.
 
     Parameters
     ----------
     failures : pandas.DataFrame
-        As `load_failures` or `read_snapshot` returns it, or some rows of it, with ``dlq_id`` and ``body``
-        (and ``body_base64``, ``workflow_run_id`` where there); or as `load_runs` returns it.
+        A frame from `load_failures` or `read_snapshot`, or some rows of it, with ``dlq_id`` and ``body`` (and
+        ``body_base64``, ``workflow_run_id`` if present); or a frame from `load_runs`.
 
     Returns
     -------
     pandas.DataFrame
-        One row a step, in the order of the frame and of each run's history: ``dlq_id``, ``workflow_run_id``
-        (str), ``position`` (Int64, from 0 in each run), ``step_id`` (Int64), ``step_name``, ``step_type``
-        (str: "Initial", "Run", "SleepFor", "Call" and others as sent), ``status`` (str, of the run log),
-        ``output`` (str: what the step returned, JSON as text; exact, and masked where it is shown),
-        ``output_base64`` (only where that is not UTF-8), ``truncated`` (boolean: the body ends within or
-        behind this step, which was read as far as it goes), ``concurrent`` (Int64: how many run in parallel),
-        ``target_step`` (Int64: of the plan of a parallel step), ``message_id`` (str: of its delivery),
-        ``call_type`` (str), ``created_at`` and ``next_delivery_time`` (datetime64[ms, UTC]) and ``retries``
-        (Int64) where they are carried, ``call_url``, ``call_method`` (str), ``call_status`` (Int64: of a
-        call's response), ``extra`` (JSON text of everything else). The first row of a run has its initial
-        payload as ``output``. Rows without steps have none.
+        One row per step, in the order of the frame and of the history of each run: ``dlq_id``,
+        ``workflow_run_id`` (str), ``position`` (Int64, from 0 in each run), ``step_id`` (Int64),
+        ``step_name``, ``step_type`` (str: "Initial", "Run", "SleepFor", "Call" and others as sent),
+        ``status`` (str, from the run log), ``output`` (str: the result of the step, JSON as text; exact, and
+        masked when it is shown), ``output_base64`` (only if the result is not UTF-8), ``truncated`` (boolean:
+        the body ends within or after this step, and was read up to the end), ``concurrent`` (Int64: number of
+        parallel steps), ``target_step`` (Int64: from the plan of a parallel step), ``message_id`` (str: of
+        the delivery), ``call_type`` (str), ``created_at`` and ``next_delivery_time`` (datetime64[ms, UTC])
+        and ``retries`` (Int64) if present, ``call_url``, ``call_method`` (str), ``call_status`` (Int64: of
+        the response of a call), ``extra`` (JSON text of everything else). The first row of a run has the
+        initial payload as ``output``. Runs without steps have no rows.
 
     Raises
     ------
     InputError
-        When the frame has neither a body nor what the run log has.
+        If the frame has neither bodies nor the columns of the run log.
 
     Warns
     -----
     UnexpectedResultWarning
-        When bodies hold no steps: it says how many, and what they are instead.
+        If bodies contain no steps. The warning has their number and what they are instead.
 
     Examples
     --------
@@ -76,16 +79,13 @@ def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
     1      a    charge       Run     17
     """
     frame = checked_frame("failures", failures, "dlq_id")
-    known = {
-        name: texts_of(checked_frame("failures", frame, name)[name]).to_pylist()
-        for name in ("dlq_id", "workflow_run_id", "body", "body_base64", "extra")
-        if name in frame.columns
-    }
+    names = [name for name in _COLUMNS if name in frame.columns]
+    known = {name: texts_of(checked_frame("failures", frame, name)[name]).to_pylist() for name in names}
     if not {"body", "extra"} & known.keys():
         raise InputError(
             "reading failures",
             got="a frame without the column 'body'",
-            expected="one of load_failures with it, or one of load_runs",
+            expected="a frame from load_failures with this column, or a frame from load_runs",
         )
     rows: list[dict[str, Any]] = []
     others: Counter[str] = Counter()
@@ -96,11 +96,13 @@ def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
             steps = list(_logged(row["extra"]))
         else:
             steps, other = _delivered(row["body"], row.get("body_base64"))
-            others[other] += bool(other)
+            if other:
+                others[other] += 1
         rows += [step | ids | {"position": position} for position, step in enumerate(steps)]
-    if found := ", ".join(f"{count:,} {other}" for other, count in sorted(others.items()) if count):
+    if others:
+        reasons = ", ".join(f"{count:,} {other}" for other, count in sorted(others.items()))
         warnings.warn(
-            f"{others.total():,} of {len(frame):,} bodies hold no steps and have no rows: {found}.",
+            f"{others.total():,} of {len(frame):,} bodies contain no steps and have no rows: {reasons}.",
             UnexpectedResultWarning,
             stacklevel=2,
         )
@@ -108,7 +110,7 @@ def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
 
 
 def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, Any]], str]:
-    """The steps of a body that was delivered; without any, what it is instead."""
+    """Return the steps of a delivered body, or no steps and what the body is instead."""
     if body is None and encoded is not None:
         raw = base64_bytes(encoded)
         body = None if raw is None else raw.decode("utf-8", "surrogateescape")
@@ -117,95 +119,127 @@ def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, An
     if not body.lstrip().startswith("["):
         return [], "that are not a JSON array"
     items, truncated = _parse_truncated(body)
-    if truncated and isinstance(items, list) and items and not items[-1]:  # nothing of it is left
-        items.pop()
+    if truncated and isinstance(items, list) and items and not items[-1]:
+        items.pop()  # the last step was cut before the first member
     if not items:
         return [], "that are not JSON" if items is None or truncated else "empty"
-    if not isinstance(items, list) or not all(_is_item(item) for item in items):
+    if not isinstance(items, list) or not all(map(_is_item, items)):
         return [], "arrays of something else"
     last = len(items) - 1
-    return [
-        _step(item, position, cut=truncated and position == last) for position, item in enumerate(items)
-    ], ""
+    steps = [_step(item, position, cut=truncated and position == last) for position, item in enumerate(items)]
+    return steps, ""
 
 
 def _is_item(item: Any) -> bool:
-    """Whether this is a step with its body in base64, of which a truncated one may have the id alone."""
-    texts = isinstance(item, dict) and all(
-        isinstance(item.get(name, ""), str) for name in ("messageId", "body")
-    )
-    return texts and bool(item.keys() & {"messageId", "body"})
+    """Return True for a step with a body in base64. A truncated step may have only the id."""
+    if not isinstance(item, dict) or item.keys().isdisjoint({"messageId", "body"}):
+        return False
+    return isinstance(item.get("messageId", ""), str) and isinstance(item.get("body", ""), str)
 
 
 def _step(item: dict[str, Any], position: int, *, cut: bool) -> dict[str, Any]:
-    """The fields of one step, from its item of the payload."""
+    """Return the fields of one step from an item of the payload."""
     encoded = item.get("body", "")
-    if bad := _NO_BASE64.search(encoded):  # such as a mask
-        encoded = encoded[: bad.start()]
-    cut = cut or bad is not None or bool(is_cut_base64(encoded))
+    other_text = _NO_BASE64.search(encoded)  # for example a mask
+    if other_text is not None:
+        encoded = encoded[: other_text.start()]
+    is_cut = cut or other_text is not None or bool(is_cut_base64(encoded))
     text, raw, _ = base64_body(None, encoded)
-    about = {name: value for name, value in item.items() if name != "body"} | {"truncated": cut}
+    delivery = {name: value for name, value in item.items() if name != "body"}
+    delivery["truncated"] = is_cut
     if position == 0:
-        return about | _INITIAL | _output(text, raw)
-    whole = text if raw is None else raw.decode("utf-8", "surrogateescape")
-    fields, shortened = _parse_truncated(whole or "")
-    if not isinstance(fields, dict):  # no step: what was sent is kept as its output
-        return about | _output(text, raw)
-    return _known(fields) | about | {"truncated": cut or shortened}
+        return delivery | _INITIAL | _output(text, raw)
+    step_json = text if raw is None else raw.decode("utf-8", "surrogateescape")
+    fields, shortened = _parse_truncated(step_json or "")
+    if not isinstance(fields, dict):
+        # not a step: the sent text becomes the output
+        return delivery | _output(text, raw)
+    return _known(fields) | delivery | {"truncated": is_cut or shortened}
 
 
 def _known(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a step, with its output as text, and the status of a call's response."""
-    out = fields.get("out")
-    if out is None:
+    """Return the fields of a step with the output as text, and the status of the response of a call."""
+    output = fields.get("out")
+    if output is None:
         return fields
-    if not isinstance(out, str):
-        return fields | {"out": out.text if isinstance(out, RawJson) else json.dumps(out)}
-    response = _parse_truncated(out)[0] if fields.get("stepType") == "Call" else None
+    if not isinstance(output, str):
+        text = output.text if isinstance(output, RawJson) else json.dumps(output)
+        return fields | {"out": text}
+    if fields.get("stepType") != "Call":
+        return fields
+    response, _ = _parse_truncated(output)
     status = response.get("status") if isinstance(response, dict) else None
-    return fields if status is None else {"callResponseStatus": status} | fields
+    if status is None:
+        return fields
+    return {"callResponseStatus": status} | fields
 
 
 def _output(text: str | None, raw: bytes | None) -> dict[str, Any]:
-    return {"out": text} if raw is None else {"outBase64": b64encode(raw).decode()}
+    if raw is None:
+        return {"out": text}
+    return {"outBase64": b64encode(raw).decode()}
 
 
 def _logged(extra: str | None) -> Iterator[dict[str, Any]]:
-    """The steps that the run log names: groups of one, or of those that ran in parallel."""
+    """Yield the steps of the run log, which come in groups of steps that ran in parallel."""
     try:
         groups = json_value(extra or "{}").get("steps")
     except (ValueError, AttributeError):
         return
-    for group in groups if isinstance(groups, list) else ():
+    for group in _as_list(groups):
         steps = group.get("steps") if isinstance(group, Mapping) else None
-        for step in steps if isinstance(steps, list) else ():
+        for step in _as_list(steps):
             if isinstance(step, dict):
                 yield _known(step) | {"truncated": False}
 
 
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _parse_truncated(text: str) -> tuple[Any, bool]:
-    """The value of JSON text as far as it goes, and whether it is truncated; None where it is not JSON."""
+    """Return the value of JSON text up to the end of the text, and True if it is truncated.
+
+    Return None if the text is not JSON. For example, ``[{"a": 1}, {"b`` is ``[{"a": 1}, {}]``, truncated.
+    """
     with suppress(ValueError, RecursionError):
         return read_json(text), False
-    brackets: list[str] = []
-    closed_since: list[str] = []  # brackets since the last value may have begun, at `end`
-    end = 0
+    for completed in _completions(text):
+        with suppress(ValueError, RecursionError):
+            return read_json(completed), True
+    return None, False
+
+
+def _completions(text: str) -> Iterator[str]:
+    """Yield possible completions of truncated JSON, the one that keeps most of the text first.
+
+    1. If the text ends within a string, close the string and all open brackets.
+    2. If the text ends after a value, close all open brackets.
+    3. Remove everything after the last value that is complete, and close all open brackets.
+    """
+    # closing brackets that are missing at the end, and those that came after the last complete value
+    open_brackets: list[str] = []
+    closed_since: list[str] = []
+    complete_end = 0
     for mark in _MARK.finditer(text):
         sign = mark[0][0]
-        if sign in "[{":
-            brackets.append("]" if sign == "[" else "}")
+        if sign in _CLOSING:
+            open_brackets.append(_CLOSING[sign])
         elif sign in "]}":
-            if not brackets or brackets[-1] != sign:
+            if not open_brackets or open_brackets[-1] != sign:
                 break
-            closed_since.append(brackets.pop())
-        if sign in "[{,":
-            end = mark.end() - (sign == ",")
+            closed_since.append(open_brackets.pop())
+        if sign in "[{":
+            complete_end = mark.end()
             closed_since.clear()
-    closed = _HALF_ESCAPE.sub(lambda half: half[0][: -len(half[1])], text) + '"'
-    ends = text.rstrip()[-1:] in ("]", "}", '"')  # otherwise what was cut is a number, or a name
-    whole = [part + "".join(reversed(brackets)) for part in (closed, text)[: 1 + ends]]
-    without = text[:end] + "".join(reversed([*brackets, *reversed(closed_since)]))
-    for attempt in (*whole, without):
-        with suppress(ValueError, RecursionError):
-            return read_json(attempt), True
-    return None, False
+        elif sign == ",":
+            complete_end = mark.start()
+            closed_since.clear()
+    closing = "".join(reversed(open_brackets))
+    without_half_escape = _HALF_ESCAPE.sub(lambda half: half[0][: -len(half[1])], text)
+    yield f'{without_half_escape}"{closing}'
+    # a number or a name at the end may be cut, so it is not a complete value
+    if text.rstrip().endswith(("]", "}", '"')):
+        yield text + closing
+    closing_at_complete_end = "".join(reversed([*open_brackets, *reversed(closed_since)]))
+    yield text[:complete_end] + closing_at_complete_end

@@ -1,7 +1,7 @@
-"""What all tables share: rows read leniently, and values as columns hold them.
+"""Read rows leniently, and convert values to the form that columns contain.
 
-Bytes that are not UTF-8 become lone surrogates when a page is read leniently. The functions here turn them
-back into bytes where a table has a column for those, and into visible escapes where it has none.
+In a page that is read leniently, bytes that are not UTF-8 become lone surrogates. The functions here turn
+them back into bytes if the table has a column for bytes, and otherwise into visible escapes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from toolkit.tables.schemas import TIME
 from toolkit.times import http_date_ms
 
 LATEST: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999."""
+"""Last millisecond of the year 9999."""
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+")
 INT64: Final = 1 << 63
@@ -47,25 +47,23 @@ _MONTHS: Final = pa.array(
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 )
 _MONTH_NUMBERS: Final = pa.array([f"{number:02}" for number in range(1, 13)])
-# The usual format; any other is parsed one by one.
+# The usual format of HTTP dates. Other formats are parsed one by one.
 _USUAL_DATE: Final = (
     r"\A[A-Z][a-z]{2}, [0-3][0-9] [A-Z][a-z]{2} [1-9][0-9]{3} [0-2][0-9]:[0-5][0-9]:[0-5][0-9] GMT\z"
 )
 
 
 def parse_rows(rows: bytes, *, what: str, exactly: bool = False) -> list[dict[str, Any]]:
-    """The rows of a page, a JSON array, as plain objects.
+    """Return the rows of a page, which is a JSON array, as plain objects.
 
-    Integers of too many digits are `RawJson`, and so are values that are nested too deep where rows are read
-    `exactly`, which takes several times as long. ProtocolError where there is no array of objects.
+    Integers with too many digits become `RawJson`. If rows are read `exactly`, values that are nested too
+    deep also become `RawJson`; this takes several times as long. Raise ProtocolError if it is not an array of
+    objects.
     """
     parsed = None
     if not exactly:
         with suppress(ValueError, RecursionError):
-            try:
-                parsed = msgspec.json.decode(rows)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                parsed = json.loads(rows.decode("utf-8", "surrogateescape"), parse_int=integer_or_raw)
+            parsed = _rows_quickly(rows)
     if not isinstance(parsed, list):
         parsed = _rows_exactly(rows, what=what)
     if not isinstance(parsed, list):
@@ -77,8 +75,16 @@ def parse_rows(rows: bytes, *, what: str, exactly: bool = False) -> list[dict[st
     return parsed
 
 
+def _rows_quickly(rows: bytes) -> Any:
+    """Return the value of a page, read by msgspec or, if that fails, by the standard library."""
+    try:
+        return msgspec.json.decode(rows)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(rows.decode("utf-8", "surrogateescape"), parse_int=integer_or_raw)
+
+
 def _rows_exactly(rows: bytes, *, what: str) -> Any:
-    """The rows, each member of a row read by itself."""
+    """Return the rows, with each member of a row read separately."""
     text = rows.decode("utf-8", "surrogateescape")
     try:
         if not text.lstrip().startswith("["):
@@ -89,32 +95,37 @@ def _rows_exactly(rows: bytes, *, what: str) -> Any:
 
 
 def no_json(raw: bytes, error: Exception, what: str) -> MalformedResponseError:
-    """The error for bytes that are not JSON."""
+    """Return the error for bytes that are not JSON."""
     return MalformedResponseError(
         f"decoding {what}",
         got=f"{len(raw):,} bytes that are not JSON ({str(error)[:80]})",
         expected="JSON",
-        next_step="Call again. If it stays, the service, or something between, sends broken pages.",
+        next_step="Call again. If the error stays, the service or a proxy sends broken pages.",
     )
 
 
 def read_members(text: str) -> dict[str, Any]:
-    """The members of a JSON object, each read by itself, so that only one that is too deep is `RawJson`."""
+    """Return the members of a JSON object, each read separately.
+
+    Only a member that is too deep becomes `RawJson`.
+    """
     result, _ = members(text)
     return {name: read_json(value) for name, value in result.items()}
 
 
 def lenient(raw: bytes, *, what: str) -> Any:
-    """JSON as Python's own reader accepts it: NaN and Infinity, lone surrogates, bytes that are not UTF-8."""
+    """Return JSON as the standard library accepts it, for example with NaN or invalid UTF-8."""
     try:
         value = read_json(raw)
-        return read_members(value.text) if isinstance(value, RawJson) and value.text[0] == "{" else value
+        if isinstance(value, RawJson) and value.text[0] == "{":
+            return read_members(value.text)
     except (ValueError, RecursionError) as error:
         raise no_json(raw, error, what) from None
+    return value
 
 
 def json_value(text: str) -> Any:
-    """The value of JSON text in a column; ValueError where it is none.
+    """Return the value of JSON text in a column. Raise ValueError if it is not JSON.
 
     Integers of more digits than Python reads, and members nested more than 100 levels deep, stay JSON text.
 
@@ -126,7 +137,9 @@ def json_value(text: str) -> Any:
     parsed = read_json(text)
     if not text.lstrip().startswith("{"):
         return parsed.text
-    return {name: value if is_deep(value) else json_value(value) for name, value in members(text)[0].items()}
+    # only the deep members stay text
+    member_texts, _ = members(text)
+    return {name: value if is_deep(value) else json_value(value) for name, value in member_texts.items()}
 
 
 def _integer(text: str) -> int | str:
@@ -135,20 +148,20 @@ def _integer(text: str) -> int | str:
 
 
 def required_id(row: Mapping[str, Any], name: str, *, what: str, index: int) -> str:
-    """The id of a row; ProtocolError without one."""
+    """Return the id of a row. Raise ProtocolError if there is no id."""
     identity = row.get(name)
     if not isinstance(identity, str) or not identity:
         raise ProtocolError(
             f"decoding {what}",
             got=f"{name}={shown(identity)} in row {index} of a page",
-            expected="text that is not empty",
-            next_step="Nothing was kept of this page, and nothing of it is lost: call again.",
+            expected="a string of at least one character",
+            next_step="Call again. No row of this page was kept, and no row is lost.",
         )
     return clean(identity)
 
 
 def is_clean(text: str) -> bool:
-    """Whether text can be written as UTF-8."""
+    """Return True if text can be written as UTF-8."""
     if text.isascii():
         return True
     try:
@@ -159,38 +172,56 @@ def is_clean(text: str) -> bool:
 
 
 def clean(text: str) -> str:
-    r"""Text that can be written as UTF-8: lone surrogates become visible escapes such as ``\\udc80``."""
-    return text if is_clean(text) else text.encode("utf-8", "backslashreplace").decode()
+    r"""Return text that can be written as UTF-8.
+
+    Lone surrogates become visible escapes, for example ``\\udc80``.
+    """
+    if is_clean(text):
+        return text
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def as_bytes(text: str) -> bytes:
-    """The bytes of text with surrogates: those of a response that were not UTF-8, and lone surrogates."""
-    return b"".join(
-        character.encode("utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass")
-        for character in text
-    )
+    """Return the bytes of text with surrogates: escaped bytes of a response, or lone surrogates."""
+    return b"".join(map(_character_bytes, text))
+
+
+def _character_bytes(character: str) -> bytes:
+    is_escaped_byte = "\udc80" <= character <= "\udcff"
+    return character.encode("utf-8", "surrogateescape" if is_escaped_byte else "surrogatepass")
 
 
 def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, bool]:
-    """A body from its plain and its base64 field: text when it is UTF-8, else bytes; and whether both fit."""
+    """Read a body from a plain field and a base64 field.
+
+    Return it as text if it is UTF-8, else as bytes, and True if both fields had a usable value.
+    """
     if not isinstance(plain, str | None) or not isinstance(encoded, str | None):
-        return (plain if isinstance(plain, str) and is_clean(plain) else None), None, False
+        usable_text = plain if isinstance(plain, str) and is_clean(plain) else None
+        return usable_text, None, False
     if encoded and not plain:
-        raw = base64_bytes(encoded)
-        if raw is None:
-            return None, None, False
-        try:
-            return raw.decode(), None, True
-        except UnicodeDecodeError:
-            return None, raw, True
+        return _decoded_body(encoded)
     if plain is None:
+        # an empty base64 field is an empty body
         return (None if encoded is None else ""), None, True
     fits = not encoded
-    return (plain, None, fits) if is_clean(plain) else (None, as_bytes(plain), fits)
+    if is_clean(plain):
+        return plain, None, fits
+    return None, as_bytes(plain), fits
+
+
+def _decoded_body(encoded: str) -> tuple[str | None, bytes | None, bool]:
+    raw = base64_bytes(encoded)
+    if raw is None:
+        return None, None, False
+    try:
+        return raw.decode(), None, True
+    except UnicodeDecodeError:
+        return None, raw, True
 
 
 def base64_bytes(encoded: str) -> bytes | None:
-    """The decoded bytes; None when it is not base64. Missing padding is forgiven."""
+    """Return the decoded bytes, or None if it is not base64. Padding may be missing."""
     try:
         return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except (binascii.Error, ValueError):
@@ -198,65 +229,82 @@ def base64_bytes(encoded: str) -> bytes | None:
 
 
 def is_cut_base64(encoded: Any) -> bool | None:
-    """Whether base64 ends inside a group of four: the service truncates it."""
+    """Return True if base64 ends within a group of four characters, because the service truncated it."""
     return None if encoded is None else len(encoded) % 4 != 0
 
 
 def base64_body(_: None, encoded: Any) -> tuple[str | None, bytes | None, bool]:
-    """As `text_and_bytes` of a body that is always base64; what is truncated is decoded as far as it goes."""
+    """Read a body that is always base64, as `text_and_bytes` does.
+
+    A truncated body is decoded up to the end.
+    """
     if not isinstance(encoded, str) or not is_cut_base64(encoded):
         return text_and_bytes(None, encoded)
-    kept = encoded.rstrip("=")
-    if not _BASE64.fullmatch(kept):  # not truncated, but no base64: kept as it is
+    digits = encoded.rstrip("=")
+    if not _BASE64.fullmatch(digits):  # not truncated base64, but other text
         return None, None, False
-    text, raw, fits = text_and_bytes(None, kept[:-1] if len(kept) % 4 == 1 else kept)
-    if raw is not None:
-        try:
-            raw.decode()
-        except UnicodeDecodeError as error:
-            if error.end == len(raw) and error.reason == "unexpected end of data":
-                text, raw = raw[: error.start].decode(), None
-    return text, raw, fits
+    # a single digit of a group is less than one byte
+    complete = digits[:-1] if len(digits) % 4 == 1 else digits
+    text, raw, fits = text_and_bytes(None, complete)
+    if raw is None:
+        return text, None, fits
+    cut_text = _without_cut_character(raw)
+    return (text, raw, fits) if cut_text is None else (cut_text, None, fits)
+
+
+def _without_cut_character(raw: bytes) -> str | None:
+    """Return bytes as text if only the last character is incomplete UTF-8, else None."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        if error.end != len(raw) or error.reason != "unexpected end of data":
+            return None
+        return raw[: error.start].decode()
 
 
 def base64_column(raws: pa.Array, redactor: Redactor | None) -> pa.Array:
-    """A column of bytes as `base64_text` makes it of each."""
-    there = raws.drop_null().to_pylist()
-    texts: list[str | None] = [base64.b64encode(raw).decode() for raw in there]
-    # searched as one, as a token is in few of them
-    whole, written = b"\n".join(there).decode("latin-1"), "\n".join(filter(None, texts))
-    if redactor is not None and (is_in(whole) or is_in_truncated(written)):
-        texts = [base64_text(raw, redactor) for raw in there]
-    return pc.replace_with_mask(
-        pa.nulls(len(raws), pa.string()), raws.is_valid(), pa.array(texts, pa.string())
-    )
+    """Return a column of bytes as base64, as `base64_text` does for one value."""
+    bodies = raws.drop_null().to_pylist()
+    texts: list[str | None] = [base64.b64encode(body).decode() for body in bodies]
+    # All bodies are searched at once, because few of them contain an own token.
+    joined_bodies = b"\n".join(bodies).decode("latin-1")
+    joined_texts = "\n".join(filter(None, texts))
+    if redactor is not None and (is_in(joined_bodies) or is_in_truncated(joined_texts)):
+        texts = [base64_text(body, redactor) for body in bodies]
+    empty_column = pa.nulls(len(raws), pa.string())
+    return pc.replace_with_mask(empty_column, raws.is_valid(), pa.array(texts, pa.string()))
 
 
 def base64_text(raw: bytes | None, redactor: Redactor | None) -> str | None:
-    """Bytes as base64 text, our own live tokens in them masked."""
+    """Return bytes as base64, with own live tokens masked."""
     if raw is None:
         return None
     if redactor is not None:
         raw = redactor.own(raw.decode("latin-1")).encode("latin-1")
     text = base64.b64encode(raw).decode()
-    # a token that is base64 itself may be there without the bits of an incomplete byte
+    # a token that is base64 itself can be present without the bits of an incomplete byte
     if redactor is not None and is_in_truncated(text):
         return base64.b64encode(redactor.mask(text).encode()).decode()
     return text
 
 
 def labels_json(labels: Sequence[str] | None, redactor: Redactor | None) -> str | None:
-    """Labels as compact JSON, what looks like a secret masked; None when there are none.
+    """Return labels as compact JSON, masked, or None without labels.
 
     >>> labels_json(["eu", "beta"], None)
     '["eu","beta"]'
     """
+    if not labels:
+        return None
     mask = redactor.text if redactor else str
-    return msgspec.json.encode([mask(label) for label in labels]).decode() if labels else None
+    return msgspec.json.encode(list(map(mask, labels))).decode()
 
 
 def whole_number(value: Any) -> int | None:
-    """The value as a 64-bit integer; None when it is not such a number (a boolean is none)."""
+    """Return the value as a 64-bit integer, or None if it is not an integer.
+
+    True and False are not integers.
+    """
     if isinstance(value, float) and value.is_integer() and abs(value) <= 1 << 53:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool) and -INT64 <= value < INT64:
@@ -265,13 +313,13 @@ def whole_number(value: Any) -> int | None:
 
 
 def unix_ms(value: Any) -> int | None:
-    """Unix milliseconds as a timestamp column accepts them; None outside the years 1970 to 9999."""
+    """Return Unix milliseconds for a timestamp column, or None outside the years 1970 to 9999."""
     number = whole_number(value)
     return number if number is not None and 0 <= number <= LATEST else None
 
 
 def http_dates(column: pa.Array) -> pa.Array:
-    """A column of HTTP dates as times; null where one cannot be read, as by `http_date_ms`.
+    """Return a column of HTTP dates as times, null if a date cannot be read (see `http_date_ms`).
 
     >>> http_dates(pa.array(["Thu, 01 Jan 2026 00:00:00 GMT", "soon"])).cast(pa.int64()).to_pylist()
     [1767225600000, None]
@@ -290,30 +338,31 @@ def http_dates(column: pa.Array) -> pa.Array:
 
 
 def _usual_dates(dates: pa.Array) -> pa.Array:
-    """Dates of the usual form as times, whatever day of the week they name; null where one is not a day."""
+    """Return dates of the usual format as times, null for days that do not exist. The weekday is ignored."""
     day = pc.utf8_slice_codeunits(dates, 5, 7)
     month = _MONTH_NUMBERS.take(pc.index_in(pc.utf8_slice_codeunits(dates, 8, 11), _MONTHS))
     year, time = pc.utf8_slice_codeunits(dates, 12, 16), pc.utf8_slice_codeunits(dates, 17, 25)
     iso = pc.binary_join_element_wise(year, month, day, time, "-")
     times = pc.strptime(iso, format="%Y-%m-%d-%H:%M:%S", unit="ms", error_is_null=True)
-    # 31 June was read as 1 July
-    there = pc.and_(pc.equal(pc.day(times), day.cast(pa.int64())), pc.greater_equal(times, _EPOCH))
-    return pc.if_else(there, times, None).cast(TIME)
+    # strptime reads 31 June as 1 July
+    exists = pc.and_(pc.equal(pc.day(times), day.cast(pa.int64())), pc.greater_equal(times, _EPOCH))
+    return pc.if_else(exists, times, None).cast(TIME)
 
 
 def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | None:
-    """Fields that fit no column, as JSON text; None when there are none.
+    """Return fields that fit no column as JSON text, or None without fields.
 
-    Numbers keep all their digits; NaN and Infinity stay as Python's own reader accepts them. `RawJson` is
-    written as text, so that every reader of JSON can read the whole. Secrets are masked in every text, and
-    whole texts under secret names. `TooDeepError` beyond `MOST_DEPTH` levels of nesting.
+    Numbers keep all digits. NaN and Infinity stay as the standard library accepts them. `RawJson` is written
+    as a string, so that every JSON reader can read the result. Secrets are masked in every string, and values
+    under secret names are masked completely. Raise `TooDeepError` beyond `MOST_DEPTH` levels of nesting.
     """
     if not fields:
         return None
 
     def masked(value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
-        value = value.text if isinstance(value, RawJson) else value
-        return redactor.leaf(value, secret) if redactor else value
+        if isinstance(value, RawJson):
+            value = value.text
+        return value if redactor is None else redactor.leaf(value, secret)
 
     name = redactor.text if redactor else str
     kept = map_json(
@@ -327,14 +376,14 @@ def _json(value: object) -> str:
 
 
 class JsonTuple(tuple[Any, ...]):
-    """A tuple in a frame: as text, in CSV and SQLite, it is JSON."""
+    """A tuple in a frame. As text, in CSV and SQLite, it is JSON."""
 
     __slots__ = ()
     __str__ = _json
 
 
 class JsonDict(dict[str, Any]):
-    """A dict in a frame, which pandas can hash and sort: as text, in CSV and SQLite, it is JSON."""
+    """A dict in a frame that pandas can hash and sort. As text, in CSV and SQLite, it is JSON."""
 
     __str__ = _json
 
