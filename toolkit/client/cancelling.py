@@ -1,4 +1,4 @@
-"""Cancel exact messages and workflow runs, and look up the state of those that could not be cancelled."""
+"""Cancel exact messages and workflow runs, and look up the state of messages that could not be cancelled."""
 
 from __future__ import annotations
 

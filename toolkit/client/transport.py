@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
+from itertools import chain
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -141,7 +142,7 @@ class Transport:
 
     @classmethod
     def to(cls, service: Service, endpoint: Literal["queue", "vector"], **options: Any) -> Transport:
-        """Return a transport to one endpoint of the service. `options` are those of the class."""
+        """Return a transport to one endpoint of the service. `options` are passed to the class."""
         target = endpoint_of(service, endpoint)
         return cls(target.url, redactor=service.redactor, endpoint=target, **options)
 
@@ -220,7 +221,8 @@ class Transport:
         self, request: Request, number: int, watch: Watch | None, left: float
     ) -> Response | _Failure:
         """Try once. Return a response, or the error and True if the request may have arrived."""
-        if not all(_HEADER.fullmatch(text) for header in request.headers for text in header):
+        header_texts = chain.from_iterable(request.headers)
+        if not all(map(_HEADER.fullmatch, header_texts)):
             got, expected = "a header that cannot be sent", "no line ends or control characters in it"
             return self._error(ProtocolError, request, got, expected), False
         self._connections.set_deadline(min(self.policy.deadline, left))

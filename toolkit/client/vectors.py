@@ -73,7 +73,7 @@ class IndexInfo:
     model : str
         Embedding model; empty if text queries are not possible.
     vector_count, pending_count : int
-        Vectors that can be found, and those that are still being indexed.
+        Vectors that can be found, and vectors that are still being indexed.
     namespaces : dict
         Number of vectors by namespace ("" is the default namespace).
 
@@ -141,7 +141,11 @@ def _info(request: Request, response: Response) -> IndexInfo:
     value = object_field(request, "result", read_body(request, response).get("result"), required=True)
     dense, sparse = (object_field(request, name, value.get(name)) for name in ("denseIndex", "sparseIndex"))
     spaces = object_field(request, "namespaces", value.get("namespaces"))
-    kind = "HYBRID" if dense and sparse else "DENSE" if dense or value.get("dimension") else "SPARSE"
+    kind = "SPARSE"
+    if dense and sparse:
+        kind = "HYBRID"
+    elif dense or value.get("dimension"):
+        kind = "DENSE"
     return IndexInfo(
         kind=(text_field(request, "indexType", value) or kind).upper(),
         dimension=count_field(request, "dimension", value, dense, most=_MOST_DIMENSIONS),
@@ -269,7 +273,7 @@ def index_request(
 ) -> Request:
     """Return the request of an operation.
 
-    `body` becomes JSON, None is no body. `options` are those of `Request`.
+    `body` becomes JSON, None is no body. `options` are passed to `Request`.
     """
     return Request(
         doing=doing,

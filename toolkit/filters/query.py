@@ -31,7 +31,7 @@ class SparsePair(NamedTuple):
 
 @dataclass(frozen=True, init=False, repr=False)
 class VectorQuery:
-    """A query of a vector index: by vector, text, sparse vector, both vectors together, or stored id.
+    """A query of a vector index by vector, sparse vector, both together, text, or stored id.
 
     Parameters
     ----------
@@ -134,6 +134,7 @@ class VectorQuery:
     def _check_combination(self) -> None:
         """Raise InputError if the arguments do not make exactly one query."""
         questions = [name for name in _QUESTIONS if getattr(self, name) is not None]
+        # a hybrid index can be queried with a dense and a sparse vector together
         if len(questions) != 1 and questions != ["vector", "sparse"]:
             raise _query_error(
                 " and ".join(questions) or "no question",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from datetime import date, timedelta
+from itertools import chain
 from typing import Any, Final, cast, get_args
 
 import numpy as np
@@ -318,7 +319,8 @@ def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str,
     compared.
     """
     fields = [field for field in FIELDS.values() if field.many and field.parameter]
-    if not any(MASK_START in value for field in fields for value in getattr(wanted, field.name)):
+    values = chain.from_iterable(getattr(wanted, field.name) for field in fields)
+    if not any(MASK_START in value for value in values):
         return wanted.matches
 
     def matches(entry: dict[str, Any]) -> bool:

@@ -72,7 +72,7 @@ class Identities:
     """The identities of the rows yielded so far, in order.
 
     The latest identities are also in a Python set, the others in sorted arrays (runs). This takes a fifth of
-    the memory of one large set. The runs are merged like those of a log-structured merge tree: a run is
+    the memory of one large set. The runs are merged as in a log-structured merge tree: a run is
     merged with the run before it if that is not longer. `known` are the concatenated identities of a load
     that is resumed.
     """

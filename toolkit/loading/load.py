@@ -58,7 +58,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A table of new rows, with what is known about them."""
+    """A table of new rows, with identities and other facts about them."""
 
     table: pa.Table
     order: tuple[Any, ...] = ()  # sort key of the batch in the complete frame; the sort is stable
@@ -114,7 +114,7 @@ class Checkpoint:
 
 @dataclass
 class LoadState:
-    """Progress of a load: the counts of the `Receipt`, and what the reader has to know."""
+    """Progress of a load: the counts of the `Receipt`, and the position of the reader."""
 
     pages: int = 0
     requests: int = 0
@@ -257,7 +257,7 @@ class Load:
 
     @property
     def receipt(self) -> Receipt:
-        """Return what the load did. Before the end, the receipt is incomplete for this reason."""
+        """Return the receipt. Before the end of the load, it is incomplete for this reason."""
         counts = self.state.counts()
         reasons = []
         if not self._ended:

@@ -206,7 +206,9 @@ def _open(
     endpoint = endpoint_of(service, "queue")
     redactor = None if arguments.flag("reveal", reveal) else service.redactor
     count = log.page_limit if options.limit is None else min(options.limit, log.page_limit)
-    pairs = [(name, value) for name, values in parameters.items() for value in values]
+    pairs: list[tuple[str, str]] = []
+    for name, values in parameters.items():
+        pairs += [(name, value) for value in values]
 
     def tables(load_state: LoadState) -> Generator[pa.Table]:
         with Transport.to(service, "queue") as transport:

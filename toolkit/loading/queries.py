@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from toolkit.client.pages import result_arrays, result_bytes
 from toolkit.client.responses import Request, Response, RetryPolicy, envelope, raise_malformed
 from toolkit.client.transport import Transport
 from toolkit.client.vectors import (
+    IndexInfo,
     VectorParts,
     fetch_bytes,
     index_request,
@@ -329,7 +331,7 @@ def run_queries(
     if empty and not len(frame):
         # one try: nobody waits for a hint about a query that has ended well
         with Transport.to(service, "vector", policy=RetryPolicy(tries=1)) as transport:
-            mistakes = [message for batch in empty for message in _mistakes(transport, batch)]
+            mistakes = list(chain.from_iterable(_mistakes(transport, batch) for batch in empty))
     return frame, mistakes
 
 
@@ -342,6 +344,17 @@ def _decoded(responses: Sequence[bytes], queries: Sequence[VectorQuery]) -> pa.T
     )
 
 
+def _other_namespaces(info: IndexInfo) -> list[str]:
+    """Return a message with the namespaces that have vectors, if there are any."""
+    others = sorted(name for name, count in info.namespaces.items() if name and count)
+    if not others:
+        return []
+    listed = [repr(name[:80]) for name in others[:_NAMED]]
+    if len(others) > _NAMED:
+        listed.append("…")
+    return [f"The default namespace has no vectors. Name one that has: {', '.join(listed)}."]
+
+
 def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
     """Return messages about unknown namespaces, else about unknown fields.
 
@@ -350,11 +363,9 @@ def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
     namespaces = dict.fromkeys(item.namespace for item in queries)
     try:
         info = read_info(transport)
-        messages = [message for name in namespaces for message in unknown_namespace(name, info)]
-        others = sorted(name for name, count in info.namespaces.items() if name and count)
-        if "" in namespaces and others and not info.namespaces.get(""):
-            listed = ", ".join(repr(name[:80]) for name in others[:_NAMED]) + ", …" * (len(others) > _NAMED)
-            messages.append(f"The default namespace has no vectors. Name one that has: {listed}.")
+        messages = list(chain.from_iterable(unknown_namespace(name, info) for name in namespaces))
+        if "" in namespaces and not info.namespaces.get(""):
+            messages += _other_namespaces(info)
         filtered = next((item for item in queries if item.filter), None)
         if messages or filtered is None:
             return messages

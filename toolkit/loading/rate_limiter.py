@@ -59,7 +59,7 @@ class AdaptiveRateLimiter:
         self._named = False
         self._running = 0
         self._free_from = float("-inf")  # nothing starts before
-        self._spaced_from = float("-inf")  # what the rate allows next
+        self._spaced_from = float("-inf")  # earliest start of the next request at this rate
         self._calm_from: float | None = None
         self._cut_at = float("-inf")
         self._starts: deque[float] = deque()
@@ -108,7 +108,9 @@ class AdaptiveRateLimiter:
         if isinstance(error, RateLimitError) and not isinstance(error, DailyLimitError):
             backoff = _DEFAULT_BACKOFF if error.wait is None else error.wait
             self._free_from = max(self._free_from, now + backoff)
-            if now - seconds >= self._cut_at:  # those that were running at the last cut say nothing new
+            if (
+                now - seconds >= self._cut_at
+            ):  # requests that were running at the last cut are no new information
                 self._cut(now, error.limit)
         elif error is None:
             self._succeeded(now, seconds)

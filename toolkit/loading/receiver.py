@@ -246,11 +246,14 @@ class CallbackReceiver:
         known = self._public_url is not None or self._port
         url = (self.redactor or Redactor()).url(self.url) if known else "not started"
         signatures = "signatures verified" if self._endpoint else "signatures not verified: no keys known"
-        counts = [f"{len(self)} received"]
-        counts += [f"{self.refused} refused"] if self.refused else []
-        counts += [f"{self.turned_away} turned away"] if self.turned_away else []
-        state = [] if self._serving else ["closed"] if self._port else []
-        return f"CallbackReceiver({', '.join([repr(url), *counts, *state, signatures])})"
+        facts = [repr(url), f"{len(self)} received"]
+        if self.refused:
+            facts.append(f"{self.refused} refused")
+        if self.turned_away:
+            facts.append(f"{self.turned_away} turned away")
+        if self._port and not self._serving:
+            facts.append("closed")
+        return f"CallbackReceiver({', '.join([*facts, signatures])})"
 
     def _signing_keys(self, headers: _Headers) -> tuple[Secret, ...]:
         return self._endpoint.keys_of(region_in(headers)) if self._endpoint else ()
@@ -302,7 +305,7 @@ class CallbackReceiver:
         return (401 if isinstance(error, SignatureError) else 400), str(error)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI application: accept one callback, or say why not."""
+        """Accept or refuse one callback (ASGI application)."""
         caller: BoundedHttp = scope["extensions"]["toolkit.caller"]
         now = self._clock()
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]

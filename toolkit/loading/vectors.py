@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import product, starmap
 from typing import Any, Final
 
 import pandas as pd
@@ -272,14 +273,12 @@ def fetch_vectors(
     for name, identity in requested or ():
         unique_ids.setdefault(name, {})[identity] = None
     names = list(unique_ids) or [default_name]
-    # one request per batch; a prefix is one request
-    batches: list[tuple[str, list[str] | None]] = [(default_name, None)]
-    if requested is not None:
-        batches = [
-            (name, batch)
-            for name, in_name in unique_ids.items()
-            for batch in batched([*in_name], FETCH_BATCH)
-        ]
+    # one request per batch of ids; a prefix is one request
+    batches: list[tuple[str, list[str] | None]] = []
+    for name, ids_of_name in unique_ids.items():
+        batches += [(name, batch) for batch in batched([*ids_of_name], FETCH_BATCH)]
+    if requested is None:
+        batches = [(default_name, None)]
     started = utc_now()
     with Transport.to(service, "vector") as transport:
         info = read_info(transport)
@@ -429,7 +428,7 @@ def open_vectors(
     names = tuple(sorted(info.namespaces) or [""]) if spaces is None else tuple(spaces)
     for name in names:  # checked now, because the others may take hours
         namespace_path(f"reading vectors of {namespace_title(name)}", name)
-    ranges = [VectorRange(name, start) for name in names for start in prefixes]
+    ranges = list(starmap(VectorRange, product(names, prefixes)))
     counted = None if any(prefixes) else sum(info.namespaces.get(name, 0) for name in names)
     expected = counted if options.limit is None else min(options.limit, counted or options.limit)
 

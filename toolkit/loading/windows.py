@@ -5,8 +5,9 @@ has a cursor, the window is long. It is split by the density of the timestamps o
 is free to read the parts. For example, 100 entries per hour and 10 days left make parts of about 8 pages
 each.
 
-The parts always make up the window, so a cut decides how fast a load is, never what is in it. The rows that
-were read before a split are read again in the parts. An allowance limits this waste to a share of all pages.
+The parts always make up the window, so a cut decides how fast a load is, never which rows it has. The rows
+that were read before a split are read again in the parts. An allowance limits this waste to a share of all
+pages.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def count_choices(
     """Count the rows that each value of some fields would match, together with the rest of a filter.
 
     The most frequent values come first. Other values of the same field do not matter for a count, because
-    they are alternatives. The fields are those with several values; see `count_values`.
+    they are alternatives. The fields have to accept several values; see `count_values`.
 
     >>> rows = pd.DataFrame({"caller_ip": ["a", "b", "b"], "response_status": [500, 500, 429]})
     >>> count_choices(rows, FailureFilter(response_status=500, caller_ip="a"), ("caller_ip",))

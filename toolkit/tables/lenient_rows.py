@@ -95,7 +95,7 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     ]
     callbacks = LenientRows(rows, CALLBACK_COLUMNS, redactor, what="callbacks", read_body=base64_body)
     columns = callbacks.columns
-    # what a callback tells about the message, from the decoded columns
+    # the outcome of the message follows from the decoded columns
     outcome_columns = [columns[name].to_pylist() for name in ("dlq_id", "status", "retried", "max_retries")]
     outcomes = map(_outcome, rows, *outcome_columns)
     derived = [

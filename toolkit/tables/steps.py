@@ -65,7 +65,7 @@ def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
     Warns
     -----
     UnexpectedResultWarning
-        If bodies contain no steps. The warning has their number and what they are instead.
+        If bodies contain no steps. The warning contains their number and their content, for example "empty".
 
     Examples
     --------
@@ -110,7 +110,7 @@ def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
 
 
 def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, Any]], str]:
-    """Return the steps of a delivered body, or no steps and what the body is instead."""
+    """Return the steps of a delivered body, or no steps and a description of the body."""
     if body is None and encoded is not None:
         raw = base64_bytes(encoded)
         body = None if raw is None else raw.decode("utf-8", "surrogateescape")
@@ -217,7 +217,7 @@ def _completions(text: str) -> Iterator[str]:
     2. If the text ends after a value, close all open brackets.
     3. Remove everything after the last value that is complete, and close all open brackets.
     """
-    # closing brackets that are missing at the end, and those that came after the last complete value
+    # closing brackets that are missing at the end, and closing brackets after the last complete value
     open_brackets: list[str] = []
     closed_since: list[str] = []
     complete_end = 0

@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, ClassVar, Final, Literal, Self, cast
 
 import numpy as np
@@ -149,9 +150,10 @@ class VectorArray(ExtensionArray):
             return cls(scalars._data if wanted is None else scalars._cast(wanted))
         rows = [None if missing(value) else list(value) for value in scalars]
         if wanted is None:
-            items = {type(item) for row in rows if row for item in row}
-            whole = bool(items) and all(issubclass(item, int | np.integer) for item in items)
-            wanted = VectorDtype("int64" if whole else "float64")
+            # integers keep their type, and everything else becomes floats
+            types = set(map(type, chain.from_iterable(row for row in rows if row)))
+            are_integers = bool(types) and all(issubclass(kind, int | np.integer) for kind in types)
+            wanted = VectorDtype("int64" if are_integers else "float64")
         try:
             return cls(pa.array(rows, wanted.arrow_type))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -164,7 +166,7 @@ class VectorArray(ExtensionArray):
 
     @classmethod
     def _concat_same_type(cls, to_concat: Sequence[VectorArray]) -> Self:
-        chunks = [chunk for array in to_concat for chunk in array._data.chunks]
+        chunks = list(chain.from_iterable(array._data.chunks for array in to_concat))
         return cls(pa.chunked_array(chunks, to_concat[0]._data.type))
 
     @property
@@ -174,7 +176,7 @@ class VectorArray(ExtensionArray):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of Arrow memory that the rows use."""
+        """Return the bytes of Arrow memory that the rows use."""
         return int(self._data.nbytes)
 
     def __len__(self) -> int:
@@ -184,30 +186,31 @@ class VectorArray(ExtensionArray):
         return iter(self._objects())
 
     def __getitem__(self, item: Any) -> Any:
-        if isinstance(item, tuple):
-            kept = [part for part in item if part is not Ellipsis]
-            if len(kept) > 1:
-                raise IndexError("too many indices for array.")
-            item = kept[0] if kept else slice(None)
-        item = slice(None) if item is Ellipsis else check_array_indexer(self, item)
+        item = _without_ellipsis(item)
+        item = check_array_indexer(self, item)
         if isinstance(item, int | np.integer):
-            position = int(item) + (len(self) if item < 0 else 0)
-            if not 0 <= position < len(self):
-                raise IndexError(f"index {item} is out of bounds for axis 0 with size {len(self)}")
-            return type(self)(self._data.slice(position, 1))._objects()[0]
+            return self._row(int(item))
         if isinstance(item, slice):
-            rows = range(len(self))[item]
-            result = (
-                type(self)(self._data.slice(rows.start, len(rows))) if rows.step == 1 else self.take(rows)
-            )
-            result._readonly = self._readonly
-            return result
+            return self._slice(item)
         if not hasattr(item, "dtype"):
             raise IndexError(
                 "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or "
                 "boolean arrays are valid indices"
             )
         return self.take(np.flatnonzero(item) if item.dtype == bool else item)
+
+    def _row(self, index: int) -> Any:
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
+            raise IndexError(f"index {index} is out of bounds for axis 0 with size {len(self)}")
+        return type(self)(self._data.slice(position, 1))._objects()[0]
+
+    def _slice(self, item: slice) -> Self:
+        """Return the rows of a slice. Consecutive rows share the Arrow memory."""
+        rows = range(len(self))[item]
+        result = self.take(rows) if rows.step != 1 else type(self)(self._data.slice(rows.start, len(rows)))
+        result._readonly = self._readonly
+        return result
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if self._readonly:
@@ -280,7 +283,10 @@ class VectorArray(ExtensionArray):
         return type(self)(self._data)
 
     def factorize(self, use_na_sentinel: bool = True) -> tuple[npt.NDArray[np.intp], Self]:
-        """Codes of the rows in order of appearance, and the vector of each code, by the vectors' bytes."""
+        """Return codes of the rows in order of appearance, and the vector of each code.
+
+        Equal bytes are equal vectors.
+        """
         encoded = self._bytes().dictionary_encode("mask" if use_na_sentinel else "encode")
         codes = np.asarray(encoded.indices.fill_null(-1), dtype=np.intp)
         there = np.flatnonzero(codes >= 0)
@@ -319,7 +325,9 @@ class VectorArray(ExtensionArray):
         """Return one `Vector` per row, NaN for missing rows."""
         flat, positions = self._parts()
         if pa.types.is_float32(flat.type):
-            flat = flat.cast(pa.string()).cast(pa.float64())  # the fewest digits that say the same float32
+            flat = flat.cast(pa.string()).cast(
+                pa.float64()
+            )  # the fewest digits that read back to the same float32
         numbers, starts = flat.to_pylist(), positions.tolist()
         objects = np.empty(len(self), dtype=object)
         for row, missing in enumerate(self.isna().tolist()):
@@ -355,6 +363,18 @@ class VectorArray(ExtensionArray):
 
     def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: ARG002
         return lambda value: "NaN" if missing(value) else repr(value)
+
+
+def _without_ellipsis(item: Any) -> Any:
+    """Return an index without an ellipsis. For example, ``array[..., 2]`` is ``array[2]``."""
+    if item is Ellipsis:
+        return slice(None)
+    if not isinstance(item, tuple):
+        return item
+    indices = [part for part in item if part is not Ellipsis]
+    if len(indices) > 1:
+        raise IndexError("too many indices for array.")
+    return indices[0] if indices else slice(None)
 
 
 def missing(value: Any) -> bool:
