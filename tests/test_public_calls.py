@@ -410,6 +410,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "retention": "7d",
             "now": None,
             "max_age": "7d",
+            "new_since": "2026-01-01T00:00Z",
             "title": None,
             "redactor": Redactor(),
             "redrive": "redrive.sqlite",

@@ -20,9 +20,10 @@ import pytest
 import toolkit as tk
 from toolkit.cli import main
 from toolkit.cli.exit_status import ExitStatus, exit_help
+from toolkit.cli.last_judged import last_judged, note_judged
 from toolkit.cli.status_command import snapshot_status
 from toolkit.errors import TransportError
-from toolkit.snapshots.manifest import HEARTBEAT
+from toolkit.snapshots.manifest import HEARTBEAT, JUDGED
 
 TOKEN = "command-line-token-0123456789"
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
@@ -195,6 +196,29 @@ def test_status_and_report_allow_the_same_age(server, tmp_path: Path, monkeypatc
     early = datetime.now(UTC) - timedelta(days=2)
     assert snapshot_status(str(kept), now=early).exit_status is ExitStatus.TOO_OLD
     assert "a clock is wrong" in str(snapshot_status(str(kept), now=early))
+
+
+def test_a_report_names_what_came_since_one_could_judge_last(server, tmp_path: Path, capsys) -> None:
+    """An error of 40 hours ago is new if the last report that could judge was 45 hours ago, then no more."""
+    rows = [entry(f"old-{number}", hours=60 + number) for number in range(40)]
+    server.always(json.dumps({"messages": [*rows, entry("late", 40, "certificate has expired")]}).encode())
+    kept = str(tmp_path / "kept")
+    with server.service() as service:
+        tk.sync_failures(service, kept, progress=False)
+    words = ["report", "--snapshot", kept, "--fail-on", "new", "--format", "short"]
+    assert main(words) == ExitStatus.DONE
+    (Path(kept) / JUDGED).unlink()
+    note_judged(kept, datetime.now(UTC) - timedelta(hours=45))
+    capsys.readouterr()
+    assert main(words) == ExitStatus.NEW
+    assert "certificate has expired" in capsys.readouterr().err
+    assert main(words) == ExitStatus.DONE
+    # a report whose clock was ahead left a time of the future
+    note_judged(kept, datetime.now(UTC) + timedelta(days=30))
+    assert last_judged(kept) <= datetime.now(UTC)
+    (Path(kept) / JUDGED).write_text("no JSON")
+    assert last_judged(kept) is None
+    assert tk.verify_snapshot(kept).unlisted == ()
 
 
 def _waited(kept: Path, ready: Any) -> dict[str, Any]:

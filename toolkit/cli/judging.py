@@ -35,6 +35,7 @@ def judge_failures(
     fail_on: Sequence[str],
     status: ExitStatus,
     *,
+    new_since: datetime | None = None,
     tell: Callable[[str], None] = say,
 ) -> ExitStatus:
     """Print the verdict on a failure report. Return the exit status.
@@ -47,6 +48,8 @@ def judge_failures(
         Some of `FAILURES`.
     status : ExitStatus
         How the command ends if nothing is found.
+    new_since : datetime, optional
+        When groups count as new that were first seen since. Default: since the period of the report begins.
     tell : callable
         Prints the verdict.
     """
@@ -57,7 +60,7 @@ def judge_failures(
         return not_judged
     change = report["change"]
     compared = _compared(change, str(report["recent"]["until"]))
-    judgements = list(_judgements(change, fail_on, compared))
+    judgements = list(_judgements(change, fail_on, compared, new_since))
     for judgement in judgements:
         complain(visible(judgement.reason), event="fail-on", status=int(judgement.status))
     return _concluded(fail_on, judgements, compared, status, tell)
@@ -78,11 +81,16 @@ def judge_index(
     return _concluded(VECTORS, judgements, "healthy", status, tell)
 
 
-def _judgements(change: Mapping[str, Any], fail_on: Sequence[str], compared: str) -> Iterator[Judgement]:
+def _judgements(
+    change: Mapping[str, Any], fail_on: Sequence[str], compared: str, new_since: datetime | None
+) -> Iterator[Judgement]:
     """Yield the reasons to fail, the most important first."""
     if "new" in fail_on and change["new_groups"]:
         new = change["new_groups"]
-        reason = f"new since {change['since']}: {_named(change, new)}"
+        since = change["since"]
+        if new_since is not None:
+            since = min(new_since, datetime.fromisoformat(since)).isoformat(timespec="milliseconds")
+        reason = f"new since {since}: {_named(change, new)}"
         yield Judgement(ExitStatus.NEW, reason, counted(len(new), "new group"))
     if "worse" in fail_on and change["worse"]:
         expected = "" if change["expected"] is None else f", usually {change['expected']:,.0f} in such a time"

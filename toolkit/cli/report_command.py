@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 import toolkit as tk
@@ -12,6 +13,7 @@ from toolkit.analysis.wording import counted
 from toolkit.cli.data_age import MAX_AGE_HELP, complain_of_age, refuse_short_history
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.judging import FAILURES, VECTORS, judge_failures, judge_index
+from toolkit.cli.last_judged import last_judged, note_judged
 from toolkit.cli.output import complain, progress_lines, say, status_of, write
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command, add_filters, filter_of, unknown_values_end
@@ -105,20 +107,34 @@ def _report(given: argparse.Namespace) -> ExitStatus:
             )
             redactor = service.redactor
     previous = None if given.previous is None else tk.read_snapshot(given.previous)
+    new_since = _last_judged(given)
     report = tk.failure_report(
         failures,
         previous,
         retention=given.retention,
         max_age=given.max_age,
+        new_since=new_since,
         title=given.title,
         redactor=redactor,
     )
     _show(report, given, "failure-report.html")
     status = _completeness(failures, is_snapshot=given.snapshot is not None)
     complain_of_age(report.to_dict())
-    if given.fail_on:
-        return judge_failures(report.to_dict(), given.fail_on, status, tell=_teller(given))
+    if not given.fail_on:
+        return status
+    values = report.to_dict()
+    status = judge_failures(values, given.fail_on, status, new_since=new_since, tell=_teller(given))
+    is_judged = "new" in given.fail_on and values["change"]["new_groups"] is not None
+    if given.snapshot is not None and is_judged:
+        note_judged(given.snapshot, datetime.fromisoformat(values["recent"]["until"]))
     return status
+
+
+def _last_judged(given: argparse.Namespace) -> datetime | None:
+    """Return when ``--fail-on new`` last could judge the snapshot, if that matters and is known."""
+    if given.snapshot is None or "new" not in given.fail_on:
+        return None
+    return last_judged(given.snapshot)
 
 
 def _completeness(failures: Any, *, is_snapshot: bool) -> ExitStatus:

@@ -128,7 +128,13 @@ class Evidence:
 
 
 def gather(
-    failures: AnyFrame, previous: AnyFrame | None, *, total: int, retention: Retention, fresh: Freshness
+    failures: AnyFrame,
+    previous: AnyFrame | None,
+    *,
+    total: int,
+    retention: Retention,
+    fresh: Freshness,
+    new_since: datetime | None = None,
 ) -> Evidence | None:
     """Run the analyses; None where there are no failures, or without what they read."""
     names = set(opened(failures, doing=_DOING).names)
@@ -150,6 +156,7 @@ def gather(
         None if known is None else known.frame,
         fresh,
         retention.at_least,
+        new_since,
     )
     now = fresh.end
     recent, before = _split(sample, trend.since, now)

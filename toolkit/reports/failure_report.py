@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -53,6 +53,7 @@ from toolkit.reports.sections import (
     read_time,
     table,
 )
+from toolkit.times import parse_time
 
 _TREND: Final = PublicCall("plot_failure_trend", ("by", "top", "markers"))
 _STATUS: Final = PublicCall("redrive_status", ("plan",))
@@ -97,6 +98,7 @@ def failure_report(
     retention: str | timedelta | None = None,
     now: Clock = None,
     max_age: str | timedelta | None = None,
+    new_since: datetime | None = None,
     title: str | None = None,
     redactor: Redactor | None = None,
     redrive: RedriveResult | str | os.PathLike[str] | None = None,
@@ -122,6 +124,10 @@ def failure_report(
         How old the data may be: "2h", "1d", … The headline and a notice name the age of older ones, and
         counts of the last hours, what is new and what is worse are missing. Default: three times the usual
         time between the complete syncs of a snapshot, an hour at least, and a day without such syncs.
+    new_since : datetime, optional
+        Groups that were first seen after this time count as new, also if that is longer ago than a day: for
+        example when you last read a report. Default: 24 hours before `now`. An earlier load to compare with
+        (`previous`) decides alone.
     title : str, optional
     redactor : Redactor, optional
         Masks secrets in everything shown. Default: one with the user's key, which has no live tokens;
@@ -163,6 +169,7 @@ def failure_report(
         retention=kept,
         kept=retention if isinstance(retention, str) else span(kept.length).replace(" ", ""),
         fresh=fresh,
+        new_since=None if new_since is None else parse_time(new_since, exact=True, name="new_since"),
         clean=Cleaner(redactor),
         repeated=repeated,
     )

@@ -124,6 +124,7 @@ class Counts:
     kept: str  # as code states it
     fresh: Freshness
     clean: Cleaner
+    new_since: datetime | None = None  # when groups count as new that were first seen then
     repeated: int = 0  # rows left out, as a later one has their id
 
     @property
@@ -187,6 +188,7 @@ class Counts:
             total=self.overview.count,
             retention=self.retention,
             fresh=self.fresh,
+            new_since=self.new_since,
         )
 
     @property

@@ -73,18 +73,35 @@ class Period:
     """The time that a report judges: after `since`, which is when an earlier load ended, or a day before."""
 
     since: datetime
+    new_since: datetime  # a day before now, or earlier if the caller knows nothing of the time since then
     end: datetime  # when the data end
     now: datetime
     compared: bool  # with an earlier load
     slack: timedelta = timedelta()  # a sync that began so long before `since` can have ended after it
 
     @classmethod
-    def before(cls, fresh: Freshness, previous: AnyFrame | None, slack: timedelta = timedelta()) -> Period:
+    def before(
+        cls,
+        fresh: Freshness,
+        previous: AnyFrame | None,
+        slack: timedelta = timedelta(),
+        new_since: datetime | None = None,
+    ) -> Period:
         """Return the period that ends when the data end."""
         if previous is None:
-            return cls(since=fresh.end - DAY, end=fresh.end, now=fresh.now, compared=False, slack=slack)
-        since = min(_ended(previous) or fresh.end - DAY, fresh.now)
-        return cls(since=since, end=max(fresh.end, since), now=fresh.now, compared=True)
+            since, end = fresh.end - DAY, fresh.end
+            new_since = min(fresh.now - DAY, new_since or fresh.now)
+        else:
+            since = new_since = min(_ended(previous) or fresh.end - DAY, fresh.now)
+            end, slack = max(fresh.end, since), timedelta()
+        return cls(
+            since=since,
+            new_since=new_since,
+            end=end,
+            now=fresh.now,
+            compared=previous is not None,
+            slack=slack,
+        )
 
     @property
     def length(self) -> timedelta:
@@ -124,7 +141,7 @@ def _ended(previous: AnyFrame) -> datetime | None:
 def _new_groups(
     failures: AnyFrame, groups: pd.DataFrame, known: pd.DataFrame | None, period: Period
 ) -> list[str]:
-    """Return the ids of groups that the earlier load does not have, or that were not known before a day ago.
+    """Return the ids of groups that the earlier load does not have, or that were not known at `new_since`.
 
     A failure is known when it was first seen: what failed while no sync ran, or a moment before the report of
     yesterday, is new today. A failure of the first sync was known when it failed.
@@ -134,15 +151,15 @@ def _new_groups(
     groups = groups[groups["count"] > 0]
     names = opened(failures, doing=_DOING).names
     if FIRST_SEEN_AT not in names or SIGNATURE not in names:
-        is_new = groups["first_at"].between(period.since, period.end, inclusive="right")
+        since = min(period.since, period.new_since)
+        is_new = groups["first_at"].between(since, period.end, inclusive="right")
         return groups["group"][is_new].tolist()
     rows = select_timed(failures, [FIRST_SEEN_AT, SIGNATURE], doing=_DOING)
     first_sync = rows.count(first=(FIRST_SEEN_AT, "min"))["first"][0].as_py()
     rows = rows.then(partial(_with_known, first_sync, period.now))
     counts = rows.count(SIGNATURE, known=("known_", "min")).to_pandas()
-    since = period.now - DAY
     known_at = pd.to_datetime(counts["known"], utc=True)
-    new = set(counts[SIGNATURE][known_at > pd.Timestamp(since - period.slack)])
+    new = set(counts[SIGNATURE][known_at > pd.Timestamp(period.new_since - period.slack)])
     return [group for group in groups["group"] if group in new]
 
 
@@ -167,15 +184,17 @@ def trend_of(
     known: pd.DataFrame | None,
     fresh: Freshness,
     retention: timedelta,
+    new_since: datetime | None = None,
 ) -> Trend:
     """Return the rate of the period, compared with the rate before it, and the new ones of `groups`.
 
-    `known` are the groups of the earlier load.
+    `known` are the groups of the earlier load. Without one, groups that were first seen after `new_since` are
+    new, also if that is longer ago than a day.
     """
     if not fresh.is_current:
         return _unknown_trend(fresh.end, compared=previous is not None)
     receipt = receipt_of(failures)
-    period = Period.before(fresh, previous, _slack(receipt))
+    period = Period.before(fresh, previous, _slack(receipt), new_since)
     covered = _covered_from(receipt, fresh.end, retention)
     since = period.since
     recent = _minutes(failures, since, period.end)["count_"]
@@ -213,7 +232,13 @@ def _known_since(first: datetime, since: datetime, gaps: Spans) -> timedelta:
 def _unknown_trend(end: datetime, *, compared: bool) -> Trend:
     """Return the trend of data that are too old to have one."""
     return Trend(
-        since=end - DAY, recent=None, usual=None, confidence=None, exposure=1.0, new=None, compared=compared
+        since=end - DAY,
+        recent=None,
+        usual=None,
+        confidence=None,
+        exposure=1.0,
+        new=None,
+        compared=compared,
     )
 
 

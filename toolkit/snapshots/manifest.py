@@ -29,6 +29,9 @@ CHECKPOINT: Final = "_checkpoint.json"
 HEARTBEAT: Final = "_heartbeat.json"
 """What a schedule last did, next to the snapshot that it syncs; no part of the snapshot."""
 
+JUDGED: Final = "_judged.json"
+"""When reports could judge the snapshot, next to it; no part of it."""
+
 FORMAT: Final = 2
 """Version of the layout: names, manifest and index. 2 added `accounts` and `coverage` to the manifest; a
 manifest of format 1 is read as one that has neither."""

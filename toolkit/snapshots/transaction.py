@@ -40,6 +40,7 @@ from toolkit.snapshots.manifest import (
     FORMAT,
     HEARTBEAT,
     INDEX_NAME,
+    JUDGED,
     MANIFEST,
     PENDING_NAME,
     SCHEMA_VERSION,
@@ -300,7 +301,7 @@ def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
     """Files in the store that are not part of the snapshot."""
     checkpoint, _ = read_checkpoint(store)
     pending = checkpoint.names if checkpoint else ()
-    listed = {MANIFEST, LOCK, HEARTBEAT, *_listed(manifest), *pending}
+    listed = {MANIFEST, LOCK, HEARTBEAT, JUDGED, *_listed(manifest), *pending}
     return tuple(sorted(name for name in store.names() if name not in listed))
 
 
@@ -328,7 +329,8 @@ def _conflict(store: SnapshotStore) -> SnapshotConflictError:
 
 
 def _refuse_others(store: SnapshotStore) -> None:
-    names = [name for name in store.names() if name not in {LOCK, HEARTBEAT} and not _UNFINISHED.match(name)]
+    of_jobs = {LOCK, HEARTBEAT, JUDGED}
+    names = [name for name in store.names() if name not in of_jobs and not _UNFINISHED.match(name)]
     if any(_FINISHED.match(name) for name in names):
         raise SnapshotDamagedError(
             f"writing the snapshot {store}",
