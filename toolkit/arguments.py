@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -189,15 +190,19 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
     expected = "text, or several texts" + f", or a frame with a column {column!r}" * bool(column)
     if isinstance(value, str):
         return [text(name, value, empty=empty)]
-    if hasattr(value, "columns"):
+    is_stream = hasattr(value, "__arrow_c_stream__") and not hasattr(value, "iloc")
+    if hasattr(value, "columns") or (is_stream and not isinstance(value, Iterable)):
         if column is None:
             raise wrong(name, value, expected)
-        if column not in value.columns:
+        if is_stream:
+            value = import_module("pyarrow").table(value)
+        names: Any = getattr(value, "column_names", None) or getattr(value, "columns", ())
+        if column not in names:
             raise InputError(
                 f"reading {name}",
                 got=f"a frame without the column {column!r}",
                 expected=expected,
-                next_step=nearest(column, value.columns, what="It has"),
+                next_step=nearest(column, names, what="It has"),
             )
         value = value[column]  # type: ignore[index]
     value = plain_list(value)

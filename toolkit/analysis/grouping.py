@@ -109,7 +109,8 @@ class FailureGroups(Plotted):
 
         Rows that were not grouped have the id that they would have had.
         """
-        rows = _ruled(read_rows(checked_frame("failures", failures, *_COLUMNS), self.rules), self.rules)
+        failures = checked_frame("failures", failures, *_COLUMNS)
+        rows = _ruled(read_rows(failures, self.rules), self.rules)
         groups = pd.Series([rows.ids[code] for code in rows.groups], index=failures.index, dtype="str")
         return failures.assign(signature=groups)
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from toolkit.arguments import choice, plain, whole, wrong
 from toolkit.errors import InputError
-from toolkit.tables.frames import checked_frame
+from toolkit.tables.frames import checked_frame, pandas_frame
 from toolkit.tables.vector_dtype import missing
 
 _Floats = npt.NDArray[np.float64]
@@ -115,14 +115,19 @@ def mean_recall(per_query: list[float], *, k: int, seed: int = 0) -> Recall:
 
 def _lists(name: str, value: Any, *, scored: bool = True) -> list[list[Any]]:
     expected = "for each query a list of ids, or a frame of its hits"
-    if isinstance(value, pd.DataFrame):
+    if pandas_frame(value) is not None:
         raise wrong(name, value, expected, "Pass [part for _, part in hits.groupby('query')].")
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise wrong(name, value, expected)
     listed = list(value)
-    if any(isinstance(item, str | bytes) or not isinstance(item, Iterable) for item in listed):
-        raise wrong(name, listed, expected)
-    return [_ids(name, item, scored) if isinstance(item, pd.DataFrame) else list(item) for item in listed]
+    frames = [pandas_frame(item) for item in listed]
+    for frame, item in zip(frames, listed, strict=True):
+        if frame is None and (isinstance(item, str | bytes) or not isinstance(item, Iterable)):
+            raise wrong(name, listed, expected)
+    return [
+        list(item) if frame is None else _ids(name, frame, scored)
+        for frame, item in zip(frames, listed, strict=True)
+    ]
 
 
 def _ids(name: str, hits: pd.DataFrame, scored: bool) -> list[Any]:  # noqa: FBT001 - as it was passed

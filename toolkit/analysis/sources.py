@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 from toolkit.errors import InputError, SnapshotError, ToolkitError
 from toolkit.loading.memory import memory_errors_named
 from toolkit.tables import schemas
+from toolkit.tables.arrow_input import ArrowStream
 from toolkit.tables.schemas import UNFIT
 
 BATCH_ROWS: Final = 1 << 18
@@ -51,12 +52,6 @@ Step = Callable[[pa.Table], pa.Table]
 _Wanted = dict[str, tuple[Any, str]]
 
 
-class _ArrowStream(Protocol):
-    """Frames that hand over their rows as Arrow: polars, DuckDB and others."""
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
-
-
 class _Partitions(Protocol):
     """Frames of Dask."""
 
@@ -64,7 +59,7 @@ class _Partitions(Protocol):
 
 
 AnyFrame: TypeAlias = (
-    "SelectedRows | str | os.PathLike[str] | pd.DataFrame | _ArrowStream | _Partitions | ds.Dataset"
+    "SelectedRows | str | os.PathLike[str] | pd.DataFrame | ArrowStream | _Partitions | ds.Dataset"
 )
 """What analyses accept: a pandas frame, an Arrow table, a snapshot (its path, or what `scan_snapshot`
 returned), a DuckDB relation, a Dask frame, or another frame that hands over Arrow."""

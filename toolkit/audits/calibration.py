@@ -32,6 +32,7 @@ from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
+from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
 from toolkit.visible_text import visible
 
@@ -114,7 +115,7 @@ class Calibration:
 
 def calibrate_threshold(
     vectors: Service | VectorSource,
-    labels: pd.DataFrame | None = None,
+    labels: FrameLike | None = None,
     *,
     precision: float = 0.9,
     confidence: float = 0.95,

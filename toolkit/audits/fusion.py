@@ -23,6 +23,8 @@ from toolkit.loading.queries import run_queries
 from toolkit.plots.result_bars import draw_differences
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
+from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.frames import pandas_frame
 from toolkit.tables.text import clean
 from toolkit.visible_text import visible
 
@@ -141,7 +143,7 @@ class FusionComparison:
 def compare_fusion(
     service: Service,
     queries: FusionQueries,
-    judgements: pd.DataFrame | None = None,
+    judgements: FrameLike | None = None,
     *,
     k: int = 10,
     depth: int = 1000,
@@ -281,8 +283,9 @@ def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, f
     result: list[dict[str, float]] = [{} for _ in queries]
     if judgements is None:
         return result
-    if not isinstance(judgements, pd.DataFrame) or not {"query", "id"} <= set(judgements.columns):
-        raise wrong("judgements", judgements, "a frame with the columns query, id and perhaps relevance")
+    given_as, judgements = judgements, pandas_frame(judgements)
+    if judgements is None or not {"query", "id"} <= set(judgements.columns):
+        raise wrong("judgements", given_as, "a frame with the columns query, id and perhaps relevance")
     if not judgements.columns.is_unique:
         raise wrong("judgements", judgements, "a frame with each column once")
     number_of = {item.data: number for number, item in reversed([*enumerate(queries)]) if item.data}

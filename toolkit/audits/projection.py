@@ -20,6 +20,7 @@ from toolkit.errors import InputError, SettingsError
 from toolkit.plots.style import ThemeName
 from toolkit.plots.vector_points import draw_points
 from toolkit.tables.explode import explode_metadata
+from toolkit.tables.frames import pandas_frame
 
 Method = Literal["pca", "tsne", "umap"]
 
@@ -254,10 +255,11 @@ def project_vectors(
             points[:] = reduce(components)
     for number, name in enumerate("xy"):
         frame.insert(2 + number, name, points[:, number])
-    if isinstance(vectors, pd.DataFrame):
-        for name in vectors.columns:
+    given = pandas_frame(vectors)
+    if given is not None:
+        for name in given.columns:
             if isinstance(name, str) and name not in _NOT_CARRIED:
-                frame[name] = vectors[name].iloc[frame.index].array
+                frame[name] = given[name].iloc[frame.index].array
     return VectorProjection(
         frame.reset_index(drop=True),
         method,

@@ -33,6 +33,7 @@ from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.plots.result_bars import draw_recall
 from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
+from toolkit.tables.arrow_input import FrameLike, arrow_table
 from toolkit.visible_text import visible
 
 _DOING: Final = "auditing recall"
@@ -135,7 +136,7 @@ def audit_recall(
     service: Service,
     vectors: VectorSource | None = None,
     *,
-    queries: npt.ArrayLike | pd.DataFrame | None = None,
+    queries: npt.ArrayLike | FrameLike | None = None,
     k: int = 10,
     filter: Filters = None,  # noqa: A002 - the service's own name
     namespace: Namespaces | None = None,
@@ -280,7 +281,8 @@ def _filters(value: Any) -> list[str]:
 
 def _tables_of(queries: Any) -> VectorTables:
     """The user's queries."""
-    if not isinstance(queries, pd.DataFrame) or is_matrix(queries):
+    is_frame = isinstance(queries, pd.DataFrame) and not is_matrix(queries)
+    if not is_frame and arrow_table(queries) is None:
         try:
             queries = np.asarray(queries, dtype=np.float32)
         except (TypeError, ValueError, OverflowError):

@@ -19,13 +19,14 @@ import pyarrow.dataset as ds
 from toolkit.analysis.selection import scanned, typed_frame
 from toolkit.arguments import nearest, shown, wrong
 from toolkit.errors import InputError
+from toolkit.tables.arrow_input import ArrowStream, arrow_table
 from toolkit.tables.schemas import UNFIT
 from toolkit.tables.vectors import is_numbers
 
 Matrix = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
 Hashes = npt.NDArray[np.uint64]  # equal for equal values, 0 where a row has none
-VectorSource: TypeAlias = pd.DataFrame | pa.Table | ds.Dataset | str | os.PathLike[str] | npt.NDArray[Any]
+VectorSource: TypeAlias = pd.DataFrame | ArrowStream | ds.Dataset | str | os.PathLike[str] | npt.NDArray[Any]
 
 BATCH: Final = 8_192
 _SPARSE: Final = ("sparse_indices", "sparse_values")
@@ -54,8 +55,8 @@ class VectorTables:
         given = vectors
         if isinstance(vectors, str | os.PathLike):
             vectors = scanned(vectors, doing=doing, name=name)
-        if isinstance(vectors, pa.RecordBatch):
-            vectors = pa.table(vectors)
+        if not isinstance(vectors, pd.DataFrame) and (table := arrow_table(vectors)) is not None:
+            vectors = table
         if isinstance(vectors, pd.DataFrame) and is_matrix(vectors):
             vectors = vectors.to_numpy()
         if isinstance(vectors, np.ndarray):

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import pandas as pd
-import pyarrow as pa
 
 from toolkit.arguments import as_json, choice, nearest, text, unmasked, wrong
 from toolkit.client.pages import result_bytes
@@ -21,12 +20,13 @@ from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.query import numbers, sparse_vector
 from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
 from toolkit.settings.service import Service, endpoint_of
+from toolkit.tables.arrow_input import ArrowStream, arrow_table
 
 BATCH_ROWS: Final = 1000  # rows of a request at most
 _BATCH_BYTES: Final = 8 << 20  # of a request at most, unless a single row has more
 _LISTED: Final = 5
 
-VectorRows: TypeAlias = Mapping[str, Any] | Iterable[Mapping[str, Any]] | pd.DataFrame | pa.Table
+VectorRows: TypeAlias = Mapping[str, Any] | Iterable[Mapping[str, Any]] | pd.DataFrame | ArrowStream
 
 
 class WireRow(NamedTuple):
@@ -265,8 +265,8 @@ def _rows(rows: Any) -> Iterator[Mapping[str, Any]]:
     """Rows as mappings; of a frame a batch at a time, as they take much memory."""
     if isinstance(rows, Mapping):
         yield rows
-    elif isinstance(rows, pa.Table | pa.RecordBatch):
-        for batch in pa.table(rows).to_batches(max_chunksize=BATCH_ROWS):
+    elif not hasattr(rows, "iloc") and (table := arrow_table(rows)) is not None:
+        for batch in table.to_batches(max_chunksize=BATCH_ROWS):
             yield from batch.to_pylist()
     elif hasattr(rows, "columns") and hasattr(rows, "iloc"):
         if rows.columns.has_duplicates:

@@ -41,6 +41,7 @@ from toolkit.reports.sections import (
     table,
 )
 from toolkit.settings.service import Service
+from toolkit.tables.arrow_input import FrameLike
 
 _DOING: Final = "making an index report"
 _SCHEMA: Final = "index-report/2"
@@ -87,8 +88,8 @@ def index_report(
     vectors: VectorSource | None = None,
     *,
     previous: VectorSource | None = None,
-    labels: pd.DataFrame | None = None,
-    queries: npt.ArrayLike | pd.DataFrame | None = None,
+    labels: FrameLike | None = None,
+    queries: npt.ArrayLike | FrameLike | None = None,
     k: int = 10,
     precision: float = 0.9,
     similarity: str | None = None,

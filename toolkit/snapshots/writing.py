@@ -32,6 +32,7 @@ from toolkit.snapshots.row_index import fingerprints
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.transaction import Transaction, WriteOptions, begin
 from toolkit.tables import schemas
+from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, to_table, warn_of_index
 from toolkit.tables.text import JsonDict, JsonTuple, is_clean
 from toolkit.tables.vector_dtype import VectorDtype, is_vector, missing
@@ -43,7 +44,7 @@ _Latest = dict[bytes, tuple[int, bytes]]
 
 
 def write_snapshot(
-    frame: pd.DataFrame,
+    frame: FrameLike,
     path: str | os.PathLike[str],
     *,
     schema: pa.Schema | None = None,
@@ -56,7 +57,7 @@ def write_snapshot(
 
     Parameters
     ----------
-    frame : pandas.DataFrame
+    frame : pandas.DataFrame, or a frame that hands over Arrow
         A frame made by the toolkit, rows or columns of one, or one with columns of your own: text, numbers,
         booleans, times and vectors are kept as their columns' types say, and lists of results (such as the
         `ids` of a finding) as JSON text. Its index is not kept; of its
@@ -98,7 +99,7 @@ def write_snapshot(
       dlq_id    label
     0      a  billing
     """
-    checked_frame("frame", frame)
+    frame = checked_frame("frame", frame)
     warn_of_index(frame, stacklevel=2)
     instance("schema", schema, pa.Schema, "a pyarrow.Schema", optional=True)
     attached = frame.attrs.get("receipt")

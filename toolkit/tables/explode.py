@@ -18,6 +18,7 @@ from toolkit.arguments import choice as checked_choice
 from toolkit.arguments import nearest
 from toolkit.arguments import texts as checked_texts
 from toolkit.errors import UnexpectedResultWarning
+from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frame_filters import metadata_values
 from toolkit.tables.frames import checked_frame, label_lists, texts_of, to_frame, unreadable_column
 from toolkit.tables.header_maps import HeaderColumn, HeaderMap, header_column, header_map, header_maps
@@ -27,12 +28,12 @@ from toolkit.tables.text import INT64, clean
 _AT_ONCE: Final = 50_000  # rows of headers, so that their text stays below 2 GB, the limit of Arrow
 
 
-def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.DataFrame:
+def explode_headers(failures: FrameLike, *, column: str = "headers") -> pd.DataFrame:
     """Return one row per header value.
 
     Parameters
     ----------
-    failures : pandas.DataFrame
+    failures : pandas.DataFrame, or a frame that hands over Arrow
         A frame from `load_failures`.
     column : {"headers", "response_headers"}
         Headers of the request or of the response.
@@ -80,12 +81,12 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
     return to_frame(pa.concat_tables(tables))
 
 
-def explode_labels(failures: pd.DataFrame) -> pd.DataFrame:
+def explode_labels(failures: FrameLike) -> pd.DataFrame:
     """Return one row per label.
 
     Parameters
     ----------
-    failures : pandas.DataFrame
+    failures : pandas.DataFrame, or a frame that hands over Arrow
         A frame from `load_failures`.
 
     Returns
@@ -115,7 +116,7 @@ _KEPT_OF_HITS: Final = frozenset({"query", "rank", "namespace", "id", "score"})
 """Columns that identify a row and, for query results, contain the score."""
 
 
-def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None) -> pd.DataFrame:
+def explode_metadata(frame: FrameLike, *, fields: Iterable[str] | None = None) -> pd.DataFrame:
     """Return one column per metadata field. Nested fields have dotted names.
 
     Parameters
@@ -146,7 +147,7 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
     0  a     Izmir     3
     1  b       NaN  <NA>
     """
-    checked_frame("frame", frame, "metadata")
+    frame = checked_frame("frame", frame, "metadata")
     requested = None if fields is None else list(dict.fromkeys(checked_texts("fields", fields)))
     members = [list(_flat(value)) for value in metadata_values(frame["metadata"])]
     rows = [dict(pairs) for pairs in members]
@@ -199,8 +200,8 @@ def _header_map(text: str | None, column: str) -> HeaderMap | None:
     return headers
 
 
-def _columns(failures: pd.DataFrame, column: str) -> tuple[pa.Array, pa.Array]:
-    checked_frame("failures", failures, "dlq_id", column)
+def _columns(failures: FrameLike, column: str) -> tuple[pa.Array, pa.Array]:
+    failures = checked_frame("failures", failures, "dlq_id", column)
     return texts_of(failures["dlq_id"]), texts_of(failures[column])
 
 

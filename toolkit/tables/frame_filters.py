@@ -22,6 +22,7 @@ from toolkit.filters.error_text import error_text
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField, names_error
 from toolkit.filters.metadata import And, Comparison, Contains, Membership, MetadataFilter, Or, parse
 from toolkit.redaction import Redactor
+from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, label_lists, texts_of
 from toolkit.tables.text import json_value
 from toolkit.tables.vector_dtype import missing
@@ -209,7 +210,7 @@ def _labels(frame: pd.DataFrame) -> tuple[pa.Array, NDArray[np.int64]]:
     return pc.list_flatten(lists), np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
 
 
-def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Series[bool]:  # noqa: A002 - the service's own name
+def match_metadata(frame: FrameLike, filter: str | MetadataFilter) -> pd.Series[bool]:  # noqa: A002 - the service's own name
     """Return which rows a metadata filter matches, without a request to the service.
 
     Parameters
@@ -247,7 +248,7 @@ def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Seri
     >>> frame[match_metadata(frame, "city = 'Izmir'")]["id"].tolist()
     ['a']
     """
-    checked_frame("frame", frame, "metadata")
+    frame = checked_frame("frame", frame, "metadata")
     if not isinstance(filter, str | MetadataFilter):
         raise wrong("filter", filter, "text in the filter language, or a MetadataFilter")
     wanted = parse(filter) if isinstance(filter, str) else filter
@@ -374,7 +375,7 @@ def metadata_fields(frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200) 
     >>> [(field.name, field.kinds, field.frequent) for field in metadata_fields(frame)][:2]
     [('city', ('text',), (('Izmir', 2),)), ('tags', ('array',), (('eu', 1),))]
     """
-    checked_frame("frame", frame, "metadata")
+    frame = checked_frame("frame", frame, "metadata")
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     # counted by kind and value, because 1 == True
     values: defaultdict[str, Counter[tuple[str, Value]]] = defaultdict(Counter)

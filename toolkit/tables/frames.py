@@ -19,11 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.arrays import ArrowStringArray
 
-from toolkit.arguments import instance, nearest
+from toolkit.arguments import nearest, wrong
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.tables.arrow_input import arrow_table, conversion
 from toolkit.tables.masking import ColumnMasker, each_distinct
 from toolkit.tables.schemas import ERROR, EXACT_COLUMNS, FAILURES, UNFIT
 from toolkit.tables.vector_dtype import VectorDtype
@@ -61,12 +62,28 @@ def to_frame(table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = 
     return frame
 
 
+def pandas_frame(value: object) -> pd.DataFrame | None:
+    """Return a frame of any library as a pandas frame; None for other values.
+
+    >>> pandas_frame(pa.table({"dlq_id": ["a"]}))
+      dlq_id
+    0      a
+    """
+    if isinstance(value, pd.DataFrame):
+        return value
+    table = arrow_table(value)
+    return None if table is None else to_frame(table)
+
+
 def checked_frame(name: str, value: object, *columns: str, distinct: bool = False) -> pd.DataFrame:
     """Return an argument that is a pandas frame with these columns.
 
     With `distinct`, all names must be unique.
     """
-    frame = instance(name, value, pd.DataFrame, "a pandas frame", "Use a frame made by a loader.")
+    frame = pandas_frame(value)
+    if frame is None:
+        expected = "a pandas frame, or a frame that hands over Arrow"
+        raise wrong(name, value, expected, conversion(value) or "Use a frame made by a loader.")
     repeated = {str(column) for column in frame.columns[frame.columns.duplicated()]}
     ambiguous = repeated if distinct else repeated.intersection(columns)
     for column in sorted(ambiguous):

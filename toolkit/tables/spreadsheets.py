@@ -21,6 +21,7 @@ import pandas as pd
 from toolkit.arguments import choice, file_path
 from toolkit.errors import InputError, SettingsError, UnexpectedResultWarning
 from toolkit.private_files import full_disk, is_full, write_file
+from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, warn_of_index
 from toolkit.tables.vector_dtype import VectorDtype, missing
 
@@ -46,7 +47,7 @@ _BEGINS_FORMULA: Final = re.compile(
 )
 
 
-def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text") -> pd.DataFrame:
+def flatten(frame: FrameLike, *, vectors: Literal["text", "columns"] = "text") -> pd.DataFrame:
     """Return a frame with only scalar columns, for spreadsheets and SQL.
 
     Parameters
@@ -81,7 +82,7 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
     0  a       1.0       2.0
     1  b       NaN       NaN
     """
-    checked_frame("frame", frame)
+    frame = checked_frame("frame", frame)
     vectors = choice("vectors", vectors, ("text", "columns"))
     made: list[tuple[Any, pd.Series[Any]]] = []
     for name, column in frame.items():
@@ -106,7 +107,7 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
     return flat
 
 
-def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+def to_excel(frame: FrameLike, path: str | os.PathLike[str]) -> None:
     r"""Write a frame as an Excel workbook.
 
     Parameters
@@ -157,10 +158,10 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
             expected="the package openpyxl",
             next_step="Install it: pip install openpyxl.",
         ) from None
-    if len(frame) + 1 > _ROWS or len(frame.columns) > _COLUMNS:
+    if len(flat) + 1 > _ROWS or len(flat.columns) > _COLUMNS:
         raise InputError(
             "writing an Excel workbook",
-            got=f"{len(frame):,} rows and {len(frame.columns):,} columns",
+            got=f"{len(flat):,} rows and {len(flat.columns):,} columns",
             expected=f"at most {_ROWS - 1:,} rows and {_COLUMNS:,} columns",
             next_step="Write parts of it, or use to_parquet or to_csv.",
         )
@@ -180,7 +181,7 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
                     sheet.close()
 
 
-def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+def to_csv(frame: FrameLike, path: str | os.PathLike[str]) -> None:
     r"""Write a frame as a CSV file. No string becomes a formula if a spreadsheet program opens the file.
 
     If another program reads the file, use ``frame.to_csv`` of pandas, which does not change strings.

@@ -16,6 +16,7 @@ import pandas as pd
 from toolkit.client.members import RawJson, read_json
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
+from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, texts_of, to_frame
 from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.schemas import STEP_COLUMNS
@@ -30,7 +31,7 @@ _HALF_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*(\\(?:u[0-9a-fA-F]{0,3})?)\Z"
 _NO_BASE64: Final = re.compile(r"[^A-Za-z0-9+/=]")
 
 
-def explode_steps(failures: pd.DataFrame) -> pd.DataFrame:
+def explode_steps(failures: FrameLike) -> pd.DataFrame:
     """Read the payloads of workflow runs, and return one row per step.
 
     The ``body`` of a failed run is the request to the endpoint: the initial payload, and each finished step

@@ -21,6 +21,7 @@ from toolkit.client.members import RawJson, elements, members, read_json, shown
 from toolkit.client.pages import CUT, uncut
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
+from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.floats import BEYOND_FLOAT32, Singles, as_value, dense_column
 from toolkit.tables.frames import checked_frame
 from toolkit.tables.schemas import UNFIT
@@ -127,7 +128,7 @@ def decode_hits(
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
+def as_matrix(vectors: FrameLike) -> npt.NDArray[np.float32]:
     """Return the dense vectors of a frame as one matrix, without a copy if Arrow allows it.
 
     Parameters
@@ -151,7 +152,7 @@ def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
     array([[1., 2.],
            [1., 2.]], dtype=float32)
     """
-    checked_frame("vectors", vectors, "vector")
+    vectors = checked_frame("vectors", vectors, "vector")
     column = _list_column(vectors["vector"])
     if column.null_count:
         raise InputError(

@@ -25,6 +25,7 @@ from toolkit.redaction import Redactor
 from toolkit.redrive.plan import RedrivePlan
 from toolkit.redrive.planning import plan_redrive
 from toolkit.settings.service import Service
+from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
 from toolkit.times import milliseconds
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Dropdown, TextField, is_count, note
@@ -107,7 +108,7 @@ class FailureBrowser(Panel):
 
     def __init__(
         self,
-        failures: pd.DataFrame,
+        failures: FrameLike,
         *,
         value: FailureView | None = None,
         key: str | None = None,
@@ -121,7 +122,8 @@ class FailureBrowser(Panel):
             instance("service", service, Service, "a Service")
             redactor = service.redactor if redactor is None else redactor
         redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
-        self._rows = FailureRows(checked_frame("failures", failures, distinct=True), redactor, rules)
+        failures = checked_frame("failures", failures, distinct=True)
+        self._rows = FailureRows(failures, redactor, rules)
         self._freshness = partial(freshness, receipt_of(failures), now, max_age)
         self._freshness()  # raises if an option cannot be read
         self._grouping, self._service = self._rows.grouping, service

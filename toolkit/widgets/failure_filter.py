@@ -24,8 +24,9 @@ from toolkit.own_tokens import MASK
 from toolkit.python_code import PublicCall
 from toolkit.receipt import receipt
 from toolkit.settings.service import Service
+from toolkit.tables.arrow_input import FrameLike, conversion
 from toolkit.tables.frame_filters import count_choices, count_values, match_failures, unknown_values
-from toolkit.tables.frames import checked_frame, to_frame
+from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.times import from_milliseconds, milliseconds
 from toolkit.widgets.controls import Actions, CheckList, TextField, TimeField
@@ -57,7 +58,7 @@ class FailureFilterWidget(SourcePanel):
 
     Parameters
     ----------
-    source : Service or pandas.DataFrame
+    source : Service, pandas.DataFrame, or a frame that hands over Arrow
         Source of the failures. A frame is filtered here, immediately. A service is queried when a button is
         pressed, never before.
     value : FailureFilter, optional
@@ -102,20 +103,21 @@ class FailureFilterWidget(SourcePanel):
 
     def __init__(
         self,
-        source: Service | pd.DataFrame,
+        source: Service | FrameLike,
         *,
         value: FailureFilter | None = None,
-        frame: pd.DataFrame | None = None,
+        frame: FrameLike | None = None,
         kind: Kind = "workflows",
         key: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        if not isinstance(source, Service | pd.DataFrame):
-            raise wrong("source", source, "a Service or a frame of failures")
-        if isinstance(source, pd.DataFrame):
-            checked_frame("source", source, distinct=True)
+        if not isinstance(source, Service):
+            if pandas_frame(source) is None:
+                expected = "a Service or a frame of failures"
+                raise wrong("source", source, expected, conversion(source))
+            source = checked_frame("source", source, distinct=True)
         if frame is not None:
-            checked_frame("frame", frame, distinct=True)
+            frame = checked_frame("frame", frame, distinct=True)
         checked_choice("kind", kind, get_args(Kind))
         if not callable(clock):
             raise wrong("clock", clock, "a callable that returns the time")

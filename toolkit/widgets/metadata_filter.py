@@ -9,7 +9,7 @@ from typing import Final
 import pandas as pd
 
 from toolkit.analysis.wording import counted
-from toolkit.arguments import instance, text, wrong
+from toolkit.arguments import text, wrong
 from toolkit.client.vectors import VectorParts
 from toolkit.errors import IncompleteLoadError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
@@ -17,8 +17,9 @@ from toolkit.loading.vectors import open_vectors
 from toolkit.python_code import literal
 from toolkit.receipt import receipt
 from toolkit.settings.service import Service
+from toolkit.tables.arrow_input import FrameLike, conversion
 from toolkit.tables.frame_filters import match_metadata, metadata_values, unknown_fields, unknown_texts
-from toolkit.tables.frames import checked_frame, to_frame
+from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
 from toolkit.tables.schemas import vectors
 from toolkit.widgets.controls import note
 from toolkit.widgets.metadata_editor import MetadataEditor
@@ -94,18 +95,20 @@ class MetadataFilterWidget(SourcePanel):
 
     def __init__(
         self,
-        source: Service | pd.DataFrame,
+        source: Service | FrameLike,
         *,
         value: str | MetadataFilter = "",
         namespace: str = "",
-        frame: pd.DataFrame | None = None,
+        frame: FrameLike | None = None,
         key: str | None = None,
     ) -> None:
-        if isinstance(source, pd.DataFrame):
-            checked_frame("source", source, "metadata")
-        elif not isinstance(source, Service):
-            raise wrong("source", source, "a Service or a frame of vectors with metadata")
-        instance("frame", frame, pd.DataFrame, "a frame of vectors with metadata", optional=True)
+        if not isinstance(source, Service):
+            if pandas_frame(source) is None:
+                expected = "a Service or a frame of vectors with metadata"
+                raise wrong("source", source, expected, conversion(source))
+            source = checked_frame("source", source, "metadata")
+        if frame is not None:
+            frame = checked_frame("frame", frame)
         self._namespace = text("namespace", namespace)
         requests: dict[str, Call] = {"Find fields": lambda: self._start(self._looked, self._learn)}
         given = self._checked(value)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from toolkit.analysis import score_moves
 from toolkit.analysis.wording import counted
-from toolkit.arguments import instance, text, wrong
+from toolkit.arguments import instance, text
 from toolkit.client.vectors import IndexInfo, index_info
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
@@ -18,7 +18,8 @@ from toolkit.loading.queries import run_queries
 from toolkit.loading.vectors import ABSENT, fetch_vectors
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service
-from toolkit.tables.frames import to_frame
+from toolkit.tables.arrow_input import FrameLike
+from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import hits
 from toolkit.widgets.controls import Actions
 from toolkit.widgets.panel import Job, JobProgress, Panel
@@ -103,12 +104,12 @@ class SimilarityQueryWidget(Panel):
         service: Service,
         *,
         value: VectorQuery | None = None,
-        frame: pd.DataFrame | None = None,
+        frame: FrameLike | None = None,
         key: str | None = None,
     ) -> None:
         self._service = instance("service", service, Service, "a Service")
-        if frame is not None and "id" not in instance("frame", frame, pd.DataFrame, "a DataFrame").columns:
-            raise wrong("frame", frame, "a frame of vectors with ids")
+        if frame is not None:
+            frame = checked_frame("frame", frame, "id")
         self._pending: tuple[Question, dict[str, Any]] | None = None
         self._pinned: pd.DataFrame | None = None
         super().__init__("Similar vectors", value=value, key=key, redactor=service.redactor)
