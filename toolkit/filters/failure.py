@@ -407,6 +407,7 @@ def _error_line(row: Mapping[str, Any]) -> str:
     """Return the line of the response that describes the error, as in the column ``error``."""
     if _is_frame_row(row) and "error" in row:
         return str(_none_if_missing(row["error"]) or "")
+    # an entry of the service, or a row without the column
     body = _none_if_missing(row.get("responseBody", row.get("response_body")))
     if isinstance(body, str) and body:
         return error_text(body).text
@@ -443,6 +444,7 @@ def _read_several(field: FilterField, argument: Any) -> tuple[Any, ...]:
     """Return the values of a field without duplicates. The values of a set are sorted."""
     argument = () if argument is None else plain_list(plain(argument))
     items = [argument] if _is_single(argument) else argument
+    # an error names the value that cannot be used
     values = [_read_one(field, item) for item in items]
     if not values and not isinstance(argument, tuple):
         raise _filter_error(

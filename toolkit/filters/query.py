@@ -31,7 +31,7 @@ class SparsePair(NamedTuple):
 
 @dataclass(frozen=True, init=False, repr=False)
 class VectorQuery:
-    """A query of a vector index by vector, sparse vector, both together, text, or stored id.
+    """A query of a vector index by vector, sparse vector, both, data (a string), or stored id.
 
     Parameters
     ----------

@@ -135,23 +135,33 @@ def _bodies(source: Source) -> Iterator[Body]:
 
 
 def _from_path(path: Path) -> Iterator[Body]:
-    expected = "a file or a folder"
+    """Yield the bodies of a file or of the files of a folder."""
     try:
         is_folder = path.is_dir()
     except OSError as error:
-        raise InputError(_DOING, got=f"a path that is {error.strerror}", expected=expected) from None
-    if not is_folder and not path.is_file():
-        raise InputError(_DOING, got=f"{str(path)!r}, which does not exist", expected=expected)
-    if not is_folder and path.suffix.lower() not in _SUFFIXES:
-        expected = f"one that ends in {' or '.join(_SUFFIXES)}"
+        reason = f"a path that is {error.strerror}"
+        raise InputError(_DOING, got=reason, expected="a file or a folder") from None
+    if is_folder:
+        yield from _from_folder(path)
+        return
+    if not path.is_file():
+        missing = f"{str(path)!r}, which does not exist"
+        raise InputError(_DOING, got=missing, expected="a file or a folder")
+    if path.suffix.lower() not in _SUFFIXES:
+        expected = f"a file that ends in {' or '.join(_SUFFIXES)}"
         raise InputError(_DOING, got=f"the file {path.name!r}", expected=expected)
-    for item in sorted(path.iterdir()) if is_folder else [path]:
-        if is_folder and item.suffix.lower() not in _SUFFIXES:
+    yield from _from_file(path)
+
+
+def _from_folder(folder: Path) -> Iterator[Body]:
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() not in _SUFFIXES:
             continue
-        if is_folder and (item.is_symlink() or not item.is_file()):
-            got = f"{item.name!r}, which is not a plain file"
-            raise InputError(_DOING, got=got, expected="a folder of plain files")
-        yield from _from_file(item)
+        # a link could lead out of the folder, and reading a pipe could block
+        if path.is_symlink() or not path.is_file():
+            unusable = f"{path.name!r}, which is not a plain file"
+            raise InputError(_DOING, got=unusable, expected="a folder of plain files")
+        yield from _from_file(path)
 
 
 def _from_file(path: Path) -> Iterator[Body]:

@@ -296,43 +296,59 @@ def run_queries(
             sent = [_first_found(transport, item, namespaces) for item in queries]
             batches = [[replace(item, namespace=name) for item in sent] for name in namespaces]
         tables = [_decoded(query_bytes(transport, batch), queries) for batch in batches]
-    excluding = any(item.exclude_self for item in queries)
-    masker, frames = ColumnMasker(service.redactor), []
+    excludes_some = any(item.exclude_self for item in queries)
+    masker = ColumnMasker(service.redactor)
+    frames: list[pd.DataFrame] = []
     for batch, table in zip(batches, tables, strict=True):
-        others = table
-        if excluding:
-            hits = zip(table["query"].to_pylist(), table["id"].to_pylist(), strict=True)
-            selves = [
-                queries[number].exclude_self
-                and (batch[number].namespace, key) == (sent[number].namespace, queries[number].id)
-                for number, key in hits
-            ]
-            others = table.filter(pc.invert(pa.array(selves, pa.bool_())))
-        frame = to_frame(masker.table(others))
+        kept = _without_selves(table, queries, sent, batch) if excludes_some else table
+        frame = to_frame(masker.table(kept))
         if namespaces is not None:
             name = service.redactor.own(batch[0].namespace)
             frame.insert(2, "namespace", pd.Series([name] * len(frame), dtype="str"))
         frames.append(frame)
-    frame = frames[0]
-    if namespaces is not None:
-        frame = pd.concat([part for part in frames if len(part)] or frames[:1], ignore_index=True)
-        frame = frame.sort_values(
-            ["query", "score"], ascending=[True, False], kind="stable", ignore_index=True
-        )
-    if namespaces is not None or excluding:
-        frame["rank"] = (frame.groupby("query").cumcount() + 1).astype(frame["rank"].dtype)
-        limits = np.array([item.top_k for item in queries])
-        kept = frame["rank"].to_numpy() <= limits[frame["query"].to_numpy(dtype=np.intp)]
-        frame = frame[kept].reset_index(drop=True)
+    frame = frames[0] if namespaces is None else _merged(frames)
+    if namespaces is not None or excludes_some:
+        frame = _ranked(frame, queries)
     several = {} if namespaces is None else {"namespace": namespaces}
     frame.attrs["queries"] = masked_value([item.scope() | several for item in queries])
     mistakes: list[str] = []
     empty = [batch for batch, table in zip(batches, tables, strict=True) if not table.num_rows]
     if empty and not len(frame):
-        # one try: nobody waits for a hint about a query that has ended well
+        # A single try: nobody wants to wait for advice about a query that succeeded.
         with Transport.to(service, "vector", policy=RetryPolicy(tries=1)) as transport:
             mistakes = list(chain.from_iterable(_mistakes(transport, batch) for batch in empty))
     return frame, mistakes
+
+
+def _without_selves(
+    table: pa.Table, queries: list[VectorQuery], sent: list[VectorQuery], batch: list[VectorQuery]
+) -> pa.Table:
+    """Drop the results that are the vector of the query, for queries with `exclude_self`."""
+    is_self = []
+    for number, key in zip(table["query"].to_pylist(), table["id"].to_pylist(), strict=True):
+        query = queries[number]
+        # the same id in another namespace is another vector
+        in_namespace = batch[number].namespace == sent[number].namespace
+        is_self.append(query.exclude_self and in_namespace and key == query.id)
+    return table.filter(pc.invert(pa.array(is_self, pa.bool_())))
+
+
+def _merged(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return the results of several namespaces as one frame, the best of each query first."""
+    filled = [frame for frame in frames if len(frame)] or frames[:1]
+    merged: pd.DataFrame = pd.concat(filled, ignore_index=True).sort_values(
+        ["query", "score"], ascending=[True, False], kind="stable", ignore_index=True
+    )
+    return merged
+
+
+def _ranked(frame: pd.DataFrame, queries: list[VectorQuery]) -> pd.DataFrame:
+    """Number the results of each query again, and keep the first `top_k`."""
+    frame["rank"] = (frame.groupby("query").cumcount() + 1).astype(frame["rank"].dtype)
+    limits = np.array([item.top_k for item in queries])
+    is_kept = frame["rank"].to_numpy() <= limits[frame["query"].to_numpy(dtype=np.intp)]
+    kept: pd.DataFrame = frame[is_kept].reset_index(drop=True)
+    return kept
 
 
 def _decoded(responses: Sequence[bytes], queries: Sequence[VectorQuery]) -> pa.Table:

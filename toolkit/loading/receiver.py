@@ -84,7 +84,7 @@ class CallbackReceiver:
     path : str
         Path of the callbacks.
     public_url : str, optional
-        The address that the service calls, if it differs from the address on this machine (a tunnel).
+        The address that the service calls, for example of a tunnel. Default: the address on this machine.
     clock : callable
         Unix seconds, for signatures and ``received_at``.
 

@@ -303,6 +303,7 @@ def connect(
         if where != "local":
             raise _settings_error(repr(where), '"local", or no positional argument')
         return start_local(mask_personal=mask_personal)
+    # `ours` counts before `theirs`: the variables of the toolkit before those of the public service
     env = os.environ if environ is None else environ
     ours = _region("region", region) or _region("TOOLKIT_REGION", env.get("TOOLKIT_REGION"))
     theirs = _region("QSTASH_REGION", env.get("QSTASH_REGION"))
@@ -405,6 +406,7 @@ def _from_arguments(name: EndpointName, url: str | None, token: str | None) -> E
             expected="both from the same source",
             next_step=f"Give {name}_url= and {name}_token=; no token is sent to an address from elsewhere.",
         )
+    # `_finished` sets the dialect that the caller wants
     return Endpoint(name, url, Secret(token), DIALECTS["service"], "arguments")
 
 
@@ -436,6 +438,7 @@ def _public_queue(ours: Region | None, theirs: Region | None) -> Iterator[_Famil
 
 
 def _region_hint(env: Mapping[str, str]) -> str:
+    # a token of a region is set, but no variable names the region
     for region in REGIONS:
         name = _variable(region)
         if env.get(f"{name}_QSTASH_TOKEN"):
@@ -498,6 +501,7 @@ def _finished(
     url = endpoint.url.strip().replace("{region}", ours or theirs or _DEFAULT_REGION).rstrip("/")
     origin = f"of the {_TITLES[endpoint.name]} from {endpoint.source}"
     doing = f"reading the address {origin}"
+    # the checks raise before the warning, so that an unusable address is not warned about
     parts = _checked_address(url, doing)
     _check_secrets(endpoint, origin)
     host = parts.hostname or ""

@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -28,6 +29,7 @@ from toolkit.tables.vector_dtype import VectorDtype, missing
 _TEXT: Final = 32_767
 """Maximum number of characters in a cell of Excel."""
 
+_MOST_EXAMPLES: Final = 3
 _ROWS, _COLUMNS = 1_048_576, 16_384
 _EXACT: Final = 1 << 53  # whole numbers beyond lose digits in Excel
 _FIRST: Final = pd.Timestamp("1900-03-01")  # before it, Excel counts a day that never was
@@ -84,27 +86,41 @@ def flatten(frame: FrameLike, *, vectors: Literal["text", "columns"] = "text") -
     """
     frame = checked_frame("frame", frame)
     vectors = choice("vectors", vectors, ("text", "columns"))
-    made: list[tuple[Any, pd.Series[Any]]] = []
+    names: list[Any] = []
+    columns: list[pd.Series[Any]] = []
     for name, column in frame.items():
         if not isinstance(column.dtype, VectorDtype):
-            made.append((name, column))
+            names.append(name)
+            columns.append(column)
         elif vectors == "text":
-            made.append((name, column.astype("str")))
+            names.append(name)
+            columns.append(column.astype("str"))
         else:
-            made += ((f"{name}_{number}", numbers) for number, numbers in enumerate(_numbers(column)))
-    names = [name for name, _ in made]
-    if len(set(names)) < len(names) and frame.columns.is_unique:
-        repeated = sorted({str(name) for name in names if names.count(name) > 1})
+            numbers = list(_numbers(column))
+            names += [f"{name}_{number}" for number in range(len(numbers))]
+            columns += numbers
+    if frame.columns.is_unique:
+        _check_unique(names)
+    if columns:
+        # concatenated by position, because names can be repeated
+        flat = pd.concat(dict(enumerate(columns)), axis=1)
+        flat.columns = pd.Index(names, dtype=frame.columns.dtype)
+    else:
+        flat = frame.copy()
+    flat.attrs = dict(frame.attrs)
+    return flat
+
+
+def _check_unique(names: list[Any]) -> None:
+    """Raise InputError if a column of a vector has the name of another column."""
+    repeated = sorted(str(name) for name, count in Counter(names).items() if count > 1)
+    if repeated:
         raise InputError(
             "flattening a frame",
             got=f"columns that are there already: {', '.join(repeated)}",
             expected="names that are free for the columns of vectors",
             next_step="Rename the existing columns first.",
         )
-    flat = pd.concat(dict(enumerate(column for _, column in made)), axis=1) if made else frame.copy()
-    flat.columns = pd.Index(names, dtype=frame.columns.dtype) if made else flat.columns
-    flat.attrs = dict(frame.attrs)
-    return flat
 
 
 def to_excel(frame: FrameLike, path: str | os.PathLike[str]) -> None:
@@ -256,13 +272,13 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any) -> None:
     def cell(value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        made = new_cell(sheet, value=value)
-        made.data_type = "s"  # a string, even if it looks like a formula
-        made.quotePrefix = value.startswith(_FORMULA)  # it also stays a string if it is edited
-        return made
+        text_cell = new_cell(sheet, value=value)
+        text_cell.data_type = "s"  # a string, even if it looks like a formula
+        text_cell.quotePrefix = value.startswith(_FORMULA)  # it also stays a string if it is edited
+        return text_cell
 
     names = [_written(str(name)) for name in flat.columns]
-    sheet.append([cell(name) for name in names])
+    sheet.append(list(map(cell, names)))
     columns = [map(_plain, flat.iloc[:, index].astype(object)) for index in range(flat.shape[1])]
     for number, values in enumerate(zip(*columns, strict=True), start=2):
         row = list(values)
@@ -270,20 +286,23 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any) -> None:
             if isinstance(value, str) and len(value) > _TEXT:
                 truncated.append((number, names[index], len(value)))
                 row[index] = value[: _TEXT - 1] + "…"
-        sheet.append([cell(value) for value in row])
+        sheet.append(list(map(cell, row)))
     if truncated:
         notes = book.create_sheet("truncated")
         notes.append(["row", "column", "characters"])
         for number, name, size in truncated:
             notes.append([number, cell(name), size])
-        first = ", ".join(f"{name} in row {number}" for number, name, _ in truncated[:3])
-        warnings.warn(
-            f"{len(truncated):,} texts are longer than a cell of Excel can be and were truncated to "
-            f"{_TEXT:,} characters: {first}{', …' if len(truncated) > 3 else ''}; "  # noqa: PLR2004 - as above
-            "the sheet 'truncated' names them all",
-            UnexpectedResultWarning,
-            stacklevel=3,
-        )
+        warnings.warn(_truncation_message(truncated), UnexpectedResultWarning, stacklevel=3)
+
+
+def _truncation_message(truncated: list[tuple[int, str, int]]) -> str:
+    examples = [f"{name} in row {number}" for number, name, _ in truncated[:_MOST_EXAMPLES]]
+    if len(truncated) > _MOST_EXAMPLES:
+        examples.append("…")
+    return (
+        f"{len(truncated):,} texts are longer than a cell of Excel can be and were truncated to "
+        f"{_TEXT:,} characters: {', '.join(examples)}; the sheet 'truncated' names them all"
+    )
 
 
 def _numbers(column: pd.Series[Any]) -> Iterator[pd.Series[Any]]:
@@ -300,18 +319,24 @@ def _plain(value: Any) -> Any:
     """Return a value in a form that a workbook can contain."""
     if value is pd.NaT or missing(value):
         return None
-    if isinstance(value, str):
-        return _written(value)
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, int | np.integer):
+        # Excel rounds larger integers
         return int(value) if -_EXACT <= value <= _EXACT else str(value)
     if isinstance(value, float | np.floating):
         return float(value) if np.isfinite(value) else str(float(value))
     if isinstance(value, pd.Timestamp):
-        plain = value.tz_convert("UTC").tz_localize(None) if value.tzinfo else value
-        return plain.to_pydatetime(warn=False) if _FIRST <= plain <= _LAST else value.isoformat()
-    return _written(str(value))
+        return _plain_time(value)
+    return _written(value if isinstance(value, str) else str(value))
+
+
+def _plain_time(time: pd.Timestamp) -> Any:
+    """Return a time without a time zone, or as text if it is outside the range of Excel."""
+    utc = time.tz_convert("UTC").tz_localize(None) if time.tzinfo else time
+    if _FIRST <= utc <= _LAST:
+        return utc.to_pydatetime(warn=False)
+    return time.isoformat()
 
 
 def _written(text: str) -> str:
