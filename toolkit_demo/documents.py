@@ -74,6 +74,7 @@ def _document(namespace: str, number: int, random: Random) -> SampleDocument:
         "tags": sorted(tags),
         "service": {"name": service, "team": _TEAMS[_SERVICES.index(service) % len(_TEAMS)]},
     }
+    # each kind has fields of its own type: numbers, a boolean, a list of objects, or null
     if kind == "incident":
         metadata["severity"] = random.randrange(1, 5)
         metadata["minutes"] = random.randrange(4, 4000) / 4

@@ -52,6 +52,7 @@ def wire_runs(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[di
     """
     items = occurrences() if found is None else list(found)
     runs = [_failed_run(item, now_ms) for item in items]
+    # workflows that succeed at times: the broken one never does
     random = Random(SEED)  # noqa: S311 - a sample that must be reproducible
     workflows = sorted({item.workflow for item in items if item.story != "broken"})
     runs += [_successful_run(number, workflows, now_ms, random) for number in range(1, SUCCEEDED + 1)]
@@ -113,6 +114,7 @@ def _events(item: Occurrence, now_ms: int) -> Iterator[dict[str, Any]]:
     response: dict[str, Any] = {"error": cause(item.cause).body(item.number)[:200].decode(errors="replace")}
     if "responseStatus" in entry:
         response["responseStatus"] = entry["responseStatus"]
+    # the first attempt follows the creation at once, the others after the delays of the retries
     ended = now_ms - item.created
     yield shared | {"state": "CREATED", "time": ended}
     for retried, delay in enumerate((0, *RETRY_DELAYS[: item.retries])):
@@ -228,6 +230,7 @@ def _request_headers(item: Occurrence, *, secret: bool) -> dict[str, list[str]]:
         "Upstash-Retried": [str(item.retries)],
         "X-Tenant": [item.flow or "tenant-0"],
     }
+    # values that masking must hide, in headers of three kinds
     if secret:
         made_up = _code("secret", item.number)
         headers["Authorization"] = [f"Bearer sample-{made_up}"]
@@ -243,9 +246,11 @@ def _response_headers(item: Occurrence, now_ms: int) -> dict[str, list[str]]:
     headers = {name: [text] for name, text in response.headers.items()}
     headers["Content-Type"] = [response.content_type]
     headers["Server"] = ["edge" if response.status in {502, 503} else "app"]
+    # a Date header has whole seconds
     if "no_date" not in item.oddities:
         timestamp = datetime.fromtimestamp((now_ms - item.at) // 1000, UTC)
         headers["Date"] = [format_datetime(timestamp, usegmt=True)]
+    # now and then a header with two values
     if item.number % 40 == 0:
         headers["Set-Cookie"] = [f"sid=sample-{_code('cookie', item.number)}; HttpOnly", "lang=en"]
     return headers

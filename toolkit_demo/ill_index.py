@@ -53,6 +53,7 @@ def plant(vectors: pd.DataFrame, *, seed: int = 0) -> tuple[list[dict[str, Any]]
         {"id": key, "vector": vector, "data": text, "metadata": json.loads(metadata)}
         for key, vector, text, metadata in zip(*columns, strict=True)
     ]
+    # each fault takes the next documents of a random order, so that no document has two
     shuffled = rng.permutation(len(rows)).tolist()
     changed: list[dict[str, Any]] = []
     planted: dict[str, list[str]] = {}

@@ -94,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.with_parent:
         _run_jupyter(options.port, browser=not options.no_browser)
         return 0
+    # an exception, so that the blocks above end Jupyter and the service
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:

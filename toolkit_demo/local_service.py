@@ -60,6 +60,7 @@ class LocalService:
         ]
         options += [("--index", spec) for spec in indexes]
         options += [("--allow-destination", host) for host in allow_destinations]
+        # options without a value are omitted: the service has its own defaults
         self._arguments: list[str] = []
         for name, setting in options:
             if setting:
@@ -123,10 +124,12 @@ class LocalService:
         try:
             started = first_line(self._process, what="the embedded service", log=log)
         except BaseException:
+            # also KeyboardInterrupt: no process may be left
             self.kill()
             raise
         self.url = started["queue_url"]
         self.vector_urls = started["vector_urls"]
+        # clients keep the address: the next start uses the same port
         self._port = int(self.url.rpartition(":")[2])
         return self
 

@@ -129,6 +129,7 @@ class WorkflowEndpoint:
         name, step = list(self.workflow.steps.items())[finished]
         record: dict[str, Any] = {"stepId": finished + 1, "stepName": name, "concurrent": 1}
         headers = self._headers(request, run_id, first=False)
+        # a sleep is posted at once; the service delays the delivery that follows
         if isinstance(step, Sleep):
             record |= {"stepType": "SleepFor", "sleepFor": step.seconds}
             headers[f"{self._prefix}Delay"] = f"{step.seconds}s"

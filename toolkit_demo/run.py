@@ -154,16 +154,16 @@ def _wait_for(expected: Mapping[str, str], service: Service, since: datetime) ->
     with tqdm(total=len(expected), desc="failed runs in the DLQ", disable=None, leave=False) as bar:
         while True:
             listed = tk.load_failures(service, since=since, progress=False)["workflow_run_id"]
-            found = expected.keys() & set(listed)
-            bar.update(len(found) - bar.n)
-            if len(found) == len(expected):
-                return found
+            arrived = expected.keys() & set(listed)
+            bar.update(len(arrived) - bar.n)
+            if len(arrived) == len(expected):
+                return arrived
             if time.monotonic() > until:
-                missing = {name for run_id, name in expected.items() if run_id not in found}
+                missing = {name for run_id, name in expected.items() if run_id not in arrived}
                 raise LocalServiceError(
                     "waiting for the failed runs",
-                    got=f"{len(found)} in the DLQ after {_DEADLINE:.0f} s",
-                    expected=f"{len(expected)}; runs of {', '.join(sorted(missing))} are not there",
+                    got=f"{len(arrived)} failed runs in the DLQ after {_DEADLINE:.0f} s",
+                    expected=f"{len(expected)} failed runs; missing are runs of {', '.join(sorted(missing))}",
                     next_step="The machine may be busy; try fewer --runs.",
                 )
             time.sleep(_POLL)
@@ -179,6 +179,7 @@ def _callbacks(address: str) -> Counter[str]:
             raise LocalServiceError(
                 "reading the callbacks of the application", got=type(error).__name__, expected="a response"
             ) from error
+        # callbacks are delivered after their messages: wait for all of them, but not forever
         kinds = Counter(str(item["kind"]) for item in response.json())
         if kinds["callback"] >= _MESSAGES or time.monotonic() > until:
             return kinds

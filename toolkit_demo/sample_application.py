@@ -88,6 +88,7 @@ def sample_application(queue_url: str, token: Secret) -> Iterator[Mapping[str, i
         def log_message(self, *_: Any) -> None:
             """Write no log."""
 
+    # the standard library is enough here, and starts faster than an ASGI server
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     serving = threading.Thread(target=server.serve_forever, name="sample application", daemon=True)

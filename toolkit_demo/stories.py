@@ -251,6 +251,7 @@ def _occurrence(story: _Story, at: int, number: int, random: Random) -> Occurren
     workflow = random.choice(story.workflows)
     cause = random.choices(names, weights)[0]
     ip = random.choice(story.ips)
+    # a fifth of the other failures belong to one of eight small tenants
     flow = story.flow
     if flow is None and _chance(random, 0.2):
         flow = f"tenant-{random.randrange(1, 9)}"

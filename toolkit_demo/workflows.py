@@ -38,6 +38,7 @@ async def _fails_twice(context: StepContext) -> dict[str, Any]:
 
 async def _really_raises(context: StepContext) -> dict[str, Any]:
     """Respond with the traceback of a real exception."""
+    # even order numbers take a country without a rate, and so do odd ones
     countries = ("XK", "DE", "ZZ")
     try:
         country = countries[_number(context) % 2 * 2]

@@ -69,6 +69,7 @@ def run(
             expansion=options.approximate_expansion,
         )
         opened.callback(registry.close)
+        # the history of the sample needs the indexes, and the application the address of the queue
         _make_indexes(registry, options)
         ports: Mapping[str, int] = {}
         if options.sample:
@@ -90,9 +91,15 @@ def run(
 
 def _make_indexes(registry: IndexRegistry, options: argparse.Namespace) -> None:
     """Make the indexes of the options. Without the option, make the default indexes that are missing."""
+    if options.index:
+        # an existing index with other settings is an error: the user named it
+        for text in options.index:
+            registry.create(IndexSpec.parse(text))
+        return
     known = {spec.name for spec in registry.specs()}
-    for spec in map(IndexSpec.parse, options.index or DEFAULT_INDEXES):
-        if spec.name not in known or options.index:
+    for text in DEFAULT_INDEXES:
+        spec = IndexSpec.parse(text)
+        if spec.name not in known:
             registry.create(spec)
 
 

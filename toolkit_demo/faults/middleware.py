@@ -148,11 +148,13 @@ class _FaultyApp:
         if fault is None:
             await _pass_on(response, send_on)
             return
+        # the server would correct some faults: the response is written to the connection directly
         response.body = _changed(response.body, fault)
         await send(response, fault, _connection(scope), head_only=method == "HEAD")
 
     async def _call(self, scope: Scope, body: bytes) -> ScriptedResponse:
         """Return the response of the service itself."""
+        # an ASGI conversation: one message with the whole body, and the response in parts
         sent, status, headers, content = False, 500, dict[str, str](), bytearray()
         scope["headers"] = [(name, text) for name, text in scope["headers"] if name != b"content-length"]
 

@@ -60,6 +60,7 @@ class Listings:
         rows, next_cursor = page[rows_name], page.get(cursor_name) or ""
         previous_rows = self.previous.get(path, [])
         self.previous[path] = list(rows)
+        # remembered even without a fault: a later fault may need them
         if next_cursor:
             self.first_cursors.setdefault(path, next_cursor)
         if fault is None:

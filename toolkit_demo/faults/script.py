@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import re
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -124,6 +125,19 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
         return self.times is None or number < self.first + self.times
 
 
+@dataclass
+class _CountedFault:
+    """A fault, the number of requests that matched, and the number of requests with the fault."""
+
+    fault: Fault
+    requests: int = 0
+    struck: int = 0
+
+    def shown(self) -> dict[str, Any]:
+        fault = msgspec.to_builtins(self.fault)
+        return {"fault": fault, "requests": self.requests, "struck": self.struck}
+
+
 class FaultScript:
     """The faults of a service, with the number of requests that matched each and that it was applied to.
 
@@ -137,19 +151,16 @@ class FaultScript:
 
     def __init__(self) -> None:
         self.given = 0  # the number of scripts so far, each of which replaced the previous one
-        self._faults: tuple[Fault, ...] = ()
-        self._seen: list[int] = []
-        self._struck: list[int] = []
+        self._counted: list[_CountedFault] = []
 
     def put(self, document: Any) -> None:
         """Replace the script, ``{"faults": [{…}, …]}``. Raise InputError if it is malformed."""
         is_script = isinstance(document, dict) and set(document) == {"faults"}
         if not is_script or not isinstance(document["faults"], list):
             raise _error("another value", "an object with the one field 'faults', an array")
-        self._faults = tuple(_fault(entry, position) for position, entry in enumerate(document["faults"]))
+        entries = document["faults"]
+        self._counted = [_CountedFault(_fault(entry, position)) for position, entry in enumerate(entries)]
         self.given += 1
-        self._seen = [0] * len(self._faults)
-        self._struck = [0] * len(self._faults)
 
     def clear(self) -> None:
         """Remove all faults."""
@@ -157,27 +168,25 @@ class FaultScript:
 
     def shown(self) -> dict[str, Any]:
         """Return the script with counts, as JSON values."""
-        faults = []
-        for fault, seen, struck in zip(self._faults, self._seen, self._struck, strict=True):
-            faults.append({"fault": msgspec.to_builtins(fault), "requests": seen, "struck": struck})
-        return {"faults": faults}
+        return {"faults": [counted.shown() for counted in self._counted]}
 
     def strike(self, method: str, path: str) -> Fault | None:
         """Count a request, and return the fault that is applied to it."""
         applied: Fault | None = None
         # all faults count the request, even if another one is applied
-        for position, fault in enumerate(self._faults):
-            if not fault.matches(method, path):
+        for counted in self._counted:
+            if not counted.fault.matches(method, path):
                 continue
-            self._seen[position] += 1
-            if applied is None and fault.is_due(self._seen[position]):
-                applied = fault
-                self._struck[position] += 1
+            counted.requests += 1
+            if applied is None and counted.fault.is_due(counted.requests):
+                applied = counted.fault
+                counted.struck += 1
         return applied
 
     def has_pages(self, method: str, path: str) -> bool:
         """Return True if a fault needs the earlier pages of this listing."""
-        return any(fault.page is not None and fault.matches(method, path) for fault in self._faults)
+        with_pages = [counted.fault for counted in self._counted if counted.fault.page is not None]
+        return any(fault.matches(method, path) for fault in with_pages)
 
 
 def _fault(entry: Any, position: int) -> Fault:

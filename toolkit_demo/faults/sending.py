@@ -43,6 +43,7 @@ async def send(
         body = b""
     await asyncio.sleep(fault.delay)
 
+    # the position after which nothing is sent
     stop = len(head) + len(body)
     end = fault.cut or fault.reset
     if end is not None:
@@ -159,6 +160,7 @@ async def _reset(connection: BoundedHttp) -> None:
     connection.take_over()
     await asyncio.sleep(_FLUSH)
     if connection.is_open:
+        # with a linger time of 0, closing sends RST instead of FIN
         raw: socket.socket = connection.transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         connection.transport.abort()

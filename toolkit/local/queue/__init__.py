@@ -1,1 +1,1 @@
-"""The queue of the embedded service; docs/local-service.md lists its assumptions beyond the specification."""
+"""The queue of the embedded service. Assumptions beyond the specification are in docs/local-service.md."""

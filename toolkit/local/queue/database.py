@@ -8,9 +8,10 @@ import queue
 import sqlite3
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -72,8 +73,17 @@ class QueueWrite(NamedTuple):
 
 @cache
 def _insertion(table: str, *columns: str) -> str:
-    marks = ",".join("?" * len(columns))
-    return f"INSERT INTO {table} ({','.join(columns)}) VALUES ({marks})"  # noqa: S608 - names of this package
+    names = ",".join(columns)
+    return f"INSERT INTO {table} ({names}) VALUES ({marks(columns)})"  # noqa: S608 - names of this package
+
+
+def marks(bound: Sized) -> str:
+    """Return a question mark per value to bind, for SQL.
+
+    >>> marks(["a", "b"])
+    '?,?'
+    """
+    return ",".join(repeat("?", len(bound)))
 
 
 _Work: TypeAlias = Callable[[sqlite3.Connection], Any]
@@ -86,8 +96,8 @@ class Database:
     """The database of the queue in WAL mode; the file is created with mode 0600.
 
     Writes that wait at the same time share one transaction and one flush to disk (group commit). For example,
-    100 publishes that arrive during one flush are written with the next. Each write has a savepoint of its
-    own: if it fails, the others are not affected. A write returns when the data are on disk, so that an
+    100 publishes that arrive during one flush are written with the next. Each write has a separate savepoint:
+    if it fails, the others are not affected. A write returns when the data are on disk, so that an
     acknowledged message survives a crash.
     """
 

@@ -359,8 +359,6 @@ def _message(row: sqlite3.Row, queue: Queue) -> Message:
     if row["message"]:
         return decode_message(row["message"])
     entry = json.loads(row["entry"])
-    workflow_url = str(entry.get("workflowUrl") or "")
-    url = check_url(str(entry.get("url") or workflow_url), f"the URL of {entry['dlqId']!r}")
     failure_callback = None
     if entry.get("failureCallback"):
         failure_callback = Settings(url=str(entry["failureCallback"]))
@@ -368,13 +366,7 @@ def _message(row: sqlite3.Row, queue: Queue) -> Message:
         id=str(entry.get("messageId") or new_id("msg")),
         kind="step",
         prefix=queue.prefix,
-        settings=Settings(
-            url=url,
-            method=entry.get("method"),
-            headers=_pairs(entry.get("header")),
-            labels=tuple(entry.get("labels") or ()),
-            workflow=WorkflowHeaders(run_id=str(entry.get("workflowRunId") or ""), url=workflow_url or url),
-        ),
+        settings=_imported_settings(entry),
         created_at=int(entry.get("createdAt") or 0),
         not_before=0,
         body=_body(entry, "body"),
@@ -383,13 +375,31 @@ def _message(row: sqlite3.Row, queue: Queue) -> Message:
     )
 
 
+def _imported_settings(entry: Mapping[str, Any]) -> Settings:
+    """Return the settings of an imported entry, whose fields can be missing or null."""
+    workflow_url = str(entry.get("workflowUrl") or "")
+    url = check_url(str(entry.get("url") or workflow_url), f"the URL of {entry['dlqId']!r}")
+    run_id = str(entry.get("workflowRunId") or "")
+    return Settings(
+        url=url,
+        method=entry.get("method"),
+        headers=_pairs(entry.get("header")),
+        labels=tuple(entry.get("labels") or ()),
+        workflow=WorkflowHeaders(run_id=run_id, url=workflow_url or url),
+    )
+
+
 def _body(entry: Mapping[str, Any], name: str) -> bytes:
     """Return a body of an entry, from the field in base64 or the plain field."""
     try:
         decoded = base64.b64decode(entry.get(f"{name}Base64") or "", validate=True)
     except (binascii.Error, ValueError):
+        # imported entries can have any content there
         decoded = b""
-    return decoded or str(entry.get(name) or "").encode(errors="replace")
+    if decoded:
+        return decoded
+    text = entry.get(name) or ""
+    return str(text).encode(errors="replace")
 
 
 def _pairs(headers: Any) -> tuple[tuple[str, str], ...]:

@@ -35,6 +35,9 @@ _LONGEST_KEY: Final = 1024
 _ACTIONS: Final = (b"pause", b"resume", b"pin", b"unpin", b"resetRate")
 
 
+_NO_LIMITS: Final = FlowLimits()
+
+
 class KeySettings(msgspec.Struct, frozen=True):
     """The settings of a key: a pause, and limits that replace the limits of the messages."""
 
@@ -53,11 +56,12 @@ class KeySettings(msgspec.Struct, frozen=True):
             pinned["period_ms"] = self.period_ms or 1000
         if not pinned:
             return limits
-        return replace(limits or FlowLimits(), **pinned)
+        # limits that are not pinned stay as the message has them
+        message_limits = limits or _NO_LIMITS
+        return replace(message_limits, **pinned)
 
 
 _NO_SETTINGS: Final = KeySettings()
-_NO_LIMITS: Final = FlowLimits()
 
 
 class KeyUse(msgspec.Struct):
@@ -139,14 +143,20 @@ class FlowControl:
         """Return the keys that are paused or at a limit, and forget the keys that are no longer needed."""
         blocked = []
         for key, use in list(self._keys.items()):
-            if use.settings.paused or not use.is_free(now_ms):
+            is_free = use.is_free(now_ms)
+            if use.settings.paused or not is_free:
                 blocked.append(key)
             if use.is_idle:
-                # the next message brings limits again
-                use.limits = None
-            if use.is_idle and use.settings == _NO_SETTINGS:
-                del self._keys[key]
+                self._forget(key)
         return blocked
+
+    def _forget(self, key: str) -> None:
+        """Forget the limits of an idle key, and the key itself unless it has settings."""
+        use = self._keys[key]
+        # the next message brings limits again
+        use.limits = None
+        if use.settings == _NO_SETTINGS:
+            del self._keys[key]
 
     def admit(self, message: Message, now_ms: int) -> bool:
         """Count a delivery as started if the key is free. Return False if it is not."""
@@ -162,6 +172,7 @@ class FlowControl:
             if not use.is_free(now_ms):
                 return False
 
+        # now the delivery counts against both limits, until it ends and until the period is over
         until = self.counts_until(message, now_ms)
         if until is not None:
             use.counting.append(until)

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from toolkit.local.api import ApiError, parse_json, read_as, read_body, read_json
 from toolkit.local.operations import Declared, Query, Texts, Timestamp, parameters_of
-from toolkit.local.queue.database import QueueWrite
+from toolkit.local.queue.database import QueueWrite, marks
 
 if TYPE_CHECKING:
     from toolkit.local.queue.scheduler import Queue
@@ -169,7 +169,7 @@ def where(*wanted: Condition) -> tuple[str, list[int | str]]:
     for condition, wanted_values in wanted:
         values = _as_tuple(wanted_values)
         if values:
-            parts.append(condition.format(",".join("?" * len(values))))
+            parts.append(condition.format(marks(values)))
             bound += values
     return " AND ".join(parts), bound
 

@@ -282,7 +282,7 @@ class HistoryStep(TypedDict):
 
 
 def history_items(history: Iterable[tuple[str, bytes]]) -> list[HistoryStep]:
-    """Return the steps of a run as its endpoint receives them, from the id and the body of each."""
+    """Return the steps of a run as an endpoint receives them, from the id and the body of each."""
     return [
         {"messageId": message_id, "body": base64.b64encode(body).decode(), "callType": "step"}
         for message_id, body in history
@@ -344,6 +344,7 @@ _ONLY_MESSAGES: Final = ("notBefore", "callback", "retryDelayExpression", "paral
 def message_entry(message: Message, sent: Sent | None = None) -> dict[str, Any]:
     """Return a message for listings: as it was sent, or as it will be if `sent` is None."""
     settings = message.settings
+    # without a delivery, the entry shows the headers and the body of the publish
     headers, body = redacted(message.redact, sent or Sent(settings.headers, message.body))
     described = given_settings(settings, message.callback, message.failure_callback)
     return {
@@ -370,7 +371,7 @@ def given_settings(
         "flowControlKey": settings.flow_key,
         "retryDelayExpression": settings.retry_delay,
     }
-    # the first label has a field of its own, from the time when a message had only one
+    # the first label also has a separate field, from the time when a message had only one
     if settings.labels:
         described["label"] = settings.labels[0]
     if callback is not None:
@@ -416,6 +417,7 @@ def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | 
         "scheduleId": message.origin.schedule,
         "callerIP": message.caller_ip,
     }
+    # failure callbacks name the entry, callbacks of runs the run
     if dlq_id is not None:
         content["dlqId"] = dlq_id
     if message.run_id:

@@ -16,7 +16,7 @@ import json
 import math
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
@@ -69,7 +69,7 @@ def record_start(tx: QueueWrite, message: Message, retried: int, *, counts_until
 
 def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     """Record an attempt and everything that follows from it."""
-    message, response = attempt.message, attempt.response
+    message = attempt.message
     row = tx.first("SELECT joins_at FROM messages WHERE id = ?", message.id)
     if row is None:
         return  # cancelled during the delivery
@@ -80,19 +80,31 @@ def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     _report_response(tx, attempt, joins_at)
 
     details = _details(attempt)
-    if not response.ok:
-        record(tx, message, "ERROR", **details)
+    if attempt.response.ok:
+        _end_delivery(tx, message, "DELIVERED", details)
+        _set_callback_state(tx, message, "CALLBACK_SUCCESS")
+        return
+    record(tx, message, "ERROR", **details)
     if _is_retried(attempt):
         _retry(tx, attempt, details)
         return
-
-    tx.execute("DELETE FROM messages WHERE id = ?", message.id)
-    record(tx, message, "DELIVERED" if response.ok else "FAILED", **details)
-    if message.kind == "failure_callback" and message.about:
-        state = "CALLBACK_SUCCESS" if response.ok else "CALLBACK_FAIL"
-        tx.execute(_SET_STATE, state, message.about)
-    if not response.ok and _enters_dlq(message):
+    _end_delivery(tx, message, "FAILED", details)
+    _set_callback_state(tx, message, "CALLBACK_FAIL")
+    if _enters_dlq(message):
         _enter_dlq(tx, attempt, joins_at)
+
+
+def _end_delivery(
+    tx: QueueWrite, message: Message, state: Literal["DELIVERED", "FAILED"], details: dict[str, Any]
+) -> None:
+    tx.execute("DELETE FROM messages WHERE id = ?", message.id)
+    record(tx, message, state, **details)
+
+
+def _set_callback_state(tx: QueueWrite, message: Message, state: str) -> None:
+    """Set the state of the DLQ entry, if the message is a failure callback about one."""
+    if message.kind == "failure_callback" and message.about:
+        tx.execute(_SET_STATE, state, message.about)
 
 
 def _details(attempt: Attempt) -> dict[str, Any]:
@@ -111,7 +123,8 @@ _MAX_EXCERPT: Final = 1000  # bytes of a response that an event shows
 
 
 def _is_retried(attempt: Attempt) -> bool:
-    if attempt.response.ok or _is_final(attempt.response):
+    """Return True if a failed attempt is followed by another one."""
+    if _is_final(attempt.response):
         return False
     return attempt.retried < attempt.message.max_retries
 
@@ -126,7 +139,7 @@ def _retry(tx: QueueWrite, attempt: Attempt, details: dict[str, Any]) -> None:
 def _enters_dlq(message: Message) -> bool:
     """Return True if a failed message becomes an entry of the DLQ."""
     if message.kind == "failure_callback" and message.about and message.run_id:
-        # the entry of the run shows the state of its failure function
+        # the entry of the run shows the state of the failure function
         return False
     # the callback of a call delivered the response to the run, which interprets it
     is_reported_call = message.kind == "call" and message.callback is not None
@@ -151,7 +164,7 @@ def store_entry(
     stored = dict(entry)
     state = column_value(entry.get("failureFunctionState"))
     if isinstance(state, str):
-        # the state changes: its column has the current value
+        # the state changes: the column has the current value
         del stored["failureFunctionState"]
     else:
         state = None
@@ -198,35 +211,48 @@ def retry_delay(attempt: Attempt, now_ms: int) -> int:
     A delay that the destination requests applies first, unless it is malformed or longer than a day. Next is
     the Retry-Delay of the message. Otherwise retry n waits min(86400, e^(2.5 n)) seconds.
     """
+    requested = _requested_delay(attempt.response, now_ms)
+    if requested is not None:
+        return requested
+    expression = attempt.message.settings.retry_delay
+    if expression:
+        return _expressed_delay(expression, attempt.retried)
+    exponent = 2.5 * (attempt.retried + 1)
+    if exponent > math.log(DAY_MS / 1000):
+        # before exp, which overflows for many retries
+        return DAY_MS
+    return round(1000 * math.exp(exponent))
+
+
+def _requested_delay(response: DestinationResponse, now_ms: int) -> int | None:
     for name in _RESET_HEADERS:
-        requested = attempt.response.header(name)
+        requested = response.header(name)
         if requested is None:
             continue
         delay = delay_ms(requested, now_ms)
         if delay is not None and delay <= DAY_MS:
             return delay
+    return None
 
-    expression = attempt.message.settings.retry_delay
-    if expression:
-        try:
-            return min(DAY_MS, RetryDelay(expression)(attempt.retried))
-        except InputError:
-            # it was checked at the publish, but only for the retries requested there
-            return DAY_MS
 
-    exponent = 2.5 * (attempt.retried + 1)
-    if exponent > math.log(DAY_MS / 1000):
-        # before exp: it overflows
+def _expressed_delay(expression: str, retried: int) -> int:
+    try:
+        return min(DAY_MS, RetryDelay(expression)(retried))
+    except InputError:
+        # the publish checked it, but a retry of the DLQ entry can request more retries than that
         return DAY_MS
-    return round(1000 * math.exp(exponent))
 
 
 def _is_final(response: DestinationResponse) -> bool:
     """Return True if the destination asks for no more retries."""
     if response.status != NON_RETRYABLE:
         return False
-    flags = [response.header(name) for name in _NON_RETRYABLE_HEADERS]
-    return any(flag is not None and flag.lower() == "true" for flag in flags)
+    for name in _NON_RETRYABLE_HEADERS:
+        flag = response.header(name) or ""
+        if flag.lower() == "true":
+            return True
+    # the status alone is not enough: other services use it for other purposes
+    return False
 
 
 def _report_response(tx: QueueWrite, attempt: Attempt, joins_at: int | None) -> None:
@@ -236,7 +262,7 @@ def _report_response(tx: QueueWrite, attempt: Attempt, joins_at: int | None) -> 
         return
     callback = _callback(tx, attempt, message.callback)
     if message.run_id:
-        # if the run fails on the response of its call, its failure function is called
+        # if the run fails on the response of the call, the failure function is called
         callback = replace(callback, failure_callback=_failure_callback_of_run(tx, message))
     enqueue(tx, callback, joins_at=joins_at)
 

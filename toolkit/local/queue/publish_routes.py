@@ -235,6 +235,7 @@ def _start_runs(tx: QueueWrite, publishes: list[Publish], caller_ip: str) -> lis
     started = []
     for publish in publishes:
         accepted = accept(tx, publish, caller_ip=caller_ip)
+        # the message may be deduplicated: then the run is that of an earlier message
         row = tx.first(
             "SELECT id, created_at FROM runs WHERE id = (SELECT run_id FROM steps WHERE message_id = ?)",
             accepted["messageId"],
@@ -413,6 +414,7 @@ def cancel(tx: QueueWrite, message_id: str) -> Canceled:
     row = tx.first("DELETE FROM messages WHERE id = ? RETURNING spec", message_id)
     if row is None:
         raise not_found("message", message_id, _PENDING)
+    # the row is deleted first: of two requests, only one cancels the message
     message = decode_message(row["spec"])
     for state in REQUESTED:
         record(tx, message, state)

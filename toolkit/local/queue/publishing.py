@@ -261,10 +261,13 @@ class _Headers:
             expected = "a plain name, and a value in Latin-1"
             got = "characters that HTTP does not allow"
             raise invalid(f"header {name[:80]!r} is malformed", got, expected)
-        if name.lower() == "content-type":
+        lower_name = name.lower()
+        if lower_name == "content-type":
+            # the only setting without a prefix
             self.content_type = header_value
         for prefix in PREFIXES:
-            if name.lower().startswith(prefix.lower()):
+            if lower_name.startswith(prefix.lower()):
+                # the delivery uses the prefix of the publish
                 self.prefix = prefix
                 scope, key = _scope_of(name[len(prefix) :])
                 self.scopes[scope].append((name, key, header_value.strip()))
@@ -372,13 +375,18 @@ _LAST_SECOND: Final = 253_402_300_799  # the end of the year 9999, in Unix secon
 
 
 def _retry_delay(scope: _Scope, retries: int | None) -> str | None:
-    """Return the expression, after trying it for each retry: 1 / (2 - retried) fails at the third."""
+    """Return the expression after trying it for each retry.
+
+    For example, 1 / (2 - retried) has no value at the third retry.
+    """
     expression = scope.text("retry-delay")
     if expression is None:
         return None
+    if retries is None:
+        retries = DEFAULT_RETRIES
     try:
         delay = RetryDelay(expression)
-        for retried in range(DEFAULT_RETRIES if retries is None else retries):
+        for retried in range(retries):
             delay(retried)
     except InputError as error:
         name, _ = scope.values["retry-delay"]
@@ -394,19 +402,26 @@ def _flow(scope: _Scope) -> FlowLimits | None:
     if "flow-control-key" not in scope.values:
         raise scope.error("flow-control-value", "a Flow-Control-Key as well")
 
+    limits = _named_limits(text)
+    if limits is None:
+        raise scope.error("flow-control-value", "parallelism=, rate= and period=, each at most once")
+    period = duration_ms(limits.pop("period", "1s"))
+    if not period or not all(map(_COUNT.fullmatch, limits.values())):
+        raise scope.error("flow-control-value", "whole numbers above 0, and a period such as 1m")
+    counts = {name: int(count) for name, count in limits.items()}
+    return FlowLimits(period_ms=period, **counts)
+
+
+def _named_limits(text: str) -> dict[str, str] | None:
+    """Split a value into limits by name. Return None if a name is unknown or repeated."""
     limits: dict[str, str] = {}
     for part in text.split(","):
         name, equals, limit = part.partition("=")
         name = name.strip().lower()
         if not equals or name not in _LIMITS or name in limits:
-            raise scope.error("flow-control-value", "parallelism=, rate= and period=, each at most once")
+            return None
         limits[name] = limit.strip()
-
-    period = duration_ms(limits.pop("period", "1s"))
-    if not period or not all(_COUNT.fullmatch(count) for count in limits.values()):
-        raise scope.error("flow-control-value", "whole numbers above 0, and a period such as 1m")
-    counts = {name: int(count) for name, count in limits.items()}
-    return FlowLimits(period_ms=period, **counts)
+    return limits
 
 
 _LIMITS: Final = ("parallelism", "rate", "period")

@@ -101,6 +101,7 @@ def fail(tx: QueueWrite, message: Message) -> int | None:
         message.run_id,
     )
     _drop_messages(tx, message.run_id, "CANCELED")
+    # two parallel steps can fail at once: only the first failure ends the run
     sql = "UPDATE runs SET state = 'RUN_FAILED', completed_at = ? WHERE id = ? AND state = 'RUN_STARTED'"
     if tx.execute(sql, tx.now_ms, message.run_id).rowcount:
         _report_to_invoker(tx, message.run_id, b"", failed=True)
@@ -325,6 +326,7 @@ def notify_run(tx: QueueWrite, run_id: str, event_id: str, body: bytes) -> Notif
     for message in _waiters(tx, event_id):
         if message.run_id == run_id:
             return _notified(tx, message, body)
+    # the run does not wait yet: `wait` finds the event later
     tx.insert("notifications", run_id=run_id, event_id=event_id, body=body)
     return {"messageId": new_id("msg"), "workflowRunId": run_id, "workflowCreatedAt": run["created_at"]}
 
@@ -384,6 +386,7 @@ def _resume(tx: QueueWrite, message: Message, event: bytes | None) -> str:
     """Turn a waiter into a step, and return the id of the new message. Without an event, it timed out."""
     tx.execute("DELETE FROM messages WHERE id = ?", message.id)
     record(tx, message, "DELIVERED")
+    # the step contains the event, or that the wait timed out
     step = json.loads(message.body)
     step["waitTimeout"] = event is None
     if event is not None:

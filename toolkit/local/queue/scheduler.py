@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from toolkit.local.api import MAX_MESSAGE
 from toolkit.local.damaged_values import DamagedValue
 from toolkit.local.queue import runs, schedules, steps
-from toolkit.local.queue.database import QueueWrite
+from toolkit.local.queue.database import QueueWrite, marks
 from toolkit.local.queue.flow_control import FlowControl, counting, stored_settings
 from toolkit.local.queue.messages import Attempt, Message, Sent, decode_message
 from toolkit.local.queue.outcomes import record_outcome, record_start
@@ -275,8 +275,8 @@ def _due_messages(
 ) -> tuple[list[sqlite3.Row], list[int]]:
     """Return the messages to deliver now, the earliest first, and times when others will be due."""
     passed_over = [*claimed, *unreadable]
-    not_passed_over = f"seq NOT IN ({','.join('?' * len(passed_over))})"
-    not_blocked = f"(flow_key IS NULL OR flow_key NOT IN ({','.join('?' * len(blocked))}))"
+    not_passed_over = f"seq NOT IN ({marks(passed_over)})"
+    not_blocked = f"(flow_key IS NULL OR flow_key NOT IN ({marks(blocked)}))"
     rows = tx.rows(
         "SELECT seq, retried, due_at, flow_key, spec FROM messages "  # noqa: S608 - marks only
         f"WHERE queue IS NULL AND due_at <= ? AND {not_passed_over} AND {not_blocked} "
@@ -310,9 +310,10 @@ def _next_in_queues(
     ):
         heads = tx.rows(
             "SELECT seq, retried, due_at, flow_key, spec FROM messages WHERE queue = ? AND joins_at <= ? "  # noqa: S608 - marks only
-            f"AND seq NOT IN ({','.join('?' * len(unreadable))}) ORDER BY joins_at, seq LIMIT ?",
+            f"AND seq NOT IN ({marks(unreadable)}) ORDER BY joins_at, seq LIMIT ?",
             *(name, tx.now_ms, *unreadable, parallelism),
         )
+        # heads that wait for a retry, or are being delivered, occupy a place: the order is kept
         due = [row for row in heads if row["due_at"] <= tx.now_ms and row["seq"] not in claimed]
         free_places = max(0, parallelism - running[name])
         rows += due[:free_places]

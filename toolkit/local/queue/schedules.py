@@ -280,6 +280,7 @@ def _made(
     next_at = next_time(cron, tx.now_ms)
     if next_at is None:
         raise invalid("header Cron means no time", repr(cron[:80]), "a time that comes")
+    # a changed schedule keeps the time of creation, and whether it is paused
     tx.execute(
         "INSERT INTO schedules (id, cron, destination, created_at, paused, next_at, caller_ip, spec) "
         "VALUES (?, ?, ?, ?, FALSE, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET cron = excluded.cron, "

@@ -1,8 +1,8 @@
 """Deliver messages over HTTP/1.1: check the destination, sign the request, and read the response.
 
 A host name is resolved once. The address is checked, and the connection goes to that address, so that a name
-that resolves differently the second time (DNS rebinding) reaches nothing. If no response arrives, a gateway
-response (502, 503 or 504) takes its place.
+that resolves differently the second time (DNS rebinding) reaches nothing. If no response arrives, it is
+replaced by a gateway response (502, 503 or 504).
 
 Redirects, proxies, cookies and content encodings are not supported: a destination receives exactly the
 request that was published, and a delivery costs little.
@@ -115,6 +115,7 @@ class Destinations:
         host = (urlsplit(url).hostname or "").lower()
         if host in self._ports:
             return "127.0.0.1"
+        # the first address that may be called: others can be unreachable, or on another machine
         for address in await _resolve(host):
             if self._may_call(host, address):
                 return str(address)
@@ -160,6 +161,7 @@ def _literal(host: str) -> IpAddress | None:
 
 
 def _is_loopback(address: IpAddress) -> bool:
+    # ::ffff:127.0.0.1 is an IPv4 address in IPv6 notation
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
 
@@ -293,7 +295,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _take_events(self) -> bool:
         """Collect what h11 has parsed. Return True if the response is complete or has enough bytes."""
-        while not self._status or len(self._body) < self._most:
+        while not self._has_enough():
             event = self._http.next_event()
             if event is h11.NEED_DATA:
                 return False
@@ -305,7 +307,12 @@ class HttpConnection(asyncio.Protocol):
             elif isinstance(event, h11.EndOfMessage):
                 self._end_exchange()
                 return True
+            # other events are informational responses (1xx), which are skipped
         return True
+
+    def _has_enough(self) -> bool:
+        """Return True if the status and as much of the body as requested have been read."""
+        return bool(self._status) and len(self._body) >= self._most
 
     def _end_exchange(self) -> None:
         """Prepare for the next exchange, if both sides allow one and all data was sent and read."""
@@ -342,6 +349,7 @@ class ConnectionPool:
         try:
             return await connection.exchange(method, target, headers, body, most=most)
         finally:
+            # also after an error: a connection whose response was cut is not usable
             if connection.usable:
                 self._keep(destination, connection)
             else:

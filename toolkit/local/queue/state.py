@@ -181,12 +181,15 @@ def _entered_at(entry: Mapping[str, Any], now_ms: int) -> int:
 
 
 def _date_header(headers: Any) -> str:
+    """Return the Date header of an imported entry. The map can have any shape: it is not checked before."""
     if not isinstance(headers, dict):
         return ""
-    for name, values in headers.items():
-        if name.lower() == "date" and isinstance(values, list):
-            first = values[0] if values else None
-            return first if isinstance(first, str) else ""
+    dates = [values for name, values in headers.items() if name.lower() == "date"]
+    for values in dates:
+        is_list = isinstance(values, list)
+        if is_list and values and isinstance(values[0], str):
+            date: str = values[0]
+            return date
     return ""
 
 

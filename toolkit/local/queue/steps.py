@@ -134,14 +134,17 @@ def has_result(tx: QueueWrite, message: Message) -> bool:
         return False
     requested = position_of(message.body)
     history = steps(tx, message.run_id)
+    # without the payload, which is the first item
     posted = [position_of(body) for _, body in history[1:]]
     if requested.step_id == 0:
         # a plan triggers the step that it names
-        return any(step.step_id == requested.target_step for step in posted)
+        result_ids = {step.step_id for step in posted}
+        return requested.target_step in result_ids
     if requested.concurrent != 1:
+        # after the result of a parallel step, the history does not tell which step follows
         return False
-    # a sequential result triggers the step after it
-    highest_id = max((step.highest_id for step in posted), default=0)
+    # the result of a sequential step triggers the next one
+    highest_id = max([step.highest_id for step in posted], default=0)
     return highest_id > (requested.step_id or 0)
 
 
@@ -215,6 +218,7 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
         expected = "workflowUrl, step, headers and body"
         raise invalid("body is not an invocation", f"a body with the problem {error}", expected) from None
 
+    # the headers describe the step of the invoking run like the headers of a publish
     pairs = []
     for name, values in invocation.headers.items():
         pairs += [(name, header_value) for header_value in values]
@@ -328,6 +332,7 @@ class PublishedMessage(TypedDict):
 
 def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMessage:
     """Accept one publish. Raise an `ApiError` with 404 for a step of a run that is not running."""
+    # `messageId` is the first field of the response, and is known last
     accepted: PublishedMessage = {"messageId": ""}
     if publish.origin.topic:
         # one publish to a group makes several messages: the URL tells them apart

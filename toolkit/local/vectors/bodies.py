@@ -296,6 +296,7 @@ def index_query(query: QueryByVector | QueryByText, spec: IndexSpec, budget: Fil
     else:
         question, sparse = vectors_of(query, spec)
         _check_has_vector(question, sparse, spec)
+    # parsing a long filter takes time as well
     with budget.spending():
         metadata_filter = read_filter(query.filter)
     return IndexQuery(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -145,7 +146,8 @@ class NamespaceRows:
         """
         state = (metadata_filter, self._changes, len(self))
         if self._passing[0] != state:
-            metadata: list[Any] = [None] * len(self)
+            # None for rows without metadata
+            metadata: list[Any] = list(repeat(None, len(self)))
             for row_id, text in self._read_metadata():
                 metadata[self._positions[row_id]] = _decode(text)
             budget = budget or FilterBudget()

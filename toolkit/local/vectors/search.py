@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -368,7 +369,7 @@ def _normalised(ranking: Ranking) -> list[float]:
     scores = np.array([score for _, score in ranking])
     # equal scores deviate by rounding errors at most: dividing by that deviation would make noise decisive
     if np.ptp(scores) <= _ROUNDING * np.abs(scores).max():
-        return [0.5] * len(ranking)
+        return list(repeat(0.5, len(ranking)))
     spread = _DEVIATIONS * float(scores.std())
     normalised: list[float] = ((scores - (scores.mean() - spread)) / (2 * spread)).tolist()
     return normalised

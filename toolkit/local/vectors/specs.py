@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from importlib.metadata import entry_points
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -228,7 +228,7 @@ class Models(NamedTuple):
         Raise `LocalServiceError` if the model returns vectors that cannot be used.
         """
         if self.dense is None:
-            return [None] * len(texts)
+            return list(repeat(None, len(texts)))
         vectors = self.dense.embed(texts, dimension)
         shape = (len(texts), dimension)
         if vectors.shape != shape or not np.isfinite(vectors).all():
@@ -239,8 +239,10 @@ class Models(NamedTuple):
     def embed_sparse(self, texts: Sequence[str], *, question: bool) -> list[SparseArray] | list[None]:
         """Return a sparse vector per document or query, or None without a model."""
         if self.sparse is None:
-            return [None] * len(texts)
-        vectors = self.sparse.queries(texts) if question else self.sparse.documents(texts)
+            return list(repeat(None, len(texts)))
+        embed = self.sparse.queries if question else self.sparse.documents
+        vectors = embed(texts)
+        # a model comes from any package: the index relies on these properties
         if len(vectors) != len(texts) or not all(map(_usable, vectors)):
             expected = f"{len(texts)}, each with unique dimensions from 0 to {MAX_INDEX} and finite values"
             raise _faulty(self.sparse.name, f"{len(vectors)} vectors", expected)

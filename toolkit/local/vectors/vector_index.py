@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toolkit.errors import InputError, LocalServiceError
+from toolkit.filters.conditions import MetadataFilter
 from toolkit.local.api import ApiError, invalid
 from toolkit.local.damaged_values import DamagedValue
 from toolkit.local.storage_errors import (
@@ -184,6 +186,7 @@ class VectorIndex:
         that changes is returned with the new content and the old score. If two rankings are fused, the query
         ends with the results that a plain query fuses: see `DEPTH`.
         """
+        # outside the lock: a model may be slow
         (requested,) = self._with_vectors([query])
         with self._lock:
             stored = self._namespace(namespace)
@@ -236,15 +239,15 @@ class VectorIndex:
 
     def fetch(self, body: bodies.FetchVectors, *, namespace: str = "") -> list[IndexRow | None]:
         """Return rows by ids (None for unknown ids), or by a prefix (at most 1000)."""
-        if body.ids is not None and body.prefix:
+        if body.prefix and body.ids is not None:
             raise ApiError(400, "Only one of ids or prefix must be provided.", verbatim=True)
-        if body.ids is None and not body.prefix:
-            raise invalid("fetch", "neither ids nor prefix", "one of them")
         with self._lock:
             key = self._namespace(namespace).key
             if body.prefix:
                 return [*self._database.page(key, 0, MAX_PREFIX_FETCH, body.prefix)]
-            return [self._database.find(key, row_id) for row_id in body.ids or ()]
+            if body.ids is None:
+                raise invalid("fetch", "neither ids nor prefix", "one of them")
+            return [self._database.find(key, row_id) for row_id in body.ids]
 
     def update(self, body: bodies.UpdateVector, *, namespace: str = "") -> int:
         """Change one row, and return the number of changed rows, 0 or 1."""
@@ -282,24 +285,16 @@ class VectorIndex:
         self, body: bodies.DeleteVectors, *, namespace: str = "", budget: FilterBudget | None = None
     ) -> int:
         """Delete rows, and return how many existed. If a filter exceeds the budget, nothing is deleted."""
-        selections = [name for name in ("ids", "prefix", "filter") if getattr(body, name) is not None]
-        if len(selections) != 1:
+        selections = (body.ids, body.prefix, body.filter)
+        if selections.count(None) != len(selections) - 1:
             message = "Only and only one of the ids, prefix, or filter must be provided."
             raise ApiError(400, message, verbatim=True)
         metadata_filter = bodies.read_filter(body.filter)
-        if metadata_filter is None and selections == ["filter"]:
+        if body.filter is not None and metadata_filter is None:
             raise invalid("filter", "an empty one", "at least one condition")
-
         with self._lock:
             stored = self._namespace(namespace)
-            rows = stored.rows
-            if metadata_filter is not None:
-                ids = [rows.ids[position] for position in rows.passing(metadata_filter, budget)]
-            elif body.prefix is not None:
-                ids = [row_id for row_id in rows.ids if row_id.startswith(body.prefix)]
-            else:
-                requested = [body.ids] if isinstance(body.ids, str) else body.ids or []
-                ids = [row_id for row_id in dict.fromkeys(requested) if row_id in rows]
+            ids = _selected_ids(stored.rows, body, metadata_filter, budget)
             self._delete_rows(stored, ids)
             return len(ids)
 
@@ -376,27 +371,33 @@ class VectorIndex:
 
     def _ranked(self, stored: _Namespace, query: IndexQuery, budget: FilterBudget | None) -> Ranking:
         """Return the `top_k` best rows. If two rankings are fused, return all rows of either."""
-        rows, similarity = stored.rows, self.spec.similarity
+        rows = stored.rows
         if not len(rows):
             return []
         passing = None
         if query.filter is not None:
             passing = rows.passing(query.filter, budget)
-        top_k = query.top_k
-        if query.has_both:
-            top_k = max(top_k, DEPTH)
+        if not query.has_both:
+            return self._rankings(stored, query, query.top_k, passing)[0]
+        # both sides contribute as many rows for every small top_k, so that the first hits stay the same
+        rankings = self._rankings(stored, query, max(query.top_k, DEPTH), passing)
+        return fuse(rankings, query.fusion, rank_start=self.spec.rank_start, inserted=rows.inserted)
 
+    def _rankings(
+        self, stored: _Namespace, query: IndexQuery, top_k: int, passing: NDArray[np.intp] | None
+    ) -> list[Ranking]:
+        """Return a ranking per vector of the query, dense first."""
+        rows, similarity = stored.rows, self.spec.similarity
         rankings: list[Ranking] = []
         if isinstance(query.question, np.ndarray) and similarity is not None:
             best = stored.search(rows, query.question.astype(np.float64), top_k, similarity, passing)
             rankings.append([(rows.ids[position], score) for position, score in best])
         if query.sparse is not None:
+            # the inverted index knows rows by sequence number
             sequences = None if passing is None else rows.sequence[passing]
             inverted = self._inverted(stored)
             rankings.append(inverted.nearest(query.sparse, top_k, idf=query.idf, passing=sequences))
-        if len(rankings) == 1:
-            return rankings[0]
-        return fuse(rankings, query.fusion, rank_start=self.spec.rank_start, inserted=rows.inserted)
+        return rankings
 
     def _inverted(self, stored: _Namespace) -> InvertedRows:
         if stored.inverted is None:
@@ -424,16 +425,12 @@ class VectorIndex:
                 key = stored.key if stored else self._database.add_namespace(namespace)
                 sequences = self._database.put(key, rows)
             if stored is None:
+                # only after the transaction: if it fails, the namespace does not exist
                 stored = self._namespaces[namespace] = self._empty_namespace(key)
-
             vectors = np.stack([row.vector for row in rows])
             stored.rows.put([row.id for row in rows], sequences, vectors)
-            if stored.inverted is None:
-                # no sparse vector was searched yet: the first search reads them all
-                return
-            for row, sequence in zip(rows, sequences, strict=True):
-                if row.sparse is not None:
-                    stored.inverted.put(sequence, row.id, row.sparse)
+            if stored.inverted is not None:
+                _put_sparse(stored.inverted, rows, sequences)
 
     def _row(self, stored: _Namespace, row_id: str) -> IndexRow:
         row = self._database.find(stored.key, row_id)
@@ -468,6 +465,30 @@ def _changed_metadata(row: IndexRow, body: bodies.UpdateVector) -> str | None:
     if body.metadata_update_mode == "PATCH":
         metadata = bodies.merge(json.loads(row.metadata or "null"), metadata)
     return bodies.metadata_text(metadata)
+
+
+def _selected_ids(
+    rows: NamespaceRows,
+    body: bodies.DeleteVectors,
+    metadata_filter: MetadataFilter | None,
+    budget: FilterBudget | None,
+) -> list[str]:
+    """Return the ids of the rows to delete, each once."""
+    if metadata_filter is not None:
+        return [rows.ids[position] for position in rows.passing(metadata_filter, budget)]
+    if body.prefix is not None:
+        return [row_id for row_id in rows.ids if row_id.startswith(body.prefix)]
+    requested = body.ids or []
+    if isinstance(requested, str):
+        requested = [requested]
+    return [row_id for row_id in dict.fromkeys(requested) if row_id in rows]
+
+
+def _put_sparse(inverted: InvertedRows, rows: Sequence[IndexRow], sequences: list[int]) -> None:
+    """Add sparse vectors to the inverted index, which exists since the first sparse search."""
+    for row, sequence in zip(rows, sequences, strict=True):
+        if row.sparse is not None:
+            inverted.put(sequence, row.id, row.sparse)
 
 
 class IndexRegistry:

@@ -171,15 +171,20 @@ async def _make_index(registry: IndexRegistry, request: Request, _: Query) -> Re
 
 
 def _make(registry: IndexRegistry, name: str, body: Any) -> Response:
+    """Make an index, in a thread of the registry."""
     if not isinstance(body, dict) or body.get("name", name) != name:
         raise invalid(f"index {name!r}", "another body", "a JSON object with its fields")
     fields = {key: bodies.integral_as_int(setting) for key, setting in body.items()}
+    fields["name"] = name
     try:
-        spec = IndexSpec.from_dict(fields | {"name": name})
-        return _json(registry.create(spec).spec)
+        spec = IndexSpec.from_dict(fields)
+        index = registry.create(spec)
     except InputError as error:
-        is_taken = any(spec.name == name for spec in registry.specs())
-        raise ApiError(409 if is_taken else 400, str(error)) from None
+        # a conflict if the name is in use, otherwise settings that cannot be used
+        names = {spec.name for spec in registry.specs()}
+        status = 409 if name in names else 400
+        raise ApiError(status, str(error)) from None
+    return _json(index.spec)
 
 
 def _operation(
@@ -366,7 +371,7 @@ def _random(call: Call) -> Any:
 def info(call: Call) -> Any:
     """Return counts and settings of an index."""
     spec, counts = call.index.spec, call.index.namespaces()
-    dense, sparse = spec.models
+    dense_model, sparse_model = spec.models
     similarity = {"dimension": spec.dimension, "similarityFunction": spec.similarity or ""}
     shown: dict[str, Any] = {
         **_counted(sum(counts.values())),
@@ -375,10 +380,11 @@ def info(call: Call) -> Any:
         "indexType": spec.kind.upper(),
         "namespaces": {name: _counted(count) for name, count in counts.items()},
     }
+    # a hybrid index has both fields
     if spec.has_dense:
-        shown["denseIndex"] = similarity | {"embeddingModel": dense or ""}
+        shown["denseIndex"] = {**similarity, "embeddingModel": dense_model or ""}
     if spec.has_sparse:
-        shown["sparseIndex"] = {"embeddingModel": sparse or ""}
+        shown["sparseIndex"] = {"embeddingModel": sparse_model or ""}
     return shown
 
 
@@ -411,23 +417,37 @@ def _rows_as_json(rows: Sequence[IndexRow], include: Included) -> list[dict[str,
     items: list[dict[str, Any]] = [{"id": row.id} for row in rows]
     if include.include_vectors:
         _add_vectors(items, rows)
+    if include.include_metadata:
+        _add_metadata(items, rows)
+    if include.include_data:
+        _add_data(items, rows)
+    return items
+
+
+def _add_metadata(items: list[dict[str, Any]], rows: Sequence[IndexRow]) -> None:
     for item, row in zip(items, rows, strict=True):
-        if include.include_metadata and row.metadata is not None:
+        if row.metadata is not None:
             # as stored: numbers keep their digits
             item["metadata"] = msgspec.Raw(row.metadata.encode())
-        if include.include_data and row.data is not None:
+
+
+def _add_data(items: list[dict[str, Any]], rows: Sequence[IndexRow]) -> None:
+    for item, row in zip(items, rows, strict=True):
+        if row.data is not None:
             item["data"] = row.data
-    return items
 
 
 def _add_vectors(items: list[dict[str, Any]], rows: Sequence[IndexRow]) -> None:
     """Add vectors to the items of a response. One call writes the numbers of all rows, which is faster."""
-    dense = iter(json_arrays([row.vector for row in rows if row.vector.size]))
-    sparse = iter(json_arrays([row.sparse.values.astype(np.float32) for row in rows if row.sparse]))
+    with_dense = [row for row in rows if row.vector.size]
+    dense = iter(json_arrays([row.vector for row in with_dense]))
+    sparse_vectors = [row.sparse for row in rows if row.sparse is not None]
+    sparse = iter(json_arrays([vector.values.astype(np.float32) for vector in sparse_vectors]))
     for item, row in zip(items, rows, strict=True):
+        # the iterators contain only the rows that have such a vector
         if row.vector.size:
             item["vector"] = next(dense)
-        if row.sparse:
+        if row.sparse is not None:
             item["sparseVector"] = {"indices": row.sparse.indices.tolist(), "values": next(sparse)}
 
 
