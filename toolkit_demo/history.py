@@ -98,11 +98,13 @@ def wire_events(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[
     """
     items = occurrences() if found is None else found
     logged_since = now_ms - LOGGED
+    recent_items = [item for item in items if item.at < LOGGED]
     events: list[dict[str, Any]] = []
-    for item in items:
-        if item.at < LOGGED:
-            events += [event for event in _events(item, now_ms) if event["time"] >= logged_since]
-    return sorted(events, key=itemgetter("time"))
+    for item in recent_items:
+        events += _events(item, now_ms)
+    # the first attempts of a recent failure can be older than the log
+    recent_events = [event for event in events if event["time"] >= logged_since]
+    return sorted(recent_events, key=itemgetter("time"))
 
 
 def _events(item: Occurrence, now_ms: int) -> Iterator[dict[str, Any]]:

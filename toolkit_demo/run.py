@@ -172,18 +172,22 @@ def _wait_for(expected: Mapping[str, str], service: Service, since: datetime) ->
 def _callbacks(address: str) -> Counter[str]:
     """Wait for the callbacks of the messages. Return the number of accepted callbacks per kind."""
     until = time.monotonic() + _DEADLINE
-    while True:
-        try:
-            response = httpx.get(f"{address}/received", trust_env=False).raise_for_status()
-        except httpx.HTTPError as error:
-            raise LocalServiceError(
-                "reading the callbacks of the application", got=type(error).__name__, expected="a response"
-            ) from error
-        # callbacks are delivered after their messages: wait for all of them, but not forever
-        kinds = Counter(str(item["kind"]) for item in response.json())
-        if kinds["callback"] >= _MESSAGES or time.monotonic() > until:
-            return kinds
+    kinds = _received(address)
+    # callbacks are delivered after their messages: wait for all of them, but not forever
+    while kinds["callback"] < _MESSAGES and time.monotonic() <= until:
         time.sleep(_POLL)
+        kinds = _received(address)
+    return kinds
+
+
+def _received(address: str) -> Counter[str]:
+    try:
+        response = httpx.get(f"{address}/received", trust_env=False).raise_for_status()
+    except httpx.HTTPError as error:
+        raise LocalServiceError(
+            "reading the callbacks of the application", got=type(error).__name__, expected="a response"
+        ) from error
+    return Counter(str(item["kind"]) for item in response.json())
 
 
 def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -14,6 +15,7 @@ from toolkit_demo.faults.script import PageFault
 
 _ROWS: Final = ("messages", "runs", "events", "vectors")
 _IDS: Final = ("dlqId", "workflowRunId", "messageId", "id")
+_CURSORS: Final = {"vectors": "nextCursor"}
 
 
 @dataclass
@@ -56,20 +58,16 @@ class Listings:
         rows_name = next((name for name in _ROWS if isinstance(page.get(name), list)), None)
         if rows_name is None:
             return body
-        cursor_name = "nextCursor" if rows_name == "vectors" else "cursor"
+        cursor_name = _CURSORS.get(rows_name, "cursor")
         rows, next_cursor = page[rows_name], page.get(cursor_name) or ""
-        previous_rows = self.previous.get(path, [])
-        self.previous[path] = list(rows)
-        # remembered even without a fault: a later fault may need them
-        if next_cursor:
-            self.first_cursors.setdefault(path, next_cursor)
+        previous_rows = self._remember(path, rows, next_cursor)
         if fault is None:
             return body
 
         if fault.insert:
             # an extra page, after which the same request is made again
             self.previous[path] = previous_rows
-            rows = list(previous_rows) if fault.insert == "previous" else []
+            rows = _EXTRA_PAGES[fault.insert](previous_rows)
             next_cursor = self._made_up(cursor)
         else:
             next_cursor = self._faulty_cursor(path, cursor, next_cursor, fault)
@@ -78,6 +76,14 @@ class Listings:
         if not next_cursor:
             _mark_end(page, cursor_name, fault)
         return json.dumps(response).encode()
+
+    def _remember(self, path: str, rows: list[Any], next_cursor: str) -> list[Any]:
+        """Remember a page, even without a fault: a later fault may need it. Return the previous rows."""
+        previous_rows = self.previous.get(path, [])
+        self.previous[path] = list(rows)
+        if next_cursor:
+            self.first_cursors.setdefault(path, next_cursor)
+        return previous_rows
 
     def _faulty_cursor(self, path: str, cursor: str, next_cursor: str, fault: PageFault) -> str:
         if fault.cursor == "repeated":
@@ -117,17 +123,35 @@ def _rows(rows: list[Any], previous_rows: list[Any], fault: PageFault) -> list[A
     if fault.overlap:
         rows = previous_rows[-fault.overlap :] + rows
     if fault.twice:
+        # each row is followed by the same row
         rows = list(chain.from_iterable(zip(rows, rows, strict=True)))
-    if fault.order == "reversed":
-        rows = rows[::-1]
-    elif fault.order == "shuffled":
-        rows = list(rows)
-        random.Random(len(rows)).shuffle(rows)  # noqa: S311 - the same disorder every time
-    if rows and isinstance(rows[-1], dict):
-        last = rows[-1]
-        copies = [_renamed(last, number) for number in range(1, fault.extra + 1)]
-        rows = rows + copies
-    return rows
+    rows = _ORDERS[fault.order](rows)
+    return rows + _copies_of_last(rows, fault.extra)
+
+
+def _shuffled(rows: list[Any]) -> list[Any]:
+    # seeded: the same disorder every time
+    shuffled = list(rows)
+    random.Random(len(rows)).shuffle(shuffled)  # noqa: S311 - no secret
+    return shuffled
+
+
+_ORDERS: Final[dict[str | None, Callable[[list[Any]], list[Any]]]] = {
+    None: list,
+    "reversed": lambda rows: rows[::-1],
+    "shuffled": _shuffled,
+}
+_EXTRA_PAGES: Final[dict[str, Callable[[list[Any]], list[Any]]]] = {
+    "previous": list,
+    "empty": lambda _: [],
+}
+
+
+def _copies_of_last(rows: list[Any], count: int) -> list[Any]:
+    """Return copies of the last row with made-up ids."""
+    if not rows or not isinstance(rows[-1], dict):
+        return []
+    return [_renamed(rows[-1], number) for number in range(1, count + 1)]
 
 
 def _renamed(row: dict[str, Any], number: int) -> dict[str, Any]:

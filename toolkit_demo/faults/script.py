@@ -94,8 +94,8 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
         if self.cut and self.reset:
             raise ValueError("cut and reset exclude each other")
         for name, text in self.headers.items():
-            if not _HEADER_NAME.fullmatch(name) or _UNSENDABLE.search(text or ""):
-                raise ValueError(f"the header {name[:80]!r} cannot be sent")
+            _check_header(name, text or "")
+        # an error now rather than at the first request
         _decoded(self.body_base64, "body_base64")
 
     @property
@@ -202,6 +202,11 @@ def _decoded(text: str | None, name: str) -> bytes:
         return base64.b64decode(text or "", validate=True)
     except (binascii.Error, ValueError):
         raise ValueError(f"{name} is not base64") from None
+
+
+def _check_header(name: str, text: str) -> None:
+    if not _HEADER_NAME.fullmatch(name) or _UNSENDABLE.search(text):
+        raise ValueError(f"the header {name[:80]!r} cannot be sent")
 
 
 def _error(got: str, expected: str) -> InputError:
