@@ -185,7 +185,8 @@ def test_a_cursor_has_a_bounded_length(server, cursor):
         with (
             opened(server.service(), endpoint, 2) as transport,
             pytest.raises(
-                MalformedResponseError, match=r"a cursor of \d+,\d+.* characters; expected at most 4,096"
+                MalformedResponseError,
+                match=r"a cursor of \d+,\d+.* characters; expected a cursor of at most 4,096",
             ),
         ):
             read(transport)

@@ -332,67 +332,90 @@ def publish_batch(
 
 def _item(message: object, position: int, prefix: str, batch_id: str) -> dict[str, Any]:
     """Return a message as an item of a batch. Raise `InputError` with the position if it cannot be sent."""
-    where = f"messages at position {position:,}"
-    if not isinstance(message, Mapping):
-        raise wrong(where, message, "a mapping with the arguments of publish")
-    unknown = [name for name in message if name not in _ARGUMENTS]
-    if unknown or "url" not in message:
-        got = f"the argument {str(unknown[0])[:80]!r}" if unknown else "no url"
-        step = nearest(unknown[0] if unknown else "url", _ARGUMENTS)
-        raise InputError(f"reading {where}", got=got, expected="arguments of publish", next_step=step)
-    given = {**_ARGUMENTS, **message}
-    if not given["content_based_deduplication"] and given["deduplication_id"] is None:
-        given["deduplication_id"] = f"{batch_id}-{position}"
+    place = f"messages at position {position:,}"
+    arguments = _checked_arguments(message, place)
+    if not arguments["content_based_deduplication"] and arguments["deduplication_id"] is None:
+        arguments["deduplication_id"] = f"{batch_id}-{position}"
     try:
-        address, headers, content = _outgoing(prefix, given)
+        address, headers, content = _outgoing(prefix, arguments)
         body = {} if content is None else {"body": content.decode()}
     except UnicodeDecodeError:
         raise InputError(
-            f"reading {where}",
+            f"reading {place}",
             got="a body that is not UTF-8",
-            expected="text, as batches are JSON",
+            expected="text, because batches are JSON",
             next_step="Send it alone, with publish.",
         ) from None
     except InputError as error:
-        error.add_note(f"This is of the {where}. Nothing was sent.")
+        error.add_note(f"This is of the {place}. Nothing was sent.")
         raise
     return {"destination": address, "headers": dict(headers), **body}
 
 
-def _outgoing(prefix: str, given: Mapping[str, Any]) -> tuple[str, tuple[tuple[str, str], ...], bytes | None]:
+def _checked_arguments(message: object, place: str) -> dict[str, Any]:
+    """Return all arguments of `publish` for a message of a batch, with defaults."""
+    if not isinstance(message, Mapping):
+        raise wrong(place, message, "a mapping with the arguments of publish")
+    unknown = [name for name in message if name not in _ARGUMENTS]
+    problem, name = "no url", "url"
+    if unknown:
+        problem, name = f"the argument {str(unknown[0])[:80]!r}", unknown[0]
+    if unknown or "url" not in message:
+        next_step = nearest(name, _ARGUMENTS)
+        raise InputError(
+            f"reading {place}", got=problem, expected="arguments of publish", next_step=next_step
+        )
+    return {**_ARGUMENTS, **message}
+
+
+def _outgoing(
+    prefix: str, arguments: Mapping[str, Any]
+) -> tuple[str, tuple[tuple[str, str], ...], bytes | None]:
     """Return the destination, headers and body of a message. `prefix` is the prefix of the dialect."""
-    content_based = flag("content_based_deduplication", given["content_based_deduplication"])
-    headers = {} if given["headers"] is None else mapping("headers", given["headers"])
-    own_id = given["deduplication_id"]
-    if given["delay"] is not None and given["not_before"] is not None:
+    forwarded_headers = {} if arguments["headers"] is None else mapping("headers", arguments["headers"])
+    if arguments["delay"] is not None and arguments["not_before"] is not None:
         raise invalid_header("Not-Before", "delay and not_before", "one of them")
-    if content_based and own_id is not None:
-        raise invalid_header("Deduplication-Id", "an id and content_based_deduplication=True", "one of them")
-    content, kind = content_of(given["body"])
+    deduplication = _deduplication(arguments)
+    content, content_type = content_of(arguments["body"])
     options = {
-        header: convert(header, given[argument])
+        header: convert(header, arguments[argument])
         for header, (argument, convert) in _HEADERS.items()
-        if given[argument] is not _ARGUMENTS[argument]
+        if arguments[argument] is not _ARGUMENTS[argument]
     }
-    limits = (given[name] for name in ("flow_control_key", "parallelism", "rate", "period"))
+    limits = (arguments[name] for name in ("flow_control_key", "parallelism", "rate", "period"))
     options["Flow-Control-Value"] = flow_control(*limits)
-    if content_based:
-        options["Content-Based-Deduplication"] = "true"
-    else:
-        options["Deduplication-Id"] = uuid.uuid4().hex if own_id is None else own_id
-    wire = [(name, value) for name, value in options.items() if value is not None]
-    for name in ("Callback", "Failure-Callback"):
-        target = given[name.lower().replace("-", "_")]
-        if target is not None and not isinstance(target, CallbackSettings):
-            target = CallbackSettings(web_address(name, target))
-        wire += target.wire_headers(name) if target is not None else []
-    wire += forwarded("Forward-", headers)
-    named = [(f"{prefix}{name}", header_value(name, value)) for name, value in wire]
-    if given["content_type"] is not None:
-        kind = text("content_type", given["content_type"], empty=False)
-    if kind:
-        named.append(("Content-Type", header_value("Content-Type", kind)))
-    return web_address("destination", given["url"]), tuple(named), content
+    options |= deduplication
+    headers = [(name, value) for name, value in options.items() if value is not None]
+    headers += _callback_headers("Callback", arguments["callback"])
+    headers += _callback_headers("Failure-Callback", arguments["failure_callback"])
+    headers += forwarded("Forward-", forwarded_headers)
+    named = [(f"{prefix}{name}", header_value(name, value)) for name, value in headers]
+    if arguments["content_type"] is not None:
+        content_type = text("content_type", arguments["content_type"], empty=False)
+    if content_type:
+        # the only header without the prefix
+        named.append(("Content-Type", header_value("Content-Type", content_type)))
+    return web_address("destination", arguments["url"]), tuple(named), content
+
+
+def _deduplication(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the header that identifies a message: by content, by the given id, or by a random id."""
+    by_content = flag("content_based_deduplication", arguments["content_based_deduplication"])
+    own_id = arguments["deduplication_id"]
+    if not by_content:
+        return {"Deduplication-Id": uuid.uuid4().hex if own_id is None else own_id}
+    if own_id is not None:
+        raise invalid_header("Deduplication-Id", "an id and content_based_deduplication=True", "one of them")
+    return {"Content-Based-Deduplication": "true"}
+
+
+def _callback_headers(name: str, target: Any) -> list[tuple[str, str]]:
+    if target is None:
+        return []
+    if not isinstance(target, CallbackSettings):
+        target = CallbackSettings(web_address(name, target))
+    settings: list[tuple[str, str]] = target.wire_headers(name)
+    return settings
 
 
 def _published(request: Request, response: Response) -> Published:

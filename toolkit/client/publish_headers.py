@@ -5,6 +5,7 @@ An error names the header and never shows a value that may be a secret.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -139,7 +140,7 @@ def method_name(header: str, value: Any) -> str:
 
 
 def retry_delay(header: str, value: Any) -> str:
-    """Milliseconds as header text, or an expression of them."""
+    """Return milliseconds as header text, or an expression of milliseconds unchanged."""
     return value if isinstance(value, str) else count(header, value)
 
 
@@ -166,26 +167,34 @@ def not_before_seconds(header: str, value: Any) -> str:
     """Return a datetime, ISO 8601 text, or Unix seconds as header text, rounded up to whole seconds."""
     value = plain(value)
     if not isinstance(value, int):
-        timestamp = parse_time(value, exact=True, name=f"the header {header}, from not_before")
-        # rounded up, as it must not come before; the time read is truncated to milliseconds
-        truncated = isinstance(value, datetime) and value.microsecond % 1000 > 0
-        value = -int(-(timestamp.timestamp() + 0.001 * truncated) // 1)
+        value = _seconds_rounded_up(value, header)
     if value >= _MILLISECONDS_LOOK_LIKE:
         got = f"{value}, which looks like milliseconds"
         raise invalid_header(header, got, "Unix seconds, or a datetime")
     return count(header, value)
 
 
+def _seconds_rounded_up(value: Any, header: str) -> int:
+    """Return Unix seconds, rounded up, because the message must not be delivered earlier."""
+    seconds = parse_time(value, exact=True, name=f"the header {header}, from not_before").timestamp()
+    # `parse_time` truncates to milliseconds
+    if isinstance(value, datetime) and value.microsecond % 1000 > 0:
+        seconds += 0.001
+    return math.ceil(seconds)
+
+
 def listed(header: str, values: Any) -> str | None:
-    """Values as one comma-separated header; None for none."""
+    """Return strings as one header, separated by commas, or None without strings."""
     if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
-        raise invalid_header(header, type(values).__name__, "text, or several texts")
-    several = [values] if isinstance(values, str) else list(values)
-    for value in several:
-        if not isinstance(value, str) or not value.strip() or "," in value:
-            expected = "texts without commas, which separate them, and not empty"
-            raise invalid_header(header, repr(value)[:60], expected)
-    return ",".join(header_value(header, value) for value in several) or None
+        raise invalid_header(header, type(values).__name__, "a string, or several strings")
+    items = [values] if isinstance(values, str) else list(values)
+    for item in items:
+        if not isinstance(item, str) or not item.strip() or "," in item:
+            expected = "strings that are not empty, without commas, which separate them"
+            raise invalid_header(header, repr(item)[:60], expected)
+    if not items:
+        return None
+    return ",".join(header_value(header, item) for item in items)
 
 
 def flow_control(

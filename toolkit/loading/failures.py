@@ -146,7 +146,7 @@ def iter_failures(
 ) -> Iterator[pd.DataFrame]:
     """Read the dead letter queue in batches. The memory needed does not depend on the number of entries.
 
-    The parameters are documented in `load_failures`.
+    Parameters are the same as in `load_failures`.
 
     Returns
     -------

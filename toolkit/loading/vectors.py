@@ -176,7 +176,7 @@ def iter_vectors(
 ) -> Iterator[pd.DataFrame]:
     """Read vectors in batches. The memory needed does not depend on the number of vectors.
 
-    The parameters are documented in `load_vectors`. Batches of several namespaces come in turn.
+    Parameters are the same as in `load_vectors`. Batches of several namespaces come in turn.
 
     Returns
     -------
