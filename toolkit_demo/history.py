@@ -202,7 +202,10 @@ def _entry(item: Occurrence, now_ms: int) -> dict[str, Any]:
 
 
 def _label_fields(item: Occurrence) -> dict[str, Any]:
-    """Return labels as publishers send them: all, only the first in a deprecated field, or both."""
+    """Return labels as publishers send them.
+
+    For example, an old publisher sends only the first label, in a deprecated field.
+    """
     if "label_only" in item.oddities:
         return {"label": item.labels[0]}
     if item.number % 3:
@@ -211,7 +214,7 @@ def _label_fields(item: Occurrence) -> dict[str, Any]:
 
 
 def _with_oddities(entry: dict[str, Any], item: Occurrence) -> dict[str, Any]:
-    """Return an entry with the oddities of the occurrence, which real services list as well."""
+    """Return an entry with the oddities of the occurrence, for example empty strings or unknown fields."""
     if "few_fields" in item.oddities:
         entry = {name: content for name, content in entry.items() if name not in _OPTIONAL}
     if "unknown_fields" in item.oddities:

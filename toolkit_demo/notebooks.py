@@ -83,7 +83,7 @@ def remove_widgets(notebook: Any) -> None:
 
 
 def _is_progress_bar(output: Any, models: dict[str, Any]) -> bool:
-    """Whether an output is a progress bar: its text is the count when it began to be shown."""
+    """Return True if an output is a progress bar, whose text would show the count at the start for ever."""
     view = output.get("data", {}).get(_VIEW, {})
     children = models.get(view.get("model_id"), {}).get("state", {}).get("children", [])
     names = [models.get(child.removeprefix("IPY_MODEL_"), {}).get("model_name") for child in children]

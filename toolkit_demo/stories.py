@@ -218,7 +218,7 @@ def _leak(_: int, __: int, random: Random) -> int:
 
 
 def _neighbour(position: int, _: int, random: Random) -> int:
-    """Come in five waves of 25 minutes."""
+    """Come in five waves of 25 minutes, for example when a tenant starts a large job."""
     wave = position % 5
     return (2 + 3 * wave) * 24 * HOUR - 7 * HOUR + int(random.random() * 25 * 60_000)
 

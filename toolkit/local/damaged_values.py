@@ -1,4 +1,4 @@
-"""Find the value that makes the service fail: one that the service cannot have stored in its database.
+"""Find the value that makes the service fail: a value that the service cannot have stored.
 
 A file of SQLite can be in order and still contain values that the service never writes, for example after
 somebody edited it: text in a column of numbers, or JSON that is cut. A request that meets such a value fails
@@ -6,7 +6,7 @@ somewhere in the service. Only then the tables are searched, so requests that su
 
 A value is damaged in one of three ways, which are checked in this order:
 
-1. Its type is not that of its column. SQLite only prefers the declared types, it does not enforce them.
+1. The type is not the type of the column. SQLite only prefers the declared types, it does not enforce them.
 2. It is longer than any request of the service (`LONGEST`).
 3. It cannot be read in the form that the service stores there, for example as JSON.
 """
@@ -28,7 +28,7 @@ _TYPES: Final = ("INTEGER", "TEXT", "BLOB")
 
 
 class DamagedValue(NamedTuple):
-    """The place of a damaged value, and what is wrong with it."""
+    """The place of a damaged value, the found value and the expected form."""
 
     table: str
     row: str
@@ -38,7 +38,7 @@ class DamagedValue(NamedTuple):
     expected: str
 
     def __str__(self) -> str:
-        """Return what was found and what was expected, as parts of a message."""
+        """Return the found value and the expected form, as parts of a message."""
         place = f"the column {self.column!r} of the table {self.table!r}, in the row with {self.row}"
         return f"got {self.got} in {place}; expected {self.expected}"
 
@@ -92,7 +92,7 @@ def _damaged_values(
 
 
 def _described(connection: sqlite3.Connection, table: str) -> tuple[list[_Column], list[str]]:
-    """Return the typed columns of a table and the columns of its key."""
+    """Return the typed columns of a table and the columns of the key."""
     columns: list[_Column] = []
     key: list[tuple[int, str]] = []
     for _, name, declared, not_null, _, place in connection.execute(f"PRAGMA table_info({table})"):

@@ -1,4 +1,4 @@
-"""Errors of the service's SQLite files, in words that tell which file it is and what to do."""
+"""Errors of the SQLite files of the service: they name the file, the cause and the next step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolkit.errors import LocalServiceError
 from toolkit.local.damaged_values import DamagedValue
 
 QUEUE_FILE: Final = "queue/queue.sqlite"
-"""The queue's file in the data folder."""
+"""The file of the queue in the data folder."""
 INTERNAL_ERROR: Final = "the service failed; got an internal error; expected a response"
 """The message of an error that nothing explains."""
 _FULL: Final = "got a full disk; expected free space; free some, then send the request again"
@@ -35,20 +35,20 @@ _LEAST_ROOM: Final = 64 * 1024  # bytes: SQLite needs room for some pages of 4 o
 
 
 def storage_problem(error: sqlite3.Error, file: str, path: Path) -> str:
-    """Return what happened to a file of the service, with what was expected and what to do.
+    """Return the message about a file that cannot be used: the cause, the expected state and the next step.
 
-    `file` is its name in the data folder, and `path` where it is.
+    `file` is the name in the data folder, for the message; `path` is the place on the disk.
     """
     return f"the service cannot use its file {file!r}; {_cause(error, path)}"
 
 
 def damage_problem(damage: DamagedValue, file: str) -> str:
-    """Return which value of a file is damaged, with what was expected and what to do."""
+    """Return the message about a damaged value: the place, the expected form and the next step."""
     return f"the service cannot use its file {file!r}; {damage}; {_REMOVE_ROW}"
 
 
 def may_be_a_damaged_value(error: Exception) -> bool:
-    """Return whether an error can come from a value in the database, and not from the disk or the file."""
+    """Return True if an error can come from a value in the database, not from the disk or the file."""
     if not isinstance(error, sqlite3.Error):
         return True
     # JSON and functions of this package inside SQL fail with the general code, as do comparisons of types

@@ -87,10 +87,10 @@ def position_of(body: bytes) -> StepPosition:
 
 
 def append(tx: QueueWrite, message: Message) -> Message:
-    """Add a step at the end of the history of its run, and return the message with the new position."""
+    """Add a step at the end of the history of the run, and return the message with the new position."""
     last_position = tx.value("SELECT max(position) FROM steps WHERE run_id = ?", message.run_id)
     if last_position is None:
-        # the first message of a run is no step: its body is the payload
+        # the first message of a run is no step: the body is the payload
         position, name = 0, None
     else:
         position, name = last_position + 1, position_of(message.body).name
@@ -161,7 +161,7 @@ def shown(tx: QueueWrite, run_id: str) -> list[dict[str, Any]]:
             step = _STEP.decode(body)
         except _MALFORMED:
             continue
-        # a plan is not listed: its result is
+        # a plan is not listed, only the result
         if step.get("stepId") != 0:
             _add_to_groups(groups, step, _log(message_id, step))
     return groups
@@ -251,7 +251,7 @@ def _decoded(stored: bytes | None) -> Message | None:
 
 
 def as_step(tx: QueueWrite, message: Message) -> Message:
-    """Add the message to the history of its run, or start the run with it."""
+    """Add the message to the history of the run, or start the run with it."""
     workflow = message.settings.workflow
     if workflow and workflow.init:
         return start_run(tx, message)
@@ -259,7 +259,7 @@ def as_step(tx: QueueWrite, message: Message) -> Message:
 
 
 def of_run(tx: QueueWrite, message: Message) -> Message:
-    """Return the message with settings inherited from the first message of its run.
+    """Return the message with settings inherited from the first message of the run.
 
     For example, a step without Service-Retries is retried as often as the first message.
     """
@@ -274,7 +274,7 @@ def of_run(tx: QueueWrite, message: Message) -> Message:
         headers = own.headers
 
     flow = own.flow
-    # limits belong to a key: with a key of its own, a step has only limits of its own
+    # limits belong to a key: a step that names a key must also name the limits
     if flow is None and not own.flow_key:
         flow = inherited.flow
 
@@ -387,7 +387,7 @@ def _remember_deduplication(tx: QueueWrite, publish: Publish, message: Message) 
 
 
 def _accept_step(tx: QueueWrite, message: Message) -> Message:
-    """Add a step to its run, or start a run; a run that was invoked knows which run to report to."""
+    """Add a step to the run, or start a run. If a run was invoked, store the step to report to."""
     first_or_step, invoker = split_invocation(message)
     step = as_step(tx, first_or_step)
     if invoker:
@@ -406,7 +406,7 @@ def ensure_queue(tx: QueueWrite, name: str) -> None:
 def enqueue(tx: QueueWrite, message: Message, *, joins_at: int | None = None) -> None:
     """Store a message for the scheduler.
 
-    `joins_at` is the place of the message in its named queue. If omitted, the due time is the place.
+    `joins_at` is the place of the message in the named queue. If omitted, the due time is the place.
     """
     row: dict[str, Any] = {"id": message.id, "due_at": message.not_before, "run_id": message.run_id}
     row |= {"about": message.about, "spec": message.encode()}

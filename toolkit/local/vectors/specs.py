@@ -242,7 +242,7 @@ class Models(NamedTuple):
             return list(repeat(None, len(texts)))
         embed = self.sparse.queries if question else self.sparse.documents
         vectors = embed(texts)
-        # a model comes from any package: the index relies on these properties
+        # checked, as models of other packages can be wrong, and the index relies on these properties
         if len(vectors) != len(texts) or not all(map(_usable, vectors)):
             expected = f"{len(texts)}, each with unique dimensions from 0 to {MAX_INDEX} and finite values"
             raise _faulty(self.sparse.name, f"{len(vectors)} vectors", expected)
