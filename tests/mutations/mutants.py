@@ -326,8 +326,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a repair accepts a row that replaced another",
-        "snapshots/syncing.py",
-        '                        picked &= wanted.entries["content"][positions] == entries["content"]\n',
+        "snapshots/repairing.py",
+        '        is_stored &= wanted.entries["content"][positions] == entries["content"]\n',
         "",
         ("tests/snapshots/test_repair.py::test_rows_that_were_put_there_instead_are_not_recovered",),
     ),

@@ -1,24 +1,18 @@
-"""Bringing a failure snapshot up to date with the service, and restoring what it has lost.
+"""Bring a failure snapshot up to date with the service.
 
-A repair keeps readable rows and loads the rest from the queue. Where the index is whole, a row is accepted
-when its id and content are those that were stored. What is not found is removed from the index, so that the
-load adds it again, with the time it was first seen. Nothing changes before the commit of the sync, and lost
-files are kept under another name.
+`sync_failures` lists everything that the service retains and compares it with the stored rows. If files of
+the snapshot are damaged, it raises, or repairs the snapshot if you ask for it (`snapshots.repairing`).
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cached_property
-from typing import Any, BinaryIO, Final
+from typing import Any
 
-import msgspec
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,46 +20,25 @@ from pyarrow.fs import FileSystem
 
 from toolkit import arguments
 from toolkit.client.failures import Kind
-from toolkit.errors import IncompleteLoadWarning, SnapshotDamagedError, SnapshotError
+from toolkit.errors import IncompleteLoadWarning, SnapshotError
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.failures import open_failures, warn_of_mistaken_values
 from toolkit.loading.load import Load
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressOption
 from toolkit.receipt import Receipt, facts_html
 from toolkit.settings.service import Service
-from toolkit.snapshots import data_files
-from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, DataFile, Part
-from toolkit.snapshots.manifest import REPAIRED, ListedFile, Manifest, StoredCheckpoint, repairs
+from toolkit.snapshots.data_files import STORED_FAILURES
+from toolkit.snapshots.manifest import REPAIRED, repairs
 from toolkit.snapshots.merging import Binding, FileRows, RowComparison
 from toolkit.snapshots.object_store import open_store
+from toolkit.snapshots.repairing import Repair
 from toolkit.snapshots.resumable import ResumableLoad
-from toolkit.snapshots.row_index import (
-    ENTRY,
-    Entries,
-    Ids,
-    RowIndex,
-    concat_entries,
-    day_of,
-    entries_of,
-    first_of_each,
-    read_index,
-)
+from toolkit.snapshots.row_index import read_index
 from toolkit.snapshots.store import SnapshotStore
-from toolkit.snapshots.transaction import (
-    Damage,
-    Transaction,
-    WriteOptions,
-    begin,
-    damages,
-    raise_for_damage,
-)
+from toolkit.snapshots.transaction import Transaction, WriteOptions, begin, damages, raise_for_damage
 from toolkit.tables.frames import to_frame
-from toolkit.times import from_milliseconds, parse_duration
+from toolkit.times import parse_duration
 from toolkit.visible_text import visible
-
-_ROWS: Final = 1_000  # rows read at once by a repair: those before a damaged page are kept
-
-_MOST_BYTES: Final = 4 * PART_BYTES  # of a longer file, the end as it was written is not looked for
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -306,201 +279,35 @@ def sync_load(
         transaction.bind(load.plan.source, load.plan.scope)
         before = transaction.previous
         lost = damages(store, before, every_byte=repair) if before else ()
-        repaired: _Repair | None = None
-        if before is None or not lost:
-            transaction.remove_leftovers()
-        elif repair:
-            repaired = _Repair(transaction, before, lost)
-        else:
-            raise_for_damage(store, before, lost)
-        resumable = ResumableLoad(transaction, load, checkpoints=repaired is None)
+        if before is not None and lost:
+            if not repair:
+                raise_for_damage(store, before, lost)
+            return _repaired(load, transaction, Repair(transaction, before, lost), binding)
+        transaction.remove_leftovers()
+        resumable = ResumableLoad(transaction, load, checkpoints=True)
         comparison = RowComparison(
             transaction,
-            repaired.index if repaired else read_index(store, transaction.previous),
+            read_index(store, transaction.previous),
             resumable.began,
             checkpoint=resumable.checkpoint,
-            missing=repaired.missing if repaired else None,
         )
         receipt = resumable.read(comparison, is_stored=comparison.is_stored)
-        if repaired:
-            if repaired.checkpoint:
-                comparison.add_unread(repaired.checkpoint)
-            receipt = replace(receipt, notes=(*receipt.notes, repaired.note(comparison.ids)))
-        rows_lost = repaired.rows_lost(comparison.ids) if repaired else 0
-        return Changes(store=store, lost=rows_lost, **comparison.commit(receipt, binding))
+        return Changes(store=store, **comparison.commit(receipt, binding))
 
 
-class _Repair:
-    """What is left of the lost files, in new files: `index` is of these and of those that are not lost.
-
-    Where the index is whole, `missing` are the entries of rows that were not found. `checkpoint` is that of a
-    stopped load of the same scope, however old.
-    """
-
-    def __init__(self, transaction: Transaction, before: Manifest, lost: tuple[Damage, ...]) -> None:
-        self._transaction = transaction
-        self._store = transaction.store
-        self._before = before
-        self._lost = lost
-        self._left = [damage.listed.path for damage in lost if damage.present and not damage.is_index]
-        self._leftovers = transaction.leftovers()
-        self._kept_as = [self._keep(damage.listed.path) for damage in lost if damage.present]
-        self._recovered = 0
-        self.index, self.missing = self._indexes({damage.listed.path for damage in lost})
-        self.checkpoint = self._fitting_checkpoint()
-
-    def note(self, ids: Ids) -> str:
-        """What the receipt says of it, when the load returned rows with these ids."""
-        data = [damage.listed for damage in self._lost if not damage.is_index]
-        rows = sum(listed.rows for listed in data)
-        parts: list[str] = []
-        if data:
-            parts.append(
-                f"{len(data):,} of {len(self._before.files):,} data files were lost, with {rows:,} rows"
-            )
-            parts.append(f"{self._recovered:,} rows were recovered from what is left of them")
-        if data and len(self.missing) == rows - self._recovered:
-            back = np.isin(self.missing.entries["id"], ids)
-            parts.append(f"{int(back.sum()):,} were added again from the queue")
-            parts.append(f"{int((~back).sum()):,} stayed lost{_times(self.missing.entries[~back])}")
-        elif data:
-            parts.append(f"{rows - self._recovered:,} are lost unless the queue still had them")
-        if any(damage.is_index for damage in self._lost):
-            parts.append("the index was lost and made again from the rows")
-        kept = f"the lost files are kept as {', '.join(self._kept_as)}"
-        parts.append(kept if self._kept_as else "nothing of the lost files is left to keep")
-        return REPAIRED + "; ".join(parts)
-
-    def rows_lost(self, ids: Ids) -> int:
-        """Return how many rows stayed lost, when the load returned rows with these ids."""
-        rows = sum(damage.listed.rows for damage in self._lost if not damage.is_index)
-        if len(self.missing) == rows - self._recovered:
-            return int((~np.isin(self.missing.entries["id"], ids)).sum())
-        return rows - self._recovered
-
-    def _indexes(self, lost: set[str]) -> tuple[RowIndex, RowIndex]:
-        """The index of the rows that are there again, and of those that are missing."""
-        before = self._before
-        stored: dict[str, Entries] = {}  # by file, where the index is whole
-        if before.index is not None and before.index.path not in lost and not before.is_older:
-            everything = read_index(self._store, before).entries
-            stored = {listed.path: everything[rows] for listed, rows in before.slices}
-        present = {
-            listed.path: stored[listed.path]
-            if stored
-            else concat_entries(map(entries_of, self._rows_of(listed)))
-            for listed in before.files
-            if listed.path not in lost
-        }
-        known = concat_entries(present.values())["id"]
-        files: list[ListedFile] = []
-        entries: list[Entries] = []
-        missing: list[Entries] = []
-        for listed in before.files:
-            if listed.path in present:
-                files.append(listed)
-                entries.append(present[listed.path])
-                continue
-            wanted = stored.get(listed.path)
-            found, written = self._recover(listed, wanted, known)
-            if written is not None:
-                files.append(written)
-                entries.append(found)
-                self._recovered += len(found)
-                known = np.concatenate([known, found["id"]])
-            if wanted is not None:
-                missing.append(wanted[~np.isin(wanted["id"], found["id"])])
-        index = RowIndex(concat_entries(entries).copy())
-        index.has_learned = True  # so that it is written
-        self._transaction.previous = msgspec.structs.replace(before, files=tuple(files), index=None)
-        return index, RowIndex(concat_entries(missing))
-
-    def _rows_of(self, listed: ListedFile) -> Iterator[pa.Table]:
-        return data_files.stored_failures(self._store, self._before, listed)
-
-    def _keep(self, path: str) -> str:
-        """Copy a lost file to a name that no reader treats as data and no writer removes."""
-        folder, slash, last = path.rpartition("/")
-        name = f"{folder}{slash}_{last.lstrip('_')}.lost"
-        self._store.copy(path, name)
-        return name
-
-    def _recover(
-        self, listed: ListedFile, stored: Entries | None, known: Ids
-    ) -> tuple[Entries, ListedFile | None]:
-        """Write the rows of a lost file that can be found into a new one, in the folder of the same day."""
-        day = listed.day
-        wanted = None if stored is None else RowIndex(stored)
-        own = [path for path in self._left if path == listed.path]
-        rounds = [(False, [*own, *self._leftovers])]
-        if wanted is not None:
-            # a row as it was stored; or else, of what a stopped writer left, an earlier version of it
-            others = [path for path in self._left if path != listed.path]
-            rounds = [(True, [*own, *others, *self._leftovers]), (False, self._leftovers)]
-        part: Part | None = None
-        recovered = np.zeros(0, dtype=ENTRY)
-        for exact, sources in rounds:
-            for rows in (rows for name in sources for rows in self._readable(name)):
-                entries = entries_of(rows)
-                picked = first_of_each(entries["id"])
-                picked &= ~np.isin(entries["id"], known) & ~np.isin(entries["id"], recovered["id"])
-                if wanted is None:
-                    picked &= np.array([day_of(time) == day for time in entries["first_seen"].tolist()], bool)
-                else:
-                    positions = wanted.find(entries["id"])
-                    picked &= positions >= 0
-                    if exact:
-                        picked &= wanted.entries["content"][positions] == entries["content"]
-                        entries["wire"] = wanted.entries["wire"][positions]
-                if picked.any():
-                    part = part or self._transaction.new_part(STORED_FAILURES, day=day)
-                    part.write(rows.filter(pa.array(picked)))
-                    recovered = np.concatenate([recovered, entries[picked]])
-        return recovered, None if part is None else self._transaction.publish(part)
-
-    def _readable(self, name: str) -> Iterator[pa.Table]:
-        """The rows of a file that can still be read, with the columns of today."""
-        # a damaged file may fail in any of these ways, anywhere
-        broken = (pa.ArrowException, OSError, SnapshotDamagedError, ValueError, KeyError)
-        with suppress(*broken), self._store.open(name) as file:
-            parquet = DataFile(self._as_listed(name, file))
-            if data_files.extension_column(parquet.schema_arrow):
-                return
-            for number in range(parquet.num_row_groups):
-                with suppress(*broken):
-                    for batch in parquet.iter_batches(batch_size=_ROWS, row_groups=[number]):
-                        rows = pa.Table.from_batches([batch]).replace_schema_metadata(None)
-                        if self._before.is_older and not rows.schema.equals(STORED_FAILURES):
-                            rows = data_files.current_columns(rows, "failures")
-                        if rows.schema.equals(STORED_FAILURES):
-                            yield rows
-
-    def _as_listed(self, name: str, file: BinaryIO) -> BinaryIO | pa.BufferReader:
-        """The file without bytes after its end: some file systems add zeros in a crash."""
-        for damage in self._lost:
-            size = damage.listed.bytes
-            if damage.listed.path == name and size <= _MOST_BYTES and file.seek(0, os.SEEK_END) > size:
-                file.seek(0)
-                return pa.BufferReader(file.read(size))
-        file.seek(0)
-        return file
-
-    def _fitting_checkpoint(self) -> StoredCheckpoint | None:
-        checkpoint = self._transaction.checkpoint
-        if checkpoint is None:
-            return None
-        expected = {"kind": "failures", "source": self._before.source, "scope": self._before.scope}
-        if checkpoint.mismatch_reason(expected=expected, now=datetime.fromisoformat(checkpoint.written_at)):
-            return None
-        checkpoint = self._transaction.located(checkpoint)
-        files = (*checkpoint.files, *checkpoint.later)
-        return None if any(data_files.problem_of(self._store, file) for file in files) else checkpoint
-
-
-def _times(entries: Entries) -> str:
-    if not len(entries):
-        return ""
-    ends = (entries["first_seen"].min(), entries["first_seen"].max())
-    times = (from_milliseconds(int(time)) for time in ends)
-    first, last = (time.isoformat(timespec="seconds") for time in times)
-    return f" (first seen {first}{f' to {last}' if last != first else ''})"
+def _repaired(load: Load, transaction: Transaction, repair: Repair, binding: Binding) -> Changes:
+    """Bring a repaired snapshot up to date; rows that were not recovered are added again from the load."""
+    resumable = ResumableLoad(transaction, load, checkpoints=False)
+    comparison = RowComparison(
+        transaction,
+        repair.index,
+        resumable.began,
+        checkpoint=resumable.checkpoint,
+        missing=repair.missing,
+    )
+    receipt = resumable.read(comparison, is_stored=comparison.is_stored)
+    if repair.checkpoint:
+        comparison.add_unread(repair.checkpoint)
+    receipt = replace(receipt, notes=(*receipt.notes, repair.note(comparison.ids)))
+    rows_lost = repair.rows_lost(comparison.ids)
+    return Changes(store=transaction.store, lost=rows_lost, **comparison.commit(receipt, binding))
