@@ -178,3 +178,25 @@ def test_connect_takes_the_option():
     del service
     gc.collect()
     assert not Redactor(key=b"k").masks_personal
+
+
+def test_counts_of_loaded_failures_are_printed_escaped() -> None:
+    """Tables that the toolkit makes of texts from data escape them as loaded frames do; values stay exact."""
+    mark = "\u202e"
+    times = pd.to_datetime(["2026-01-01", "2026-01-02"], utc=True)
+    failures = pd.DataFrame(
+        {
+            "dlq_id": [f"a{mark}", f"b{mark}"], "workflow_url": f"http://x/{mark}", "failed_at": times,
+            "created_at": times, "response_body": f"no {mark} stock", "response_body_base64": None,
+            "labels": [f'["l{mark}"]', None],
+        }
+    )  # fmt: skip
+    for counted, column in (
+        (tk.count_errors(failures), "text"),
+        (tk.count_labels(failures), "label"),
+        (tk.expiring(failures, "90d"), "workflow_url"),
+        (tk.count_over_time(failures, by="workflow_url"), "group"),
+    ):
+        assert mark not in repr(counted)
+        assert mark not in counted[column].to_string()
+        assert counted[column].str.contains(mark).any()

@@ -30,7 +30,7 @@ from toolkit.errors import InputError
 from toolkit.freshness import Clock, Freshness, freshness
 from toolkit.receipt import Receipt
 from toolkit.signatures.signed_rows import SIGNATURE
-from toolkit.tables.frames import in_index, to_frame
+from toolkit.tables.frames import in_index, made_visible, to_frame
 from toolkit.tables.schemas import GONE_AFTER, GONE_BEFORE
 from toolkit.tables.text import JsonDict, JsonTuple
 from toolkit.times import parse_time
@@ -216,13 +216,17 @@ class Counted:
 
 
 def typed_frame(**columns: tuple[str, Any]) -> pd.DataFrame:
-    """A small frame of columns, each a dtype and its values: without rows it has all its types, too."""
-    return pd.DataFrame(
+    """Return a small frame of columns, each a dtype and its values: without rows it has all its types, too.
+
+    Invisible characters in its texts are escaped where pandas shows them, because the texts are from data.
+    """
+    frame = pd.DataFrame(
         {
             name: pd.Series(list(map(hashable_json, values)) if dtype == "object" else values, dtype=dtype)
             for name, (dtype, values) in columns.items()
         }
     )
+    return made_visible(frame)
 
 
 def typed_rows(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
@@ -241,7 +245,7 @@ def tallied(values: pd.Series) -> pd.DataFrame:
     """The values of a column with `count` and `share`, the largest count first and equal ones by value."""
     name = str(values.name)
     counts = values.value_counts().reset_index().astype({name: "str", "count": "Int64"})
-    counts = counts.assign(share=(counts["count"] / max(len(values), 1)).astype("float64"))
+    counts = made_visible(counts.assign(share=(counts["count"] / max(len(values), 1)).astype("float64")))
     return counts.sort_values(["count", name], ascending=[False, True], ignore_index=True)
 
 
