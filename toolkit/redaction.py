@@ -454,7 +454,8 @@ def escape_wrapping(text: object) -> str:
     >>> escape_wrapping("https://shop.example/pay")
     'https://shop.example/<wbr>pay'
     """
-    return _SLASHES.sub(r"\g<0><wbr>", escape_html(text))
+    escaped = escape_html(text)
+    return _SLASHES.sub(r"\g<0><wbr>", escaped) if "://" in escaped else escaped
 
 
 def escape_attribute(text: object) -> str:

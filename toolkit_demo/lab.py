@@ -74,6 +74,12 @@ def _run_jupyter(port: int, *, browser: bool) -> None:
     if os.geteuid() == 0:
         # usual in containers; JupyterLab listens on this machine only, and asks for a token
         arguments.append("--allow-root")
+    arguments.append("--ServerApp.log_level=ERROR")  # JupyterLab prints the address at any level
+    first_notebook = min(Path().glob("*.ipynb"), default=None)
+    if first_notebook is not None:
+        arguments.append(str(first_notebook))
+        line = f"JupyterLab opens {first_notebook}. Ctrl-C ends it and the embedded service."
+        print(line, flush=True)  # noqa: T201 - output of a command
     LabApp.launch_instance(arguments)
 
 

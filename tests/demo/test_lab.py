@@ -152,7 +152,11 @@ def test_its_kernels_find_the_service_and_all_end_together(lab: Lab, how: signal
 
 @pytest.mark.slow
 def test_it_asks_for_a_token(lab: Lab) -> None:
-    """Requests without Jupyter's token are refused: every user of a shared machine can reach the port."""
+    """Requests without the token are refused; the first notebook and the address are printed."""
+    said = lab.log.read_text()
+    assert "JupyterLab opens story.ipynb" in said
+    assert "Serving notebooks" not in said
+    assert len(said.splitlines()) < 12
     assert requests.get(f"{lab.url}/api/contents/", timeout=20).status_code == 403
     assert lab.ask("POST", "/api/shutdown").status_code == 200
     assert lab.process.wait(40) == 0

@@ -92,6 +92,16 @@ def test_a_query_that_finds_nothing_names_the_nearest_field(sample_service):
         assert len(tk.query_text(sample_service, "disk", namespace="runbooks", filter="HAS NOT FIELD citi"))
 
 
+def test_the_end_of_an_address_names_the_address(sample_service):
+    """An address as displays shorten it matches nothing: the warning names the whole one, also a rare one."""
+    for shortened in ("payments/capture", "/exports/nightly"):
+        with pytest.warns(
+            UnexpectedResultWarning, match="Did you mean 'https://shop.example.com/flows/"
+        ) as caught:
+            assert tk.load_failures(sample_service, tk.FailureFilter(workflow_url=shortened)).empty
+        assert f"{shortened.strip('/')}'?" in str(caught[0].message)
+
+
 def test_panels_say_what_loads_say(sample_service):
     """Load, Count and Ask of a panel that find nothing name the nearest values, namespaces and fields."""
     panel = tk.FailureFilterWidget(sample_service, value=tk.FailureFilter(label="shopp"))

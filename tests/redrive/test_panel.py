@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import threading
 import time
@@ -111,6 +112,14 @@ def test_what_is_chosen_is_planned_when_preview_is_pressed(shop: Shop, ledger: P
     assert made["plan"].hash == panel.value.hash  # type: ignore[attr-defined]
     assert str(panel.ledger) == str(ledger)
     assert str(ledger) in panel.to_code()
+
+
+def test_advice_is_shown_whole(shop: Shop, ledger: Path) -> None:
+    """The column of advice has each advice to its end."""
+    panel = tk.RedrivePanel(None, shop.fail("panel-advice", 1), ledger=ledger)
+    (advice,) = panel.value.groups["advice"]
+    assert len(advice) > 40
+    assert html.unescape(panel._preview.value).count(f"<td>{advice}</td>") == 1
 
 
 def test_limits_are_edited_and_run_is_the_main_button(shop: Shop, ledger: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, cast, get_args
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from toolkit import arguments
 from toolkit.client.failures import Kind, get_entry, list_page
@@ -30,6 +31,7 @@ from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.times import Time, parse_time
 
+_SEARCHED_PAGES: Final = 10  # of entries, in which the end of an address is looked for
 _TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
 _ASSUMPTIONS: Final[tuple[str, ...]] = (
     "a cursor keeps its position in the listing while entries come and go",
@@ -248,13 +250,21 @@ def warn_of_mistaken_values(service: Service, wanted: FailureFilter, kind: Kind,
 
 
 def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list[str]:
-    """Return a message per value of a filter that the newest entries do not have. Sends one request."""
+    """Return a message per value of a filter that the newest entries do not have.
+
+    Sends one request, or up to ten if an address has no scheme: it may be the end of one that is rare.
+    """
     if not any(getattr(wanted, field.name) for field in FIELDS.values() if field.many):
         return []
     try:
         with Transport.to(service, "queue") as transport:
             page = list_page(transport, FailureFilter(), cursor=None, kind=kind)
-        newest = to_frame(FailureDecoder(service.redactor).decode(page.rows))
+            tables = [FailureDecoder(service.redactor).decode(page.rows)]
+            is_ending = any("://" not in address for address in wanted.workflow_url)
+            while is_ending and page.cursor and len(tables) < _SEARCHED_PAGES:
+                page = list_page(transport, FailureFilter(), cursor=page.cursor, kind=kind)
+                tables.append(FailureDecoder(service.redactor).decode(page.rows))
+        newest = to_frame(pa.concat_tables(tables))
     except ToolkitError:
         return []  # the load itself has succeeded
     unknown = unknown_values(newest, wanted, service.redactor)

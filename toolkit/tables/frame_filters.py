@@ -37,6 +37,8 @@ _KINDS: Final = {
     type(None): "null",
 }  # fmt: skip
 
+_MOST_MEANT: Final = 3  # addresses that a suggestion names
+
 Value = str | int | float | bool
 
 
@@ -77,10 +79,25 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
             masked = redactor.url(value) if name == "workflow_url" else redactor.text(str(value))
             if _is_known(name, masked, known):
                 continue
+            suggestion = _addresses_ending_with(masked, known) if name == "workflow_url" else ""
             # no suggestion for a status: 429 is no mistyped 409
             mistyped = "" if field.kind == "status" else masked
-            messages.append(f"no {name} {masked!r}. {nearest(mistyped, known)}")
+            messages.append(f"no {name} {masked!r}. {suggestion or nearest(mistyped, known)}")
     return messages
+
+
+def _addresses_ending_with(value: str, addresses: list[str]) -> str:
+    """Return a suggestion if a value is the end of an address, as panels and plots shorten addresses.
+
+    >>> _addresses_ending_with("payments/capture", ["https://shop.example/payments/capture"])
+    "Did you mean 'https://shop.example/payments/capture'? Addresses are compared as a whole."
+    """
+    ending = "/" + value.strip("/")
+    meant = [address for address in addresses if address.endswith(ending)]
+    if ending == "/" or not meant:
+        return ""
+    listed = " or ".join(map(repr, meant[:_MOST_MEANT]))
+    return f"Did you mean {listed}? Addresses are compared as a whole."
 
 
 def _is_known(name: str, value: str, known: list[str]) -> bool:

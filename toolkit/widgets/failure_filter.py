@@ -325,12 +325,13 @@ class FailureFilterWidget(SourcePanel):
         if self._known is None and len(frame):  # no rows would leave nothing to choose from
             self._learn(frame)
         self._show_first(frame)
-        number = counted(len(frame), "failure")
+        loaded = counted(len(frame), "failure")
+        named = f" {_RESULT}" if len(frame) else ""
         if "receipt" not in frame.attrs:
-            return f"{number} chosen. {_RESULT}"
+            return f"{loaded} chosen.{named}"
         if self._requested != self.value:
-            return f"{number} for the filter that was loaded. {_RESULT} {_CHANGED}"
-        return self._with_mistakes(f"{number} loaded. {_RESULT} {receipt(frame).verdict}")
+            return f"{loaded} for the filter that was loaded.{named} {_CHANGED}"
+        return self._with_mistakes(f"{loaded} loaded.{named} {receipt(frame).verdict}")
 
     def _show_first(self, frame: pd.DataFrame) -> None:
         """Show the first rows of a result below the buttons."""
