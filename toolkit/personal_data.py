@@ -1,7 +1,7 @@
-"""E-mail addresses, phone numbers and card numbers in text, for redactors that mask them, too.
+"""Find e-mail addresses, phone numbers and card numbers, for redactors that mask personal data.
 
-They are found by their form alone, which other numbers can share: an order number of 16 digits is taken for
-a card's if its check digit fits, which is so for one in ten.
+Only the form counts, and other numbers can have the same form. For example, an order number of 16 digits is
+masked like a card number if the check digit fits, as it does for one in ten.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 PERSONAL_HINT: Final = r"@|%40|[0-9][ ().\-]{0,2}[0-9][ ().\-]{0,2}[0-9]"
-"""A quick test (RE2 syntax): text without a match holds nothing that `personal_spans` finds."""
+"""A quick test (RE2 syntax): text without a match contains nothing that `personal_spans` finds."""
 
 # ann.example+orders@mail.example.org
 _EMAIL: Final = re.compile(r"(?<![\w.+\-])[\w.+\-]{1,64}+@(?:[A-Za-z0-9\-]{1,63}\.){1,8}[A-Za-z]{2,24}")
@@ -32,7 +32,7 @@ _GREATEST_DIGIT: Final = 9
 
 
 def personal_spans(text: str) -> Iterator[tuple[int, int]]:
-    """The spans of e-mail addresses, phone numbers and card numbers.
+    """Yield the spans of e-mail addresses, phone numbers and card numbers.
 
     >>> list(personal_spans("ann@mail.example, +49 30 1234567"))
     [(0, 16), (18, 32)]
@@ -51,7 +51,7 @@ def personal_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def has_check_digit(number: str) -> bool:
-    """Whether the last digit of a number is that of Luhn's algorithm (ISO/IEC 7812-1).
+    """Return whether the last digit of a number is the check digit of Luhn's algorithm (ISO/IEC 7812-1).
 
     From the right, every second digit is doubled, and the digits of all products are added: the sum of
     4111 1111 1111 1111 is 30. The number fits if the sum is a multiple of ten.
@@ -61,10 +61,10 @@ def has_check_digit(number: str) -> bool:
     """
     total = 0
     for position, digit in enumerate(reversed(_DIGIT.findall(number))):
-        value = int(digit)
+        summand = int(digit)
         if position % 2:
-            value *= 2
-        if value > _GREATEST_DIGIT:
-            value -= _GREATEST_DIGIT
-        total += value
+            summand *= 2
+        if summand > _GREATEST_DIGIT:  # 9 less is the sum of both digits: 16 becomes 1 + 6 = 7
+            summand -= _GREATEST_DIGIT
+        total += summand
     return total % 10 == 0

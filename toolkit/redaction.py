@@ -1,7 +1,8 @@
-"""Masking of secrets, the masking key, and the one HTML escaper.
+"""Mask secrets, keep the masking key, and escape HTML.
 
-Masked are our own live tokens, values under a secret *name* (an ``Authorization`` header), and values that
-*look* secret (``Bearer …``, a JWT, a PEM block, user info in a URL)::
+Three kinds of secrets are masked: our own live tokens, values under a secret *name* (for example an
+``Authorization`` header), and values that *look* secret (``Bearer …``, a JWT, a PEM block, user info in
+URLs)::
 
     [masked len=42 tag=5d1c09ab]
 
@@ -66,7 +67,7 @@ _KEY_DIGITS: Final = re.compile(rb"[0-9a-fA-F]{64}")
 _MOST_KEY_BYTES: Final = 256  # read of a file, which may not be a key
 
 _LITERAL: Final = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
-"""A text as `repr` writes it."""
+"""A string as `repr` writes it."""
 
 _BETWEEN_MASKS: Final = re.compile(f"[^{MASKED}]+")
 _SIGNS: Final = " \t\r\n,;:.\"'`&*=()[]{}<>"
@@ -102,7 +103,7 @@ class Secret:
         watch(self)
 
     def reveal(self) -> str:
-        """The value itself, for the code that sends it."""
+        """Return the value itself, for the code that sends it."""
         return self.__reveal()
 
     def __repr__(self) -> str:
@@ -127,7 +128,7 @@ class Secret:
 
 
 class Redactor:
-    """Masks secrets in names, text, URLs and header maps.
+    """Mask secrets in names, text, URLs and header maps.
 
     Parameters
     ----------
@@ -160,7 +161,7 @@ class Redactor:
 
     @property
     def masks_personal(self) -> bool:
-        """Whether e-mail addresses, phone numbers and card numbers are masked: here, or by any redactor."""
+        """Return whether any redactor of the process masks personal data."""
         return len(_MASKING_PERSONAL) > 0
 
     def __repr__(self) -> str:
@@ -176,21 +177,21 @@ class Redactor:
         raise _stays_here("a redactor, which knows the tokens it masks")
 
     def mask(self, value: str) -> str:
-        """The mask of a whole value: its length in characters and its keyed tag."""
+        """Return the mask of a value: the length in characters and a keyed tag."""
         if MASK.fullmatch(value):
             return value
         tag = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256")[:4].hex()
         return f"[masked len={len(value)} tag={tag}]"
 
     def derived_key(self, purpose: str) -> bytes:
-        """32 bytes that only this user can derive, different for each purpose and set of own tokens."""
+        """Return 32 bytes that only this user can derive, for one purpose and one set of own tokens."""
         parts = (purpose.encode(), *sorted(secret.reveal().encode() for secret in self._own))
         return hmac.digest(self._key, b"".join(b"%d:%b" % (len(part), part) for part in parts), "sha256")
 
     def keyed_tag(self, purpose: str, value: Secret | None = None) -> str:
-        """32 hexadecimal digits that allow comparing a value, and not testing a guess of it without the key.
+        """Return 32 hexadecimal digits by which values can be compared, but not guessed without the key.
 
-        Without a value, they tell only whether two tags were made with the same key.
+        If no value is given, they tell only whether two tags were made with the same key.
         """
         parts = [purpose.encode()]
         if value is not None:
@@ -199,39 +200,39 @@ class Redactor:
         return hmac.digest(self._key, message, "sha256")[:16].hex()
 
     def own(self, text: str) -> str:
-        """The text with our own live tokens masked, and nothing else; see `toolkit.own_tokens`."""
+        """Return the text with our own live tokens masked, and nothing else; see `toolkit.own_tokens`."""
         return masked(text, self.mask)
 
     def text(self, text: str) -> str:
-        """The text with everything masked that looks like a secret, our own tokens first."""
+        """Return the text with own tokens masked, and then everything that looks like a secret."""
         text = self.own(text)
         if is_suspicious(text) or (self.masks_personal and _PERSONAL.search(text)):
             return self._masked(text, text_spans)
         return text
 
     def code(self, code: str) -> str:
-        """Python code made with `repr`, each text in it masked alone, so that the code stays valid."""
+        """Mask Python code made with `repr`: each string by itself, so that the code stays valid."""
         return _LITERAL.sub(lambda match: repr(self.text(ast.literal_eval(match[0]))), code)
 
     def url(self, url: str) -> str:
-        """The URL with user info, values of parameters and fragment masked; host and path stay readable."""
+        """Mask user info, values of parameters and the fragment of a URL; host and path stay readable."""
         return self._masked(self.own(url), url_spans)
 
     def header(self, name: str, value: str) -> str:
-        """The value of a header as it may be kept: masked whole under a secret name, else only in part."""
+        """Mask the value of a header: the whole value if the name is secret, else the secrets in it."""
         if is_secret_name(name):
             return self.mask(value)
         return self.text(value)
 
     def headers(self, headers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-        """A header map (name to list of values) as it may be kept."""
+        """Return a header map (name to list of values) as it may be kept."""
         return {name: [self.header(name, value) for value in values] for name, values in headers.items()}
 
     def value(self, value: Any, *, secret: bool = False, levels: int = sys.maxsize) -> Any:
-        """A value of JSON, masked: texts that look like secrets, and everything under a secret name.
+        """Mask strings that look like secrets in a JSON document, and values under a secret name.
 
-        Numbers are masked under a secret name, too, and so is the whole with `secret`. Raises `TooDeepError`
-        beyond so many levels of nesting.
+        Under a secret name, numbers are masked as well; with `secret`, everything is. Raises `TooDeepError` if
+        there are more levels of nesting than `levels`.
 
         >>> Redactor(key=b"example").value({"credentials": {"user": "ann"}, "n": 1})
         {'credentials': {'user': '[masked len=3 tag=0ea2b77b]'}, 'n': 1}
@@ -247,19 +248,19 @@ class Redactor:
         )
 
     def leaf(self, value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
-        """A value of JSON that is neither an object nor an array, masked as by `value`."""
+        """Mask a JSON value that is neither an object nor an array, as `value` does."""
         if isinstance(value, str):
             return self.mask(value) if value and secret else self.text(value)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return self.mask(str(value)) if number and (secret or is_in(str(value))) else value
 
     def displayed_header(self, name: str, value: str) -> str:
-        """The value of a header as it may be shown in HTML and widgets: only an allow-list stays readable."""
+        """Return the value of a header for HTML and widgets: only an allow-list of names stays readable."""
         shown = normalise_header(name) in DISPLAYED_HEADERS
         return self.text(value) if shown else self.mask(value)
 
     def _masked(self, text: str, find: Callable[[str], list[Span]]) -> str:
-        """The text without the secrets that `find` finds in it, as it is and with its escapes decoded."""
+        """Mask the secrets that `find` finds, also with escapes decoded layer by layer."""
         for _ in range(_PASSES):
             view: DecodedText | None = without_masks(DecodedText(text))
             matches: list[_Found] = []
@@ -298,7 +299,7 @@ class _Found(NamedTuple):
 
 
 def _runs(text: str, view: DecodedText, spans: list[Span]) -> Iterator[_Found]:
-    """The secret parts between existing masks, as spans of the text."""
+    """Yield the secret parts between existing masks, as spans of the original text."""
     for start, stop, quote in spans:
         mark = text[view.origin(quote) : view.origin(quote + 1)] if quote >= 0 else ""
         for run in _BETWEEN_MASKS.finditer(view.text, start, stop):
@@ -307,7 +308,7 @@ def _runs(text: str, view: DecodedText, spans: list[Span]) -> Iterator[_Found]:
 
 
 def _united(matches: list[_Found], text: str) -> list[_Found]:
-    """Sorted, those that overlap joined."""
+    """Return the matches in order, with overlapping ones joined."""
     kept: list[_Found] = []
     for match in sorted(matches, key=lambda match: (match.start, -match.end)):
         last = kept[-1] if kept else None
@@ -321,7 +322,7 @@ def _united(matches: list[_Found], text: str) -> list[_Found]:
 
 
 def _are_separate(text: str, spans: list[Span]) -> bool:
-    """Whether every span is delimited and one word, so that its mask changes nothing around it."""
+    """Return whether every span is delimited and one word, so that a mask changes nothing around it."""
     return all(
         text[start - 1 : start] in _BEFORE
         and text[end : end + 1] in _AFTER
@@ -331,7 +332,7 @@ def _are_separate(text: str, spans: list[Span]) -> bool:
 
 
 def masking_key(folder: Path | None = None) -> bytes:
-    """The user's own key for mask tags: 32 random bytes in a file only the user can read, made when missing.
+    """Return the key for mask tags: 32 random bytes in a private file of the user, which is made if missing.
 
     By default it is in the user's configuration folder, so that masks stay comparable between syncs and
     snapshots never contain the key. Raises `SettingsError` when the file is a link, or is not a key.
@@ -434,7 +435,7 @@ _SLASHES: Final = re.compile(r"(?<=[\w.~%-])/(?!/|$)")  # of addresses and paths
 
 
 def escape_html(text: object, *, inside: str = "span") -> str:
-    r"""The one HTML escaper, for the content of elements; for attribute values see `escape_attribute`.
+    r"""Escape the content of HTML elements; for attribute values see `escape_attribute`.
 
     Notebook pages typeset TeX: JupyterLab, nbconvert and others turn ``$\href{…}{…}$`` into a link and
     ``\color{white}`` into nothing. They look for a delimiter and its partner within one element, so each
@@ -459,7 +460,7 @@ def escape_wrapping(text: object) -> str:
 
 
 def escape_attribute(text: object) -> str:
-    """A text as the value of a quoted attribute, or as content without elements, such as a title.
+    """Escape the value of a quoted attribute, or content without elements, for example a title.
 
     >>> escape_attribute('a "b" for $5')
     'a &quot;b&quot; for $5'

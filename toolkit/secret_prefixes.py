@@ -1,4 +1,4 @@
-"""Tokens that begin with a prefix of their own, such as ``ghp_`` or ``glpat-``: the table, and the search.
+"""Find tokens that begin with a prefix of their own, such as ``ghp_`` or ``glpat-``.
 
 The table is the only place to add a form. A line is a fact about the tokens of one issuer: the prefix, the
 characters that follow it, how many they are, and where the form is documented. A number with ``+`` is the
@@ -260,7 +260,7 @@ class TokenForm(NamedTuple):
 
 
 def _read_table(table: str) -> dict[str, TokenForm]:
-    """The forms by their prefixes.
+    """Return the forms by prefix.
 
     >>> _read_table("ghp_ alnum 36 gitleaks: github-pat")["ghp_"].length
     36
@@ -303,7 +303,7 @@ _LENGTHS: Final = tuple(sorted({len(prefix) for prefix in _SIGNED}, reverse=True
 
 
 def _any_of(texts: Iterable[str]) -> str:
-    """A regular expression for any of these texts; Python searches it faster by the first characters.
+    """Return a regular expression for any of these strings, grouped by the first character for speed.
 
     >>> _any_of(["EZAK", "AIza", "EZTK"])
     'A(?:Iza)|E(?:ZAK|ZTK)'
@@ -326,7 +326,7 @@ LIKELY_TOKENS: Final = f"(?-i:(?:{_any_of(_SIGNED)})[\\w+/=.-]|{_LIKELY_BLOCKS})
 
 
 def token_spans(text: str) -> Iterator[tuple[int, int]]:
-    """The spans of tokens with a prefix of the table, each with its prefix.
+    """Yield the spans of tokens with a prefix of the table; a span includes the prefix.
 
     >>> list(token_spans("sent ghp_16C7e42F292c6912E7710c838347Ae178B4a"))
     [(5, 45)]
@@ -345,7 +345,7 @@ def token_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _signed_token(text: str, after: int) -> tuple[int, int] | None:
-    """The token whose prefix ends at this index: the longest prefix that has one."""
+    """Return the span of the token whose prefix ends at this index; the longest prefix comes first."""
     for length in _LENGTHS:
         form = TOKEN_FORMS.get(text[max(after - length, 0) : after])
         if form is not None:
@@ -357,7 +357,7 @@ def _signed_token(text: str, after: int) -> tuple[int, int] | None:
 
 
 def _blocks(text: str, form: TokenForm) -> Iterator[tuple[int, int]]:
-    """The tokens of a prefix without a sign."""
+    """Yield the spans of tokens with a prefix that ends without a sign."""
     start = text.find(form.prefix)
     while start >= 0:
         after = start + len(form.prefix)
@@ -369,7 +369,7 @@ def _blocks(text: str, form: TokenForm) -> Iterator[tuple[int, int]]:
 
 
 def _begins_here(text: str, start: int, form: TokenForm) -> bool:
-    """Whether a prefix may begin at this index: some only begin words."""
+    """Return whether a prefix may begin at this index: some only begin words."""
     if form.prefix in BLOCKS:
         return _IN_WORD.match(text[start - 1 : start]) is None
     if _needs_all(form):
@@ -378,17 +378,17 @@ def _begins_here(text: str, start: int, form: TokenForm) -> bool:
 
 
 def _needs_all(form: TokenForm) -> bool:
-    """Whether only a whole word of the documented length is a token of this form."""
+    """Return whether only a whole word of the documented length is a token of this form."""
     return len(form.prefix) <= _SHORT_PREFIX or form.prefix in _WHOLE or form.prefix in BLOCKS
 
 
 def _enough(form: TokenForm) -> int:
-    """How many characters have to follow the prefix."""
+    """Return the least number of characters that have to follow the prefix."""
     return form.length if _needs_all(form) else min(form.length, _CUT_SHORT)
 
 
 def _token_end(text: str, after: int, form: TokenForm) -> int:
-    """The index behind the token whose prefix ends at this index; 0 if no token follows."""
+    """Return the index after the token whose prefix ends at this index, or 0 if no token follows."""
     run = _RUNS[form.alphabet]
     body = run.match(text, after, after + _WINDOW)
     size = len(body[0].rstrip(".")) if body else 0
@@ -401,7 +401,7 @@ def _token_end(text: str, after: int, form: TokenForm) -> int:
 
 
 def _whole_end(text: str, after: int, form: TokenForm, size: int) -> int:
-    """The end of a token of exactly the documented length; 0 if a letter or digit follows."""
+    """Return the end of a token of exactly the documented length, or 0 if a letter or digit follows."""
     end = after + form.length
     longer = size > form.length or _IN_WORD.match(text[end : end + 1])
     return 0 if longer else end

@@ -1,4 +1,4 @@
-r"""Text as it may be printed: what is invisible, moves the cursor or redirects reading is escaped."""
+r"""Escape characters that are invisible, move the cursor or redirect reading, before text is printed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LAST_OF_BASIC_PLANE: Final = 0xFFFF
 
 
 def visible(text: str) -> str:
-    r"""Text with everything that is invisible or redirects reading escaped, as ``\u202e``.
+    r"""Return text with everything that is invisible or redirects reading escaped, for example as ``\u202e``.
 
     Bidirectional controls, other format and control characters (but not line ends and tabs), and lone
-    surrogates, which no file can hold, are escaped.
+    surrogates, which cannot be written to a file, are escaped.
 
     >>> visible("safe" + chr(0x202E) + "gpj.exe")
     'safe\\u202egpj.exe'
