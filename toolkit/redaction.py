@@ -231,8 +231,8 @@ class Redactor:
     def value(self, value: Any, *, secret: bool = False, levels: int = sys.maxsize) -> Any:
         """Mask strings that look like secrets in a JSON document, and values under a secret name.
 
-        Under a secret name, numbers are masked as well; with `secret`, everything is. Raises `TooDeepError` if
-        there are more levels of nesting than `levels`.
+        Under a secret name, numbers are masked as well; with `secret`, everything is. Raises `TooDeepError`
+        if there are more levels of nesting than `levels`.
 
         >>> Redactor(key=b"example").value({"credentials": {"user": "ann"}, "n": 1})
         {'credentials': {'user': '[masked len=3 tag=0ea2b77b]'}, 'n': 1}
