@@ -25,7 +25,7 @@ FORMATS = {
         "snapshot layout": 2, "snapshot schema": 6, "snapshot index": 5, "checkpoint": 2,
         "signatures": 4, "plan": "redrive-plan/2", "ledger": 2, "heartbeat": 1,
         "failure report": "failure-report/5", "index report": "index-report/2",
-        "queue database": 3, "vector database": 3,
+        "queue database": 4, "vector database": 3,
     },
 }  # fmt: skip
 """The formats of each version. A change of a format adds a version; entries of earlier ones stay."""

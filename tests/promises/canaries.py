@@ -14,7 +14,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from dataclasses import field as dataclass_field
+from functools import cache, partial
 from html.entities import codepoint2name
 from typing import Any
 from urllib.parse import quote
@@ -419,7 +420,8 @@ class Canary:
         return f"{self.number}: {self.kind.name} in {self.field.name}, {self.spelling}, {self.wire}"
 
 
-def planted(what: str, kinds: Iterable[Kind] = KINDS) -> list[Canary]:
+@cache
+def planted(what: str, kinds: tuple[Kind, ...] = KINDS) -> tuple[Canary, ...]:
     """Every canary that the rows of something loaded hold."""
     found: list[Canary] = []
     for kind in kinds:
@@ -427,28 +429,42 @@ def planted(what: str, kinds: Iterable[Kind] = KINDS) -> list[Canary]:
             for spelling in kind.spellings:
                 for wire in WIRES if spelling == "plain" else ("as it is",):
                     found.append(Canary(kind, field, spelling, wire, len(found)))
-    return found
+    return tuple(found)
+
+
+@dataclass
+class _Rows:
+    """Rows of one sort of page and one wire, each with the names that its canaries have taken."""
+
+    members: list[dict[str, Any]] = dataclass_field(default_factory=list)
+    taken: list[set[str]] = dataclass_field(default_factory=list)
+    first_free: dict[frozenset[str], int] = dataclass_field(default_factory=dict)
+    """From names to the first row that may not have them. Rows never lose a name: those before it stay taken."""
+
+    def add(self, members: dict[str, Any]) -> None:
+        """Add members to the first of the open rows that has none of their names, or to a new row."""
+        # a row has a body as text or as base64
+        names = frozenset(name.removesuffix("Base64") for name in members)
+        place = max(self.first_free.get(names, 0), len(self.members) - _OPEN)
+        while place < len(self.members) and not self.taken[place].isdisjoint(names):
+            place += 1
+        self.first_free[names] = place
+        if place == len(self.members):
+            self.members.append({})
+            self.taken.append(set())
+        self.members[place].update(members)
+        self.taken[place].update(names)
 
 
 def rows(canaries: Iterable[Canary], identity: str) -> dict[str, list[bytes]]:
     """Rows on the wire, by the sort of page they come on: in each the canaries that have other members."""
-    waiting: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    waiting: dict[tuple[str, str], _Rows] = {}
     for canary in canaries:
-        members = canary.members
-        open_rows = waiting.setdefault((canary.field.pages, canary.wire), [])
-        for row in open_rows[-_OPEN:]:
-            # a row has a body as text or as base64
-            if not {name.removesuffix("Base64") for name in row} & {
-                one.removesuffix("Base64") for one in members
-            }:
-                row.update(members)
-                break
-        else:
-            open_rows.append(dict(members))
+        waiting.setdefault((canary.field.pages, canary.wire), _Rows()).add(canary.members)
     found: dict[str, list[bytes]] = {}
     number = 0
     for (pages, wire), several in waiting.items():
-        for row in several:
+        for row in several.members:
             number += 1
             # two spellings may come to the same text
             row[identity] = f"{row.get(identity, 'row')} {number}"

@@ -138,9 +138,12 @@ def test_a_schedule_is_edited(queue: Results) -> None:
 
 
 def test_a_group_has_a_second_endpoint(queue: Results) -> None:
-    """A request that adds an endpoint keeps the ones before it."""
-    assert queue["groups"]["endpoints"][1] == ["two", "/two"]
-    assert queue["groups"]["sent"] == len(queue["groups"]["endpoints"])
+    """A request that adds an endpoint keeps the ones before it, also the other name of a URL."""
+    assert queue["groups"] == {
+        "endpoints": [["one", "/one"], ["two", "/two"], ["again", "/one"]],
+        "sent": 3,
+        "after": ["one", "two"],
+    }
 
 
 def test_logs_are_filtered_and_paged(queue: Results) -> None:

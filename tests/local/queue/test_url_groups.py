@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from toolkit.local.queue import url_groups
+from toolkit.local.queue.state import Store
+from toolkit.local.queue.url_groups import AddedEndpoint
 
 Service = Any
 Server = Any
@@ -108,6 +116,60 @@ def test_endpoints_are_changed_and_removed(service: Service, server: Server, gro
     assert remove(url=f"{server.url}/new") == 200
     assert service.http.get(f"/v2/topics/{group}").status_code == remove(name="b") == 404
     assert service.http.delete(f"/v2/topics/{group}").status_code == 200
+
+
+def test_names_of_one_url_are_endpoints_of_their_own(service: Service, server: Server) -> None:
+    """Each name of a URL gets the message, under a deduplication id of its own, and is removed alone."""
+    url = f"{server.url}/one"
+    add(service, "named", {"url": url}, {"url": url, "name": "first"}, {"url": url, "name": "second"})
+    add(service, "named", {"url": url}, {"url": url, "name": "second"})
+    endpoints = [{"url": url, "name": "first"}, {"url": url, "name": "second"}]
+    assert service.http.get("/v2/topics/named").json()["endpoints"] == endpoints
+
+    headers = {"Service-Deduplication-Id": "once", "Service-Delay": "1d"}
+    published = service.http.post("/v2/publish/named", headers=headers).json()
+    shown = [service.http.get(f"/v2/messages/{sent['messageId']}").json() for sent in published]
+    assert [message["endpointName"] for message in shown] == ["first", "second"]
+    again = service.http.post("/v2/publish/named", headers=headers).json()
+    assert again == [message | {"deduplicated": True} for message in published]
+
+    service.http.request("DELETE", "/v2/topics/named/endpoints", json={"endpoints": [{"name": "first"}]})
+    assert service.http.get("/v2/topics/named").json()["endpoints"] == endpoints[1:]
+
+
+def test_a_name_takes_over_the_url_of_an_endpoint_without_one(service: Service, server: Server) -> None:
+    """A named endpoint that moves to the URL of a nameless one replaces it, and no other."""
+    old, new = f"{server.url}/old", f"{server.url}/new"
+    add(service, "moved", {"url": old, "name": "mover"}, {"url": new, "name": "other"}, {"url": old})
+    add(service, "moved", {"url": f"{new}er"}, {"url": f"{new}er", "name": "mover"})
+    assert service.http.get("/v2/topics/moved").json()["endpoints"] == [
+        {"url": f"{new}er", "name": "mover"},
+        {"url": new, "name": "other"},
+    ]
+
+
+def test_groups_of_the_version_before_are_used(tmp_path: Path) -> None:
+    """Endpoints of tables that had one name per URL keep their order, and the URL gets a second name."""
+    Store(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / "queue.sqlite")) as connection:
+        connection.executescript(
+            "DROP TABLE endpoints; CREATE TABLE endpoints (seq INTEGER PRIMARY KEY AUTOINCREMENT, "
+            "topic TEXT NOT NULL REFERENCES url_groups (name) ON DELETE CASCADE, url TEXT NOT NULL, "
+            "name TEXT, UNIQUE (topic, url)); INSERT INTO url_groups VALUES ('old', 1, 1); "
+            "INSERT INTO endpoints VALUES (7, 'old', 'http://127.0.0.1/a', 'first'); "
+            "INSERT INTO endpoints VALUES (3, 'old', 'http://127.0.0.1/b', NULL); "
+            "UPDATE kept SET value = 3 WHERE name = 'version';"
+        )
+    store = Store(tmp_path)
+    added = [AddedEndpoint("http://127.0.0.1/a", "second")]
+    group = asyncio.run(store.write(url_groups._added, "old", added))
+    store.close()
+    assert [(endpoint["url"][-1], endpoint.get("name")) for endpoint in group["endpoints"]] == [
+        ("b", None),
+        ("a", "first"),
+        ("a", "second"),
+    ]
+    Store(tmp_path).close()  # opened as the current version
 
 
 def test_groups_survive_a_restart(served: Callable[..., Any], server: Server) -> None:

@@ -20,12 +20,18 @@ from toolkit.local.api import ApiError
 from toolkit.local.queue.messages import message_json, url_hosts, url_path
 from toolkit.local.storage_errors import damaged_file
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of these tables, stored in the database; a file of another version is an error."""
 
 _MIGRATIONS: Final = {
     2: "ALTER TABLE messages ADD COLUMN queue TEXT; ALTER TABLE messages ADD COLUMN joins_at INTEGER; "
-    "DROP INDEX messages_due; UPDATE kept SET value = 3 WHERE name = 'version';"
+    "DROP INDEX messages_due;",
+    # SQLite cannot drop a constraint: UNIQUE (topic, url) ends with the table that had it
+    3: "CREATE TABLE endpoints_of_version_4 (seq INTEGER PRIMARY KEY AUTOINCREMENT, "
+    "topic TEXT NOT NULL REFERENCES url_groups (name) ON DELETE CASCADE, url TEXT NOT NULL, name TEXT, "
+    "UNIQUE (topic, name)); "
+    "INSERT INTO endpoints_of_version_4 SELECT seq, topic, url, name FROM endpoints; "
+    "DROP TABLE endpoints; ALTER TABLE endpoints_of_version_4 RENAME TO endpoints;",
 }
 """SQL per earlier version that turns the tables into tables of the next version."""
 
@@ -127,10 +133,10 @@ class Database:
                 expected=f"tables of version {VERSION}",
                 next_step="Start with an empty data folder.",
             )
-        migration = _MIGRATIONS.get(version, "")
-        first_row = f"INSERT OR IGNORE INTO kept VALUES ('version', {VERSION});"  # noqa: S608 - a constant
+        migrations = " ".join(_MIGRATIONS[earlier] for earlier in range(version, VERSION))
+        current = f"INSERT OR REPLACE INTO kept VALUES ('version', {VERSION});"  # noqa: S608 - a constant
         # one transaction: one flush for all tables
-        self._writing.executescript(f"BEGIN; {migration} {TABLES} {first_row} COMMIT;")
+        self._writing.executescript(f"BEGIN; {migrations} {TABLES} {current} COMMIT;")
 
     def _stored_version(self) -> int:
         """Return the version of the tables; an empty file counts as the current version."""

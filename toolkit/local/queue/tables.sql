@@ -148,7 +148,7 @@ CREATE TABLE IF NOT EXISTS schedules (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS schedules_due ON schedules (next_at) WHERE NOT paused;
 
--- URL groups (topics) and their endpoints, in order.
+-- URL groups (topics) and their endpoints, in order. A name is that of one endpoint; without one, the URL is its name.
 CREATE TABLE IF NOT EXISTS url_groups (
   name TEXT PRIMARY KEY,
   created_at INTEGER NOT NULL,
@@ -159,8 +159,9 @@ CREATE TABLE IF NOT EXISTS endpoints (
   topic TEXT NOT NULL REFERENCES url_groups (name) ON DELETE CASCADE,
   url TEXT NOT NULL,
   name TEXT,
-  UNIQUE (topic, url)
+  UNIQUE (topic, name)
 );
+CREATE UNIQUE INDEX IF NOT EXISTS endpoints_without_name ON endpoints (topic, url) WHERE name IS NULL;
 
 -- Small values that must survive a restart: signing keys, the key of cursors, the version of these tables.
 CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;

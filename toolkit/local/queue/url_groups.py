@@ -90,11 +90,16 @@ def spread(publish: Publish, group: str, endpoints: list[sqlite3.Row]) -> list[P
             publish,
             settings=replace(publish.settings, url=url),
             # each endpoint gets the message once
-            deduplication=publish.deduplication and f"{publish.deduplication} to {url}",
+            deduplication=publish.deduplication and _deduplication(publish.deduplication, url, name),
             origin=replace(publish.origin, topic=group, endpoint=name or ""),
         )
         for url, name in endpoints
     ]
+
+
+def _deduplication(given: str, url: str, name: str | None) -> str:
+    """The deduplication id of one endpoint's message: endpoints of one URL have names that differ."""
+    return f"{given} to {name} at {url}" if name else f"{given} to {url}"
 
 
 url_group_operations: Final = QueueOperations()
@@ -147,26 +152,36 @@ def _added(tx: QueueWrite, name: str, added: list[AddedEndpoint]) -> UrlGroup:
     sql = "INSERT INTO url_groups VALUES (?1, ?2, ?2) ON CONFLICT (name) DO UPDATE SET updated_at = ?2"
     tx.execute(sql, name, tx.now_ms)
     for endpoint in added:
-        # the name says which endpoint it is, else the URL
-        known = endpoint.name and tx.value(
-            "SELECT seq FROM endpoints WHERE topic = ? AND name = ?", name, endpoint.name
-        )
-        if known:
-            other = "DELETE FROM endpoints WHERE topic = ? AND url = ? AND seq != ?"
-            tx.execute(other, name, endpoint.url, known)
-            tx.execute("UPDATE endpoints SET url = ? WHERE seq = ?", endpoint.url, known)
-        else:
-            tx.execute(
-                "INSERT INTO endpoints (topic, url, name) VALUES (?, ?, ?) "
-                "ON CONFLICT (topic, url) DO UPDATE SET name = coalesce(excluded.name, name)",
-                *(name, endpoint.url, endpoint.name or None),
-            )
+        _add_endpoint(tx, name, endpoint)
     count = len(_endpoints(tx, name))
     if count > MAX_ENDPOINTS:
         expected = f"at most {MAX_ENDPOINTS}"
         raise invalid("too many endpoints in one URL group", str(count), expected, status=412)
     tx.check_count("url_groups", MAX_GROUPS, "URL groups")
     return _one(tx, name)
+
+
+def _add_endpoint(tx: QueueWrite, group: str, endpoint: AddedEndpoint) -> None:
+    """Add or change one endpoint.
+
+    A name identifies an endpoint, so that several names can have one URL. Without a name, the URL
+    identifies it. An endpoint without a name gets the name that a request gives its URL.
+    """
+    if not endpoint.name:
+        known = tx.first("SELECT 1 FROM endpoints WHERE topic = ? AND url = ?", group, endpoint.url)
+        if known is None:
+            tx.insert("endpoints", topic=group, url=endpoint.url)
+        return
+    named = tx.value("SELECT seq FROM endpoints WHERE topic = ? AND name = ?", group, endpoint.name)
+    nameless_sql = "SELECT seq FROM endpoints WHERE topic = ? AND url = ? AND name IS NULL"
+    nameless = tx.value(nameless_sql, group, endpoint.url)
+    if named is not None:
+        tx.execute("UPDATE endpoints SET url = ? WHERE seq = ?", endpoint.url, named)
+        tx.execute("DELETE FROM endpoints WHERE seq = ?", nameless)
+    elif nameless is not None:
+        tx.execute("UPDATE endpoints SET name = ? WHERE seq = ?", endpoint.name, nameless)
+    else:
+        tx.insert("endpoints", topic=group, url=endpoint.url, name=endpoint.name)
 
 
 @url_group_operations.transaction(
