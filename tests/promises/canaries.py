@@ -439,7 +439,7 @@ class _Rows:
     members: list[dict[str, Any]] = dataclass_field(default_factory=list)
     taken: list[set[str]] = dataclass_field(default_factory=list)
     first_free: dict[frozenset[str], int] = dataclass_field(default_factory=dict)
-    """From names to the first row that may not have them. Rows never lose a name: those before it stay taken."""
+    """From names to the first row that may have none of them: rows before it stay taken."""
 
     def add(self, members: dict[str, Any]) -> None:
         """Add members to the first of the open rows that has none of their names, or to a new row."""
