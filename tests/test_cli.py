@@ -197,6 +197,7 @@ def test_a_token_on_the_command_line_is_not_taken() -> None:
     assert result.returncode == 2
 
 
+@pytest.mark.slow
 def test_snapshots_and_reports(command, tmp_path: Path) -> None:
     """Failures go into a snapshot, a second time changes nothing, it verifies and is reported on."""
     first = command("snapshot", "failures", "kept")

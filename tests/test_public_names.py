@@ -266,6 +266,7 @@ def test_docstrings_name_only_what_is_public():
     assert wrong == set()
 
 
+@pytest.mark.slow
 def test_messages_name_only_what_is_public():
     """What an error tells the user to do next can be done with public names."""
     known, private = _known(), set(_defined_in_the_package()) - set(NAMES) - COLUMNS

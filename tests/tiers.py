@@ -4,8 +4,9 @@ The second tier contains, marked `exhaustive` when tests are collected:
 
 1. Tests that are marked `slow` or `browser`, unless they are also marked `tour`. If all tests of a module are
    slow, the first one stays in the first tier, so that every module is tested there.
-2. Of a test with more than `MOST_CASES` cases, all cases but that number of evenly spaced ones. For example,
-   of 477 combinations of an audit and a hostile frame, the first tier runs every 20th.
+2. Of a test with more than `MOST_CASES` cases, all cases but that number of evenly spaced ones, and of a slow
+   test all but `MOST_SLOW_CASES`. For example, of 477 combinations of an audit and a hostile frame, the first
+   tier runs every 40th.
 
 This module also decides which tests share a worker: those that use a fixture of their module, so that the
 fixture is built once and not once per worker.
@@ -19,8 +20,11 @@ from pathlib import Path
 
 import pytest
 
-MOST_CASES = 24
+MOST_CASES = 12
 """Cases of one test function in the first tier."""
+
+MOST_SLOW_CASES = 3
+"""Cases of a slow test in the first tier, if it is the one that stays there for its module."""
 
 MOST_IN_A_GROUP = 60
 """Tests of a module that share a worker. More would leave the other workers idle at the end."""
@@ -65,8 +69,9 @@ def _mark_most_cases(items: Iterable[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             by_function[item.path, item.originalname].append(item)
     for cases in by_function.values():
-        step = max(1.0, len(cases) / MOST_CASES)
-        chosen = {int(number * step) for number in range(MOST_CASES)}
+        most = MOST_SLOW_CASES if _is_slow(cases[0]) else MOST_CASES
+        step = max(1.0, len(cases) / most)
+        chosen = {int(number * step) for number in range(most)}
         for number, case in enumerate(cases):
             if number not in chosen:
                 case.add_marker("exhaustive")

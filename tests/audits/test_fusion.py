@@ -267,6 +267,7 @@ def test_the_plot_marks_what_is_shown(stored):
     assert len({container.lines[0].get_color() for container in axes.containers}) == len(set(shown))
 
 
+@pytest.mark.slow
 def test_paired_intervals_hold_and_can_hold_zero():
     """In 200 collections of 50 queries without a difference, the interval leaves zero out in 5 % at most."""
     rng = np.random.default_rng(0)

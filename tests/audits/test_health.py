@@ -31,6 +31,7 @@ def test_a_planted_defect_is_found_with_its_ids(defect: str):
         assert set(finding["ids"]) == planted[defect]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_healthy_vectors_of_any_shape_have_no_outliers(shape: str):
     """Few rows and many, few dimensions and many; documents of a single chunk have company enough."""

@@ -212,6 +212,7 @@ def test_what_cannot_be_audited_is_an_error(services):
     assert "not known" in empty.verdict
 
 
+@pytest.mark.slow
 def test_it_is_shown_and_drawn(services):
     """HTML escapes names; the plot has a row for each namespace and filter."""
     service = services[0]["far"]

@@ -73,6 +73,7 @@ def test_help_and_documentation_have_the_same_table() -> None:
         assert f"{int(status)} {status.summary}" in " ".join(exit_help().split())
 
 
+@pytest.mark.slow
 def test_failures_have_a_status_for_each_verdict(synced: Path) -> None:
     """0, 3, 4 and 6 of processes; the last line of the output is the verdict."""
     report = ("report", "--snapshot", "kept", "--previous", "before", "--output", "a.json")
@@ -97,6 +98,7 @@ def test_verify_goes_on_after_a_damaged_snapshot(synced: Path) -> None:
     assert ended.stderr.startswith("toolkit: nothing: ")
 
 
+@pytest.mark.slow
 def test_an_index_that_is_not_healthy_fails(tmp_path: Path) -> None:
     """With --fail-on unhealthy 7, else 0; of failures it is refused."""
     vectors = pd.DataFrame({"id": [f"v{number}" for number in range(40)], "vector": list(np.eye(40, 8) + 1)})

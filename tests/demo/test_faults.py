@@ -121,6 +121,7 @@ def test_the_script_is_behind_the_token(service: LocalService) -> None:
         assert httpx.request(method, f"{service.url}/admin/faults").status_code == 401
 
 
+@pytest.mark.slow
 def test_a_script_in_a_file_is_there_from_the_start(tmp_path: Path) -> None:
     """``--faults FILE``; and one that is not understood ends the start in one line."""
     file = tmp_path / "faults.json"

@@ -82,6 +82,7 @@ def test_documents_are_in_their_namespaces_with_vectors(service: Service) -> Non
     assert vectors["vector"].notna().all()
 
 
+@pytest.mark.slow
 def test_texts_on_one_topic_lie_together(service: Service) -> None:
     """The nearest other runbook is, most of the time, about the same topic."""
     topics = {

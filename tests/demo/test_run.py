@@ -39,6 +39,23 @@ def notebooks(tmp_path: Path) -> Path:
     return folder
 
 
+def test_somebody_elses_folder_is_left_alone(tmp_path: Path) -> None:
+    """A folder with other files is refused and untouched; so are a file, a link, and no runs at all."""
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "mine.ipynb").write_text("mine")
+    with pytest.raises(InputError, match="other files"):
+        run_demo(tmp_path)
+    assert (tmp_path / "notebooks" / "mine.ipynb").read_text() == "mine"
+    assert not (tmp_path / MARKER).exists()
+    (tmp_path / "link").symlink_to(tmp_path / "notebooks")
+    for path in (tmp_path / "notebooks" / "mine.ipynb", tmp_path / "link"):
+        with pytest.raises(InputError, match="not a folder"):
+            run_demo(path)
+    with pytest.raises(InputError, match="at least 1"):
+        run_demo(tmp_path / "new", runs=0)
+    assert not (tmp_path / "new").exists()
+
+
 def test_the_main_job(tmp_path: Path, notebooks: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Every failing run is found by its id in Parquet, once; a second run into the same folder works too."""
     out = tmp_path / "out"
@@ -100,20 +117,3 @@ def test_nothing_is_left_behind_when_interrupted(
     assert child.returncode == status, output
     assert "Traceback" not in output
     assert marked.after(15) == []
-
-
-def test_somebody_elses_folder_is_left_alone(tmp_path: Path) -> None:
-    """A folder with other files is refused and untouched; so are a file, a link, and no runs at all."""
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "notebooks" / "mine.ipynb").write_text("mine")
-    with pytest.raises(InputError, match="other files"):
-        run_demo(tmp_path)
-    assert (tmp_path / "notebooks" / "mine.ipynb").read_text() == "mine"
-    assert not (tmp_path / MARKER).exists()
-    (tmp_path / "link").symlink_to(tmp_path / "notebooks")
-    for path in (tmp_path / "notebooks" / "mine.ipynb", tmp_path / "link"):
-        with pytest.raises(InputError, match="not a folder"):
-            run_demo(path)
-    with pytest.raises(InputError, match="at least 1"):
-        run_demo(tmp_path / "new", runs=0)
-    assert not (tmp_path / "new").exists()

@@ -195,6 +195,7 @@ def test_the_run_log_matches_the_failures(entries: list[dict], found: list[Occur
         assert run["workflowRunCreatedAt"] == entry.get("workflowCreatedAt", run["workflowRunCreatedAt"])
 
 
+@pytest.mark.slow
 def test_documents_vary_by_namespace_and_topic() -> None:
     """2,000 texts, no two alike, with metadata of every JSON type, nested and not."""
     found = documents()

@@ -146,6 +146,10 @@ def run_of(service: Service, run_id: str) -> dict[str, Any]:
     return actual[0] if actual else {}
 
 
+def steps_of(run: dict[str, Any]) -> list[dict[str, Any]]:
+    return [step for group in run.get("steps", ()) for step in group["steps"]]
+
+
 def ended(service: Service, run_id: str) -> Callable[[], Any]:
     return lambda: (
         (run := run_of(service, run_id)).get("workflowState", "RUN_STARTED") != "RUN_STARTED" and run
@@ -481,6 +485,35 @@ def test_a_first_message_that_comes_twice_starts_one_run(service: Service, serve
     first = service.http.post(f"/v2/publish/{app.url}", content=b"{}", headers=headers).json()
     again = service.http.post(f"/v2/publish/{app.url}", content=b"{}", headers=headers).json()
     assert again == {"messageId": first["messageId"], "deduplicated": True}
+
+
+def test_a_step_whose_delivery_was_cut_off_runs_again_and_counts_once(
+    served: Callable[..., Any], server: Server
+) -> None:
+    """Its result was stored, not the response to its delivery: it is delivered again, and stored once."""
+    released = threading.Event()
+    with served() as service:
+        app = Application(service, server, [lambda *_: "first", lambda *_: ("sleep", "1h")])
+
+        def respond(request: Any) -> Any:
+            reply = app.respond(request)
+            if len(json.loads(request.body)) == 1:  # the delivery that made the first step run
+                released.wait(20)
+            return reply
+
+        server.respond = respond
+        run_id = app.begin("{}")
+        service.wait(lambda: len(steps_of(run_of(service, run_id))) == 3)
+        # the delivery of the second step is over, that of the first is not
+        second = steps_of(run_of(service, run_id))[1]["messageId"]
+        service.wait(lambda: "DELIVERED" in service.events(second))
+    released.set()
+    with served() as service:
+        app.service = service
+        service.wait(lambda: app.ran.count((run_id, 0)) == 2)
+        run = service.run_out(ended(service, run_id))
+    assert run["workflowState"] == "RUN_SUCCESS"
+    assert [step["stepName"] for step in steps_of(run)] == ["init", "s0", "s1"]
 
 
 def test_steps_of_runs_that_are_not_running_are_refused(service: Service, server: Server) -> None:
