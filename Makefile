@@ -51,7 +51,7 @@ READING := tests/client tests/filters tests/loading tests/tables \
 
 test-newer: install-newer
 ifneq ($(NEWER),)
-	@$(VENV)-newer/bin/python -m pytest $(PARALLEL) -m "not browser and not slow" -p no:cacheprovider \
+	@$(VENV)-newer/bin/python -m pytest $(PARALLEL) -m "not browser and not slow and not exhaustive" -p no:cacheprovider \
 	  $(READING) tests/test_public_calls.py toolkit
 endif
 
