@@ -195,6 +195,7 @@ def test_counts_of_loaded_failures_are_printed_escaped() -> None:
         (tk.count_errors(failures), "text"),
         (tk.count_labels(failures), "label"),
         (tk.expiring(failures, "90d"), "workflow_url"),
+        (tk.count_expiring(failures, "90d", by="workflow_url"), "workflow_url"),
         (tk.count_over_time(failures, by="workflow_url"), "group"),
     ):
         assert mark not in repr(counted)

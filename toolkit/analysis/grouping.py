@@ -44,7 +44,7 @@ from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import NO_FRAME, Document
 from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, are_signed, sign_rows
 from toolkit.signatures.signing import RULES_VERSION, Learned, Signature
-from toolkit.tables.frames import checked_frame
+from toolkit.tables.frames import checked_frame, made_visible
 
 _COLUMNS: Final = ("dlq_id", "workflow_url", "response_status", "response_body", "response_body_base64")
 _DOING: Final = "grouping failures"
@@ -424,7 +424,7 @@ def _ordered(groups: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
     order = groups.assign(
         pin=[pinned.get(group, len(pinned) + len(rules)) for group in groups["group"]], less=-groups["count"]
     ).sort_values(["pin", "less", "group"], ignore_index=True)
-    return order[list(_TYPES)].astype(_TYPES)
+    return made_visible(order[list(_TYPES)].astype(_TYPES))
 
 
 def _example(row: int, rows: SignedFailures) -> dict[str, str]:

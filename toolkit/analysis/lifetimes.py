@@ -26,6 +26,7 @@ from toolkit.analysis.selection import (
     with_time,
 )
 from toolkit.analysis.sources import AnyFrame
+from toolkit.tables.frames import made_visible
 
 # steps that people name, of about the same ratio, in seconds: retries minutes and a day apart both show
 _DELAYS: Final = np.array(
@@ -323,7 +324,8 @@ def count_expiring(
     counted = counted.astype("Int64").assign(next_at=times.groupby("by_")["at_"].min())
     order = counted.assign(soon=-counted[names[1:3]].sum(axis=1), by=counted.index.astype(str))
     order = order.sort_values(["soon", "next_at", "by"])
-    return order.drop(columns=["soon", "by"]).rename_axis(by).reset_index().astype({by: "str"})
+    by_group = order.drop(columns=["soon", "by"]).rename_axis(by).reset_index().astype({by: "str"})
+    return made_visible(by_group)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
