@@ -26,5 +26,6 @@ def read_occurrences(path: str | Path) -> list[Occurrence]:
 
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    # compact, and with characters beyond ASCII as they are
     lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows]
     return "".join(f"{line}\n" for line in lines).encode()

@@ -30,6 +30,7 @@ async def _charge(context: StepContext) -> dict[str, Any]:
 
 
 async def _fails_twice(context: StepContext) -> dict[str, Any]:
+    # the third attempt, the second retry, succeeds
     if context.retried < 2:  # noqa: PLR2004 - twice
         body = {"error": "busy", "message": f"try {context.retried + 1} of order {_number(context)}"}
         raise StepFailed(Response(json.dumps(body), 503, {"Content-Type": JSON_TYPE}))

@@ -261,8 +261,9 @@ def _whole_as_text(item: Any) -> Any:
         return [_whole_as_text(element) for element in item]
     number = integral_as_int(item)
     # not isinstance: True is an int
-    is_whole = type(number) is int
-    return str(number) if is_whole else item
+    if type(number) is int:
+        return str(number)
+    return item
 
 
 def read_items(body: Any, kind: type[T], noun: Literal["row", "query"], check: Callable[[T], R]) -> list[R]:

@@ -96,7 +96,10 @@ def _candidates(
     # in two steps: partitioning 100,000 numbers is slower than computing them
     possible = np.flatnonzero(upper >= _reached(_block_maxima(lower, top_k), top_k))
     possible = possible[upper[possible] >= _reached(lower[possible], top_k)]
-    return possible if isinstance(positions, slice) else positions[possible]
+    if isinstance(positions, slice):
+        # all rows were candidates: the index of a row is the position
+        return possible
+    return positions[possible]
 
 
 def _bounds(
