@@ -18,7 +18,7 @@ from toolkit import classify_failures
 from toolkit.analysis import classes
 from toolkit.analysis.classes import CLASSES, REFUSED
 from toolkit.errors import InputError
-from toolkit.signatures.documents import Document
+from toolkit.signatures.document import Document
 
 SECRET = "sk_live_4eC39HqLyjWDarjtT1zdp7dc"
 

@@ -11,7 +11,7 @@ import toolkit as tk
 from toolkit.analysis.counts import stored_counts
 from toolkit.redaction import Redactor
 from toolkit.signatures import signed_rows, signing
-from toolkit.signatures.documents import read_document
+from toolkit.signatures.reading import read_document
 from toolkit.signatures.signed_rows import BodyReader, with_signatures
 from toolkit.signatures.signing import Learned
 from toolkit.snapshots.manifest import read_manifest, write_manifest

@@ -22,7 +22,8 @@ from toolkit.analysis.selection import opened, select, tallied
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten
 from toolkit.redaction import Redactor, visible
-from toolkit.signatures.documents import Document, its_ends, read_document
+from toolkit.signatures.document import Document, its_ends
+from toolkit.signatures.reading import read_document
 
 UNKNOWN: Final = "unknown"
 REFUSED: Final = "refused"

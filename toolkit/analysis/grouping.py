@@ -41,7 +41,7 @@ from toolkit.analysis.wording import Plotted, counted, frame_table, percent, sho
 from toolkit.errors import UnexpectedResultWarning
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
-from toolkit.signatures.documents import NO_FRAME, Document
+from toolkit.signatures.document import NO_FRAME, Document
 from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, are_signed, sign_rows
 from toolkit.signatures.signing import RULES_VERSION, Learned, Signature
 from toolkit.tables.frames import checked_frame, made_visible

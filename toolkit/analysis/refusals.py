@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.signatures.documents import Document
+from toolkit.signatures.document import Document
 
 HEADER_SUFFIX: Final = "nonretryable-error"
 """End of the header's name. What precedes it depends on the service: `Upstash-`, `Service-`, or nothing."""

@@ -23,8 +23,9 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import whole, wrong
 from toolkit.redaction import Redactor, visible
-from toolkit.signatures.documents import its_ends, read_document
+from toolkit.signatures.document import its_ends
 from toolkit.signatures.placeholders import with_placeholders
+from toolkit.signatures.reading import read_document
 from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.signatures.trace_frames import StackTrace
 from toolkit.signatures.traces import stack_trace

@@ -121,6 +121,18 @@ _KEPT_KEYS: Final = re.compile(
     r"(?i)(?:^|[._-])(?:err(?:or)?s?|code|errno|status|state|reason|cause|type|kind|exception|level"
     r"|severity|result|op|operation|method|action|phase|step)=$"
 )
+_FULL_WIDTH_DIGITS: Final = str.maketrans(
+    "\uff10\uff11\uff12\uff13\uff14\uff15\uff16\uff17\uff18\uff19", "0123456789"
+)
+_REFUSED_KEY: Final = re.compile(
+    r"(Key \([^()]{1,200}\)=\()[^()]{0,200}(\))"  # PostgreSQL
+    r"|(?<=uplicate entry )'[^']{0,200}'"  # MySQL
+    r"|(?<=dup key: )\{[^{}]{0,300}\}"  # MongoDB
+    r"|(?<=duplicate key value is )\([^()]{0,200}\)"  # SQL Server
+)
+"""The value of a key that a database refused. The constraint is the error, the value is not."""
+_LEADING_CODE: Final = re.compile(r"[A-Z]{2,10}-\d{3,5}[:,]?")
+"""A code of the application's own at the start of a message, for example "PAY-1001 payment refused"."""
 _SPACE: Final = re.compile(r"\s+")
 _CONNECTED: Final = frozenset(("ECONNREFUSED", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "tcp"))
 """Words that the address of a server follows, as Node and Go write them."""
@@ -134,10 +146,14 @@ def with_placeholders(message: str) -> str:
     'order <id> not found after <num> tries (HTTP 404) at <time>'
     """
     text = _SECRET.sub("<secret>", message) if "[masked len=" in message else message
+    if not text.isascii():
+        text = text.translate(_FULL_WIDTH_DIGITS)
     if (":" in text or "-" in text or "/" in text or " " in text) and _OF_TIMES.search(text):
         text = _TIMES.sub("<time>", text)
     if '="' in text:
         text = _QUOTED_PAIR.sub(_pair, text)
+    if "uplicate" in text or "dup key" in text or ")=(" in text:
+        text = _REFUSED_KEY.sub(r"\1<value>\2", text)
     lowered = text.lower()
     if "true" in lowered or "false" in lowered:
         text = _BOOL.sub(r"\1<bool>", text)
@@ -145,6 +161,8 @@ def with_placeholders(message: str) -> str:
         text = _BELOW.sub("", text)
     words = text.split()
     for number, word in enumerate(words):
+        if number == 0 and _LEADING_CODE.fullmatch(word):
+            continue
         if word.isalpha() or _NO_VALUE.fullmatch(word):
             continue
         replaced = _word(word)
@@ -183,12 +201,25 @@ def _pair(found: re.Match[str]) -> str:
     return found[0] if _KEPT_KEYS.search(found[1]) else f"{found[1]}<value>"
 
 
+_SPACELESS: Final = re.compile(r"[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+"""Letters of scripts without spaces, such as Chinese, Japanese, Thai and Korean: a sentence is one word."""
+_DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
+
+
 def _placeholder(found: re.Match[str]) -> str:
     kind, text = found.lastgroup, found[0]
     if kind in _ADDRESSES:
         return _with_service(kind, text)
     if kind != "word":
         return text if kind == "path" and len(text) < 3 else f"<{kind}>"  # noqa: PLR2004 - "/" and "./"
+    return _placeholder_of_word(found, text)
+
+
+def _placeholder_of_word(found: re.Match[str], text: str) -> str:
+    if found.string[: found.start()].endswith("SQLSTATE["):
+        return text
+    if not text.isascii() and _SPACELESS.search(text):
+        return _DIGITS.sub("<num>", text)
     is_name = text.lower() in _KEPT or text.startswith("HTTP/") or _NAMED_CODE.match(text)
     if is_name or (_MODULE.match(text) and _TYPE_AFTER.match(found.string, found.end())):
         return text

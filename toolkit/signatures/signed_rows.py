@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit.redaction import Redactor
-from toolkit.signatures.documents import LONGEST, Document
+from toolkit.signatures.document import LONGEST, Document
 from toolkit.signatures.signing import RULES_VERSION, Learned, Signature, document_of, sign
 from toolkit.signatures.trace_frames import cached
 

@@ -12,8 +12,9 @@ import msgspec
 import pandas as pd
 
 from toolkit.arguments import wrong
-from toolkit.signatures.documents import NO_FRAME, Document, read_document
+from toolkit.signatures.document import NO_FRAME, Document
 from toolkit.signatures.placeholders import with_placeholders
+from toolkit.signatures.reading import read_document
 from toolkit.signatures.templates import KnownTemplates, learn, without_kinds
 from toolkit.signatures.trace_frames import cached, stable_name
 

@@ -256,7 +256,7 @@ def _repeated_names(rows: list[_Row]) -> bool:
         if len(set(row.words)) == len(row.words):
             continue
         for word, count in Counter(row.words).items():
-            if count == 1 or len(word) == 1 or is_value(word):
+            if count == 1 or len(word) == 1:
                 continue
             places = tuple(
                 place for place, other in enumerate(row.words) if other == word and row.kinds[place] == NAME
@@ -266,7 +266,7 @@ def _repeated_names(rows: list[_Row]) -> bool:
     changed = False
     for (places, others), members in alike.items():
         different = {row.words[places[0]] for row in members}
-        if len(different) > 1 and _letters(others) > 1:
+        if len(different) > 1 and _letters(others) > 1 and not all(map(is_value, different)):
             changed = True
             _make_values(members, places)
     return changed

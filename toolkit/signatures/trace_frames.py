@@ -100,7 +100,8 @@ def stable_name(name: str) -> str:
     >>> stable_name("Base64.decode"), stable_name("Worker$48213.run")
     ('Base64.decode', 'Worker$<num>.run')
     """
-    return _BUILD_DIGITS.sub("<num>", name)
+    function, bracket, code = name.partition(" [")  # the code of an error, such as [P2002], stays
+    return _BUILD_DIGITS.sub("<num>", function) + bracket + code
 
 
 @cached
@@ -250,7 +251,7 @@ _RECURSIVE: Final = re.compile(
 _WRAPPERS: Final = re.compile(
     r"(?:^|[.\\:])(?:(?:Unchecked)?ExecutionException|CompletionException|InvocationTargetException"
     r"|UndeclaredThrowableException|(?:Nested)?ServletException|ExceptionInInitializerError"
-    r"|PrivilegedActionException|AggregateException|TargetInvocationException)$"
+    r"|PrivilegedActionException|AggregateException|TargetInvocationException|(?:Base)?ExceptionGroup)$"
 )
 _GENERAL: Final = re.compile(r"(?:^|\.)(?:Runtime)?(?:Exception|Error)$|(?:^|\.)Throwable$")
 

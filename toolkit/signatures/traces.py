@@ -88,7 +88,7 @@ def _message_lines(first: str, following: list[str]) -> str:
     """The line of an error, with those of the lines that follow that are of its message."""
     more = []
     for line in following:
-        if not line.strip() or line.startswith((" ", "\t", "Traceback", "During", "The above", "|", "+")):
+        if not line.strip(" -") or line.startswith((" ", "\t", "Traceback", "During", "The above", "|", "+")):
             break
         more.append(line)
     return " ".join([first, *more])
@@ -105,34 +105,53 @@ _JS_USUAL: Final = re.compile(
 _JS_GECKO: Final = re.compile(r"^([^@\s(]*)@((?:https?|file|webpack|resource):[^\s]*?)(?::\d+)?(?::(\d+))?$")
 _JS_CAUSE: Final = re.compile(r"^\s*(?:\[cause\]|\[errors\]|Caused by):? ?\[?(.*)$")
 _JS_ERROR: Final = re.compile(
-    r"^(?:Uncaught (?:\(in promise\) )?)?((?:[A-Z][\w$]*\.)*[A-Z][\w$]*(?:Error|Exception"
+    r"^(?:error: )?(?:Uncaught (?:\(in promise\) )?)?((?:[A-Z][\w$]*\.)*[A-Z][\w$]*(?:Error|Exception"
     r"|Rejection)?)(?: \[(\w+)\])?(?:: ?(.*))?$"
 )
 
 
+_JS_CODE: Final = re.compile(r"^\s+code: '([\w\-]{1,60})',?$")
+_MOST_JS_MESSAGE: Final = 60
+"""Lines of a message. Validators print a list of problems in it, as JSON."""
+
+
 def _javascript(lines: list[str]) -> StackTrace | None:
+    """Read a JavaScript trace: a line with the error, more lines of its message, then frames.
+
+    After the frames, Node prints the properties of the error. For example, `code: 'P2002'` of a database
+    client belongs to the error, because the messages of different codes can be equal.
+    """
     errors: list[tuple[str, str]] = []
     frames: list[Frame] = []
-    above = ""
-    fresh = True
-    for line in (line.removesuffix(" {") for line in lines):
+    head = ""
+    message_lines: list[str] = []
+    is_new_error = True
+    for whole_line in lines:
+        line = whole_line.removesuffix(" {")  # before the properties of an error
         frame = _js_frame(line)
         if frame is not None:
-            if fresh:
-                error = _js_error(above)
+            if is_new_error:
+                error = _js_error(head, message_lines)
                 if error:
                     errors.append(error)
                     frames = []
-                fresh = False
+                is_new_error = False
             frames.append(frame)
             continue
         cause = _JS_CAUSE.match(line)
+        is_error_line = bool(_JS_ERROR.match(line.strip()))
         if cause and errors:
-            above, fresh = cause[1], True
-        elif line.strip() and (fresh or _JS_ERROR.match(line.strip())):
-            fresh = True
-            if not _JS_ERROR.match(above.strip()) or _JS_ERROR.match(line.strip()):
-                above = line
+            head, message_lines, is_new_error = cause[1], [], True
+        elif whole_line.strip() and (is_new_error or is_error_line):
+            is_new_error = True
+            if is_error_line or not _JS_ERROR.match(head.strip()):
+                head, message_lines = line, []
+            elif len(message_lines) < _MOST_JS_MESSAGE:
+                message_lines.append(whole_line)
+        elif errors and (code := _JS_CODE.match(line)):
+            kind, message = errors[-1]
+            if f"[{code[1]}]" not in kind:
+                errors[-1] = (f"{kind} [{code[1]}]", message)
     return trace_of("javascript", errors, frames) if frames or errors else None
 
 
@@ -145,12 +164,16 @@ def _js_frame(line: str) -> Frame | None:
     return Frame(found[1] or "", found[2] or "", int((found[3] or "0")[:99]))
 
 
-def _js_error(line: str) -> tuple[str, str] | None:
+def _js_error(line: str, message_lines: list[str]) -> tuple[str, str] | None:
+    """Return the type and message of an error. Later lines belong to the message if the first has little."""
     found = _JS_ERROR.match(line.strip())
-    if found:
-        code = f" [{found[2]}]" if found[2] else ""
-        return found[1] + code, (found[3] or "").strip(" {")
-    return ("Error", line.strip()) if line.strip() else None
+    if found is None:
+        return ("Error", line.strip()) if line.strip() else None
+    code = f" [{found[2]}]" if found[2] else ""
+    message = (found[3] or "").strip(" {")
+    if message in ("", "["):
+        message = "\n".join([message, *message_lines]).strip()
+    return found[1] + code, message
 
 
 _JAVA_FRAME: Final = re.compile(r"^\s*at (?:[\w.\-@]+/(?:[\w.\-@]*/)?)?([\w.$<>\-]+)\(([^()]*)\)")

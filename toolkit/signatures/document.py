@@ -1,0 +1,40 @@
+"""A response body, reduced to the parts that identify its failure."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+NO_FRAME: Final = "at "
+"""The frame of a trace that names no function of the application."""
+
+Kind = Literal["json", "html", "trace", "message", "empty", "binary"]
+
+LONGEST: Final = 100_000
+"""Characters of a body that are read: half from its start, half from its end."""
+_MOST_MESSAGE: Final = 1_000
+"""Characters of one message."""
+_MOST_LINES: Final = 5
+"""Lines of one message."""
+
+
+class Document(msgspec.Struct, frozen=True, gc=False):
+    """A body, reduced to the parts that identify its failure."""
+
+    kind: Kind
+    facts: tuple[str, ...] = ()
+    """Types, codes, fields and frames, which are compared as they are."""
+    messages: tuple[str, ...] = ()
+    """Sentences for people, which are compared by their templates."""
+
+
+def its_ends(text: str) -> str:
+    """Return the part of a text that is read: all of it, or the start and the end if it is long."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
+
+
+def shortened(text: str) -> str:
+    """Return the first lines of a message as one line."""
+    lines = [line.strip() for line in text[: 4 * _MOST_MESSAGE].splitlines() if line.strip()]
+    return " ".join(lines[:_MOST_LINES])[:_MOST_MESSAGE]

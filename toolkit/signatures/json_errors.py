@@ -1,0 +1,237 @@
+"""Read errors in JSON: codes, types, messages, causes and the fields that a validation refused.
+
+There is no standard for errors in JSON. The tables below name the keys that frameworks, platforms and
+public services use, in lower case and with underscores. For example, the error
+`{"error": {"code": 17, "message": "no stock"}}` has the fact "17" and the message "no stock".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from toolkit.signatures.document import Document, shortened
+from toolkit.signatures.trace_frames import file_stem
+
+_MESSAGE_KEYS: Final = tuple(
+    """
+    exceptionmessage message error_description detail error_message errormessage msg description title reason
+    faultstring summary text diagnostics
+    """.split()  # noqa: SIM905 - a list of words
+)
+"""Keys of messages, the best first. ASP.NET has a general `Message` next to an `ExceptionMessage`."""
+_FACT_KEYS: Final = tuple(
+    """
+    type name exception exceptiontype errortype error_type class __type exception_class kind
+    code error_code errorcode errno faultcode sqlstate status_code statuscode status
+    field param property selector pointer
+    """.split()  # noqa: SIM905 - a list of words
+)
+"""Keys of types, codes, and the names of fields that a validation refused."""
+_PATH_KEYS: Final = ("path", "loc", "expression")
+"""Keys of the place in an input, if the value is a list. As a text, a path is usually the request's."""
+_CAUSE_KEYS: Final = tuple(
+    """
+    error errors cause causes caused_by causedby innererror inner_error innerexception details exception
+    root_cause fault failure previous body response data issue issues source applicationfailureinfo
+    extensions modelstate
+    """.split()  # noqa: SIM905 - a list of words
+)
+_FIELDS_KEYS: Final = frozenset({"error", "errors", "details", "failure", "failures", "modelstate"})
+"""Keys that may contain an object from the fields of an input to the errors of each."""
+_NO_CAUSE_AS_TEXT: Final = frozenset({"details", "body", "response", "data", "source"})
+"""Keys whose value is no cause if it is a text next to a message."""
+_STATUS_PHRASES: Final = frozenset(status.phrase for status in HTTPStatus) | {"Unprocessable Entity"}
+"""Titles that only repeat the status."""
+_STACK_KEYS: Final = ("stack", "stacktrace", "stack_trace", "trace", "traceback", "backtrace")
+
+_MOST_DEPTH: Final = 6
+_MOST_OPEN: Final = 50
+"""Open brackets of a text that was cut off."""
+_MOST_ITEMS: Final = 3
+"""Elements of a list of errors that are read."""
+_MOST_FIELDS: Final = 20
+_MOST_FACT: Final = 200
+"""Characters of a code or type."""
+_MOST_KEYS: Final = 20
+"""Keys that identify JSON without an error."""
+
+
+def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
+    """Return the error of a JSON body, or None if it is not JSON. `read` reads bodies in its fields.
+
+    >>> from toolkit.signatures.reading import read_document
+    >>> read_json('{"amount": ["This field is required."]}', read_document)
+    Document(kind='json', facts=('amount',), messages=('This field is required.',))
+    >>> read_json('{"error": {"message": "refused", "code": "DOC"}, "document": "xxxxx', read_document)
+    Document(kind='json', facts=('DOC',), messages=('refused',))
+    """
+    try:
+        value = _decoded(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, str):
+        inner = read(value)
+        return inner if inner.kind == "empty" else Document("json", inner.facts, inner.messages)
+    found = _Findings(read)
+    found.add(value, _MOST_DEPTH)
+    if not found.facts and not found.messages:
+        found.add_fields(value)
+    if not found.facts and not found.messages:
+        keys = sorted(value)[:_MOST_KEYS] if isinstance(value, dict) else []
+        return Document("json", ("keys", *keys))
+    return Document("json", tuple(dict.fromkeys(found.facts)), tuple(dict.fromkeys(found.messages)))
+
+
+def _decoded(text: str) -> Any:
+    """Return the value of a JSON text, or of its readable start if it is cut off."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError):
+        pass
+    try:
+        return json.loads(text)  # reads NaN and lone surrogates, which msgspec refuses
+    except ValueError:
+        return msgspec.json.decode(_completed(text))
+
+
+def _completed(text: str) -> str:
+    """Return a JSON text that was cut off, with its last incomplete member removed and its brackets closed.
+
+    For example, `{"a": {"b": 1, "c": "xx` becomes `{"a": {"b": 1}}`: the text up to the last comma or
+    bracket that can end a value, and the brackets that are open there.
+    """
+    open_brackets: list[str] = []
+    end = 0
+    closing_brackets: list[str] = []
+    is_in_string = False
+    is_escaped = False
+    for position, sign in enumerate(text):
+        if is_in_string:
+            if is_escaped:
+                is_escaped = False
+            elif sign == "\\":
+                is_escaped = True
+            elif sign == '"':
+                is_in_string = False
+            continue
+        if sign == '"':
+            is_in_string = True
+        elif sign in "{[":
+            open_brackets.append("}" if sign == "{" else "]")
+            end, closing_brackets = position + 1, open_brackets.copy()
+        elif sign in "}]" and open_brackets:
+            open_brackets.pop()
+            end, closing_brackets = position + 1, open_brackets.copy()
+        elif sign == ",":
+            end, closing_brackets = position, open_brackets.copy()
+        if len(open_brackets) > _MOST_OPEN:
+            break  # copies of the brackets would take time that grows with the square of their number
+    return text[:end] + "".join(reversed(closing_brackets))
+
+
+class _Findings:
+    """Facts and messages of an error object, in the order in which they are found."""
+
+    def __init__(self, read: Callable[[str], Document]) -> None:
+        self._read = read
+        self.facts: list[str] = []
+        self.messages: list[str] = []
+
+    def add(self, value: Any, depth: int, *, is_by_field: bool = False) -> None:
+        """Add the codes, types, messages and causes of a value."""
+        if not depth:
+            return
+        if isinstance(value, str):
+            self._add_text(value)
+        elif isinstance(value, list):
+            for item in value[:_MOST_ITEMS]:
+                self.add(item, depth - 1)
+        elif isinstance(value, dict):
+            self._add_object(value, depth, is_by_field=is_by_field)
+
+    def _add_object(self, value: dict[str, Any], depth: int, *, is_by_field: bool) -> None:
+        members = {key.lower().replace("-", "_"): item for key, item in value.items()}
+        self._add_facts(members)
+        self._add_stack(members)
+        message = self._add_message(members)
+        count_before = len(self.facts) + len(self.messages)
+        for key in _CAUSE_KEYS:
+            cause = members.get(key)
+            is_no_cause = isinstance(cause, str) and key in _NO_CAUSE_AS_TEXT and message is not None
+            if cause is not None and cause is not message and not is_no_cause:
+                self.add(cause, depth - 1, is_by_field=key in _FIELDS_KEYS)
+        has_no_cause = len(self.facts) + len(self.messages) == count_before
+        if is_by_field and has_no_cause and message is None:
+            self.add_fields(value)
+
+    def _add_facts(self, members: dict[str, Any]) -> None:
+        for key in _FACT_KEYS:
+            fact = members.get(key)
+            is_code = isinstance(fact, int) and not isinstance(fact, bool)
+            if is_code or (isinstance(fact, str) and 0 < len(fact) < _MOST_FACT):
+                self.facts.append(str(fact))
+        for key in _PATH_KEYS:
+            path = members.get(key)
+            if isinstance(path, list):
+                names = [name for name in path if isinstance(name, str)]
+                if names and len(names) <= _MOST_FIELDS:
+                    self.facts.append(".".join(names)[:_MOST_FACT])
+        file = members.get("file")
+        if isinstance(file, str) and isinstance(members.get("line"), int):
+            # the place of a PHP error, without the folder of the installation and the line
+            self.facts.append(f"in {file_stem(file)}")
+
+    def _add_stack(self, members: dict[str, Any]) -> None:
+        stack = next((members[key] for key in _STACK_KEYS if members.get(key)), None)
+        if isinstance(stack, list):
+            stack = "\n".join(map(str, stack))
+        if isinstance(stack, str):
+            trace = self._read(stack)
+            if trace.kind == "trace":
+                self.facts += trace.facts
+
+    def _add_message(self, members: dict[str, Any]) -> object:
+        """Add the message of an object, and return it. A validation can have a list of them."""
+        title, detail = members.get("title"), members.get("detail")
+        is_problem = isinstance(title, str) and isinstance(detail, str) and title.strip() != ""
+        if is_problem and title not in _STATUS_PHRASES:
+            # problem details (RFC 9457): the title names the kind of error, the detail this occurrence
+            self._add_text(title)
+            self._add_text(detail)
+            return detail
+        for key in _MESSAGE_KEYS:
+            message = members.get(key)
+            if isinstance(message, str) and message.strip():
+                self._add_text(message)
+                return message
+            if isinstance(message, list) and message and all(isinstance(item, str) for item in message):
+                for item in message[:_MOST_ITEMS]:
+                    self._add_text(item)
+                return message
+        return None
+
+    def add_fields(self, value: Any) -> None:
+        """Add the names of refused fields and their errors, as in `{"email": ["Enter an address."]}`."""
+        if not isinstance(value, dict):
+            return
+        for name in sorted(value)[:_MOST_FIELDS]:
+            errors = value[name] if isinstance(value[name], list) else []
+            texts = [error for error in errors[:_MOST_ITEMS] if isinstance(error, str) and error.strip()]
+            if texts and len(name) < _MOST_FACT:
+                self.facts.append(name)
+                for text in texts:
+                    self._add_text(text)
+
+    def _add_text(self, text: str) -> None:
+        """Add a message, which can be a stack trace, markup or JSON again."""
+        if text.lstrip()[:1] not in ("{", "[", "<") and "\n" not in text:
+            self.messages.append(shortened(text))
+            return
+        inner = self._read(text)
+        self.facts += inner.facts
+        self.messages += inner.messages

@@ -1,0 +1,86 @@
+"""Read a response body: find out its form, and what in it identifies the failure.
+
+`read_document` tries the forms in the order of the table `_FORMS`. Each form is a function that returns None
+for a body of another form:
+
+| form | module |
+|---|---|
+| server-sent events | here |
+| JSON, also if it is cut off | `json_errors` |
+| HTML pages, XML faults | `markup` |
+| stack traces | `traces` |
+| everything else | a message |
+
+A form may contain another one, for example a stack trace in a field of JSON, so these functions are given
+`read_document`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from toolkit.signatures.document import Document, its_ends, shortened
+from toolkit.signatures.json_errors import read_json
+from toolkit.signatures.markup import read_markup
+from toolkit.signatures.trace_frames import StackTrace
+from toolkit.signatures.traces import stack_trace
+
+_TERMINAL_COLOR: Final = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+_EVENT_FIELD: Final = re.compile(r"(?:event|data|id|retry): ?", re.MULTILINE)
+_EVENT_DATA: Final = re.compile(r"^data: ?(.*)$", re.MULTILINE)
+
+
+def read_document(text: str | None) -> Document:
+    """Return the form of a body and the parts of it that identify the failure.
+
+    >>> read_document('{"error": {"code": "no_user", "message": "no such user: 17"}}')
+    Document(kind='json', facts=('no_user',), messages=('no such user: 17',))
+    """
+    text = its_ends((text or "").strip().lstrip("\ufeff"))
+    if "\x1b[" in text:
+        text = _TERMINAL_COLOR.sub("", text).strip()
+    if not text:
+        return Document("empty")
+    for read_form in _FORMS:
+        document = read_form(text)
+        if document is not None:
+            return document
+    return Document("message", (), (shortened(text),))
+
+
+def _of_trace(trace: StackTrace) -> Document:
+    """Return the document of a stack trace, whose message can be JSON, for example of a validator."""
+    types = tuple(kind for kind, _ in trace.errors)
+    message = trace.errors[-1][1]
+    details: tuple[str, ...] = ()
+    if message[:1] in ("[", "{"):
+        inner = read_json(message, read_document)
+        if inner is not None and inner.messages:
+            details = inner.facts
+            message = ", ".join(inner.messages)
+    return Document("trace", (trace.language, *types, *details, f"at {trace.frame}"), (shortened(message),))
+
+
+def _read_events(text: str) -> Document | None:
+    """Read server-sent events: the data of the last event with data states the error."""
+    if not _EVENT_FIELD.match(text):
+        return None
+    data = [line for line in _EVENT_DATA.findall(text) if line.strip() not in ("", "[DONE]")]
+    return read_document(data[-1]) if data else None
+
+
+def _read_json(text: str) -> Document | None:
+    return read_json(text, read_document) if text[0] in '{["' else None
+
+
+def _read_markup(text: str) -> Document | None:
+    return read_markup(text, read_document) if text[0] == "<" else None
+
+
+def _read_trace(text: str) -> Document | None:
+    trace = stack_trace(text) if "\n" in text else None
+    return _of_trace(trace) if trace else None
+
+
+_FORMS: Final = (_read_events, _read_json, _read_markup, _read_trace)
