@@ -198,8 +198,8 @@ class _Findings:
     def _add_message(self, members: dict[str, Any]) -> object:
         """Add the message of an object, and return it. A validation can have a list of them."""
         title, detail = members.get("title"), members.get("detail")
-        is_problem = isinstance(title, str) and isinstance(detail, str) and title.strip() != ""
-        if is_problem and title not in _STATUS_PHRASES:
+        is_kind = isinstance(title, str) and title.strip() and title not in _STATUS_PHRASES
+        if is_kind and isinstance(title, str) and isinstance(detail, str):
             # problem details (RFC 9457): the title names the kind of error, the detail this occurrence
             self._add_text(title)
             self._add_text(detail)
