@@ -298,7 +298,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         },
     ],
     "explain_spike": lambda w: [
-        {"failures": w.failures, "window": None, "baseline": None, "now": None},
+        {"failures": w.failures, "window": None, "baseline": None, "now": None, "progress": False},
     ],
     "compare_failures": lambda w: [
         {
@@ -344,13 +344,15 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         {"failures": w.failures, "retention": "7d", "now": None, "by": by} for by in (None, "workflow_url")
     ],
     "count_labels": lambda w: [{"failures": w.failures}],
-    "count_over_time": lambda w: [{"failures": w.failures, "by": None, "freq": "D", "top": 3, "now": None}],
+    "count_over_time": lambda w: [
+        {"failures": w.failures, "by": None, "freq": "D", "top": 3, "now": None, "tz": "Europe/Berlin"}
+    ],
     "count_states": lambda w: [{"failures": w.failures}],
     "count_workflows": lambda w: [{"failures": w.failures, "now": None, "span": "24h", "max_age": "7d"}],
     "expiring": lambda w: [{"failures": w.failures, "retention": "7d", "now": None}],
     "flatten": lambda w: [{"frame": w.vectors, "vectors": "text"}],
     "to_csv": lambda w: [{"frame": w.failures, "path": "failures.csv"}],
-    "to_excel": lambda w: [{"frame": w.failures, "path": "failures.xlsx"}],
+    "to_excel": lambda w: [{"frame": w.failures, "path": "failures.xlsx", "progress": False}],
     "compare_fusion": lambda w: [
         {
             "service": w.hybrid,
@@ -414,6 +416,8 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "title": None,
             "redactor": Redactor(),
             "redrive": "redrive.sqlite",
+            "tz": "Europe/Berlin",
+            "progress": False,
         }
     ],
     "fetch_vectors": lambda w: [
@@ -438,6 +442,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "now": None,
             "title": None,
             "redactor": None,
+            "progress": False,
         }
     ],
     "iter_failures": lambda w: [{"service": w.service, "filter": None, **FAILURES}],
@@ -503,7 +508,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "parse_filter": lambda _: [{"text": "n > 1"}],
     "plot_callback_states": lambda w: [{"failures": w.failures, "ax": w.ax(), "theme": "light"}],
     "plot_expiry": lambda w: [
-        {"failures": w.failures, "retention": "7d", "now": None, "ax": w.ax(), "theme": "light"}
+        {"failures": w.failures, "retention": "7d", "now": None, "tz": "UTC", "ax": w.ax(), "theme": "light"}
     ],
     "plot_failure_calendar": lambda w: [
         {"failures": w.failures, "tz": "UTC", "ax": w.ax(), "theme": "light"}
@@ -516,6 +521,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "top": 3,
             "layout": "facets",
             "now": None,
+            "tz": "UTC",
             "ax": w.ax(),
             "theme": "light",
         }
@@ -538,6 +544,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "top": 3,
             "layout": "stacked",
             "now": None,
+            "tz": "UTC",
             "markers": {"release 2.3": "2026-03-15T06:00Z"},
             "runs": None,
             "ax": w.ax(),

@@ -24,13 +24,17 @@ The rules:
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 from toolkit.receipt import Receipt, requested_time
-from toolkit.times import parse_duration, parse_time
+from toolkit.times import Duration, parse_duration, parse_time
+
+RETENTION_VARIABLE: Final = "TOOLKIT_RETENTION"
+"""States the retention of the queue for all functions that are called without one."""
 
 Clock: TypeAlias = datetime | Callable[[], datetime] | None
 """The time of a report: one to look back at, a clock, or None for the clock of this machine."""
@@ -153,6 +157,20 @@ def data_end(receipt: Receipt | None) -> datetime | None:
     if until is not None:
         ends.append(until)
     return min(end.astimezone(UTC) for end in ends)
+
+
+def stated_retention(given: Duration | None, stored: timedelta | None) -> timedelta | None:
+    """Return how long the queue keeps entries, if anybody stated it.
+
+    The argument of the caller wins; then what a sync of the snapshot was told, as that is of this queue; then
+    the environment variable, which may be of another one.
+    """
+    if given is not None:
+        return parse_duration(given, name="retention")
+    variable = os.environ.get(RETENTION_VARIABLE)
+    if stored is None and variable:
+        return parse_duration(variable, name=RETENTION_VARIABLE)
+    return stored
 
 
 def default_max_age(seconds_between_syncs: float | None) -> timedelta:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ _LISTS: Final = ("assumptions", "notes", "reasons")
 _LONGEST: Final = 300  # characters that an error shows of another
 # a value can be a lone surrogate, or an object of Python that only looks like a number or a list
 _ODD_VALUES: Final = (msgspec.ValidationError, RecursionError, ValueError, TypeError, AttributeError)
+_LONGEST_RETENTION: Final = 36_500 * 86_400  # seconds, as long as durations may be
 _DEEPEST: Final = 50  # levels of a scope: those that loaders write have three
 
 OVERDUE: Final = "last complete sync "
@@ -116,6 +117,8 @@ class Receipt:
         earliest first.
     syncs : Syncs or None
         Of a snapshot: when it was brought up to date.
+    retention_seconds : float or None
+        How long the queue keeps entries, as a sync of the snapshot was told last.
 
     Examples
     --------
@@ -149,11 +152,17 @@ class Receipt:
     frame_rows: int | None = None
     gaps: tuple[Gap, ...] = ()
     syncs: Syncs | None = None
+    retention_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Mask our own tokens: receipts go wherever frames go."""
         for name in ("what", "source", "scope", *_LISTS):
             object.__setattr__(self, name, masked_value(getattr(self, name)))
+
+    @property
+    def retention(self) -> timedelta | None:
+        """How long the queue keeps entries, if a sync was told."""
+        return None if self.retention_seconds is None else timedelta(seconds=self.retention_seconds)
 
     @property
     def seconds(self) -> float:
@@ -191,12 +200,14 @@ class Receipt:
         except _ODD_VALUES as error:
             raise _unfit(str(error)[:_LONGEST]) from None
         times = [("started_at", result.started_at), ("ended_at", result.ended_at)]
-        times = [("started_at", result.started_at), ("ended_at", result.ended_at)]
         times += [("a gap", text) for gap in result.gaps for text in (gap.start, gap.end)]
         if result.syncs is not None and result.syncs.complete_at is not None:
             times.append(("complete_at", result.syncs.complete_at))
         for name, text in times:
             checked_instant(name, text)
+        stated = result.retention_seconds
+        if stated is not None and not 0 < stated <= _LONGEST_RETENTION:
+            raise _unfit("a retention that is no duration of at most 36,500 days")
         if _depth(result.scope) > _DEEPEST:
             raise _unfit(f"a scope nested more than {_DEEPEST} deep")
         for name, value in vars(result).items():

@@ -75,7 +75,7 @@ def generated(rows: int, folder: str) -> None:
 
     from toolkit.loading.identities import identities  # noqa: PLC0415
     from toolkit.loading.load import Batch, Load, LoadState, Plan  # noqa: PLC0415
-    from toolkit.loading.options import ProgressBar  # noqa: PLC0415
+    from toolkit.progress import ProgressBar  # noqa: PLC0415
     from toolkit.snapshots.store import SnapshotStore  # noqa: PLC0415
     from toolkit.snapshots.syncing import sync_load  # noqa: PLC0415
     from toolkit.tables.schemas import FAILURES  # noqa: PLC0415

@@ -10,11 +10,11 @@ import termios
 
 import pytest
 
-from toolkit.loading.options import ProgressBar
+from toolkit.progress import ProgressBar
 
 _LOAD = """
 import time
-from toolkit.loading.options import ProgressBar
+from toolkit.progress import ProgressBar
 with ProgressBar(None, title="failures", unit="entries", total=300) as progress:
     for _ in range(3):
         progress.add(100, retries=1200)

@@ -102,7 +102,7 @@ def test_the_verdict_explains_in_two_sentences(report):
     assert "reading 'currency'" in second
     assert f"{APPLICATION}/orders/fulfil" in second
     assert "from 2026-03-05 08:00 UTC until 2026-03-05 11:29 UTC" in second
-    assert "the last 24 hours are worse than before, as 1 group grew" in second
+    assert "the last 24 hours show no clear change in all, but 1 group grew" in second
     assert "new is runtime error: invalid memory address" in second
 
 

@@ -102,7 +102,7 @@ def test_what_is_new(make, rows, options):
     report = failure_report(make(rows), previous, **options)
     found = report.to_dict()["comparison"]
     assert found == {
-        "previous_count": 8, "new": 5, "gone": 1, "new_workflows": ["https://shop.example/mail"],
+        "previous_count": 8, "new": 5, "gone": 1, "is_part": False, "new_workflows": ["https://shop.example/mail"],
         "ids": ["d0", "d1", "d3", "d6", "d9"], "ids_left_out": 0, "caution": None,
     }  # fmt: skip
     assert "; 5 new compared with the earlier failures" in report.verdict
@@ -292,9 +292,12 @@ def test_the_four_numbers_and_their_changes(make, rows, options):
     assert records(found, "worst")[0] == {
         "workflow": "https://shop.example/pay", "failures": 8, "last 24 h": 1, "before": 1, "share": 0.666667,
     }  # fmt: skip
-    compared = failure_report(make(rows), make(rows[:3]), **options).to_dict()
+    earlier = make(rows[:3], started_at="2026-03-10T11:58:00+00:00")
+    compared = failure_report(make(rows), earlier, **options).to_dict()
     assert compared["numbers"][0]["change"] == 9
     assert compared["numbers"][0]["note"] == "9 new and 0 gone compared with the earlier failures"
+    part = failure_report(make(rows), make(rows[:3]), **options).to_dict()  # of the same load
+    assert (part["comparison"]["is_part"], part["numbers"][0]["change"]) == (True, None)
 
 
 @pytest.mark.parametrize(

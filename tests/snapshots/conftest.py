@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from toolkit.loading.load import Load, LoadState, Plan
-from toolkit.loading.options import ProgressBar
+from toolkit.progress import ProgressBar
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import Changes, sync_load
 from toolkit.tables.schemas import FAILURES, vectors

@@ -161,3 +161,48 @@ def test_a_receipt_with_gaps_is_read_back() -> None:
     values["gaps"][0]["end"] = "yesterday"
     with pytest.raises(InputError):
         Receipt.from_dict(values)
+
+
+def test_a_snapshot_stores_the_retention_that_a_sync_was_told(
+    made: SimpleNamespace, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Report, expiries, plan, outcomes and gaps use it, before the variable; a later sync keeps it."""
+    monkeypatch.setenv("TOOLKIT_RETENTION", "90d")
+    path = Path(str(store))
+    row = _failed(made, "a", _days(1))
+    _synced(made, store, row, retention=_days(3))
+    for _ in range(2):
+        frame = tk.read_snapshot(path)
+        assert tk.receipt(frame).retention == _days(3)
+        assert tk.failure_report(frame).to_dict()["expiry"]["retention"] == "3d"
+        assert tk.expiring(frame)["hours_left"].iloc[0] == pytest.approx(48, abs=0.1)
+        assert tk.plan_redrive(frame).options["retention"] == "3d"
+        assert tk.retry_outcomes(frame).frame["expires_at"].notna().all()
+        _synced(made, store, row)
+    _last_complete(path, _days(8))
+    assert [gap.is_certain for gap in _synced(made, store, _failed(made, "b", _days(1))).receipt.gaps] == [
+        True
+    ]
+    assert tk.failure_report(tk.read_snapshot(path), retention="5d").to_dict()["expiry"]["retention"] == "5d"
+
+
+def test_a_sync_that_is_told_nothing_stores_the_variable(
+    made: SimpleNamespace, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable of the sync counts for reports elsewhere, too; without it, nothing is stored."""
+    row = _failed(made, "a", _days(1))
+    monkeypatch.delenv("TOOLKIT_RETENTION", raising=False)
+    assert _synced(made, store, row).receipt.retention is None
+    monkeypatch.setenv("TOOLKIT_RETENTION", "30d")
+    _synced(made, store, row)
+    monkeypatch.delenv("TOOLKIT_RETENTION")
+    assert tk.failure_report(tk.read_snapshot(str(store))).to_dict()["expiry"]["retention"] == "30d"
+
+
+def test_a_stored_retention_that_is_no_duration_is_refused() -> None:
+    """A receipt of an edited file is checked."""
+    now = datetime.now(UTC).isoformat()
+    facts = Receipt(what="failures", source="s", scope={}, started_at=now, ended_at=now).to_dict()
+    for bad in (0, -5, 1e12, "7d"):
+        with pytest.raises(InputError, match="receipt"):
+            Receipt.from_dict(facts | {"retention_seconds": bad})

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from toolkit.errors import SnapshotError
 from toolkit.loading.load import Load, LoadState, Plan
-from toolkit.loading.options import ProgressBar
+from toolkit.progress import ProgressBar
 from toolkit.snapshots import read_snapshot, verify_snapshot
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load

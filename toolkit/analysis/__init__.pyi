@@ -16,6 +16,9 @@ from toolkit.analysis.drift import drift as drift
 from toolkit.analysis.explaining import Explanation as Explanation
 from toolkit.analysis.explaining import explain_change as explain_change
 from toolkit.analysis.failure_attributes import select_failures as select_failures
+from toolkit.analysis.failure_calendar import FailureCalendar as FailureCalendar
+from toolkit.analysis.failure_calendar import count_by_hour as count_by_hour
+from toolkit.analysis.failure_calendar import failure_calendar as failure_calendar
 from toolkit.analysis.group_rules import GroupRules as GroupRules
 from toolkit.analysis.grouping import FailureGroups as FailureGroups
 from toolkit.analysis.grouping import group_failures as group_failures
@@ -31,11 +34,8 @@ from toolkit.analysis.lifetimes import failure_delays as failure_delays
 from toolkit.analysis.lifetimes import retries_used as retries_used
 from toolkit.analysis.outcomes import RetryOutcomes as RetryOutcomes
 from toolkit.analysis.outcomes import retry_outcomes as retry_outcomes
-from toolkit.analysis.over_time import FailureCalendar as FailureCalendar
 from toolkit.analysis.over_time import FailureTrend as FailureTrend
-from toolkit.analysis.over_time import count_by_hour as count_by_hour
 from toolkit.analysis.over_time import count_over_time as count_over_time
-from toolkit.analysis.over_time import failure_calendar as failure_calendar
 from toolkit.analysis.over_time import failure_trend as failure_trend
 from toolkit.analysis.overview import FailureOverview as FailureOverview
 from toolkit.analysis.overview import FrameSummary as FrameSummary

@@ -39,7 +39,7 @@ from toolkit.analysis.selection import (
     when_counted,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import Plotted, counted, frame_table, time_text
+from toolkit.analysis.wording import Plotted, counted, frame_table
 from toolkit.arguments import positive, wrong
 from toolkit.errors import InputError
 from toolkit.freshness import span_text
@@ -48,6 +48,7 @@ from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.snapshots import scan_snapshot
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
+from toolkit.time_zones import time_text
 from toolkit.times import Time, parse_time
 
 CHANGES: Final = ("new", "back again", "growing", "missing before", "shrinking", "gone", "steady")

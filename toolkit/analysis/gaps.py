@@ -48,11 +48,11 @@ def inside(gaps: Spans, times: pd.Series) -> NDArray[np.bool_]:
     return found
 
 
-def bins_in(gaps: Spans, starts: pd.DatetimeIndex, step: timedelta) -> NDArray[np.bool_]:
+def bins_in(gaps: Spans, starts: pd.DatetimeIndex, ends: pd.DatetimeIndex) -> NDArray[np.bool_]:
     """Return which bins lie in a gap, if only in part: their counts may be too low."""
     found = np.zeros(len(starts), dtype=bool)
     for start, end in gaps:
-        found |= np.asarray((starts < pd.Timestamp(end)) & (starts + step > pd.Timestamp(start)))
+        found |= np.asarray((starts < pd.Timestamp(end)) & (ends > pd.Timestamp(start)))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -17,7 +17,9 @@ from toolkit.analysis.gaps import gaps_of, in_nanoseconds, time_known
 from toolkit.analysis.incident_search import Incident, IncidentSearch, Span, datetimes
 from toolkit.analysis.selection import NONE, scanned, select, told_until, typed_rows, when_counted
 from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.wording import counted
 from toolkit.arguments import wrong
+from toolkit.progress import ProgressSteps, StepOption, rows_of
 from toolkit.times import parse_time
 
 _FINDING: Final = "finding incidents"
@@ -112,6 +114,7 @@ def explain_spike(
     baseline: tuple[datetime, datetime] | None = None,
     *,
     now: datetime | None = None,
+    progress: StepOption = None,
 ) -> Explanation:
     """Find what the failures of a rise have in common, and when it was.
 
@@ -126,6 +129,9 @@ def explain_spike(
     now : datetime, optional
         When the history ends, or when the data end if that is earlier; later failures are left out. Default:
         at the last failure.
+    progress : bool or callable, optional
+        A callable gets (steps done, steps in all, name of the step that begins). Default: a bar in a
+        notebook or terminal if there are many failures.
 
     Returns
     -------
@@ -150,9 +156,23 @@ def explain_spike(
     >>> explain_spike(frame).window[0]
     datetime.datetime(2026, 3, 5, 10, 0, tzinfo=datetime.timezone.utc)
     """
+    with ProgressSteps(progress, title="spike", total=2, rows=rows_of(failures)) as step:
+        return _explained_spike(failures, window, baseline, now, step)
+
+
+def _explained_spike(
+    failures: AnyFrame,
+    window: tuple[datetime, datetime] | None,
+    baseline: tuple[datetime, datetime] | None,
+    now: datetime | None,
+    step: Callable[[str], None],
+) -> Explanation:
+    """Explain a window, or the largest rise."""
+    step("reading what failures have in common")
     gaps = in_nanoseconds(gaps_of(failures))
     read = FailureAttributes(failures, doing="explaining a spike")
     search = IncidentSearch(read, None if now is None else told_until(failures, when_counted(now)), gaps)
+    step(f"comparing {counted(len(read.when), 'failure')}")
     if window is None:
         incidents = search.incidents()
         if incidents:

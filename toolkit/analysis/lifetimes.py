@@ -172,9 +172,9 @@ def expiring(
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
         left the queue (`gone_before`) are passed over.
     retention : str or timedelta, optional
-        How long the queue keeps an entry, by plan: "3d", "7d", "90d". Default: the environment variable
-        ``TOOLKIT_RETENTION``, else seven days. If an older entry is in the queue, the retention is unknown,
-        and so is when each failure expires.
+        How long the queue keeps an entry, by plan: "3d", "7d", "90d". Default: what a sync of the snapshot
+        was told (`sync_failures`), else ``TOOLKIT_RETENTION``, else seven days. If an older entry is in the
+        queue, the retention is unknown, and so is when each failure expires.
     now : datetime, optional
         Start of the first hour; without a time zone, UTC. Default: now.
 

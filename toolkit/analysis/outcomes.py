@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from toolkit.analysis.retention import retention_of
 from toolkit.analysis.selection import (
     opened,
     receipt_of,
@@ -23,8 +24,8 @@ from toolkit.analysis.selection import (
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import frame_table
 from toolkit.arguments import mapping
+from toolkit.freshness import stated_retention
 from toolkit.tables.vector_dtype import missing
-from toolkit.times import parse_duration
 
 STILL_THERE: Final = "still there"
 SUCCEEDED: Final = "retried and succeeded"
@@ -122,8 +123,9 @@ def retry_outcomes(
         All retries, as `resume_failures` and `restart_failures` return them: from each DLQ id to the id of
         the new run or message. An entry without one was not retried.
     retention : str or timedelta, optional
-        How long the queue keeps an entry: ``"3d"``, ``"7d"``, … by plan. Without it, nothing is known to have
-        expired or been deleted.
+        How long the queue keeps an entry: ``"3d"``, ``"7d"``, … by plan. Default: what a sync of the snapshot
+        was told, else ``TOOLKIT_RETENTION``. Without any of them, nothing is known to have expired or been
+        deleted.
     now : datetime, optional
         When `later` was loaded. Default: what its receipt says, else its latest failure.
 
@@ -180,8 +182,9 @@ def retry_outcomes(
     elif now is not None:
         when_counted(now)  # raises where it is none
     expires = nothing
-    if retention is not None:
-        expires = (when + parse_duration(retention, name="retention")).astype(nothing.dtype)
+    kept = _kept(failures, retention)
+    if kept is not None:
+        expires = (when + kept).astype(nothing.dtype)
     runs_of = {} if retried is None else mapping("retried", retried)
     known = {entry: run for entry, run in runs_of.items() if not missing(run)}
     ended = _ended(runs, callbacks, doing)
@@ -206,6 +209,17 @@ def retry_outcomes(
         expires_at=("datetime64[ms, UTC]", expires),
     )
     return RetryOutcomes(result, tallied(result["outcome"]))
+
+
+def _kept(failures: AnyFrame, given: str | timedelta | None) -> timedelta | None:
+    """Return how long the queue keeps entries, if that was stated and no entry contradicts it."""
+    if given is not None:
+        return stated_retention(given, None)
+    loaded = receipt_of(failures)
+    stated = stated_retention(None, None if loaded is None else loaded.retention)
+    if stated is None or not retention_of(failures, stated).is_known:
+        return None
+    return stated
 
 
 def _looked(frame: AnyFrame, when: _Times) -> pd.Timestamp:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import pandas as pd
@@ -18,12 +17,9 @@ from numpy.typing import NDArray
 from toolkit.analysis.change_points import change_points
 from toolkit.analysis.gaps import Spans, bins_in, gaps_of
 from toolkit.analysis.selection import (
-    EARLIEST,
-    LATEST,
     Counted,
     largest_groups,
     select,
-    select_timed,
     timestamps,
     told_until,
     typed_frame,
@@ -31,28 +27,21 @@ from toolkit.analysis.selection import (
     with_time,
 )
 from toolkit.analysis.sources import AnyFrame, SelectedRows
+from toolkit.analysis.time_bins import MINUTE, bin_numbers, bin_width, bins_of, localized
 from toolkit.arguments import text, whole, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
-from toolkit.times import parse_duration, parse_time
+from toolkit.time_zones import time_zone
+from toolkit.times import DAY_MS, parse_time
 
 Markers: TypeAlias = Mapping[str, Any] | Iterable[Any]
 """Names and their times, or pairs of a time and a name."""
 
 _FEWEST: Final = 3  # earlier bins of the same hour that make a baseline
 _MOST: Final = 8  # the latest of them that count
+_DAY: Final = timedelta(days=1)
 _MARKERS: Final = 200
 _MOST_MARKED: Final = 4  # times of which the largest groups are kept; of changes, the latest
-_MINUTE: Final = 60_000  # milliseconds, like every time below
-_DAY: Final = 24 * 60 * _MINUTE
-_STEPS: Final = tuple(
-    minutes * _MINUTE for minutes in (1, 5, 15, 30, 60, 180, 360, 720, 1440, 7 * 1440, 28 * 1440, 364 * 1440)
-)
-_MOST_BINS: Final = 60  # bars that fit the width of a page
-_MOST_BINS_REQUESTED: Final = 5_000
-_QUARTER_HOUR: Final = timedelta(minutes=15)
-_MONDAY: Final = 4 * _DAY  # 1970-01-05, so that weeks begin on Mondays
-WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,11 +58,21 @@ class FailureTrend(Counted):
     markers: tuple[tuple[datetime, str], ...] = ()  # times and names, the earliest first
     runs: NDArray[np.int64] | None = None  # shape (bins,): runs that started, where they are known
     gaps: Spans = ()  # times of which failures may be missing, as they expired before a sync read them
+    tz: str = "UTC"  # time zone in which days are cut and times are shown
+
+    @cached_property
+    def ends(self) -> pd.DatetimeIndex:
+        """Return the end of each bin, UTC. A day on which clocks are changed has 23 or 25 hours."""
+        if not len(self.starts):
+            return self.starts
+        local = self.starts[-1:].tz_convert(self.tz).tz_localize(None) + self.step
+        last = localized(local, self.tz) if self.step % _DAY == timedelta() else self.starts[-1:] + self.step
+        return pd.DatetimeIndex(self.starts[1:].append(last.as_unit("ms")))
 
     @cached_property
     def in_gap(self) -> NDArray[np.bool_]:
         """Which bins lie in a gap, if only in part."""
-        return bins_in(self.gaps, self.starts, self.step)
+        return bins_in(self.gaps, self.starts, self.ends)
 
     @cached_property
     def baseline(self) -> NDArray[np.float64]:
@@ -132,7 +131,7 @@ class FailureTrend(Counted):
         names: list[list[str]] = [[] for _ in self.starts]
         for when, name in self.markers:
             position = int(self.starts.searchsorted(pd.Timestamp(when), side="right")) - 1
-            if position >= 0 and when < self.starts[position] + self.step:
+            if position >= 0 and when < self.ends[position]:
                 names[position].append(name)
         return [", ".join(found) or None for found in names]
 
@@ -153,6 +152,7 @@ def count_over_time(
     freq: str | timedelta | None = None,
     top: int = 8,
     now: datetime | None = None,
+    tz: str | tzinfo | None = None,
 ) -> pd.DataFrame:
     """Count failures per time bin, on `failed_at` and, in rows without it, on `created_at`.
 
@@ -164,13 +164,17 @@ def count_over_time(
         Column of single values to group by, such as `workflow_url`. Default: one group of all failures.
     freq : str or timedelta, optional
         Width of a bin, in whole minutes ("15min", "6h", "1d"). Default: chosen so that there are at most 60.
-        Bins lie on whole multiples of their width in UTC; weeks begin on Mondays.
+        Bins of whole days begin at midnight in `tz`, so that a day on which clocks are changed has 23 or 25
+        hours, and weeks begin on Mondays. Narrower bins are equally wide, counted from midnight.
     top : int
         Number of groups, at least 1; all others are the group ``other (n)``. The largest are kept, and the
         largest of the last day, of the tallest bar, and of marked changes, in turns.
     now : datetime, optional
         Bins extend to this time, or to the end of the data if that is earlier: nobody knows that no failure
         came later. Default: to the last failure.
+    tz : str or tzinfo, optional
+        The time zone of midnight, such as ``"Europe/Berlin"``. Default: ``TOOLKIT_TZ``, else UTC. The
+        frame stays in UTC.
 
     Returns
     -------
@@ -191,7 +195,7 @@ def count_over_time(
     >>> count_over_time(frame, freq="1h")["count"].tolist()
     [2, 0, 1]
     """
-    return failure_trend(failures, by=by, freq=freq, top=top, now=now).to_frame()
+    return failure_trend(failures, by=by, freq=freq, top=top, now=now, tz=tz).to_frame()
 
 
 def failure_trend(
@@ -204,12 +208,13 @@ def failure_trend(
     markers: Markers | None = None,
     runs: AnyFrame | None = None,
     gaps: Spans | None = None,
+    tz: str | tzinfo | None = None,
 ) -> FailureTrend:
     """Count failures per time bin, as `count_over_time` does, with what is usual and named times.
 
     Parameters
     ----------
-    failures, by, freq, top, now
+    failures, by, freq, top, now, tz
         As in `count_over_time`.
     markers : mapping, Series or iterable of pairs, optional
         Times with names, such as deployments: a mapping from name to time, a Series of times with names as
@@ -238,15 +243,15 @@ def failure_trend(
     ([[2, 0, 1]], 1)
     """
     doing = "counting failures over time"
-    top = whole("top", top)
+    top, zone = whole("top", top), time_zone(tz)
     now = None if now is None else told_until(failures, parse_time(now, exact=True, name="now"))
     wanted = None if freq is None else bin_width(freq)
     chosen = {} if by is None else {"by": by}
     selected = select(failures, ["failed_at", "created_at"], doing=doing, chosen=chosen)
-    counted, rows, dated, minutes = _by_minute(selected.then(with_time), *chosen.values())
+    counted, rows, dated, minutes = by_minute(selected.then(with_time), *chosen.values())
     values = np.array(counted[by].to_pylist() if by else ["failures"] * len(rows), dtype=object)
-    starts, width = bins_of(minutes, wanted, now, doing)
-    bins = (minutes - starts[:1]) // width
+    starts, width = bins_of(minutes, wanted, now, doing, zone)
+    bins = bin_numbers(minutes, starts)
     named_times = read_markers(markers, now)
     marked = _marked(np.bincount(bins, rows[dated], len(starts)), bins, starts, width, named_times)
     groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top, marked)
@@ -263,6 +268,7 @@ def failure_trend(
         markers=named_times,
         runs=None if runs is None else _started(runs, starts, width, doing),
         gaps=gaps_of(failures) if gaps is None else gaps,
+        tz=zone.key,
     )
 
 
@@ -279,25 +285,26 @@ def _marked(
     """
     if not len(starts):
         return []
-    recent = bins >= len(starts) - max(_DAY // width, 1)
+    recent = bins >= len(starts) - max(DAY_MS // width, 1)
     chosen = [recent, bins == int(totals.argmax())]
     changes = change_points(totals)
     upwards = changes[changes["after"] > changes["before"]]["at"].to_numpy(dtype=np.int64).tolist()
     times = [round(when.timestamp() * 1000) for when, _ in markers]
-    named_bins = [(time - int(starts[0])) // width for time in times]
-    first_bins = sorted({*upwards, *(number for number in named_bins if 0 <= number < len(starts))})
+    end = int(starts[-1]) + width
+    within = np.array([time for time in times if int(starts[0]) <= time < end], dtype=np.int64)
+    first_bins = sorted({*upwards, *bin_numbers(within, starts).tolist()})
     # the bar in which it begins and the next one: later ones may belong to another change
     chosen += [(bins >= first) & (bins <= first + 1) for first in reversed(first_bins)]
     return chosen[:_MOST_MARKED]
 
 
-def _by_minute(
+def by_minute(
     rows: SelectedRows, *keys: str
 ) -> tuple[pa.Table, NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
     """Rows counted by minute: counts, how many rows each is, which have a time, and those times in ms."""
     counted = rows.then(with_minute).count("minute_", "fell_back_", *keys)
     dated = counted["minute_"].is_valid().to_numpy()
-    minutes = counted["minute_"].drop_null().to_numpy() * _MINUTE
+    minutes = counted["minute_"].drop_null().to_numpy() * MINUTE
     return counted, counted["count_"].to_numpy(), dated, minutes
 
 
@@ -305,8 +312,10 @@ def _started(runs: AnyFrame, starts: NDArray[np.int64], width: int, doing: str) 
     """How many runs started in each bin."""
     table = select(runs, ["created_at"], doing=doing, name="runs").table()
     when = timestamps(table, "created_at").dropna().astype("datetime64[ms, UTC]").astype("int64").to_numpy()
-    bins = (when - starts[:1]) // width if len(starts) else when[:0]
-    return np.bincount(bins[(bins >= 0) & (bins < len(starts))], minlength=len(starts)).astype(np.int64)
+    if not len(starts):
+        return starts
+    bins = bin_numbers(when[(when >= starts[0]) & (when < starts[-1] + width)], starts)
+    return np.bincount(bins, minlength=len(starts)).astype(np.int64)
 
 
 def readable_top(heights: NDArray[Any]) -> float:
@@ -322,163 +331,6 @@ def readable_top(heights: NDArray[Any]) -> float:
     if len(tall) > 3 * few and tall[-1] > 5 * tall[-few - 1]:
         return float(tall[-few - 1] * 1.25)
     return float(tall[-1]) if len(tall) else 1.0
-
-
-def bin_width(freq: str | timedelta) -> int:
-    """The milliseconds of a bin."""
-    width = round(parse_duration(freq, name="freq").total_seconds() * 1000)
-    if width % _MINUTE:
-        raise InputError("reading freq", got=repr(freq), expected="a duration of whole minutes")
-    return width
-
-
-def bins_of(
-    minutes: NDArray[np.int64], wanted: int | None, now: datetime | None, doing: str
-) -> tuple[NDArray[np.int64], int]:
-    """The start of each bin, and their width: the one that is wanted, or one of at most 60 bins."""
-    if not len(minutes):
-        return np.zeros(0, dtype=np.int64), wanted or _STEPS[0]
-    first, last = int(minutes.min()), int(minutes.max())
-    if now is not None and EARLIEST <= now.astimezone(UTC) < LATEST:
-        last = max(last, round(now.timestamp() * 1000))
-    width = wanted or next(
-        (step for step in _STEPS if _floor(last, step) - _floor(first, step) < _MOST_BINS * step), _STEPS[-1]
-    )
-    low, high = _floor(first, width), _floor(last, width)
-    count = (high - low) // width + 1
-    if count > _MOST_BINS_REQUESTED:
-        raise InputError(
-            doing,
-            got=f"{count:,} bins between the first and the last",
-            expected=f"at most {_MOST_BINS_REQUESTED:,}",
-            next_step="Use a wider freq, or a shorter span of the frame.",
-        )
-    return low + width * np.arange(count, dtype=np.int64), width
-
-
-def _floor(timestamp: int, width: int) -> int:
-    offset = _MONDAY if width % (7 * _DAY) == 0 else 0
-    return (timestamp - offset) // width * width + offset
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FailureCalendar(Counted):
-    """Counts by weekday and hour."""
-
-    counts: NDArray[np.int64]  # shape (7, 24): Monday first, hours from midnight
-    in_gap: NDArray[np.bool_]  # shape (7, 24): whether such an hour lies in a gap, if only once and in part
-    tz: str  # time zone of weekdays and hours
-    fell_back: int  # rows without `failed_at`, counted at `created_at` instead
-    undated: int  # rows without any plausible time, which are not counted
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per weekday and hour: `weekday` (str), `hour`, `count` (Int64), `in_gap` (boolean)."""
-        return typed_frame(
-            weekday=("str", np.repeat(np.array(WEEKDAYS, dtype=object), 24)),
-            hour=("Int64", list(range(24)) * 7),
-            count=("Int64", self.counts.reshape(-1)),
-            in_gap=("boolean", self.in_gap.reshape(-1)),
-        )
-
-
-def count_by_hour(failures: AnyFrame, *, tz: str | tzinfo = "UTC") -> pd.DataFrame:
-    """Count failures by weekday and hour, on `failed_at` and, in rows without it, on `created_at`.
-
-    Parameters
-    ----------
-    failures : frame
-        With the columns `failed_at`, `created_at`.
-    tz : str or tzinfo
-        A time zone, or its name, such as ``"Europe/Istanbul"``: office hours are local. One that has no name,
-        such as a fixed offset, cannot be used.
-
-    Returns
-    -------
-    pandas.DataFrame
-        168 rows, one per weekday and hour, Monday at midnight first: `weekday` (str, ``"Mon"`` …), `hour`
-        (Int64), `count` (Int64), `in_gap` (boolean: failures of such an hour may be missing, as they expired
-        between two syncs of the snapshot; leave these rows out if you compare hours). Failures without a
-        plausible time (2000 to 2099) are not counted.
-
-    Raises
-    ------
-    InputError
-        When a column is missing or the time zone is not known.
-
-    Examples
-    --------
-    >>> times = pd.to_datetime(["2026-03-02 10:15", "2026-03-09 10:45"], utc=True)  # two Mondays
-    >>> counts = count_by_hour(pd.DataFrame({"failed_at": times, "created_at": times}))
-    >>> counts[counts["count"] > 0]
-       weekday  hour  count  in_gap
-    10     Mon    10      2   False
-    """
-    return failure_calendar(failures, tz=tz).to_frame()
-
-
-def failure_calendar(
-    failures: AnyFrame, *, tz: str | tzinfo = "UTC", gaps: Spans | None = None
-) -> FailureCalendar:
-    """Count failures by weekday and hour, as a matrix.
-
-    Parameters
-    ----------
-    failures, tz
-        As in `count_by_hour`.
-    gaps : tuple of pairs of datetime, optional
-        Times of which failures may be missing. Default: those of the snapshot that the failures come from.
-
-    Returns
-    -------
-    FailureCalendar
-
-    Raises
-    ------
-    InputError
-        As in `count_by_hour`.
-
-    Examples
-    --------
-    >>> times = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 12:30"], utc=True)
-    >>> failure_calendar(pd.DataFrame({"failed_at": times, "created_at": times})).counts[3, [10, 12]]
-    array([1, 1])
-    """
-    doing = "counting failures by weekday and hour"
-    zone = _zone(tz)
-    counted, rows, dated, minutes = _by_minute(select_timed(failures, [], doing=doing))
-    local = pd.DatetimeIndex(pd.to_datetime(minutes, unit="ms", utc=True)).tz_convert(zone)
-    counts = np.zeros((7, 24), dtype=np.int64)
-    np.add.at(counts, (local.day_of_week, local.hour), rows[dated])
-    return FailureCalendar(
-        counts=counts,
-        in_gap=_hours_in(gaps_of(failures) if gaps is None else gaps, zone),
-        tz=zone.key,
-        fell_back=int(rows[counted["fell_back_"].to_numpy()].sum()),
-        undated=int(rows[~dated].sum()),
-    )
-
-
-def _hours_in(gaps: Spans, zone: ZoneInfo) -> NDArray[np.bool_]:
-    """Return which hours of which weekdays lie in gaps, if only in part."""
-    in_gap = np.zeros((7, 24), dtype=bool)
-    for start, end in gaps:
-        # a week has every hour; a quarter of one is the finest offset of a time zone
-        last = max(start, min(end - timedelta(milliseconds=1), start + timedelta(days=7)))
-        times = pd.DatetimeIndex([*pd.date_range(start, last, freq=_QUARTER_HOUR), last])
-        local = times.tz_convert(zone)
-        in_gap[local.day_of_week, local.hour] = True
-    return in_gap
-
-
-def _zone(tz: str | tzinfo) -> ZoneInfo:
-    """The time zone of a name, or of one that knows its name."""
-    name = text("tz", str(tz) if isinstance(tz, tzinfo) else tz, empty=False)
-    try:
-        return ZoneInfo("UTC" if name.upper() == "UTC" else name)
-    except (ZoneInfoNotFoundError, UnicodeError, OSError):
-        raise wrong("tz", tz, "a name such as 'Europe/Istanbul'") from None
-    except ValueError:
-        raise wrong("tz", tz, "a name such as 'UTC'") from None
 
 
 def usual_counts(

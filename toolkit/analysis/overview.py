@@ -25,10 +25,11 @@ from toolkit.analysis.selection import (
     typed_frame,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, time_text
+from toolkit.analysis.wording import counted
 from toolkit.freshness import Clock, facts_of_age
 from toolkit.receipt import Receipt, facts_html
 from toolkit.redaction import visible
+from toolkit.time_zones import span_of_times, time_text
 from toolkit.times import parse_duration
 
 _FEW: Final = 3  # ids that are shown
@@ -432,8 +433,9 @@ def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
     where = f" in {counted(overview.workflows, 'workflow')}" if overview.workflows else ""
     lines = [("rows", counted(overview.count, "failure") + where)]
     if overview.first_at and overview.last_at:
-        first, last = time_text(overview.first_at), time_text(overview.last_at)
-        lines.append(("time", first if first == last else f"{first.removesuffix(' UTC')} to {last}"))
+        start, last = span_of_times(overview.first_at, overview.last_at)
+        first = time_text(overview.first_at)
+        lines.append(("time", first if first == last else f"{start} to {last}"))
     if overview.fell_back:
         lines.append(("placed by", f"created_at in {overview.fell_back:,} rows without a failure time"))
     if overview.gone:

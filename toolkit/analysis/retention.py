@@ -1,14 +1,13 @@
 """How long the queue keeps entries: one answer for whatever speaks of expiry, checked against the data.
 
-The service does not say it. The answer is, in this order: what the caller states; the environment variable
-``TOOLKIT_RETENTION``; seven days. An entry that is still in the queue and older than that contradicts the
-answer: then the retention is unknown, and at least as long as the age of the oldest entry. Nothing is told to
-expire from an answer that the data contradict.
+The service does not tell. The answer is, in this order: what the caller states; what a sync of the snapshot
+was told; the environment variable ``TOOLKIT_RETENTION``; seven days. An entry that is still in the queue and
+older than that contradicts the answer: then the retention is unknown, and at least as long as the age of the
+oldest entry. Nothing is told to expire from an answer that the data contradict.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -18,11 +17,8 @@ import pandas as pd
 from toolkit.analysis.selection import receipt_of, select_retained, with_time
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, span
-from toolkit.freshness import data_end
+from toolkit.freshness import data_end, stated_retention
 from toolkit.times import parse_duration
-
-VARIABLE: Final = "TOOLKIT_RETENTION"
-"""States the retention of the queue for all functions that are called without one."""
 
 ASSUMED: Final = "7d"
 """The retention if nothing states it."""
@@ -77,14 +73,15 @@ def retention_of(
     >>> retention_of(frame, "7d").words, retention_of(frame, "30d").words
     ('unknown, at least 14 days', '30 d')
     """
-    given = os.environ.get(VARIABLE) or ASSUMED if stated is None else stated
-    length = parse_duration(given, name="retention" if stated is not None else VARIABLE)
+    loaded = receipt_of(failures)
+    known = stated_retention(stated, None if loaded is None else loaded.retention)
+    length = parse_duration(ASSUMED) if known is None else known
     rows = select_retained(failures, ["failed_at", "created_at"], doing="finding the oldest failure")
     times = rows.then(with_time).count(first=("when_", "min"), last=("when_", "max")).to_pylist()[0]
     if times["first"] is None:
         return Retention(length=length, oldest=timedelta())
     first, last = (pd.Timestamp(times[name]).tz_convert(UTC).to_pydatetime() for name in ("first", "last"))
-    ends = [time for time in (data_end(receipt_of(failures)), last) if time is not None]
+    ends = [time for time in (data_end(loaded), last) if time is not None]
     # a failure from the future is of a wrong clock, and the data can be looked at as of an earlier time
     end = min([max(ends), *([] if now is None else [now])])
     return Retention(length=length, oldest=max(end - first, timedelta()))

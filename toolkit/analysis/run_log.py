@@ -9,13 +9,14 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from toolkit.analysis.over_time import bin_width, bins_of
 from toolkit.analysis.selection import select
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import Plotted, counted, elapsed, frame_table, percent, time_text
+from toolkit.analysis.time_bins import bin_width, bins_of
+from toolkit.analysis.wording import Plotted, counted, elapsed, frame_table, percent
 from toolkit.arguments import nearest, text
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
+from toolkit.time_zones import span_of_times
 from toolkit.visible_text import visible
 
 _DOING: Final = "counting runs"
@@ -191,7 +192,7 @@ def _verdict(rows: pd.DataFrame, frame: pd.DataFrame, total: pd.Series) -> str:
     if rows.empty:
         return "No runs."
     first, last = rows["created_at"].min(), rows["created_at"].max()
-    when = "" if pd.isna(first) else f", {time_text(first).removesuffix(' UTC')} to {time_text(last)}"
+    when = "" if pd.isna(first) else ", {} to {}".format(*span_of_times(first, last))
     said = f"{counted(len(rows), 'run')} of {counted(len(frame), 'workflow')}{when}: "
     rate = total["success_rate"]
     if pd.isna(rate):

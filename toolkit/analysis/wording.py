@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -93,15 +93,6 @@ def elapsed(seconds: float) -> str:
     ('0.02 s', '1 min 30 s')
     """
     return f"{seconds:.3g} s" if seconds < _TENS else span(timedelta(seconds=seconds))
-
-
-def time_text(when: datetime) -> str:
-    """A time in UTC, to the minute.
-
-    >>> time_text(datetime(2026, 3, 1, 9, 5, tzinfo=UTC))
-    '2026-03-01 09:05 UTC'
-    """
-    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def value_text(value: object) -> str:

@@ -54,7 +54,8 @@ def add(commands: Any, summary: str) -> None:
     add_option("--from", "address that an email is from", dest="sender", metavar="ADDRESS")
     add_option("--snapshot", "report on a snapshot instead of asking the service", metavar="DIR")
     add_option("--previous", "a snapshot to compare with: what is new since then", metavar="DIR")
-    add_option("--retention", "how long the service keeps failures (TOOLKIT_RETENTION, or 7d)")
+    what = "how long the service keeps failures (default: as a sync was told, TOOLKIT_RETENTION, or 7d)"
+    add_option("--retention", what)
     add_option("--title", "title of the report")
     what = (
         "end with 4 when a group was never seen before, 5 when the rate is higher than before, "

@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from toolkit.cli.local_packages import local_packages
 from toolkit.cli.output import complain, has_events
 from toolkit.cli.shared_options import add_command
 from toolkit.local.startup import add_arguments
+from toolkit.progress import ProgressSteps
+
+SAMPLE_ROWS: Final = 5_000
+"""Failures of the sample: enough to be told at once."""
 
 
 def add(commands: Any, summary: str) -> None:
@@ -32,10 +36,22 @@ def _serve(given: argparse.Namespace) -> int:
     began = time.monotonic()
     with _events_logged():
         _event("starting", event="starting")
-        status = run(given, fill=fill, application=sample_application, interception=Faults.read(given.faults))
+        status = run(
+            given,
+            fill=partial(_filled, fill),
+            application=sample_application,
+            interception=Faults.read(given.faults),
+        )
         seconds = round(time.monotonic() - began, 1)
         _event("stopped", event="stopped", seconds=seconds)
     return status
+
+
+def _filled(fill: Callable[..., None], *stores: Any) -> None:
+    """Fill in the sample, and tell a terminal what takes so long."""
+    with ProgressSteps(None, title="toolkit serve", total=1, rows=SAMPLE_ROWS) as step:
+        step("making two weeks of sample history")
+        fill(*stores)
 
 
 def _event(text: str, *, event: str, **facts: object) -> None:

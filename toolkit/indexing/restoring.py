@@ -23,8 +23,9 @@ from toolkit.client.transport import Transport
 from toolkit.client.vectors import fetch_bytes, read_info
 from toolkit.errors import InputError, SnapshotBindingError, UnexpectedResultWarning
 from toolkit.indexing.upserts import BATCH_ROWS, RowEncoder, WireRow, store_rows
-from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
+from toolkit.loading.options import LoadOptions
 from toolkit.private_files import make_folder, open_private, user_folder, write_file
+from toolkit.progress import ProgressBar, ProgressOption
 from toolkit.redaction import escape_html, visible
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.snapshots.reading import scan_snapshot

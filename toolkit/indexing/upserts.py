@@ -18,7 +18,8 @@ from toolkit.client.transport import Transport
 from toolkit.client.vectors import index_request, namespace_title
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.query import numbers, sparse_vector
-from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
+from toolkit.loading.options import LoadOptions
+from toolkit.progress import ProgressBar, ProgressOption
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.arrow_input import ArrowStream, arrow_table
 

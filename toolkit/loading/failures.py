@@ -19,10 +19,11 @@ from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
 from toolkit.loading.accounts import account_of
 from toolkit.loading.load import Batch, Load, LoadState, Plan
-from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
+from toolkit.loading.options import CONNECTIONS, LoadOptions
 from toolkit.loading.rate_limiter import open_transport
 from toolkit.loading.window_reader import WindowReader
 from toolkit.own_tokens import MASK_START, map_json
+from toolkit.progress import ProgressBar, ProgressOption
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.failures import FailureDecoder

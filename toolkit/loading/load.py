@@ -21,9 +21,9 @@ from toolkit.client.pages import Page
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
 from toolkit.loading.accounts import Account
 from toolkit.loading.identities import DIGEST_BYTES, Identities, IsStored, identities, row_keys
-from toolkit.loading.options import ProgressBar
 from toolkit.loading.paging import ProgressGuard
 from toolkit.own_tokens import masked_value
+from toolkit.progress import ProgressBar
 from toolkit.receipt import Receipt, utc_now
 from toolkit.tables.frames import to_frame
 

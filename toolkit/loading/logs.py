@@ -14,8 +14,9 @@ from toolkit.client.failures import PAGE_LIMIT, list_log_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.loading.load import Load, LoadState, Plan
-from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
+from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import walk
+from toolkit.progress import ProgressBar, ProgressOption
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.lenient_rows import decode_events, decode_runs
 from toolkit.tables.schemas import EVENTS, RUNS

@@ -27,9 +27,10 @@ from toolkit.client.vectors import (
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.loading.load import Batch, Load, LoadState, Plan
 from toolkit.loading.memory import available_memory, check_memory, check_page
-from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
+from toolkit.loading.options import CONNECTIONS, LoadOptions
 from toolkit.loading.ranges import KEY, RangeReader, VectorRange
 from toolkit.loading.rate_limiter import open_transport
+from toolkit.progress import ProgressBar, ProgressOption
 from toolkit.receipt import Receipt, utc_now
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables import schemas

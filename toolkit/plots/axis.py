@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
+from zoneinfo import ZoneInfo
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -195,8 +196,11 @@ def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: S
     return _LINE
 
 
-def time_axis(ax: Axes, start: float, end: float, *, taken: float = 0.0) -> None:
-    """A horizontal axis of days since 1970, UTC, as matplotlib's date axes count; less the inches used."""
+def time_axis(ax: Axes, start: float, end: float, *, taken: float = 0.0, tz: str = "UTC") -> None:
+    """Draw a horizontal axis of days since 1970, as matplotlib's date axes count, with ticks at local times.
+
+    `taken` are inches that are not free for labels.
+    """
     # Ticks are chosen here because matplotlib's date locators let labels overlap on narrow Axes.
     most = max(2, int((inches(ax) - taken) / _TICK_WIDTH))
     low, high = limit(ax.xaxis, start, end)
@@ -204,9 +208,20 @@ def time_axis(ax: Axes, start: float, end: float, *, taken: float = 0.0) -> None
     step = next((step for step in _TICK_STEPS if (end - start) / step.total_seconds() * 86_400 <= most), None)
     days = (step or _TICK_STEPS[-1]) / DAY
     origin = _MONDAY if days % 7 == 0 else 0
-    first = math.ceil((start - origin) / days - 1e-9) * days + origin
-    ticks = [first + number * days for number in range(int((end - first) / days + 1e-9) + 1)] or [start]
-    ax.set_xticks(ticks, [_tick_label(tick, days, first=number == 0) for number, tick in enumerate(ticks)])
+    zone = ZoneInfo(tz)
+    ahead = _days_ahead(start, zone)
+    first = math.ceil((start + ahead - origin) / days - 1e-9) * days + origin
+    # what clocks show, as days since 1970; and the same times in UTC
+    shown = [first + number * days for number in range(int((end + ahead - first) / days + 1e-9) + 1)]
+    shown = shown or [start + ahead]
+    ticks = [time - _days_ahead(time - ahead, zone) for time in shown]
+    ax.set_xticks(ticks, [_tick_label(time, days, first=number == 0) for number, time in enumerate(shown)])
+
+
+def _days_ahead(time: float, zone: ZoneInfo) -> float:
+    """Return how far the clocks of a zone are ahead of UTC, in days."""
+    offset = datetime.fromtimestamp(round(time * 86_400), tz=zone).utcoffset()
+    return 0.0 if offset is None else offset / DAY
 
 
 def _tick_label(tick: float, days: float, *, first: bool) -> str:

@@ -13,12 +13,13 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from toolkit.analysis.counts import SHORT_STATES, CountMatrix, count_matrix, count_states
+from toolkit.analysis.failure_calendar import WEEKDAYS, FailureCalendar, failure_calendar
 from toolkit.analysis.lifetimes import ExpiryBins, expiring, expiry_bins, failure_delays, retries_used
-from toolkit.analysis.over_time import WEEKDAYS, FailureCalendar, failure_calendar, readable_top
+from toolkit.analysis.over_time import readable_top
 from toolkit.analysis.retention import retention_of
 from toolkit.analysis.selection import NONE, when_counted
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, fitting_numbers, percent, short_number, span, time_text
+from toolkit.analysis.wording import counted, fitting_numbers, percent, short_number, span
 from toolkit.arguments import whole
 from toolkit.plots import axis
 from toolkit.plots.gap_hatching import GAP_NOTE, hatch_cells
@@ -32,6 +33,7 @@ from toolkit.plots.style import (
     drawable,
     drawing,
 )
+from toolkit.time_zones import shown_in, time_text, time_zone
 from toolkit.times import DAY_MS, milliseconds
 
 _SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}
@@ -191,6 +193,7 @@ def plot_expiry(
     retention: str | timedelta | None = None,
     *,
     now: datetime | None = None,
+    tz: str | tzinfo | None = None,
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
@@ -205,6 +208,8 @@ def plot_expiry(
         As in `expiring`; the title has it.
     now : datetime, optional
         With a time zone. Default: the time of the call.
+    tz : str or tzinfo, optional
+        The time zone of the axis. Default: ``TOOLKIT_TZ``, else UTC.
     {axes}
         With a sentence instead of bars where nothing is left to expire.
 
@@ -225,7 +230,7 @@ def plot_expiry(
     now = when_counted(now)
     bins = expiry_bins(expiring(failures, retention, now), now)
     kept = retention_of(failures, retention, now)
-    with drawing(ax, theme) as (axes, colours):
+    with shown_in(time_zone(tz)), drawing(ax, theme) as (axes, colours):
         if not kept.is_known:
             return axis.say(
                 axes, f"How long failures are kept is {kept.words}", colours, "Failures by time of expiry"
@@ -243,7 +248,7 @@ def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") ->
     tall = bins.counts > 0
     look = theme.bar(3) | {"hatch": HATCHES[0]}
     ax.bar(left[tall], bins.counts[tall], width=width * 0.92, align="edge", **look)
-    axis.time_axis(ax, left[0], left[-1] + width)
+    axis.time_axis(ax, left[0], left[-1] + width, tz=time_zone().key)
     top, above = axis.top_of_bars(ax, bins.counts), 0.0
     axis.count_axis(ax, "failures that expire", theme, top)
     if top < bins.counts.max():
@@ -252,14 +257,15 @@ def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") ->
         axis.label_axis(ax.yaxis, f"failures that expire\n{note}", theme)
     axis.heading(ax, title, theme, above=above)
     between = " " if axis.inches(ax) > _WIDE else "\n"
-    label = f"time of expiry (UTC), from {time_text(bins.now)} on;{between}a bar is {span(bins.step)}"
+    begin = f"time of expiry ({time_zone().key}), from {time_text(bins.now)} on;"
+    label = f"{begin}{between}a bar is {span(bins.step)}"
     axis.label_axis(ax.xaxis, f"{label}\n{notes}", theme)
     return ax
 
 
 @documented
 def plot_failure_calendar(
-    failures: AnyFrame, *, tz: str | tzinfo = "UTC", ax: Axes | None = None, theme: ThemeName = "light"
+    failures: AnyFrame, *, tz: str | tzinfo | None = None, ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
     """Draw at which hours of which weekdays there were failures, as cells coloured by count.
 
@@ -273,7 +279,7 @@ def plot_failure_calendar(
     ----------
     failures : frame
         With the columns `failed_at`, `created_at`.
-    tz : str or tzinfo
+    tz : str or tzinfo, optional
         Time zone of weekdays and hours, or its name, such as ``"Europe/Istanbul"``.
     {axes}
         With a sentence instead of cells where there is no failure with a time.

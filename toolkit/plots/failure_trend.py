@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final, Literal, get_args
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups, SignedFailures, grouped_rows, read_rows
 from toolkit.analysis.over_time import FailureTrend, Markers, failure_trend, readable_top
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, span, time_text
+from toolkit.analysis.wording import counted, span
 from toolkit.arguments import choice, instance, whole
 from toolkit.plots import axis
 from toolkit.plots.failure_counts import draw_cells
@@ -32,6 +33,7 @@ from toolkit.plots.style import (
     drawing,
     without_prefix,
 )
+from toolkit.time_zones import time_text
 
 _APART: Final = 0.25  # inches between the names of two times
 _LINE: Final = 0.16  # inches of one of several names side by side
@@ -53,6 +55,7 @@ def plot_failure_trend(
     top: int = 8,
     layout: Layout = "stacked",
     now: datetime | None = None,
+    tz: str | tzinfo | None = None,
     markers: Markers | None = None,
     runs: AnyFrame | None = None,
     ax: Axes | None = None,
@@ -87,6 +90,9 @@ def plot_failure_trend(
         all other bars, the axis is truncated: it says so, and the burst carries its count.
     now : datetime, optional
         The axis ends at this time. Default: to the last failure.
+    tz : str or tzinfo, optional
+        The time zone of the axis, in which days are cut, such as ``"Europe/Berlin"``. Default:
+        ``TOOLKIT_TZ``, else UTC.
     markers : mapping, Series or iterable of pairs, optional
         Times with names, such as deployments: a mapping from name to time, a Series of times with names as
         its index, or pairs of a time and a name.
@@ -109,7 +115,7 @@ def plot_failure_trend(
     layout = choice("layout", layout, get_args(Layout))
     with drawing(ax, theme) as (axes, colours):
         top = min(whole("top", top), groups_that_fit(axes, layout))
-        trend = failure_trend(failures, by=by, freq=freq, top=top, now=now, markers=markers, runs=runs)
+        trend = failure_trend(failures, by=by, freq=freq, top=top, now=now, tz=tz, markers=markers, runs=runs)
         title = f"Failures over time, by {by}" if by else "Failures over time"
         return draw_trend(trend, axes, colours, layout=layout, title=title)
 
@@ -137,10 +143,11 @@ def draw_trend(
     # days since 1970, which is what matplotlib's date axes count
     left = trend.starts.as_unit("ms").asi8 / 86_400_000
     width = trend.step / axis.DAY
-    axis.limit(ax.xaxis, left[0], left[-1] + width)
+    right = float(trend.ends[-1].timestamp() / 86_400)
+    axis.limit(ax.xaxis, left[0], right)
     draw = {"ranked": _cells, "facets": _facets, "stacked": _stack, "titled": _titled}[layout]
     prefix, beside, above = draw(trend, ax, theme, left, width)
-    axis.time_axis(ax, left[0], left[-1] + width, taken=beside)
+    axis.time_axis(ax, left[0], right, taken=beside, tz=trend.tz)
     day = axis.DAY.total_seconds()
     hatch_spans(ax, theme, ((start.timestamp() / day, end.timestamp() / day) for start, end in trend.gaps))
     changed = layout == "stacked" and len(trend.changes) > 0 and axis.inches(ax) > _NARROW
@@ -325,17 +332,18 @@ def _sentence(trend: FailureTrend) -> str:
         return f"No failures{undated}"
     start = trend.starts[trend.counts.sum(axis=0).argmax()]
     if trend.step <= timedelta(minutes=1):
-        return f"1 failure, at {time_text(start)}{undated}"
-    return f"1 failure, within {span(trend.step)} from {time_text(start)}{undated}"
+        return f"1 failure, at {time_text(start, ZoneInfo(trend.tz))}{undated}"
+    return f"1 failure, within {span(trend.step)} from {time_text(start, ZoneInfo(trend.tz))}{undated}"
 
 
 def _time_label(trend: FailureTrend, outside: int, *, changed: bool) -> str:
-    first, last = trend.starts[0], trend.starts[-1] + trend.step - timedelta(milliseconds=1)
+    first = trend.starts[0].tz_convert(trend.tz)
+    last = (trend.ends[-1] - timedelta(milliseconds=1)).tz_convert(trend.tz)
     days = f"{last:%d %b %Y}"
     if first.date() != last.date():
         days = f"{first:{'%d %b' if first.year == last.year else '%d %b %Y'}} to {days}"
     width_of_bar = span(trend.step).replace(" ", "\N{NO-BREAK SPACE}")
-    notes = [f"time of failure (UTC), {days}; a bar is {width_of_bar}"]
+    notes = [f"time of failure ({trend.tz}), {days}; a bar is {width_of_bar}"]
     if trend.fell_back:
         notes.append(f"{trend.fell_back:,} of {trend.total:,} placed at creation")
     if changed:
@@ -358,6 +366,7 @@ def plot_failure_groups(
     top: int = 6,
     layout: Layout = "facets",
     now: datetime | None = None,
+    tz: str | tzinfo | None = None,
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
@@ -372,7 +381,7 @@ def plot_failure_groups(
         With the columns that `group_failures` needs.
     groups : FailureGroups or GroupRules, optional
         By whose rules failures are grouped and named. Default: by what they say alone.
-    freq, top, layout, now : optional
+    freq, top, layout, now, tz : optional
         As in `plot_failure_trend`.
     {axes}
         With a sentence instead of bars where there is no failure with a time, or only one.
@@ -400,7 +409,7 @@ def plot_failure_groups(
         drawn = "titled" if layout == "facets" else layout  # titles of groups are long
         top = min(whole("top", top), groups_that_fit(axes, drawn))
         gaps = gaps_of(failures)
-        trend = failure_trend(table, by="group", freq=freq, top=top, now=now, gaps=gaps)
+        trend = failure_trend(table, by="group", freq=freq, top=top, now=now, tz=tz, gaps=gaps)
         titles = dict(zip(grouped.frame["group"], grouped.frame["title"], strict=True))
         named = dataclasses.replace(trend, groups=tuple(titles.get(group, group) for group in trend.groups))
         return draw_trend(named, axes, colours, layout=drawn, title="Groups of failures over time")

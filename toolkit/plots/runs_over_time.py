@@ -10,14 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from toolkit.analysis.over_time import bin_width
 from toolkit.analysis.run_log import binned_rates, run_deliveries
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, elapsed, percent, span, time_text
+from toolkit.analysis.time_bins import bin_width
+from toolkit.analysis.wording import counted, elapsed, percent, span
 from toolkit.arguments import whole
 from toolkit.plots import axis
 from toolkit.plots.style import ThemeName, documented, drawing, without_prefix
 from toolkit.redaction import Redactor
+from toolkit.time_zones import time_text, time_zone
 
 _SIGNS: Final = {"delivered": 0, "failed": 3, "cancelled": 8, "pending": 4}
 _UNITS: Final = (("milliseconds", 0.001), ("seconds", 1.0), ("minutes", 60.0), ("hours", 3600.0))
@@ -176,9 +177,10 @@ def plot_success_rates(
         axis.label_axis(axes.yaxis, "runs that succeeded", colours)
         names, prefix = without_prefix([Redactor().url(str(url)) for url in shown.index])
         beside, above = axis.legend_of_totals(axes, axes.lines, names, totals, colours, less=10)
-        axis.time_axis(axes, first, last + width, taken=beside)
+        zone = time_zone().key
+        axis.time_axis(axes, first, last + width, taken=beside, tz=zone)
         left = len(sizes) - len(shown)
         more = f"; {counted(left, 'workflow')} with fewer runs not shown" * bool(left)
-        axis.label_axis(axes.xaxis, f"start of the run, UTC, in bins of {span(step)}{more}", colours)
+        axis.label_axis(axes.xaxis, f"start of the run ({zone}), in bins of {span(step)}{more}", colours)
         axis.heading(axes, title, colours, prefix=prefix, above=above)
         return axes

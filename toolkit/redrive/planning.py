@@ -79,8 +79,8 @@ def plan_redrive(
     history : str or path, optional
         The ledger of earlier redrives, which tells what came back.
     retention : str or timedelta, optional
-        How long the queue keeps an entry, as in `expiring`: what expires first is redriven first. If that is
-        unknown, the oldest go first.
+        How long the queue keeps an entry, with the default of `expiring`: entries that expire first are
+        redriven first. If that is unknown, the oldest go first.
     canaries : int
         Entries of each group that go first, alone: from 1.
     wave : int

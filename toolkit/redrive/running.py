@@ -37,7 +37,7 @@ from toolkit.errors import (
     ServiceError,
     ToolkitError,
 )
-from toolkit.loading.options import ProgressBar, ProgressOption
+from toolkit.progress import ProgressBar, ProgressOption
 from toolkit.redrive.choices import refusal
 from toolkit.redrive.claims import Claims
 from toolkit.redrive.ledger import Ledger

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from toolkit.analysis.wording import shorten, time_text
+from toolkit.analysis.wording import shorten
 from toolkit.arguments import wrong
 from toolkit.plots.style import drawing
 from toolkit.redaction import visible
@@ -37,6 +37,7 @@ from toolkit.reports.sections import (
     number_text,
     read_time,
 )
+from toolkit.time_zones import time_text
 
 if TYPE_CHECKING:
     from toolkit.reports.page import Report

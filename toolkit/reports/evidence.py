@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -38,8 +39,10 @@ from toolkit.analysis.selection import (
     with_time,
 )
 from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.wording import counted
 from toolkit.freshness import Freshness
-from toolkit.reports.periods import CONFIDENT, Trend, trend_of
+from toolkit.reports.group_changes import changes_of_groups, grown_groups
+from toolkit.reports.periods import Trend, trend_of
 from toolkit.signatures.signed_rows import SIGNATURE, are_signed
 from toolkit.tables.schemas import GONE_BEFORE
 
@@ -106,7 +109,7 @@ class Evidence:
     trend: Trend
     stories: list[Story] = field(default_factory=list)
     explained: float = 0.0  # the share of all failures that have an explanation; some have two
-    comparison: FailureComparison | None = None
+    changes: pd.DataFrame | None = None  # how each group changed, the most urgent first
     similar: SimilarFailures | None = None
     offenders: pd.DataFrame | None = None
     functions: pd.DataFrame | None = None
@@ -134,6 +137,7 @@ def gather(
     total: int,
     retention: Retention,
     fresh: Freshness,
+    step: Callable[[str], None],
     new_since: datetime | None = None,
 ) -> Evidence | None:
     """Run the analyses; None where there are no failures, or without what they read."""
@@ -144,11 +148,13 @@ def gather(
     if not total or not both >= _BASIS:
         return None
     kept = retention.length if retention.is_known else None
+    step(f"grouping {counted(total, 'failure')}")
     known = None if previous is None else group_failures(previous)
     rules = None if known is None else known.rules
     sample = sample_failures(failures, most=MOST, columns=_READ)
     signed = _is_signed(sample)
     groups, sample = _grouped(failures, sample, rules, is_whole=total <= len(sample))
+    step("comparing with the time before")
     trend = trend_of(
         failures,
         previous,
@@ -160,8 +166,10 @@ def gather(
     )
     now = fresh.end
     recent, before = _split(sample, trend.since, now)
+    step("classifying the groups")
     classes = _classes(sample, groups.frame)
     evidence: dict[str, Any] = {}
+    comparison: FailureComparison | None = None
     if previous is not None:
         before, entries = _earlier(previous, groups)
         evidence |= {"earlier": entries, "earlier_sample": len(before)}
@@ -170,14 +178,11 @@ def gather(
         evidence["outcomes"] = retry_outcomes(before, failures, retention=kept, now=fresh.now)
         if fresh.is_current:
             past = _split(before, trend.since, now)[1]
-            evidence["comparison"] = compare_grouped(past, recent, groups, exposure=trend.exposure)
+            comparison = compare_grouped(past, recent, groups, exposure=trend.exposure)
     elif trend.usual and len(recent) and len(before):
-        evidence["comparison"] = compare_grouped(before, recent, groups, exposure=trend.exposure)
-    if "comparison" in evidence and trend.usual:
-        frame = evidence["comparison"].frame
-        sure = 1 - (1 - CONFIDENT) / max(len(frame), 1)  # as so many are looked at
-        grown = frame["group"][(frame["change"] == "growing") & (frame["confidence"] >= sure)]
-        trend = replace(trend, grown=grown.tolist())
+        comparison = compare_grouped(before, recent, groups, exposure=trend.exposure)
+    if comparison is not None and trend.usual:
+        trend = replace(trend, grown=grown_groups(comparison, trend.new))
     waiting = groups.frame
     if GONE_BEFORE in sample and sample[GONE_BEFORE].notna().any():
         whole = total == len(sample)
@@ -190,6 +195,7 @@ def gather(
             evidence["similar"] = similar_grouped(rows, before, groups, k=1)
         elif len(rows):
             evidence["similar"] = similar_failures(rows, before, k=1)
+    step(f"looking for what {counted(len(sample), 'failure')} have in common")
     return Evidence(
         total=total,
         sample=sample,
@@ -201,6 +207,7 @@ def gather(
         explained=len({position for _, rows in incidents for position in rows.tolist()}) / len(sample),
         offenders=repeat_offenders(sample) if names >= _OFFENDING else None,
         is_current=fresh.is_current,
+        changes=changes_of_groups(comparison, trend, groups.frame),
         functions=failure_functions(failures, now=now) if names >= _FUNCTIONS else None,
         **evidence,
     )

@@ -9,14 +9,15 @@ from typing import Final
 
 import pandas as pd
 
-from toolkit.analysis.comparing import CHANGES
 from toolkit.analysis.selection import NONE
-from toolkit.analysis.wording import counted, percent, time_text
+from toolkit.analysis.wording import counted, percent
 from toolkit.python_code import Code, PublicCall, fill, variable
 from toolkit.redrive.choices import recommended
 from toolkit.reports.evidence import MOST, Evidence, Story
 from toolkit.reports.findings import Counts
+from toolkit.reports.group_changes import counts_by_change
 from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportText, Section, table
+from toolkit.time_zones import time_text
 
 _SHARE: Final = ReportColumn("share", "share")
 _CONFIDENCE: Final = ReportColumn("confidence", "percent")
@@ -53,6 +54,7 @@ _SEEN: Final = (
     "tk.similar_failures(new, before, k=1)"
 )
 _ACTION: Final = "{load}\nchosen = {select}\nplan = {plan}\ntk.RedrivePanel(service, chosen, value=plan)"
+_KINDS: Final = {"gone": "not since then"}
 _BLANKS: Final = (
     "What caused it", "How it was noticed", "What ended it", "What went well", "What went badly",
     "What is to be done, by whom, until when",
@@ -157,19 +159,13 @@ class Explained:
 
     def changed(self) -> Iterator[Section]:
         """Groups that are new, or whose rate grew or shrank."""
-        comparison, trend = self.evidence.comparison, self.evidence.trend
-        if comparison is None:
+        changes, trend = self.evidence.changes, self.evidence.trend
+        if changes is None:
             return
-        frame = comparison.frame
-        frame = frame[frame["change"] != "gone"]  # most groups are not there on every day
-        if trend.usual is None:  # no rate to compare with
-            frame = frame[frame["change"] == "new"]
-        else:  # a group that grew is one that the headline counts: others may have by chance
-            unsure = (frame["change"] == "growing") & ~frame["group"].isin(trend.grown)
-            frame = frame.assign(change=frame["change"].mask(unsure, "steady"))
-        sizes = frame["change"].value_counts()
-        frame = frame[frame["change"] != "steady"]
-        counts = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
+        sizes = counts_by_change(changes)
+        counts = ", ".join(f"{number:,} {_KINDS.get(kind, kind)}" for kind, number in sizes.items() if number)
+        # most groups are not there on every day, so a list of those that are gone would hide the others
+        frame = changes[~changes["change"].isin(["steady", "gone"])]
         columns = ["group", _SIGNATURE, "change", "#before", "#expected", "#now", _CONFIDENCE]
         known = trend.usual is not None
         rows = [
@@ -182,8 +178,9 @@ class Explained:
         lately = f"{counted(trend.recent or 0, 'failure')} since {time_text(trend.since)}"
         if trend.direction is not None:
             lately += f", usually {trend.usual or 0:,.0f} in such a time: {trend.words}"
+        compared = f" Of {counted(len(changes), 'group')}: {counts}." if counts else ""
         yield self._section(
-            "changed", "What changed", f"{lately}.{f' Groups: {counts}.' * bool(counts)}",
+            "changed", "What changed", f"{lately}.{compared}",
             *(parts if rows else []),
             code=self._comparison_code(), sampled="Groups are counted in a sample of {}.",
         )  # fmt: skip
@@ -416,7 +413,8 @@ def explained_in_words(evidence: Evidence | None) -> str:
             f"({percent(first.share)}) {_when(first, is_current=evidence.is_current)}"
         )
     if trend.worse or trend.direction == "better":
-        when = "it is" if trend.compared else "the last 24 hours are"
+        verb = "show" if trend.direction == "the same" else "are"
+        when = f"since {time_text(trend.since)}:" if trend.compared else f"the last 24 hours {verb}"
         sentences.append(f"{when} {trend.words}")
     elif (sentences or trend.compared) and trend.direction:
         sentences.append(trend.words if trend.compared else "the last 24 hours show no clear change")

@@ -1,69 +1,38 @@
-"""The failure report, on one page: its sections that count, their figures, and the order of all."""
+"""The failure report, on one page: which sections it has, in which order, and its notices."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from datetime import datetime, timedelta
-from functools import partial
+from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final
 
-import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from toolkit.analysis import (
-    count_by,
-    count_errors,
-    count_labels,
-    count_matrix,
-    count_states,
-    expiry_bins,
-    failure_calendar,
-)
-from toolkit.analysis.gaps import gaps_of
-from toolkit.analysis.lifetimes import times_left
-from toolkit.analysis.over_time import WEEKDAYS
 from toolkit.analysis.retention import retention_of
-from toolkit.analysis.selection import freshness_of, select
-from toolkit.analysis.sources import AnyFrame, SelectedRows
-from toolkit.analysis.wording import counted, short_number, span, time_text
-from toolkit.arguments import file_path, instance, text, wrong
+from toolkit.analysis.selection import freshness_of
+from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.wording import counted, span
+from toolkit.arguments import instance, text
 from toolkit.freshness import Clock
-from toolkit.plots.failure_counts import draw_calendar, draw_expiry, draw_matrix
-from toolkit.plots.failure_trend import draw_trend
-from toolkit.plots.result_bars import draw_outcomes
-from toolkit.python_code import Code, PublicCall, fill, variable
+from toolkit.progress import ProgressSteps, StepOption, rows_of
 from toolkit.redaction import Redactor
-from toolkit.redrive.results import STATES, RedriveResult, redrive_status
+from toolkit.redrive.results import RedriveResult
+from toolkit.reports.counted_sections import ABOUT, COUNTED, masked_columns
 from toolkit.reports.explained_sections import Explained, explained_in_words
-from toolkit.reports.findings import CAPS, ONCE, Cleaner, Counts, four_numbers, verdict, without_repeated
+from toolkit.reports.findings import Cleaner, Counts, without_repeated
+from toolkit.reports.group_changes import counts_by_change
+from toolkit.reports.headline import four_numbers, verdict
 from toolkit.reports.page import Report
 from toolkit.reports.periods import DAY
-from toolkit.reports.sections import (
-    Notice,
-    Part,
-    ReportCode,
-    ReportColumn,
-    ReportFigure,
-    ReportList,
-    ReportText,
-    Section,
-    read_time,
-    table,
-)
+from toolkit.reports.redrive_section import redrive_of, redrive_section
+from toolkit.reports.sections import Notice
+from toolkit.time_zones import shown_in, time_text, time_zone
 from toolkit.times import parse_time
 
-_TREND: Final = PublicCall("plot_failure_trend", ("by", "top", "markers"))
-_STATUS: Final = PublicCall("redrive_status", ("plan",))
-_EXPIRY: Final = "tk.plot_expiry(failures, {kept})\n\ntk.count_expiring(failures, {kept})"
-_SCHEMA: Final = "failure-report/5"
-_ROWS: Final = 8  # workflows and statuses in the matrix
-_COLUMNS: Final = 6
-_ROW: Final = 0.32  # inches of height of a row of cells
+_SCHEMA: Final = "failure-report/6"
+STEPS: Final = 6
+"""Steps of a report, of which a progress bar tells."""
+
 _NEW_GROUPS: Final = 200  # ids of groups
-_SHARE: Final = ReportColumn("share", "share")
 _ORDER: Final = (
     "why", "when", "expiry", "deadline", "impact", "worst", "changed", "groups", "classes", "seen",
     "outcomes", "redrive", "actions", "where", "texts", "hours", "callbacks", "functions", "labels", "new",
@@ -102,6 +71,8 @@ def failure_report(
     title: str | None = None,
     redactor: Redactor | None = None,
     redrive: RedriveResult | str | os.PathLike[str] | None = None,
+    tz: str | tzinfo | None = None,
+    progress: StepOption = None,
 ) -> FailureReport:
     """Report on failures: how many, how complete, when, where, in which words, what expires and what is new.
 
@@ -115,8 +86,9 @@ def failure_report(
         An earlier one, to compare with.
     retention : str or timedelta, optional
         How long the queue keeps an entry ("3d", "7d", … by plan); entries expire that long after `failed_at`.
-        Default: the environment variable ``TOOLKIT_RETENTION``, else seven days. If an older entry is in the
-        queue, the report calls the retention unknown and announces no expiry.
+        Default: what a sync of the snapshot was told (`sync_failures`), else ``TOOLKIT_RETENTION``, else
+        seven days. If an older entry is in the queue, the report calls the retention unknown and announces no
+        expiry.
     now : datetime or callable, optional
         What "within 24 hours" counts from; without a time zone, UTC. A callable is a clock: data from its
         future are out of date, too. Default: the clock of this machine.
@@ -135,6 +107,12 @@ def failure_report(
     redrive : RedriveResult or path, optional
         What `run_redrive` returned, or its ledger, of which the latest plan is shown: what succeeded, what
         came back and with which signature, what was left and why.
+    tz : str or tzinfo, optional
+        The time zone in which times are shown and days are cut, such as ``"Europe/Berlin"``. Default: the
+        environment variable ``TOOLKIT_TZ``, else UTC. JSON has the zone as `tz`, and all times in UTC.
+    progress : bool or callable, optional
+        A callable gets (steps done, steps in all, name of the step that begins). Default: a bar in a
+        notebook or terminal if there are many failures.
 
     Returns
     -------
@@ -156,7 +134,32 @@ def failure_report(
     redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
     if title is not None:
         title = text("title", title)
-    redriven = _redrive_of(redrive)
+    redriven = redrive_of(redrive)
+    with (
+        shown_in(time_zone(tz)),
+        ProgressSteps(progress, title="report", total=STEPS, rows=rows_of(failures)) as step,
+    ):
+        return _report(
+            failures, previous, retention=retention, now=now, max_age=max_age, title=title, redactor=redactor,
+            redriven=redriven, new_since=new_since, step=step,
+        )  # fmt: skip
+
+
+def _report(
+    failures: AnyFrame,
+    previous: AnyFrame | None,
+    *,
+    retention: str | timedelta | None,
+    now: Clock,
+    max_age: str | timedelta | None,
+    title: str | None,
+    redactor: Redactor,
+    redriven: RedriveResult | None,
+    new_since: datetime | None,
+    step: Callable[[str], None],
+) -> FailureReport:
+    """Make a report in the time zone in which times are shown."""
+    step("counting failures")
     fresh = freshness_of(failures, now, max_age)
     failures, repeated = without_repeated(failures, doing="making a report")
     if previous is not None:
@@ -165,18 +168,20 @@ def failure_report(
     counts = Counts(
         failures=failures,
         previous=previous,
-        shown=_masked(failures, redactor),
+        shown=masked_columns(failures, redactor),
         retention=kept,
         kept=retention if isinstance(retention, str) else span(kept.length).replace(" ", ""),
         fresh=fresh,
         new_since=None if new_since is None else parse_time(new_since, exact=True, name="new_since"),
         clean=Cleaner(redactor),
         repeated=repeated,
+        step=step,
     )
     evidence, findings, clean = counts.evidence, counts.findings, counts.clean
-    makers = (*(_COUNTED if counts.overview.count else ()), *_ABOUT)
+    step("writing the sections")
+    makers = (*(COUNTED if counts.overview.count else ()), *ABOUT)
     sections = [section for make in makers for section in make(counts)]
-    explained = [] if redriven is None else [_redrive(redriven, redactor)]
+    explained = [] if redriven is None else [redrive_section(redriven, redactor)]
     if evidence is not None:
         explained += Explained(evidence, counts).sections()
     sections += [section.masked(clean.value, redactor.code) for section in explained]
@@ -201,9 +206,9 @@ def failure_report(
         verdict=redactor.text(verdict(findings, explained_in_words(evidence))),
         made_at=clean.value(fresh.now),
         notices=tuple(notices),
-        numbers=tuple(four_numbers(findings)),
+        numbers=tuple(four_numbers(findings, None if evidence is None else evidence.trend)),
         sections=tuple(sorted(sections, key=lambda section: _ORDER.index(section.name))),
-        values=findings | {"change": _change(counts)},
+        values=findings | {"change": _change(counts), "tz": time_zone().key},
     )
 
 
@@ -211,7 +216,7 @@ def _change(counts: Counts) -> dict[str, Any]:
     """What is new, and whether it is worse, as JSON-able values; null where the data cannot tell."""
     evidence, clean = counts.evidence, counts.clean
     unknown: dict[str, Any] = dict.fromkeys(("since", "failures", "expected", "worse", "new_groups"))
-    unknown |= {"grown_groups": [], "titles": {}}
+    unknown |= {"groups": None, "grown_groups": [], "titles": {}}
     if evidence is None and counts.is_quiet:
         since = clean.value(counts.fresh.end - DAY)
         return unknown | {"since": since, "failures": 0, "worse": False, "new_groups": []}
@@ -226,317 +231,7 @@ def _change(counts: Counts) -> dict[str, Any]:
         "expected": clean.value(trend.usual),
         "worse": trend.worse,
         "new_groups": new,
+        "groups": None if evidence.changes is None else counts_by_change(evidence.changes),
         "grown_groups": trend.grown,
         "titles": {group: clean.value(titles.get(group, group)) for group in [*(new or ()), *trend.grown]},
     }
-
-
-def _masked(failures: AnyFrame, redactor: Redactor) -> SelectedRows:
-    """The columns that the figures need, secrets masked: names of groups are drawn."""
-    columns = ["failed_at", "created_at", "workflow_url", "response_status"]
-    rows = select(failures, columns, doing="making a report")
-    urls = rows.choose(["workflow_url"]).count("workflow_url")["workflow_url"].drop_null()
-    masked = pa.array(map(redactor.text, urls.to_pylist()), pa.string())
-    return rows.then(partial(_with_urls, urls.combine_chunks(), masked))
-
-
-def _with_urls(urls: pa.Array, masked: pa.Array, table: pa.Table) -> pa.Table:
-    position = table.schema.get_field_index("workflow_url")
-    if position < 0:
-        return table
-    return table.set_column(position, "workflow_url", masked.take(pc.index_in(table["workflow_url"], urls)))
-
-
-def _when(counts: Counts) -> Iterator[Section]:
-    """The trend."""
-    trend, clean, markers = counts.trend, counts.clean, counts.markers
-    if trend.total <= 1:
-        return
-    options: dict[str, object] = {"by": "workflow_url", "top": 5}
-    if markers:
-        options["markers"] = markers
-    yield Section("when", "When", parts=(
-        ReportFigure(
-            "Failures over time", f"{counted(trend.total, 'failure')} in bars of {span(trend.step)}", 4.0,
-            partial(draw_trend, trend),
-        ),
-        table(
-            "Failures in each bar, by workflow; times are where a bar begins",
-            [ReportColumn("from", "time"),
-             *(ReportColumn(clean.value(name), "number") for name in trend.groups)],
-            zip(clean.value(trend.starts.to_pydatetime().tolist()), *trend.counts.tolist(), strict=True),
-            folded=True,
-        ),
-        ReportCode(_TREND.write(variable("failures"), **options)),
-    ))  # fmt: skip
-
-
-def _worst(counts: Counts) -> Iterator[Section]:
-    """The workflows with the most failures, and the last hours beside those before."""
-    recent = counts.recent
-    hours, rows = int(recent.span.total_seconds() // 3600), recent.by_workflow
-    yield Section("worst", "Worst workflows", parts=_counts(
-        counts, rows if counts.covered else rows.assign(before=None),
-        f"Failures by workflow, and of the last {hours} hours against the {hours} before",
-        {"workflow_url": "workflow", "count": "#failures",
-         "recent": ReportColumn(f"last {hours} h", "number", missing="?"),
-         "before": ReportColumn("before", "number", missing="?"), "share": _SHARE},
-        fill("tk.count_workflows(failures)"), most=CAPS["worst"], more="more workflows",
-    ))  # fmt: skip
-
-
-def _expiry(counts: Counts) -> Iterator[Section]:
-    """What expires when."""
-    now, kept, clean = counts.now, counts.kept, counts.clean.value
-    bins = expiry_bins(times_left(counts.failures, counts.retention.length, now), now)
-    parts: list[Part] = []
-    if bins.total:
-        number = counted(bins.total, "failure")
-        bars = enumerate(bins.counts.tolist())
-        parts = [
-            ReportFigure(
-                "Failures by time of expiry", f"{number} that expire after {time_text(bins.now)}", 2.8,
-                partial(draw_expiry, bins),
-            ),
-            table(
-                "Failures that expire, by the time from which on",
-                [ReportColumn("from", "time"), "#failures"],
-                [(clean(bins.now + bar * bins.step), count) for bar, count in bars if count], folded=True,
-            ),
-        ]  # fmt: skip
-    caption = f"Failures by time left, kept {kept} from their failure"
-    if not counts.retention.is_known:
-        caption = f"How long failures are kept is {counts.retention.words}: no expiry is known"
-    parts.append(table(caption, ["when", "#failures"], counts.left, half=True))
-    if counts.next_expiring:
-        columns = [ReportColumn("failure", "id"), _WORKFLOW, ReportColumn("left", "hours")]
-        names = ("dlq_id", "workflow_url", "hours_left")
-        following = ([row[name] for name in names] for row in counts.next_expiring)
-        parts.append(table("The next to expire", columns, following, half=True))
-    parts.append(ReportCode(fill(_EXPIRY, kept=kept)))
-    yield Section("expiry", "What expires", parts=tuple(parts))
-
-
-def _where(counts: Counts) -> Iterator[Section]:
-    """Workflows by status."""
-    by = ["workflow_url", "response_status"]
-    matrix = count_matrix(counts.shown, *by, top_rows=_ROWS, top_columns=_COLUMNS)
-    code = fill('tk.count_by(failures, ["workflow_url", "response_status"])')
-    if matrix.total > 1:
-        code = fill("tk.plot_failure_matrix(failures)\n\n{code}", code=code)
-    parts = _counts(
-        counts, count_by(counts.failures, by), "Failures by workflow and response status",
-        {"workflow_url": "workflow", "response_status": ReportColumn("status", "digits"),
-         "count": "#failures", "share": _SHARE},
-        code, most=CAPS["workflows"],
-    )  # fmt: skip
-    if matrix.total > 1:
-        most = counted(int(matrix.counts.max(initial=0)), "failure")
-        figure = ReportFigure(
-            "Failures by workflow and response status",
-            f"{len(matrix.rows)} by {len(matrix.columns)} cells, the strongest with {most}",
-            1.1 + _ROW * len(matrix.rows), partial(draw_matrix, matrix, columns="response status"),
-        )  # fmt: skip
-        parts = (figure, *parts)
-    yield Section("where", "Where it fails", parts=parts)
-
-
-def _texts(counts: Counts) -> Iterator[Section]:
-    """What response bodies say most."""
-    clean, previous = counts.clean.redactor.text, counts.previous
-    rows = count_errors(counts.failures, clean=clean)
-    before = [] if previous is None else count_errors(previous, clean=clean)["text"].tolist()
-    rows["new"] = None if previous is None else ~rows["text"].isin(before)
-    rows["example"] = rows["example"].where(rows["example"] != rows["text"], None)
-    yield Section("texts", "What it says", parts=_counts(
-        counts, rows,
-        "The most frequent texts in response bodies, numbers and names masked, with the latest example",
-        {"new": ReportColumn("new", "flag"), "text": "error text",
-         "example": ReportColumn("example", beneath=True),
-         "dlq_id": ReportColumn("latest", "id", beneath=True),
-         "last_at": ReportColumn("at", "time", beneath=True),
-         "workflows": ReportColumn("workflows", "number", beneath=True),
-         "count": "#failures", "share": _SHARE},
-        fill("tk.count_errors(failures)"), most=CAPS["texts"], more="more texts",
-    ))  # fmt: skip
-
-
-def _hours(counts: Counts) -> Iterator[Section]:
-    """Weekdays and hours."""
-    calendar = failure_calendar(counts.shown, gaps=gaps_of(counts.failures))
-    if calendar.total <= 1:
-        return
-    yield Section("hours", "At which hours", parts=(
-        ReportFigure(
-            "Failures by weekday and hour",
-            f"{counted(calendar.total, 'failure')} on seven weekdays of 24 hours", 3.2,
-            partial(draw_calendar, calendar),
-        ),
-        table(
-            f"Failures by weekday and hour ({calendar.tz})",
-            [ReportColumn("hour", "digits"), *(f"#{day}" for day in WEEKDAYS)],
-            ((hour, *days) for hour, days in enumerate(calendar.counts.T.tolist())), folded=True,
-        ),
-        ReportCode(fill("tk.plot_failure_calendar(failures)")),
-    ))  # fmt: skip
-
-
-def _callbacks(counts: Counts) -> Iterator[Section]:
-    """Failure functions by state; those without one are counted however many states there are."""
-    states, most = count_states(counts.failures), CAPS["states"]
-    none = states["state"].isna()
-    yield Section("callbacks", "Failure functions", parts=_counts(
-        counts, pd.concat([states[~none].head(most), states[none], states[~none].iloc[most:]]),
-        "Failures by the state of their failure function",
-        {"state": "state", "meaning": ReportColumn("meaning", beneath=True), "count": "#failures",
-         "share": _SHARE},
-        fill("tk.count_states(failures)"),
-        most=min(most, int((~none).sum())) + int(none.sum()), more="more states",
-    ))  # fmt: skip
-
-
-def _labels(counts: Counts) -> Iterator[Section]:
-    """Labels."""
-    yield Section("labels", "Labels", parts=_counts(
-        counts, count_labels(counts.failures), "Failures by label; one with several labels counts under each",
-        {"label": "label", "count": "#failures", "share": _SHARE},
-        fill("tk.count_labels(failures)"), most=CAPS["labels"], more="more labels",
-    ))  # fmt: skip
-
-
-def _counts(
-    counts: Counts,
-    frame: pd.DataFrame,
-    caption: str,
-    columns: Mapping[str, str | ReportColumn],
-    code: Code,
-    *,
-    most: int,
-    more: str = "more rows",
-) -> tuple[Part, ...]:
-    """A table of the first rows of a frame, by its columns, and the code that makes the frame."""
-    rows = ([row[name] for name in columns] for row in counts.clean.rows(frame.head(most)))
-    left_out = max(len(frame) - most, 0)
-    return table(caption, columns.values(), rows, left_out=left_out, more=more), ReportCode(code)
-
-
-def _new(counts: Counts) -> Iterator[Section]:
-    """What the earlier failures did not have."""
-    comparison = counts.findings["comparison"]
-    if not comparison or not comparison["new"]:
-        return
-    urls = comparison["new_workflows"]
-    yield Section("new", "New compared with the earlier failures", parts=(
-        *([ReportList(caption="Workflows that had no failure before:", items=tuple(urls))] if urls else []),
-        ReportList(
-            caption=f"{counted(comparison['new'], 'failure')}, the latest first:",
-            items=tuple(comparison["ids"]), ids=True, left_out=comparison["ids_left_out"],
-        ),
-    ))  # fmt: skip
-
-
-def _scope(counts: Counts) -> Iterator[Section]:
-    """What was requested, and what the load did."""
-    facts, trend = counts.findings["completeness"], counts.trend
-    parts: list[Part] = []
-    if facts["state"] == "unknown":
-        parts.append(ReportText("The frame has no receipt, so where it comes from is not known."))
-    else:
-        limit = [] if facts["limit"] is None else [("limit", counted(facts["limit"], "row"))]
-        requests = f"{counted(facts['requests'], 'request')}, {facts['retries']:,} of them retries"
-        work = f"{counted(facts['pages'], 'page')}, {requests}"
-        rows = [
-            ("source", facts["source"]),
-            *((name, _listed(value)) for name, value in facts["scope"].items()),
-            *limit,
-            ("read", f"{time_text(read_time(facts['read_at']))}; {work}; {short_number(facts['bytes'])}B"),
-            *(("assumes", text) for text in facts["assumptions"]),
-        ]  # fmt: skip
-        parts.append(table("What was requested, and what the load did", ["part", "value"], rows))
-    for number, said in (
-        (trend.fell_back, "without a failure time, counted at creation time, which can be hours earlier"),
-        (trend.undated, "without a usable time, in no chart"),
-    ):
-        if number:
-            parts.append(ReportText(f"{counted(number, 'failure')} {said}."))
-    if counts.repeated:
-        parts.append(ReportCode(ONCE))
-    yield Section("scope", "Scope and completeness", parts=tuple(parts))
-
-
-def _code(counts: Counts) -> Iterator[Section]:
-    """How to make the report again."""
-    yield Section("code", "The code", parts=(ReportCode(Code(counts.findings["code"]), folded=False),))
-
-
-def _listed(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-_COUNTED: Final = (_when, _worst, _expiry, _where, _texts, _hours, _callbacks, _labels)
-"""Sections of a report on at least one failure."""
-
-_ABOUT: Final = (_new, _scope, _code)
-"""Sections of every report."""
-
-
-_DONE: Final = ("succeeded", "called", "deleted")
-_BACK: Final = ("failed again", "failed otherwise")
-_MOST: Final = 20  # rows of a table
-_DRAWN: Final = 12  # groups
-_WORKFLOW: Final = ReportColumn("workflow", beneath=True)
-_WHY: Final = ReportColumn("why", beneath=True, missing="")
-
-
-def _redrive_of(redrive: RedriveResult | str | os.PathLike[str] | None) -> RedriveResult | None:
-    """The argument ``redrive`` of a report: a result, or the latest plan of a ledger."""
-    if redrive is None or isinstance(redrive, RedriveResult):
-        return redrive
-    if isinstance(redrive, str | os.PathLike):
-        return redrive_status(file_path("redrive", redrive))
-    raise wrong("redrive", redrive, "what run_redrive returns, or the path of its ledger")
-
-
-def _redrive(result: RedriveResult, redactor: Redactor) -> Section:
-    """The section; its texts are masked afterwards, those of its figure here."""
-    result = replace(result, frame=result.frame.assign(title=result.frame["title"].map(redactor.text)))
-    groups = min(int(result.frame["title"].nunique()), _DRAWN)
-    figure = ReportFigure(
-        "Outcomes of the redrive", result.verdict, 1.4 + 0.5 * groups, partial(draw_outcomes, result)
-    )
-    status = _STATUS.write("redrive.sqlite", plan=result.plan.hash[:8])
-    code = fill("result = {status}\nresult.plot()", status=status)
-    parts = (*([figure] if groups else []), *_tables(result.frame), ReportCode(code))
-    return Section("redrive", "Redrive", result.verdict, parts)
-
-
-def _tables(frame: pd.DataFrame) -> Iterator[Part]:
-    done, back = frame[frame["state"].isin(_DONE)], frame[frame["state"].isin(_BACK)]
-    left = frame[~frame["state"].isin((*_DONE, *_BACK))]
-    action = ReportColumn("action", beneath=True)
-    yield from _table("What was done", done, {"action": action, "state": "outcome"})
-    same = back["new_group"].where(back["state"] != "failed again", "the same")
-    yield from _table(
-        "What came back, and with which signature", back.assign(came=same.fillna("not known")),
-        {"reason": _WHY, "came": "signature"}, example="new_dlq_id",
-    )  # fmt: skip
-    yield from _table("What was left, or has not ended, and why", left, {"reason": _WHY, "state": "state"})
-
-
-def _table(
-    caption: str, frame: pd.DataFrame, more: Mapping[str, str | ReportColumn], *, example: str = "dlq_id"
-) -> Iterator[Part]:
-    """The entries of a frame counted by group, workflow and more, the most first, with one id of each."""
-    if frame.empty:
-        return
-    columns = {"title": "group", "workflow_url": _WORKFLOW, **more}
-    keys = list(columns)
-    order = {state: number for number, state in enumerate(STATES)}
-    counts = frame.groupby(keys, sort=False, dropna=False)[example].agg(["size", "first"]).reset_index()
-    counts["order"] = counts["state"].map(order) if "state" in counts else 0
-    counts = counts.sort_values(["order", "size", *keys], ascending=[True, False, *[True] * len(keys)])
-    plain = counts[[*keys, "first", "size"]].astype(object)
-    rows = plain.where(plain.notna(), None).head(_MOST).to_numpy().tolist()
-    example_id = ReportColumn("one of them", "id", beneath=True, missing="")
-    left_out = max(len(counts) - _MOST, 0)
-    yield table(caption, [*columns.values(), example_id, "#entries"], rows, left_out=left_out)

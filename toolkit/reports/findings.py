@@ -6,9 +6,9 @@ of 1, missing values null.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from inspect import signature
 from typing import Any, Final
@@ -34,14 +34,15 @@ from toolkit.analysis.lifetimes import next_expiring
 from toolkit.analysis.retention import Retention
 from toolkit.analysis.selection import opened, receipt_of, scanned, select
 from toolkit.analysis.sources import AnyFrame, SelectedRows
-from toolkit.analysis.wording import counted, percent, shorten, span, time_text
+from toolkit.analysis.wording import counted, shorten
 from toolkit.filters.failure import FailureFilter
-from toolkit.freshness import Freshness, span_text
+from toolkit.freshness import Freshness
+from toolkit.progress import silent
 from toolkit.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.receipt import Gap, Receipt, requested_time
 from toolkit.redaction import Redactor
 from toolkit.reports.evidence import Evidence, gather
-from toolkit.reports.sections import read_time
+from toolkit.time_zones import span_of_times, time_zone
 
 CAPS: Final = {
     "workflows": 15, "labels": 25, "states": 15, "texts": 15, "ids": 200, "expiring": 10, "worst": 8,
@@ -125,6 +126,7 @@ class Counts:
     fresh: Freshness
     clean: Cleaner
     new_since: datetime | None = None  # when groups count as new that were first seen then
+    step: Callable[[str], None] = silent  # begins a step of the report
     repeated: int = 0  # rows left out, as a later one has their id
 
     @property
@@ -189,6 +191,7 @@ class Counts:
             retention=self.retention,
             fresh=self.fresh,
             new_since=self.new_since,
+            step=self.step,
         )
 
     @property
@@ -305,10 +308,10 @@ def _gaps_in_words(gaps: list[Gap]) -> str:
     >>> _gaps_in_words([gap])
     'Failures between 2026-03-01 00:00 and 2026-03-06 00:00 UTC are missing; usual rates leave that time out.'
     """
-    start, end = (time_text(time) for time in gaps[-1].bounds)
+    start, end = span_of_times(*gaps[-1].bounds)
     missing = "are missing" if gaps[-1].is_certain else "may be missing"
     earlier = f", and in {counted(len(gaps) - 1, 'earlier gap')}" if len(gaps) > 1 else ""
-    times = f"between {start.removesuffix(' UTC')} and {end}{earlier}"
+    times = f"between {start} and {end}{earlier}"
     return f"Failures {times} {missing}; usual rates leave that time out."
 
 
@@ -322,11 +325,19 @@ def _comparison(
         "previous_count": select(previous, ["dlq_id"], doing="comparing failures").table().num_rows,
         "new": len(changes.new),
         "gone": len(changes.gone),
+        "is_part": not changes.gone and _are_of_one_load(receipt, receipt_of(previous)),
         "new_workflows": clean.value(changes.new_workflows[: CAPS["new_workflows"]]),
         "ids": clean.value(changes.new[: CAPS["ids"]]),
         "ids_left_out": max(len(changes.new) - CAPS["ids"], 0),
         "caution": clean.value(_caution(receipt, receipt_of(previous))),
     }
+
+
+def _are_of_one_load(receipt: Receipt | None, earlier: Receipt | None) -> bool:
+    """Return whether two frames can be of one load, so that one may be a part of the other."""
+    if receipt is None or earlier is None:
+        return True
+    return (receipt.source, receipt.started_at) == (earlier.source, earlier.started_at)
 
 
 def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
@@ -362,9 +373,15 @@ def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime
     if compared:
         lines.append(fill(_PREVIOUS))
         frames.append(variable("previous"))
-    report = _REPORT.write(*frames, retention=retention)
+    report = _REPORT.write(*frames, retention=retention, **zone_option())
     lines.append(fill('{report}.save("failure-report.html")', report=report))
     return joined(lines)
+
+
+def zone_option() -> dict[str, object]:
+    """Return the option of shown code that names the time zone of the report, if it is not UTC."""
+    zone = time_zone().key
+    return {} if zone == "UTC" else {"tz": zone}
 
 
 def _load_code(receipt: Receipt | None, now: datetime, clean: Cleaner) -> Code:
@@ -386,133 +403,5 @@ def _load_code(receipt: Receipt | None, now: datetime, clean: Cleaner) -> Code:
 
 
 _LOAD: Final = PublicCall("load_failures", ("kind", "limit"))
-_REPORT: Final = PublicCall("failure_report", ("retention",))
+_REPORT: Final = PublicCall("failure_report", ("retention", "tz"))
 _PREVIOUS: Final = 'previous = tk.read_snapshot("snapshots/failures")  # or another frame to compare with'
-
-
-_PARTS: Final = {
-    "workflow_url": "workflow",
-    "label": "label",
-    "failure_function_state": "failure function state",
-    "caller_ip": "caller IP",
-    "flow_control_key": "flow control key",
-    "response_status": "status",
-    "error": "error text",
-    "workflow_run_id": "run",
-    "workflow_created_at": "run created at",
-}
-_MOST_VALUES: Final = 3
-
-
-def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
-    """How many failures, of which filter, when, where most, what is new, what expires; what explains it."""
-    overview, state = findings["overview"], findings["completeness"]["state"]
-    count = overview["count"]
-    prefix = age_in_words(findings["data"]) + "Incomplete: " * (state == "incomplete")
-    chosen = filter_in_words(findings["completeness"].get("scope", {}))
-    if not count:
-        return f"{prefix}{'no' if prefix else 'No'} failures{chosen}{_new(findings)}."
-    at_least = "at least " if state == "incomplete" else ""
-    where = f" in {counted(overview['workflows'], 'workflow')}" if overview["workflows"] else ""
-    parts = [f"{prefix}{at_least}{counted(count, 'failure')}{chosen}{where}{_window(overview)}"]
-    if overview["workflows"] > 1 and "largest explanation" not in explained:
-        share = percent(overview["worst_share"])
-        parts.append(f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}")
-    new = _new(findings)
-    soon = findings["expiry"]["within_24_hours"]
-    expiry = f"; {soon:,} {'expires' if soon == 1 else 'expire'} within 24 hours" if soon else ""
-    return f"{', '.join(parts)}{new}{expiry}.{explained}"
-
-
-def age_in_words(data: Mapping[str, Any]) -> str:
-    """Return how the headline begins if the data cannot tell about the last hours; "" if they can.
-
-    >>> age_in_words({"state": "old", "until": "2026-03-01T09:00:00.000+00:00", "age_hours": 312.5})
-    'Out of date: the data end at 2026-03-01 09:00 UTC, 13 days before this report. '
-    """
-    if data["state"] not in {"old", "ahead"}:
-        return ""
-    until = time_text(read_time(data["until"]))
-    if data["state"] == "ahead":
-        return f"Out of date: the data are of {until}, after this report, so a clock is wrong. "
-    age = span_text(timedelta(hours=data["age_hours"]))
-    return f"Out of date: the data end at {until}, {age} before this report. "
-
-
-def filter_in_words(scope: Mapping[str, Any]) -> str:
-    """The filter of a load, as it follows "12 failures"; empty where everything was requested.
-
-    >>> filter_in_words({"kind": "workflows", "label": ["eu", "us"], "response_status": [500]})
-    ' with label eu or us and status 500'
-    >>> filter_in_words({"kind": "messages", "since": "2026-03-03T00:00:00.000Z"})
-    ' of plain messages since 2026-03-03 00:00 UTC'
-    """
-    named = [f"{name} {_some(scope[part])}" for part, name in _PARTS.items() if scope.get(part)]
-    times = [f" {part} {time_text(read_time(scope[part]))}" for part in ("since", "until") if scope.get(part)]
-    kind = " of plain messages" if scope.get("kind") == "messages" else ""
-    return f"{kind}{' with ' if named else ''}{' and '.join(named)}{''.join(times)}"
-
-
-def _some(values: Any) -> str:
-    """The first values of a part of a filter."""
-    texts = [str(value) for value in values] if isinstance(values, list) else [str(values)]
-    more = f" or {len(texts) - _MOST_VALUES} more" if len(texts) > _MOST_VALUES else ""
-    return " or ".join(texts[:_MOST_VALUES]) + more
-
-
-def _window(overview: Mapping[str, Any]) -> str:
-    if not overview["first_at"]:
-        return ""
-    first, last = (time_text(read_time(overview[name])) for name in ("first_at", "last_at"))
-    return f" at {first}" if first == last else f" between {first.removesuffix(' UTC')} and {last}"
-
-
-def _new(findings: Mapping[str, Any]) -> str:
-    comparison = findings["comparison"]
-    if comparison is None:
-        return ""
-    new = f"{comparison['new']:,}" if comparison["new"] else "none"
-    return f"; {new} new compared with the earlier failures"
-
-
-def four_numbers(findings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """How many, how many lately, in how many workflows, and how many are about to be lost."""
-    overview, recent, comparison = findings["overview"], findings["recent"], findings["comparison"]
-    change = None
-    hours = _period_in_words(recent, findings["data"])
-    note = f"{counted(overview['workflows'], 'workflow')}, {counted(overview['runs'], 'run')}"
-    if comparison is not None:
-        change = overview["count"] - comparison["previous_count"]
-        note = f"{comparison['new']:,} new and {comparison['gone']:,} gone compared with the earlier failures"
-    return [
-        {"name": "failures", "value": overview["count"], "change": change, "note": note},
-        {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")},
-        {"name": f"workflows, {hours}", "value": recent["workflows"], **_against(recent, "workflows")},
-        {"name": "expire within 24 hours", "value": findings["expiry"]["within_24_hours"], "change": None,
-         "note": _next(findings["expiry"])},
-    ]  # fmt: skip
-
-
-def _period_in_words(recent: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """Return the period of the recent counts; if the data end earlier than the report, until when it is."""
-    hours = f"last {recent['hours']} hours"
-    lags = data["age_hours"] is not None and data["age_hours"] > 1 and data["state"] == "current"
-    return f"{recent['hours']} hours until {time_text(read_time(recent['until']))}" if lags else hours
-
-
-def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
-    before = recent[f"{what}_before"]
-    if recent[what] is None:
-        return {"change": None, "note": "not known: the data are too old"}
-    if before is None:
-        return {"change": None, "note": "the earlier value is not known"}
-    return {"change": recent[what] - before, "note": f"{before:,} in the {recent['hours']} hours before"}
-
-
-def _next(expiry: Mapping[str, Any]) -> str:
-    if not expiry["is_known"]:
-        return f"how long failures are kept is {expiry['retention']}"
-    kept = f"kept {expiry['retention']}"
-    if expiry["next_hours_left"] is None:
-        return kept
-    return f"the next in {span(timedelta(hours=expiry['next_hours_left']))}; {kept}"

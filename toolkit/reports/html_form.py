@@ -10,7 +10,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from toolkit.analysis.wording import time_text
 from toolkit.plots.style import drawing
 from toolkit.plots.svg import inline_svg
 from toolkit.redaction import escape_attribute, escape_html
@@ -22,6 +21,7 @@ from toolkit.reports.sections import (
     number_text,
     read_time,
 )
+from toolkit.time_zones import time_text
 
 if TYPE_CHECKING:
     from toolkit.reports.page import Report

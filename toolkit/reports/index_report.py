@@ -26,6 +26,7 @@ from toolkit.client.vectors import IndexInfo, index_info
 from toolkit.errors import InputError
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.plots.style import THEMES, Theme
+from toolkit.progress import ProgressSteps, StepOption, rows_of
 from toolkit.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.redaction import Redactor
 from toolkit.reports.findings import Cleaner
@@ -83,6 +84,9 @@ class _Audits:
     drift: VectorChanges | str
 
 
+_STEPS: Final = 5  # audits of `_audited`
+
+
 def index_report(
     index: Service | VectorSource,
     vectors: VectorSource | None = None,
@@ -99,6 +103,7 @@ def index_report(
     now: datetime | None = None,
     title: str | None = None,
     redactor: Redactor | None = None,
+    progress: StepOption = None,
 ) -> IndexReport:
     """Report on a vector index: health, recall, what scores mean, what changed, and what to do first.
 
@@ -131,6 +136,9 @@ def index_report(
     title : str, optional
     redactor : Redactor, optional
         Masks secrets in everything shown. Default: that of the service, or one with the user's key.
+    progress : bool or callable, optional
+        A callable gets (steps done, steps in all, name of the step that begins). Default: a bar in a
+        notebook or terminal if there are many vectors.
 
     Returns
     -------
@@ -176,27 +184,18 @@ def index_report(
     VectorTables(source, doing=_DOING, name=name)  # says which argument is wrong
     if previous is not None:
         VectorTables(previous, doing=_DOING, name="previous")
-    health = audit_vectors(source)
-    dense = info is None or info.kind == "DENSE"
-    mixed = f"The scores of a {info.kind.lower()} index have no common scale." if info and not dense else ""
-    audits = _Audits(
-        health=health,
-        map=_projected(source, seed),
-        recall=audit_recall(service, source, **options)
-        if service is not None and dense
-        else mixed or "Recall was not measured: that takes a service to query.",
-        scores=mixed or calibrate_threshold(source, labels, precision=precision, similarity=scale, seed=seed),
-        drift="There is no earlier state to compare with."
-        if previous is None
-        else compare_vectors(previous, source, seed=seed),
-    )
+    with ProgressSteps(progress, title="index report", total=_STEPS, rows=rows_of(source)) as step:
+        audits = _audited(
+            service, source, previous, labels, info,
+            options=options, precision=precision, scale=scale, step=step,
+        )  # fmt: skip
     steps = list(_steps(audits))
     loaded = receipt_of(source)
     given = {"previous": previous, "labels": labels, "queries": queries}
     lines = [_loading(service is not None, vectors if vectors is not None else index, source)]
     lines += [_as_passed(name, value) for name, value in given.items() if value is not None]
     codes = _codes(lines, options, labels is not None, precision, scale, seed)
-    sections = [_first(steps, health), _index(info, health)]
+    sections = [_first(steps, audits.health), _index(info, audits.health)]
     for part, heading, make in _AUDITED:
         result = getattr(audits, part)
         if isinstance(result, str):
@@ -207,7 +206,7 @@ def index_report(
     sections.append(Section("code", "The code", parts=(ReportCode(codes["load"], folded=False),)))
     notices = []
     if loaded is not None:
-        rows = int(health.facts["rows"].sum())
+        rows = int(audits.health.facts["rows"].sum())
         said = f"The load of the vectors was {loaded.verdict}."
         if loaded.rows != rows:
             said = f"The vectors are {completeness(loaded, rows)}."
@@ -222,6 +221,40 @@ def index_report(
         numbers=tuple(_numbers(audits)),
         sections=tuple(section.masked(clean.value, redactor.code) for section in sections),
     )
+
+
+def _audited(
+    service: Service | None,
+    source: VectorSource,
+    previous: VectorSource | None,
+    labels: pd.DataFrame | None,
+    info: IndexInfo | None,
+    *,
+    options: Mapping[str, Any],
+    precision: float,
+    scale: str | None,
+    step: Callable[[str], None],
+) -> _Audits:
+    """Run all audits; of those that cannot be run, return the reason."""
+    seed, dense = options["seed"], info is None or info.kind == "DENSE"
+    mixed = f"The scores of a {info.kind.lower()} index have no common scale." if info and not dense else ""
+    recall: RecallAudit | str = mixed or "Recall was not measured: that takes a service to query."
+    scores: Calibration | str = mixed
+    drift: VectorChanges | str = "There is no earlier state to compare with."
+    step("auditing vectors")
+    health = audit_vectors(source)
+    step("making a map")
+    projected = _projected(source, seed)
+    step("measuring recall")
+    if service is not None and dense:
+        recall = audit_recall(service, source, **options)
+    step("calibrating scores")
+    if not mixed:
+        scores = calibrate_threshold(source, labels, precision=precision, similarity=scale, seed=seed)
+    step("comparing with the earlier state")
+    if previous is not None:
+        drift = compare_vectors(previous, source, seed=seed)
+    return _Audits(health=health, map=projected, recall=recall, scores=scores, drift=drift)
 
 
 def _steps(audits: _Audits) -> Iterator[_Step]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit.analysis.wording import time_text
 from toolkit.redaction import visible
 from toolkit.reports.sections import (
     Part,
@@ -21,6 +20,7 @@ from toolkit.reports.sections import (
     number_text,
     read_time,
 )
+from toolkit.time_zones import time_text
 
 if TYPE_CHECKING:
     from toolkit.reports.page import Report

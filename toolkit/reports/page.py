@@ -25,6 +25,7 @@ from toolkit.reports.html_form import render_html
 from toolkit.reports.markdown_form import render_markdown
 from toolkit.reports.sections import Notice, Section
 from toolkit.reports.short_form import short_form
+from toolkit.time_zones import shown_in, time_zone
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -49,6 +50,8 @@ class Report:
         What it shows.
     values : dict
         Further values of its JSON.
+    tz : str
+        The time zone in which times are shown.
     """
 
     schema: str
@@ -59,6 +62,7 @@ class Report:
     numbers: tuple[Mapping[str, Any], ...] = ()
     sections: tuple[Section, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
+    tz: str = field(default_factory=lambda: time_zone().key)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-able values; a copy. Numbers that JSON has not (NaN, infinity) are None."""
@@ -80,11 +84,13 @@ class Report:
 
     def to_html(self) -> str:
         """A whole page: no script, nothing from the network, light and dark, printable."""
-        return render_html("page.html", self, self._tag())
+        with shown_in(time_zone(self.tz)):
+            return render_html("page.html", self, self._tag())
 
     def to_markdown(self) -> str:
         """The report for a chat or an issue, as GitHub-flavoured Markdown without HTML."""
-        return render_markdown(self)
+        with shown_in(time_zone(self.tz)):
+            return render_markdown(self)
 
     def to_email(
         self, *, to: str | Sequence[str] = (), sender: str | None = None, link: str | None = None
@@ -122,7 +128,8 @@ class Report:
         >>> message.get_content_type(), message["To"]
         ('multipart/alternative', 'ops@example.com')
         """
-        return email_message(self, self._tag(), to=to, sender=sender, link=link)
+        with shown_in(time_zone(self.tz)):
+            return email_message(self, self._tag(), to=to, sender=sender, link=link)
 
     def to_short(self, *, markdown: bool = False, link: str | None = None) -> str:
         """Return the report in at most 1,500 characters, for a chat.
@@ -149,7 +156,8 @@ class Report:
         >>> report.to_short().splitlines()[0]
         'Failure report'
         """
-        return short_form(self, markdown=markdown, link=link)
+        with shown_in(time_zone(self.tz)):
+            return short_form(self, markdown=markdown, link=link)
 
     def to_pdf(self) -> bytes:
         """The page as a PDF of A4, which needs a Chromium on the PATH; `ToolkitError` where there is none."""
@@ -194,7 +202,8 @@ class Report:
         return f"{type(self).__name__}({self.verdict!r})"
 
     def _repr_html_(self) -> str:
-        return render_html("fragment.html", self, self._tag())
+        with shown_in(time_zone(self.tz)):
+            return render_html("fragment.html", self, self._tag())
 
     def _tag(self) -> str:
         """What ends every id: other in another report on the same page, and the same for the same report."""

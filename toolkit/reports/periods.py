@@ -56,11 +56,16 @@ class Trend:
 
     @property
     def words(self) -> str:
-        """How the rate is beside the one before, as one statement."""
-        if self.worse:
-            grown = f", as {counted(len(self.grown), 'group')} grew" if self.grown else ""
-            return f"worse than before{grown}"
-        return "better than before" if self.direction == "better" else "no clear change from before"
+        """Return one statement that compares the rate with the one before.
+
+        It calls a period worse only if all failures together came more often.
+        """
+        grown = f"{counted(len(self.grown), 'group')} grew" if self.grown else ""
+        if self.direction == "worse":
+            return f"worse than before, as {grown}" if grown else "worse than before"
+        if self.direction == "better":
+            return f"better than before, but {grown}" if grown else "better than before"
+        return f"no clear change in all, but {grown}" if grown else "no clear change from before"
 
     @property
     def worse(self) -> bool | None:
@@ -276,5 +281,5 @@ def _dispersion(before: pd.Series, since: datetime, gaps: Spans) -> float:
     size = int((since.timestamp() / 60 - first) // 60) + 1
     counts = np.bincount(hours.astype(np.int64), weights=before.to_numpy(), minlength=size)
     starts = pd.to_datetime(first * 60_000 + 3_600_000 * np.arange(size), unit="ms", utc=True)
-    counts = counts[~bins_in(gaps, starts, timedelta(hours=1)) | (counts > 0)]
+    counts = counts[~bins_in(gaps, starts, starts + timedelta(hours=1)) | (counts > 0)]
     return float(dispersion(counts.astype(np.float64), np.ones(len(counts))))

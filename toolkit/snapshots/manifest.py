@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
@@ -199,6 +199,15 @@ def repairs(receipts: Iterable[dict[str, Any]]) -> tuple[str, ...]:
     """What receipts say of repairs."""
     notes = (note for receipt in receipts for note in receipt.get("notes") or ())
     return tuple(note.removeprefix(REPAIRED) for note in notes if note.startswith(REPAIRED))
+
+
+def stored_retention(receipts: Sequence[dict[str, Any]]) -> timedelta | None:
+    """Return how long the queue keeps entries, as the latest sync that knew it was told."""
+    for receipt in reversed(receipts):
+        retention = Receipt.from_dict(receipt).retention
+        if retention is not None:
+            return retention
+    return None
 
 
 def write_manifest(store: SnapshotStore, manifest: Manifest) -> bytes:

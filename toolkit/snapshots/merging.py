@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.errors import SnapshotBindingError, SnapshotError
+from toolkit.freshness import stated_retention
 from toolkit.loading.accounts import Account
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch
@@ -26,7 +27,7 @@ from toolkit.signatures.signed_rows import BodyReader, with_signatures
 from toolkit.snapshots.binding import AccountTag, SeenEntries, bound_accounts
 from toolkit.snapshots.coverage import Coverage, SyncTimes, extended, overdue_note
 from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, Part, read_checked, stored_failures
-from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint
+from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint, stored_retention
 from toolkit.snapshots.resumable import Spool
 from toolkit.snapshots.row_index import (
     ENTRY,
@@ -58,7 +59,7 @@ _STAYS, _ADDED, _CHANGED, _GONE = range(4)
 
 
 class Binding(NamedTuple):
-    """Whose load it is, and how long the queue keeps entries, if that is known."""
+    """Whose load it is, and how long the queue keeps entries, if the caller states it."""
 
     account: Account | None = None
     rebind: bool = False
@@ -195,7 +196,11 @@ class RowComparison:
             self._transaction.remove_checkpoint()
             raise
         receipt = replace(receipt, notes=(*receipt.notes, note)) if note else receipt
-        receipt, coverage = self._covered(receipt, binding.retention)
+        stored = stored_retention(before.receipts if before else ())
+        stated = stated_retention(binding.retention, stored)
+        if stated is not None:
+            receipt = replace(receipt, retention_seconds=stated.total_seconds())
+        receipt, coverage = self._covered(receipt, stated)
         self._first.remember(self._later.entries.whole(), self._later.positions.whole())
         entries, positions = self._first.entries.whole(), self._first.positions.whole()
         if repeated(entries["id"][:first]):

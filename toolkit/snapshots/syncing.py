@@ -24,7 +24,8 @@ from toolkit.errors import IncompleteLoadWarning, SnapshotError
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.failures import open_failures, warn_of_mistaken_values
 from toolkit.loading.load import Load
-from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressOption
+from toolkit.loading.options import CONNECTIONS, LoadOptions
+from toolkit.progress import ProgressOption
 from toolkit.receipt import Receipt, facts_html
 from toolkit.settings.service import Service
 from toolkit.snapshots.data_files import STORED_FAILURES
@@ -185,8 +186,9 @@ def sync_failures(
         all entries of the last sync have left the queue.
     retention : str or timedelta, optional
         How long the service keeps failures by your plan, such as ``"3d"``. It bounds the gap that remains if
-        the last complete sync is longer ago. Default: not known; three days are then taken for granted, and
-        longer times as far as earlier syncs show them.
+        the last complete sync is longer ago, and is stored: reports, plans and expiries of the snapshot use
+        it. Default: what an earlier sync was told, else ``TOOLKIT_RETENTION``. If nobody told, three days are
+        taken for granted, and longer times as far as earlier syncs show them.
 
     Returns
     -------

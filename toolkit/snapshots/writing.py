@@ -18,8 +18,9 @@ from toolkit.client.vectors import VectorParts
 from toolkit.errors import IncompleteLoadWarning, InputError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Load
-from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressOption
+from toolkit.loading.options import CONNECTIONS, LoadOptions
 from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
+from toolkit.progress import ProgressOption
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service

@@ -22,6 +22,7 @@ import pandas as pd
 from toolkit.arguments import choice, file_path
 from toolkit.errors import InputError, SettingsError, UnexpectedResultWarning
 from toolkit.private_files import full_disk, is_full, write_file
+from toolkit.progress import ProgressBar, ProgressOption, checked_progress
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, warn_of_index
 from toolkit.tables.vector_dtype import VectorDtype, missing
@@ -123,7 +124,7 @@ def _check_unique(names: list[Any]) -> None:
         )
 
 
-def to_excel(frame: FrameLike, path: str | os.PathLike[str]) -> None:
+def to_excel(frame: FrameLike, path: str | os.PathLike[str], *, progress: ProgressOption = None) -> None:
     r"""Write a frame as an Excel workbook.
 
     Parameters
@@ -133,6 +134,9 @@ def to_excel(frame: FrameLike, path: str | os.PathLike[str]) -> None:
         warning.
     path : str or path
         Path of the file. An existing file is replaced. Only this user can read it.
+    progress : bool or callable, optional
+        True shows a progress bar, False none, a callable gets (rows written, rows in all). Default: a bar in
+        a notebook or terminal when it takes over a second.
 
     Raises
     ------
@@ -163,6 +167,7 @@ def to_excel(frame: FrameLike, path: str | os.PathLike[str]) -> None:
       id                seen
     0  a 2026-03-01 12:00:00
     """
+    checked = checked_progress(progress)
     flat, target = _flat_and_path(frame, path)
     try:
         openpyxl = importlib.import_module("openpyxl")
@@ -183,7 +188,8 @@ def to_excel(frame: FrameLike, path: str | os.PathLike[str]) -> None:
         )
     book = openpyxl.Workbook(write_only=True)
     try:
-        _fill(book, flat, new_cell)
+        with ProgressBar(checked, title="workbook", unit="rows", total=len(flat)) as bar:
+            _fill(book, flat, new_cell, bar)
         write_file(target, book.save)
     except OSError as error:  # of the rows, which openpyxl first writes into a temporary file
         if not is_full(error):
@@ -264,7 +270,7 @@ def _text_only(value: Any) -> Any:
     return safe if isinstance(value, str) or safe != text else value
 
 
-def _fill(book: Any, flat: pd.DataFrame, new_cell: Any) -> None:
+def _fill(book: Any, flat: pd.DataFrame, new_cell: Any, bar: ProgressBar) -> None:
     """Write the frame to the first sheet, and the truncated cells to a second one."""
     sheet = book.create_sheet("data")
     truncated: list[tuple[int, str, int]] = []
@@ -287,6 +293,7 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any) -> None:
                 truncated.append((number, names[index], len(value)))
                 row[index] = value[: _TEXT - 1] + "…"
         sheet.append(list(map(cell, row)))
+        bar.add(1)
     if truncated:
         notes = book.create_sheet("truncated")
         notes.append(["row", "column", "characters"])

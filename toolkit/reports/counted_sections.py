@@ -1,0 +1,302 @@
+"""Make the sections of a failure report that count: when, where, in which words, what expires."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from toolkit.analysis import (
+    count_by,
+    count_errors,
+    count_labels,
+    count_matrix,
+    count_states,
+    expiry_bins,
+    failure_calendar,
+)
+from toolkit.analysis.failure_calendar import WEEKDAYS
+from toolkit.analysis.gaps import gaps_of
+from toolkit.analysis.lifetimes import times_left
+from toolkit.analysis.selection import select
+from toolkit.analysis.sources import AnyFrame, SelectedRows
+from toolkit.analysis.wording import counted, short_number, span
+from toolkit.plots.failure_counts import draw_calendar, draw_expiry, draw_matrix
+from toolkit.plots.failure_trend import draw_trend
+from toolkit.python_code import Code, PublicCall, fill, variable
+from toolkit.redaction import Redactor
+from toolkit.reports.findings import CAPS, ONCE, Counts, zone_option
+from toolkit.reports.sections import (
+    Part,
+    ReportCode,
+    ReportColumn,
+    ReportFigure,
+    ReportList,
+    ReportText,
+    Section,
+    read_time,
+    table,
+)
+from toolkit.time_zones import time_text
+
+_TREND: Final = PublicCall("plot_failure_trend", ("by", "top", "markers", "tz"))
+_CALENDAR: Final = PublicCall("plot_failure_calendar", ("tz",))
+_EXPIRY: Final = "tk.plot_expiry(failures, {kept})\n\ntk.count_expiring(failures, {kept})"
+_ROWS: Final = 8  # workflows and statuses in the matrix
+_COLUMNS: Final = 6
+_ROW: Final = 0.32  # inches of height of a row of cells
+_SHARE: Final = ReportColumn("share", "share")
+_WORKFLOW: Final = ReportColumn("workflow", beneath=True)
+
+
+def masked_columns(failures: AnyFrame, redactor: Redactor) -> SelectedRows:
+    """The columns that the figures need, secrets masked: names of groups are drawn."""
+    columns = ["failed_at", "created_at", "workflow_url", "response_status"]
+    rows = select(failures, columns, doing="making a report")
+    urls = rows.choose(["workflow_url"]).count("workflow_url")["workflow_url"].drop_null()
+    masked = pa.array(map(redactor.text, urls.to_pylist()), pa.string())
+    return rows.then(partial(_with_urls, urls.combine_chunks(), masked))
+
+
+def _with_urls(urls: pa.Array, masked: pa.Array, table: pa.Table) -> pa.Table:
+    position = table.schema.get_field_index("workflow_url")
+    if position < 0:
+        return table
+    return table.set_column(position, "workflow_url", masked.take(pc.index_in(table["workflow_url"], urls)))
+
+
+def _when(counts: Counts) -> Iterator[Section]:
+    """The trend."""
+    trend, clean, markers = counts.trend, counts.clean, counts.markers
+    if trend.total <= 1:
+        return
+    options: dict[str, object] = {"by": "workflow_url", "top": 5, **zone_option()}
+    if markers:
+        options["markers"] = markers
+    yield Section("when", "When", parts=(
+        ReportFigure(
+            "Failures over time", f"{counted(trend.total, 'failure')} in bars of {span(trend.step)}", 4.0,
+            partial(draw_trend, trend),
+        ),
+        table(
+            "Failures in each bar, by workflow; times are where a bar begins",
+            [ReportColumn("from", "time"),
+             *(ReportColumn(clean.value(name), "number") for name in trend.groups)],
+            zip(clean.value(trend.starts.to_pydatetime().tolist()), *trend.counts.tolist(), strict=True),
+            folded=True,
+        ),
+        ReportCode(_TREND.write(variable("failures"), **options)),
+    ))  # fmt: skip
+
+
+def _worst(counts: Counts) -> Iterator[Section]:
+    """The workflows with the most failures, and the last hours beside those before."""
+    recent = counts.recent
+    hours, rows = int(recent.span.total_seconds() // 3600), recent.by_workflow
+    yield Section("worst", "Worst workflows", parts=_counts(
+        counts, rows if counts.covered else rows.assign(before=None),
+        f"Failures by workflow, and of the last {hours} hours against the {hours} before",
+        {"workflow_url": "workflow", "count": "#failures",
+         "recent": ReportColumn(f"last {hours} h", "number", missing="?"),
+         "before": ReportColumn("before", "number", missing="?"), "share": _SHARE},
+        fill("tk.count_workflows(failures)"), most=CAPS["worst"], more="more workflows",
+    ))  # fmt: skip
+
+
+def _expiry(counts: Counts) -> Iterator[Section]:
+    """What expires when."""
+    now, kept, clean = counts.now, counts.kept, counts.clean.value
+    bins = expiry_bins(times_left(counts.failures, counts.retention.length, now), now)
+    parts: list[Part] = []
+    if bins.total:
+        number = counted(bins.total, "failure")
+        bars = enumerate(bins.counts.tolist())
+        parts = [
+            ReportFigure(
+                "Failures by time of expiry", f"{number} that expire after {time_text(bins.now)}", 2.8,
+                partial(draw_expiry, bins),
+            ),
+            table(
+                "Failures that expire, by the time from which on",
+                [ReportColumn("from", "time"), "#failures"],
+                [(clean(bins.now + bar * bins.step), count) for bar, count in bars if count], folded=True,
+            ),
+        ]  # fmt: skip
+    caption = f"Failures by time left, kept {kept} from their failure"
+    if not counts.retention.is_known:
+        caption = f"How long failures are kept is {counts.retention.words}: no expiry is known"
+    parts.append(table(caption, ["when", "#failures"], counts.left, half=True))
+    if counts.next_expiring:
+        columns = [ReportColumn("failure", "id"), _WORKFLOW, ReportColumn("left", "hours")]
+        names = ("dlq_id", "workflow_url", "hours_left")
+        following = ([row[name] for name in names] for row in counts.next_expiring)
+        parts.append(table("The next to expire", columns, following, half=True))
+    parts.append(ReportCode(fill(_EXPIRY, kept=kept)))
+    yield Section("expiry", "What expires", parts=tuple(parts))
+
+
+def _where(counts: Counts) -> Iterator[Section]:
+    """Workflows by status."""
+    by = ["workflow_url", "response_status"]
+    matrix = count_matrix(counts.shown, *by, top_rows=_ROWS, top_columns=_COLUMNS)
+    code = fill('tk.count_by(failures, ["workflow_url", "response_status"])')
+    if matrix.total > 1:
+        code = fill("tk.plot_failure_matrix(failures)\n\n{code}", code=code)
+    parts = _counts(
+        counts, count_by(counts.failures, by), "Failures by workflow and response status",
+        {"workflow_url": "workflow", "response_status": ReportColumn("status", "digits"),
+         "count": "#failures", "share": _SHARE},
+        code, most=CAPS["workflows"],
+    )  # fmt: skip
+    if matrix.total > 1:
+        most = counted(int(matrix.counts.max(initial=0)), "failure")
+        figure = ReportFigure(
+            "Failures by workflow and response status",
+            f"{len(matrix.rows)} by {len(matrix.columns)} cells, the strongest with {most}",
+            1.1 + _ROW * len(matrix.rows), partial(draw_matrix, matrix, columns="response status"),
+        )  # fmt: skip
+        parts = (figure, *parts)
+    yield Section("where", "Where it fails", parts=parts)
+
+
+def _texts(counts: Counts) -> Iterator[Section]:
+    """What response bodies say most."""
+    clean, previous = counts.clean.redactor.text, counts.previous
+    rows = count_errors(counts.failures, clean=clean)
+    before = [] if previous is None else count_errors(previous, clean=clean)["text"].tolist()
+    rows["new"] = None if previous is None else ~rows["text"].isin(before)
+    rows["example"] = rows["example"].where(rows["example"] != rows["text"], None)
+    yield Section("texts", "What it says", parts=_counts(
+        counts, rows,
+        "The most frequent texts in response bodies, numbers and names masked, with the latest example",
+        {"new": ReportColumn("new", "flag"), "text": "error text",
+         "example": ReportColumn("example", beneath=True),
+         "dlq_id": ReportColumn("latest", "id", beneath=True),
+         "last_at": ReportColumn("at", "time", beneath=True),
+         "workflows": ReportColumn("workflows", "number", beneath=True),
+         "count": "#failures", "share": _SHARE},
+        fill("tk.count_errors(failures)"), most=CAPS["texts"], more="more texts",
+    ))  # fmt: skip
+
+
+def _hours(counts: Counts) -> Iterator[Section]:
+    """Weekdays and hours."""
+    calendar = failure_calendar(counts.shown, gaps=gaps_of(counts.failures))
+    if calendar.total <= 1:
+        return
+    yield Section("hours", "At which hours", parts=(
+        ReportFigure(
+            "Failures by weekday and hour",
+            f"{counted(calendar.total, 'failure')} on seven weekdays of 24 hours", 3.2,
+            partial(draw_calendar, calendar),
+        ),
+        table(
+            f"Failures by weekday and hour ({calendar.tz})",
+            [ReportColumn("hour", "digits"), *(f"#{day}" for day in WEEKDAYS)],
+            ((hour, *days) for hour, days in enumerate(calendar.counts.T.tolist())), folded=True,
+        ),
+        ReportCode(_CALENDAR.write(variable("failures"), **zone_option())),
+    ))  # fmt: skip
+
+
+def _callbacks(counts: Counts) -> Iterator[Section]:
+    """Failure functions by state; those without one are counted however many states there are."""
+    states, most = count_states(counts.failures), CAPS["states"]
+    none = states["state"].isna()
+    yield Section("callbacks", "Failure functions", parts=_counts(
+        counts, pd.concat([states[~none].head(most), states[none], states[~none].iloc[most:]]),
+        "Failures by the state of their failure function",
+        {"state": "state", "meaning": ReportColumn("meaning", beneath=True), "count": "#failures",
+         "share": _SHARE},
+        fill("tk.count_states(failures)"),
+        most=min(most, int((~none).sum())) + int(none.sum()), more="more states",
+    ))  # fmt: skip
+
+
+def _labels(counts: Counts) -> Iterator[Section]:
+    """Labels."""
+    yield Section("labels", "Labels", parts=_counts(
+        counts, count_labels(counts.failures), "Failures by label; one with several labels counts under each",
+        {"label": "label", "count": "#failures", "share": _SHARE},
+        fill("tk.count_labels(failures)"), most=CAPS["labels"], more="more labels",
+    ))  # fmt: skip
+
+
+def _counts(
+    counts: Counts,
+    frame: pd.DataFrame,
+    caption: str,
+    columns: Mapping[str, str | ReportColumn],
+    code: Code,
+    *,
+    most: int,
+    more: str = "more rows",
+) -> tuple[Part, ...]:
+    """A table of the first rows of a frame, by its columns, and the code that makes the frame."""
+    rows = ([row[name] for name in columns] for row in counts.clean.rows(frame.head(most)))
+    left_out = max(len(frame) - most, 0)
+    return table(caption, columns.values(), rows, left_out=left_out, more=more), ReportCode(code)
+
+
+def _new(counts: Counts) -> Iterator[Section]:
+    """What the earlier failures did not have."""
+    comparison = counts.findings["comparison"]
+    if not comparison or not comparison["new"]:
+        return
+    urls = comparison["new_workflows"]
+    yield Section("new", "New compared with the earlier failures", parts=(
+        *([ReportList(caption="Workflows that had no failure before:", items=tuple(urls))] if urls else []),
+        ReportList(
+            caption=f"{counted(comparison['new'], 'failure')}, the latest first:",
+            items=tuple(comparison["ids"]), ids=True, left_out=comparison["ids_left_out"],
+        ),
+    ))  # fmt: skip
+
+
+def _scope(counts: Counts) -> Iterator[Section]:
+    """What was requested, and what the load did."""
+    facts, trend = counts.findings["completeness"], counts.trend
+    parts: list[Part] = []
+    if facts["state"] == "unknown":
+        parts.append(ReportText("The frame has no receipt, so where it comes from is not known."))
+    else:
+        limit = [] if facts["limit"] is None else [("limit", counted(facts["limit"], "row"))]
+        requests = f"{counted(facts['requests'], 'request')}, {facts['retries']:,} of them retries"
+        work = f"{counted(facts['pages'], 'page')}, {requests}"
+        rows = [
+            ("source", facts["source"]),
+            *((name, _listed(value)) for name, value in facts["scope"].items()),
+            *limit,
+            ("read", f"{time_text(read_time(facts['read_at']))}; {work}; {short_number(facts['bytes'])}B"),
+            *(("assumes", text) for text in facts["assumptions"]),
+        ]  # fmt: skip
+        parts.append(table("What was requested, and what the load did", ["part", "value"], rows))
+    for number, said in (
+        (trend.fell_back, "without a failure time, counted at creation time, which can be hours earlier"),
+        (trend.undated, "without a usable time, in no chart"),
+    ):
+        if number:
+            parts.append(ReportText(f"{counted(number, 'failure')} {said}."))
+    if counts.repeated:
+        parts.append(ReportCode(ONCE))
+    yield Section("scope", "Scope and completeness", parts=tuple(parts))
+
+
+def _code(counts: Counts) -> Iterator[Section]:
+    """How to make the report again."""
+    yield Section("code", "The code", parts=(ReportCode(Code(counts.findings["code"]), folded=False),))
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+COUNTED: Final = (_when, _worst, _expiry, _where, _texts, _hours, _callbacks, _labels)
+"""Sections of a report on at least one failure."""
+
+ABOUT: Final = (_new, _scope, _code)
+"""Sections of every report."""

@@ -1,0 +1,157 @@
+"""Write the head of a failure report: the first sentence, and four numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from toolkit.analysis.wording import counted, percent, span
+from toolkit.freshness import span_text
+from toolkit.reports.periods import Trend
+from toolkit.reports.sections import read_time
+from toolkit.time_zones import span_of_times, time_text
+
+_PARTS: Final = {
+    "workflow_url": "workflow",
+    "label": "label",
+    "failure_function_state": "failure function state",
+    "caller_ip": "caller IP",
+    "flow_control_key": "flow control key",
+    "response_status": "status",
+    "error": "error text",
+    "workflow_run_id": "run",
+    "workflow_created_at": "run created at",
+}
+_MOST_VALUES: Final = 3
+
+
+def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
+    """How many failures, of which filter, when, where most, what is new, what expires; what explains it."""
+    overview, state = findings["overview"], findings["completeness"]["state"]
+    count = overview["count"]
+    prefix = age_in_words(findings["data"]) + "Incomplete: " * (state == "incomplete")
+    chosen = filter_in_words(findings["completeness"].get("scope", {}))
+    if not count:
+        return f"{prefix}{'no' if prefix else 'No'} failures{chosen}{_new(findings)}."
+    at_least = "at least " if state == "incomplete" else ""
+    where = f" in {counted(overview['workflows'], 'workflow')}" if overview["workflows"] else ""
+    parts = [f"{prefix}{at_least}{counted(count, 'failure')}{chosen}{where}{_window(overview)}"]
+    if overview["workflows"] > 1 and "largest explanation" not in explained:
+        share = percent(overview["worst_share"])
+        parts.append(f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}")
+    new = _new(findings)
+    soon = findings["expiry"]["within_24_hours"]
+    expiry = f"; {soon:,} {'expires' if soon == 1 else 'expire'} within 24 hours" if soon else ""
+    return f"{', '.join(parts)}{new}{expiry}.{explained}"
+
+
+def age_in_words(data: Mapping[str, Any]) -> str:
+    """Return how the headline begins if the data cannot tell about the last hours; "" if they can.
+
+    >>> age_in_words({"state": "old", "until": "2026-03-01T09:00:00.000+00:00", "age_hours": 312.5})
+    'Out of date: the data end at 2026-03-01 09:00 UTC, 13 days before this report. '
+    """
+    if data["state"] not in {"old", "ahead"}:
+        return ""
+    until = time_text(read_time(data["until"]))
+    if data["state"] == "ahead":
+        return f"Out of date: the data are of {until}, after this report, so a clock is wrong. "
+    age = span_text(timedelta(hours=data["age_hours"]))
+    return f"Out of date: the data end at {until}, {age} before this report. "
+
+
+def filter_in_words(scope: Mapping[str, Any]) -> str:
+    """The filter of a load, as it follows "12 failures"; empty where everything was requested.
+
+    >>> filter_in_words({"kind": "workflows", "label": ["eu", "us"], "response_status": [500]})
+    ' with label eu or us and status 500'
+    >>> filter_in_words({"kind": "messages", "since": "2026-03-03T00:00:00.000Z"})
+    ' of plain messages since 2026-03-03 00:00 UTC'
+    """
+    named = [f"{name} {_some(scope[part])}" for part, name in _PARTS.items() if scope.get(part)]
+    times = [f" {part} {time_text(read_time(scope[part]))}" for part in ("since", "until") if scope.get(part)]
+    kind = " of plain messages" if scope.get("kind") == "messages" else ""
+    return f"{kind}{' with ' if named else ''}{' and '.join(named)}{''.join(times)}"
+
+
+def _some(values: Any) -> str:
+    """The first values of a part of a filter."""
+    texts = [str(value) for value in values] if isinstance(values, list) else [str(values)]
+    more = f" or {len(texts) - _MOST_VALUES} more" if len(texts) > _MOST_VALUES else ""
+    return " or ".join(texts[:_MOST_VALUES]) + more
+
+
+def _window(overview: Mapping[str, Any]) -> str:
+    if not overview["first_at"]:
+        return ""
+    times = [read_time(overview[name]) for name in ("first_at", "last_at")]
+    if time_text(times[0]) == time_text(times[1]):
+        return f" at {time_text(times[0])}"
+    first, last = span_of_times(*times)
+    return f" between {first} and {last}"
+
+
+def _new(findings: Mapping[str, Any]) -> str:
+    comparison = findings["comparison"]
+    if comparison is None:
+        return ""
+    new = f"{comparison['new']:,}" if comparison["new"] else "none"
+    return f"; {new} new compared with the earlier failures"
+
+
+def four_numbers(findings: Mapping[str, Any], trend: Trend | None) -> list[dict[str, Any]]:
+    """How many, how many lately, in how many workflows, and how many are about to be lost."""
+    overview, recent, comparison = findings["overview"], findings["recent"], findings["comparison"]
+    change = None
+    hours = _period_in_words(recent, findings["data"])
+    note = f"{counted(overview['workflows'], 'workflow')}, {counted(overview['runs'], 'run')}"
+    if comparison is not None and comparison["is_part"]:
+        note = f"{comparison['new']:,} are not in the earlier failures, which are a part of these"
+    elif comparison is not None:
+        change = overview["count"] - comparison["previous_count"]
+        note = f"{comparison['new']:,} new and {comparison['gone']:,} gone compared with the earlier failures"
+    lately = {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")}
+    if trend is not None and trend.usual is not None:
+        lately = _against_usual(trend, lately)
+    return [
+        {"name": "failures", "value": overview["count"], "change": change, "note": note},
+        lately,
+        {"name": f"workflows, {hours}", "value": recent["workflows"], **_against(recent, "workflows")},
+        {"name": "expire within 24 hours", "value": findings["expiry"]["within_24_hours"], "change": None,
+         "note": _next(findings["expiry"])},
+    ]  # fmt: skip
+
+
+def _against_usual(trend: Trend, lately: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the number of the period that the headline judges, compared with what is usual in it."""
+    recent, usual = trend.recent or 0, round(trend.usual or 0)
+    name, period = lately["name"], "in as long a time"
+    if trend.compared:
+        name = f"since {time_text(trend.since)}"
+    return {"name": name, "value": recent, "change": recent - usual, "note": f"usually {usual:,} {period}"}
+
+
+def _period_in_words(recent: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """Return the period of the recent counts; if the data end earlier than the report, until when it is."""
+    hours = f"last {recent['hours']} hours"
+    lags = data["age_hours"] is not None and data["age_hours"] > 1 and data["state"] == "current"
+    return f"{recent['hours']} hours until {time_text(read_time(recent['until']))}" if lags else hours
+
+
+def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
+    before = recent[f"{what}_before"]
+    if recent[what] is None:
+        return {"change": None, "note": "not known: the data are too old"}
+    if before is None:
+        return {"change": None, "note": "the earlier value is not known"}
+    return {"change": recent[what] - before, "note": f"{before:,} in the {recent['hours']} hours before"}
+
+
+def _next(expiry: Mapping[str, Any]) -> str:
+    if not expiry["is_known"]:
+        return f"how long failures are kept is {expiry['retention']}"
+    kept = f"kept {expiry['retention']}"
+    if expiry["next_hours_left"] is None:
+        return kept
+    return f"the next in {span(timedelta(hours=expiry['next_hours_left']))}; {kept}"

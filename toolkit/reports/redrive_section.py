@@ -1,0 +1,80 @@
+"""Make the section of a failure report on a redrive: what was done, what came back, what was left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import pandas as pd
+
+from toolkit.arguments import file_path, wrong
+from toolkit.plots.result_bars import draw_outcomes
+from toolkit.python_code import PublicCall, fill
+from toolkit.redaction import Redactor
+from toolkit.redrive.results import STATES, RedriveResult, redrive_status
+from toolkit.reports.sections import Part, ReportCode, ReportColumn, ReportFigure, Section, table
+
+_STATUS: Final = PublicCall("redrive_status", ("plan",))
+_DONE: Final = ("succeeded", "called", "deleted")
+_BACK: Final = ("failed again", "failed otherwise")
+_MOST: Final = 20  # rows of a table
+_DRAWN: Final = 12  # groups
+_WORKFLOW: Final = ReportColumn("workflow", beneath=True)
+_WHY: Final = ReportColumn("why", beneath=True, missing="")
+
+
+def redrive_of(redrive: RedriveResult | str | os.PathLike[str] | None) -> RedriveResult | None:
+    """The argument ``redrive`` of a report: a result, or the latest plan of a ledger."""
+    if redrive is None or isinstance(redrive, RedriveResult):
+        return redrive
+    if isinstance(redrive, str | os.PathLike):
+        return redrive_status(file_path("redrive", redrive))
+    raise wrong("redrive", redrive, "what run_redrive returns, or the path of its ledger")
+
+
+def redrive_section(result: RedriveResult, redactor: Redactor) -> Section:
+    """The section; its texts are masked afterwards, those of its figure here."""
+    result = replace(result, frame=result.frame.assign(title=result.frame["title"].map(redactor.text)))
+    groups = min(int(result.frame["title"].nunique()), _DRAWN)
+    figure = ReportFigure(
+        "Outcomes of the redrive", result.verdict, 1.4 + 0.5 * groups, partial(draw_outcomes, result)
+    )
+    status = _STATUS.write("redrive.sqlite", plan=result.plan.hash[:8])
+    code = fill("result = {status}\nresult.plot()", status=status)
+    parts = (*([figure] if groups else []), *_tables(result.frame), ReportCode(code))
+    return Section("redrive", "Redrive", result.verdict, parts)
+
+
+def _tables(frame: pd.DataFrame) -> Iterator[Part]:
+    done, back = frame[frame["state"].isin(_DONE)], frame[frame["state"].isin(_BACK)]
+    left = frame[~frame["state"].isin((*_DONE, *_BACK))]
+    action = ReportColumn("action", beneath=True)
+    yield from _table("What was done", done, {"action": action, "state": "outcome"})
+    same = back["new_group"].where(back["state"] != "failed again", "the same")
+    yield from _table(
+        "What came back, and with which signature", back.assign(came=same.fillna("not known")),
+        {"reason": _WHY, "came": "signature"}, example="new_dlq_id",
+    )  # fmt: skip
+    yield from _table("What was left, or has not ended, and why", left, {"reason": _WHY, "state": "state"})
+
+
+def _table(
+    caption: str, frame: pd.DataFrame, more: Mapping[str, str | ReportColumn], *, example: str = "dlq_id"
+) -> Iterator[Part]:
+    """The entries of a frame counted by group, workflow and more, the most first, with one id of each."""
+    if frame.empty:
+        return
+    columns = {"title": "group", "workflow_url": _WORKFLOW, **more}
+    keys = list(columns)
+    order = {state: number for number, state in enumerate(STATES)}
+    counts = frame.groupby(keys, sort=False, dropna=False)[example].agg(["size", "first"]).reset_index()
+    counts["order"] = counts["state"].map(order) if "state" in counts else 0
+    counts = counts.sort_values(["order", "size", *keys], ascending=[True, False, *[True] * len(keys)])
+    plain = counts[[*keys, "first", "size"]].astype(object)
+    rows = plain.where(plain.notna(), None).head(_MOST).to_numpy().tolist()
+    example_id = ReportColumn("one of them", "id", beneath=True, missing="")
+    left_out = max(len(counts) - _MOST, 0)
+    yield table(caption, [*columns.values(), example_id, "#entries"], rows, left_out=left_out)
