@@ -204,28 +204,34 @@ def verify_claims(
 
 def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = None) -> tuple[Secret, ...]:
     """Return the keys as secrets. Raise if there are no keys, or if one is too short."""
-    if isinstance(keys, Service):
-        checked = keys.need("queue").keys_of(region)
-        if not checked:
-            raise SettingsError(
-                _DOING,
-                got="a service without signing keys",
-                expected="the current and the next signing key",
-                next_step="Give connect() current_signing_key= and next_signing_key=, or set the variables.",
-            )
-    elif isinstance(keys, str | Secret):
-        raise InputError(_DOING, got="one key", expected="a sequence of keys", next_step="Write keys=[key].")
-    elif isinstance(keys, bytes | Mapping) or not isinstance(keys, Iterable):
-        raise wrong("keys", keys, "a sequence of keys, or a Service")
-    else:
-        checked = tuple(key if isinstance(key, Secret) else Secret(_key(key)) for key in keys)
-    if not checked or any(len(key.reveal()) < MIN_SIGNING_KEY for key in checked):
+    secrets = _service_keys(keys, region) if isinstance(keys, Service) else _given_keys(keys)
+    if not secrets or any(len(key.reveal()) < MIN_SIGNING_KEY for key in secrets):
         raise InputError(
             _DOING,
-            got="a key that is empty or short" if checked else "no keys",
+            got="a key that is empty or short" if secrets else "no keys",
             expected=f"keys of {MIN_SIGNING_KEY} characters or more",
         )
-    return checked
+    return secrets
+
+
+def _service_keys(service: Service, region: str | None) -> tuple[Secret, ...]:
+    keys = service.need("queue").keys_of(region)
+    if not keys:
+        raise SettingsError(
+            _DOING,
+            got="a service without signing keys",
+            expected="the current and the next signing key",
+            next_step="Give connect() current_signing_key= and next_signing_key=, or set the variables.",
+        )
+    return keys
+
+
+def _given_keys(keys: object) -> tuple[Secret, ...]:
+    if isinstance(keys, str | Secret):
+        raise InputError(_DOING, got="one key", expected="a sequence of keys", next_step="Write keys=[key].")
+    if isinstance(keys, bytes | Mapping) or not isinstance(keys, Iterable):
+        raise wrong("keys", keys, "a sequence of keys, or a Service")
+    return tuple(key if isinstance(key, Secret) else Secret(_key(key)) for key in keys)
 
 
 def signature_in(headers: Iterable[tuple[str, str]]) -> str | None:
@@ -288,31 +294,45 @@ def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
 
 
 def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway: float) -> None:
+    """Raise SignatureError if a claim is missing, has the wrong type or issuer, or is not valid now."""
     missing = [name for name in _REQUIRED if name not in claims]
     if missing:
         raise _invalid(f"no claim {', '.join(missing)}", ", ".join(_REQUIRED))
     if not all(isinstance(claims[name], str) for name in ("iss", "sub", "body")):
         raise _invalid("claims of the wrong type", "iss, sub and body as text")
     times = [claims[name] for name in ("exp", "nbf", "iat") if name in claims]
-    if not all(
-        isinstance(timestamp, int | float) and not isinstance(timestamp, bool) and 0 <= timestamp <= _LATEST
-        for timestamp in times
-    ):
+    if not all(map(_is_time, times)):
         raise _invalid("times that are not numbers", "exp, nbf and iat in Unix seconds")
+    # compared in constant time, so that nobody can guess the issuer letter by letter
     if not _are_equal(claims["iss"], issuer):
         raise _invalid("another issuer", issuer)
-    start, end = claims["nbf"], claims["exp"]
-    if not start < end <= min(times[1:]) + _LONGEST_LIFE:
-        raise _invalid(f"a lifetime of {end - start:,} s", f"more than 0, at most {_LONGEST_LIFE:,} s")
-    if now >= end + leeway:
+    _check_lifetime(times, now, leeway)
+
+
+def _is_time(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 <= value <= _LATEST
+
+
+def _check_lifetime(times: list[float], now: float, leeway: float) -> None:
+    """Raise SignatureError if the lifetime is too long, is over, or has not begun."""
+    expires, *starts = times
+    not_before = starts[0]
+    if not not_before < expires <= min(starts) + _LONGEST_LIFE:
         raise _invalid(
-            f"a signature that expired {now - end:,.0f} s ago",
+            f"a lifetime of {expires - not_before:,} s", f"more than 0, at most {_LONGEST_LIFE:,} s"
+        )
+    # the clocks of two machines can differ by `leeway`
+    if now >= expires + leeway:
+        raise _invalid(
+            f"a signature that expired {now - expires:,.0f} s ago",
             f"a valid one, give or take {leeway:g} s",
             "Verify on arrival; if the clock of this machine is wrong, set it.",
         )
-    if max(times[1:]) > now + leeway:
+    if max(starts) > now + leeway:
         raise _invalid(
-            f"a signature that is valid in {max(times[1:]) - now:,.0f} s",
+            f"a signature that is valid in {max(starts) - now:,.0f} s",
             f"a valid one, give or take {leeway:g} s",
             "If the clock of this machine is wrong, set it.",
         )
