@@ -227,7 +227,7 @@ def _audited(
     service: Service | None,
     source: VectorSource,
     previous: VectorSource | None,
-    labels: pd.DataFrame | None,
+    labels: FrameLike | None,
     info: IndexInfo | None,
     *,
     options: Mapping[str, Any],
