@@ -1,5 +1,8 @@
 # The public names and where they are defined: the one list, for type checkers and for __init__.py.
 
+from toolkit.analysis.calendars import FailureCalendar as FailureCalendar
+from toolkit.analysis.calendars import count_by_hour as count_by_hour
+from toolkit.analysis.calendars import failure_calendar as failure_calendar
 from toolkit.analysis.change_points import change_points as change_points
 from toolkit.analysis.classes import FailureClasses as FailureClasses
 from toolkit.analysis.classes import classify_failures as classify_failures
@@ -16,9 +19,6 @@ from toolkit.analysis.drift import drift as drift
 from toolkit.analysis.explaining import Explanation as Explanation
 from toolkit.analysis.explaining import explain_change as explain_change
 from toolkit.analysis.failure_attributes import select_failures as select_failures
-from toolkit.analysis.failure_calendar import FailureCalendar as FailureCalendar
-from toolkit.analysis.failure_calendar import count_by_hour as count_by_hour
-from toolkit.analysis.failure_calendar import failure_calendar as failure_calendar
 from toolkit.analysis.group_rules import GroupRules as GroupRules
 from toolkit.analysis.grouping import FailureGroups as FailureGroups
 from toolkit.analysis.grouping import group_failures as group_failures

@@ -12,8 +12,8 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
+from toolkit.analysis.calendars import WEEKDAYS, FailureCalendar, failure_calendar
 from toolkit.analysis.counts import SHORT_STATES, CountMatrix, count_matrix, count_states
-from toolkit.analysis.failure_calendar import WEEKDAYS, FailureCalendar, failure_calendar
 from toolkit.analysis.lifetimes import ExpiryBins, expiring, expiry_bins, failure_delays, retries_used
 from toolkit.analysis.over_time import readable_top
 from toolkit.analysis.retention import retention_of

@@ -19,7 +19,7 @@ from toolkit.analysis import (
     expiry_bins,
     failure_calendar,
 )
-from toolkit.analysis.failure_calendar import WEEKDAYS
+from toolkit.analysis.calendars import WEEKDAYS
 from toolkit.analysis.gaps import gaps_of
 from toolkit.analysis.lifetimes import times_left
 from toolkit.analysis.selection import select
