@@ -12,19 +12,33 @@ from tests.plain.shape import measure_shape
 ROOT = Path(__file__).parents[2]
 
 ENGLISH = (
+    "toolkit/client",
     "toolkit/filters",
+    "toolkit/lazy_names.py",
+    "toolkit/loading",
+    "toolkit/local",
+    "toolkit/personal_data.py",
     "toolkit/secret_hints.py",
     "toolkit/secret_names.py",
     "toolkit/secret_spans.py",
     "toolkit/secret_urls.py",
+    "toolkit/serving.py",
+    "toolkit/settings",
+    "toolkit/tables",
+    "toolkit/visible_text.py",
+    "toolkit_demo",
 )
 """Folders and files whose English has been rewritten. Add yours; none leaves the list."""
 
 DENSITY = {
+    "toolkit/client": 0.28,
     "toolkit/filters": 0.33,
-    "toolkit/local/queue": 0.24,
-    "toolkit/secret_hints.py": 0.20,
-    "toolkit/serving.py": 0.20,
+    "toolkit/loading": 0.28,
+    "toolkit/local": 0.24,
+    "toolkit/serving.py": 0.17,
+    "toolkit/settings": 0.29,
+    "toolkit/tables": 0.36,
+    "toolkit_demo": 0.22,
 }
 """Branches per line of rewritten folders. Limits are lowered, never raised: the goal is 0.20 for all."""
 
