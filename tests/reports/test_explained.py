@@ -144,8 +144,9 @@ def test_the_change_is_stated_once(report):
     """The section says of the last day what the verdict says."""
     sentence = section(report, "changed")["sentence"]
     assert "442 failures since 2026-03-09 12:00 UTC, usually 334 in such a time" in sentence
-    assert "in such a time: worse than before, as 1 group grew." in sentence
-    assert "the last 24 hours are worse than before, as 1 group grew" in report.verdict
+    for statement in (sentence, report.verdict):
+        assert "1 group grew" in statement
+        assert "worse" not in statement  # a group grew, all failures did not
 
 
 def test_what_is_new_and_worse_can_be_read_by_programs(sample, report):
