@@ -77,16 +77,28 @@ _Words = tuple[str, ...]
 class _Row:
     """A message while it is learned: its words, which become values one by one, and their kinds."""
 
-    __slots__ = ("glue", "kinds", "words")
+    __slots__ = ("_kinds", "_original_words", "glue", "words")
 
     def __init__(self, words: _Words, glue: _Words) -> None:
+        self._original_words = words
+        self._kinds: list[int] | None = None
         self.words = list(words)
         self.glue = glue
-        self.kinds = list(kinds_of_words(words, glue))
+
+    @property
+    def kinds(self) -> list[int]:
+        """The kinds of the words. They are found when they are needed, because few messages are alike."""
+        if self._kinds is None:
+            self._kinds = list(kinds_of_words(self._original_words, self.glue))
+            for position, (word, original) in enumerate(zip(self.words, self._original_words, strict=True)):
+                if word != original:
+                    self._kinds[position] = NAME
+        return self._kinds
 
     def make_value(self, position: int) -> None:
         self.words[position] = value_at(self.words[position])
-        self.kinds[position] = NAME
+        if self._kinds is not None:
+            self._kinds[position] = NAME
 
 
 def learn(messages: Iterable[str]) -> dict[str, str]:
@@ -177,7 +189,7 @@ def _generalise(templates: dict[_Words, _Words], glue: _Words) -> None:
         word_count = len(listed[0].words)
         changed = _by_frequency(listed)
         changed |= _repeated_names(_alike(listed, 2))
-        changed |= _names_together(_alike(listed, 2))
+        changed |= _names_together(_alike(listed, 2, rows_with_word=TUNING.names))
         for kind in (NAME, PLAIN):
             changed |= _one_by_one(_alike(listed, word_count - 1), kind)
         if not changed:
@@ -187,8 +199,8 @@ def _generalise(templates: dict[_Words, _Words], glue: _Words) -> None:
             templates[words] = learned[template]
 
 
-def _alike(rows: list[_Row], least: int) -> list[_Row]:
-    """Return the rows of which enough words stand at the same place in another row.
+def _alike(rows: list[_Row], least: int, *, rows_with_word: int = 2) -> list[_Row]:
+    """Return the rows that share at least so many words, at the same places, with enough other rows.
 
     Only these can be equal except for some words. If every word is random, no row is left, so that comparing
     such messages costs next to nothing.
@@ -199,7 +211,7 @@ def _alike(rows: list[_Row], least: int) -> list[_Row]:
         if len(counts) == len(rows):
             continue
         for number, word in enumerate(column):
-            if counts[word] > 1:
+            if counts[word] >= rows_with_word:
                 shared_words[number] += 1
     return [row for row, shared in zip(rows, shared_words, strict=True) if shared >= least]
 

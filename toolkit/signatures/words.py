@@ -116,28 +116,30 @@ def split_sentence(message: str) -> Sentence:
     glue: list[str] = []
     end_of_last = 0
     for start, end in _spans(message):
-        if _value_is_left_out(words, message[end_of_last : end_of_last + 1]) and start > end_of_last:
-            words.append("")
-            glue.append("")
+        word = message[start:end]
+        if words and words[-1][-1:] in _KEY_SIGNS:
+            key = words[-1]
+            if start > end_of_last and _value_is_left_out(key, message[end_of_last]):
+                words.append("")
+                glue.append("")
+            if word and _ID_KEY.search(words[-1]) and message[end_of_last:start] in ("", '"', "'"):
+                word = "<id>"
         glue.append(message[end_of_last:start])
-        follows_id_key = bool(words) and _ID_KEY.search(words[-1]) and glue[-1] in ("", '"', "'")
-        words.append("<id>" if follows_id_key and end > start else message[start:end])
+        words.append(word)
         end_of_last = end
         if len(words) == MOST_WORDS:
             return Sentence(tuple(words), (*glue, ""))
-    if words and words[-1][-1:] in ("=", ":") and len(words) < MOST_WORDS:
+    if words and words[-1][-1:] in _KEY_SIGNS and len(words) < MOST_WORDS:
         words.append("")
         glue.append("")
     return Sentence(tuple(words), (*glue, message[end_of_last:]))
 
 
-def _value_is_left_out(words: list[str], next_sign: str) -> bool:
-    """Return whether the last word is a key without a value, such as `ruser=` in `ruser= rhost=db-1`."""
-    if not words:
-        return False
-    if words[-1].endswith("="):
+def _value_is_left_out(key: str, next_sign: str) -> bool:
+    """Return whether a key has no value, such as `ruser=` in `ruser= rhost=db-1`."""
+    if key.endswith("="):
         return next_sign not in ('"', "'", "(", "[", "{")
-    return words[-1].endswith(":") and next_sign in (",", ";", "|")
+    return next_sign in (",", ";", "|")
 
 
 def _spans(message: str) -> Iterator[tuple[int, int]]:
@@ -203,7 +205,7 @@ def word_kind(word: str, before: str, opening: str) -> int:
     """Return the kind of a word that follows another word and a sign, such as a quote or a bracket."""
     if is_value(word) or not word:
         return NAME
-    bare = _EDGES.sub("", word.replace(ANY, "")).rstrip("=:")
+    bare = word if word.isalpha() else _EDGES.sub("", word.replace(ANY, "")).rstrip("=:")
     if not bare:
         return NEVER
     if _STATES_FAILURE.search(bare) and not _DOTTED_KEY.fullmatch(bare):
