@@ -462,7 +462,7 @@ def test_failures_are_redriven_by_a_plan(command, tmp_path: Path) -> None:
         "redrive", "plan", "--since", "30d", "--action", "delete", "--canaries", "3", "--wave", "3"
     )
     assert planned.returncode == 0, planned.stderr
-    confirmation = re.search(r"confirm='(\d+-[0-9a-f]{8})'", planned.stdout)
+    confirmation = re.search(r"confirm='(\d+-[0-9a-f]{16})'", planned.stdout)
     assert confirmation is not None
     plan = json.loads((tmp_path / "plan.json").read_bytes())
     plan["entries"] = plan["entries"][:4]
@@ -472,7 +472,7 @@ def test_failures_are_redriven_by_a_plan(command, tmp_path: Path) -> None:
     wrong = command("redrive", "run", "plan.json", "--confirm", "4-00000000")
     assert (wrong.returncode, "confirm" in wrong.stderr) == (1, True)
     nothing = command("redrive", "plan", "--action", "leave", "--output", "nothing.json")
-    confirm = re.search(r"confirm='(0-[0-9a-f]{8})'", nothing.stdout)
+    confirm = re.search(r"confirm='(0-[0-9a-f]{16})'", nothing.stdout)
     assert confirm is not None
     ran = command("redrive", "run", "nothing.json", "--confirm", confirm[1])
     assert (ran.returncode, ran.stdout.startswith("Nothing to do: 5,000 entries are left")) == (0, True)

@@ -52,7 +52,7 @@ def test_a_plan_fits_60_columns_and_ends_with_its_command(planned, monkeypatch) 
     plan = tk.RedrivePlan.read("plan.json")
     advised = {f"{row['class']}: {row['advice']}" for row in plan.groups.to_dict("records")}
     assert all(" ".join(advice.split()) in " ".join(" ".join(lines).split()) for advice in advised)
-    confirmation = re.fullmatch(r"toolkit redrive run plan\.json --confirm (\d+-[0-9a-f]{8})", lines[-1])[1]
+    confirmation = re.fullmatch(r"toolkit redrive run plan\.json --confirm (\d+-[0-9a-f]{16})", lines[-1])[1]
     assert sum(line.startswith("title ") for line in lines) == ROWS_SHOWN
     everything = planned("--action", "delete", "--all").splitlines()
     assert sum(line.startswith("title ") for line in everything) == 30

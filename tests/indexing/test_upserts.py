@@ -90,7 +90,7 @@ def test_a_loaded_frame_can_be_stored_as_it_is(local_indexes, kind):
         ({"id": "a", "vector": [1.0], "data": 5}, "the data of row 1 of rows: got 5"),
         ({"id": 5, "vector": [1.0]}, "the id of row 1 of rows: got 5"),
         ({"vector": [1.0]}, "the id of row 1 of rows: got None"),
-        ({"id": "a", "vector": []}, "the vector of row 1 of rows: got nothing"),
+        ({"id": "a", "vector": []}, "the vector of row 1 of rows: got no numbers"),
         ({"id": "a", "vector": None, "data": "text"}, "row 1 of rows.*an empty vector"),
         ({"id": "a", "vector_problem": "no vector", "data": "text"}, "row 1 of rows.*no vector"),
         ({"id": "a"}, "row 1 of rows.*no vector, no sparse vector, no data"),

@@ -62,7 +62,7 @@ def test_a_callable_receives_progress_and_total():
 @pytest.mark.parametrize("option", [False, True])
 def test_it_can_be_switched(option, capfd, monkeypatch):
     """False never shows anything; True shows a bar also without a terminal."""
-    monkeypatch.setattr("toolkit.loading.options._BAR_DELAY", 0.0)
+    monkeypatch.setattr("toolkit.progress._BAR_DELAY", 0.0)
     with ProgressBar(option, title="vectors", unit="vectors", total=10) as progress:
         progress.add(10)
     assert ("vectors" in capfd.readouterr().err) is option
