@@ -10,6 +10,7 @@ import atexit
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from toolkit.errors import LocalServiceError
 from toolkit.private_files import open_private
 
 _START: Final = 60.0  # seconds a child has to come up
+_FULL: Final = 1 << 16  # bytes; with less room on its disk, a service cannot even write its log
 GRACE: Final = 10.0  # seconds a child has to end by itself
 
 # where things lie, in which language and time zone: nothing secret, and what most programs need
@@ -112,9 +114,12 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
     if not isinstance(result, dict):
         status = end(process)
         output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        reason = output[-1] if output else f"no address (exit status {status})"
+        if not output and shutil.disk_usage(log.parent).free < _FULL:
+            reason = f"a full disk: {log.name} could not be written (exit status {status})"
         raise LocalServiceError(
             f"starting {what}",
-            got=output[-1] if output else f"no address (exit status {status})",
+            got=reason,
             expected="a line with its address on standard output",
             next_step="Run `toolkit serve --sample` in a terminal to see whether it starts there.",
         )
