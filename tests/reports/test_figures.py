@@ -60,7 +60,7 @@ def test_a_stock_that_grows_at_a_constant_rate_is_no_change(options: dict[str, A
     assert report.verdict.endswith("No clear change from before.")
     sentence = section(report, "changed")["sentence"]
     assert re.search(
-        r"usually 60 in such a time: no clear change from before\. Groups: 1 steady\.$", sentence
+        r"usually 60 in such a time: no clear change from before\. Of 1 group: 1 steady\.$", sentence
     )
 
 

@@ -320,12 +320,17 @@ def _comparison(
 ) -> dict[str, Any] | None:
     if previous is None:
         return None
+    doing = "comparing failures"
     changes = new_and_gone(failures, previous)
+    count, previous_count = (
+        select(frame, ["dlq_id"], doing=doing).table().num_rows for frame in (failures, previous)
+    )
+    is_smaller = previous_count <= count and not changes.gone
     return {
-        "previous_count": select(previous, ["dlq_id"], doing="comparing failures").table().num_rows,
+        "previous_count": previous_count,
         "new": len(changes.new),
         "gone": len(changes.gone),
-        "is_part": not changes.gone and _are_of_one_load(receipt, receipt_of(previous)),
+        "is_part": is_smaller and _are_of_one_load(receipt, receipt_of(previous)),
         "new_workflows": clean.value(changes.new_workflows[: CAPS["new_workflows"]]),
         "ids": clean.value(changes.new[: CAPS["ids"]]),
         "ids_left_out": max(len(changes.new) - CAPS["ids"], 0),

@@ -112,7 +112,8 @@ def four_numbers(findings: Mapping[str, Any], trend: Trend | None) -> list[dict[
         change = overview["count"] - comparison["previous_count"]
         note = f"{comparison['new']:,} new and {comparison['gone']:,} gone compared with the earlier failures"
     lately = {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")}
-    if trend is not None and trend.usual is not None:
+    is_covered = recent["failures_before"] is not None
+    if trend is not None and trend.usual is not None and (trend.compared or is_covered):
         lately = _against_usual(trend, lately)
     return [
         {"name": "failures", "value": overview["count"], "change": change, "note": note},
