@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from tests.reports.conftest import failures
 from toolkit.errors import InputError
 
 SLOW_CALLS = """
-import numpy as np, pandas as pd, toolkit as tk
+import numpy as np, pandas as pd, toolkit as tk, toolkit.progress
+toolkit.progress._BAR_DELAY = 0.0  # a fast machine would be done before a bar is shown
 times = pd.date_range("2026-03-01", periods=1500, freq="10min", tz="UTC")
 frame = pd.DataFrame({"dlq_id": [f"d{number}" for number in range(1500)], "failed_at": times,
     "created_at": times, "workflow_url": "https://shop.example/pay", "workflow_run_id": None,
@@ -48,6 +50,7 @@ STEPS = (
 def in_terminal(command: list[str], folder: Path, until: str, seconds: float = 400) -> str:
     """What a command writes to a real terminal, until it writes this."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (30, 120))  # a terminal without a width has no room for a bar
     process = subprocess.Popen(
         command, cwd=folder, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "COLUMNS": "120"}
     )
@@ -97,7 +100,7 @@ def test_a_notebook_shows_each_step(tmp_path: Path) -> None:
             return super().process_message(msg, *rest)
 
     Listening(notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    told = "\n".join(messages)
+    told = "\n".join(messages).replace("\\u2007", " ")  # the bar has spaces as wide as figures
     assert [step for step in STEPS if step not in told] == []
 
 

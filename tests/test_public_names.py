@@ -245,7 +245,7 @@ def _known():
 
 
 SCHEMAS = [value for value in vars(schemas).values() if isinstance(value, pa.Schema)]
-COLUMNS = {"recent", "when", *(column for schema in SCHEMAS for column in schema.names)}
+COLUMNS = {"recent", "when", "marks", *(column for schema in SCHEMAS for column in schema.names)}
 SIGNED = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)(?:\([^`]*\))?`(?!`)|\b([a-z_]\w+)\(")
 
 

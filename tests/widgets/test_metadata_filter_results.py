@@ -225,7 +225,7 @@ def test_metadata_that_is_no_json_is_named(text, vectors):
 
 def test_a_frame_of_another_kind_is_refused(server):
     """The frame beside a service must be one."""
-    with pytest.raises(InputError, match="a frame of vectors"):
+    with pytest.raises(InputError, match="a frame"):
         MetadataFilterWidget(server.service(), frame=[1])
 
 
