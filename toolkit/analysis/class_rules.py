@@ -61,7 +61,7 @@ NAMES: Final = (
         numberformat|invalidformat|invalidinput|invaliddata|datatypemismatch|dataerror
         constraintviolation|integrityerror|integrityconstraint|uniqueviolation|notnullviolation
         checkviolation|duplicatekey|dataintegrity|recordinvalid|recordnotunique|parsererror|parseerror
-        saxparse|xmlsyntax|validation(?:error|exception|failed)|zoderror|invalidargument|unprocessable
+        saxparse|xmlsyntax|(?<!graphql)validation(?:error|exception|failed)|zoderror|invalidargument|unprocessable
         requesttoolarge|payloadtoolarge|entitytoolarge|formatexception|charactercoding|stringdataright
         outofrangevalue
         """),

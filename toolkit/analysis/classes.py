@@ -66,10 +66,12 @@ _INNER_STATUS: Final = re.compile(
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_][\w.:\\#$/\-]*")
 _IDENTIFIER: Final = re.compile(r"[a-z][A-Z]|_|^[A-Z][A-Z0-9]{2,}$|^(?=.*\d)(?=.*[A-Za-z])")
 _TAG: Final = re.compile(r"<[^<>]{0,300}>")
+_ELEMENT: Final = re.compile(r"</?[A-Za-z][\w:.\-]{0,60}(?:\s[^<>=]{0,60}=[^<>]{0,300})?\s?/?>")
+"""Markup within a message. `<class 'decimal.ConversionSyntax'>` has no attribute, and is a name of Python."""
 _ADDRESS: Final = re.compile(r"(?<=://)\S+|\bxmlns(?::\w+)?=\S+")
 """Addresses of the web and of namespaces, whose words name places, for example "http://schemas.example.com"."""
 _NEGATED: Final = re.compile(
-    r"\b(?:not|never|no|without|(?:is|was|are|were|did|does|has)n['\u2019]t)\s+"
+    r"\b(?:not|never|without|(?:is|was|are|were|did|does|has)n['\u2019]t)\s+"
     r"(?:(?:a|an|any|been|caused by|due to) )?$",
     re.IGNORECASE,
 )
@@ -265,7 +267,7 @@ def _text(document: Document) -> str:
     """Return the messages of a document without markup and addresses."""
     text = "\n".join(document.messages)
     if "<" in text:
-        text = _TAG.sub(" ", text)
+        text = _ELEMENT.sub(" ", text)
     if "://" in text or "xmlns" in text:
         text = _ADDRESS.sub("", text)
     return text[:_READ]
