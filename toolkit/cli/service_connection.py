@@ -13,6 +13,15 @@ from toolkit.errors import SettingsError
 from toolkit.private_files import read_file
 
 _LONGEST: Final = 4096  # bytes of a token file
+_VARIABLES: Final = {
+    "queue": "the variable QSTASH_TOKEN, or TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN",
+    "vector": "the variables UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN, "
+    "or TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN",
+}
+_WAY_OUT: Final = (
+    "Export them, or name a file with the token with --token-file. Without an account, run `toolkit serve "
+    "--sample` in another terminal and export the lines that it prints."
+)
 
 Endpoint = Literal["queue", "vector"]
 
@@ -31,10 +40,23 @@ def connected(given: argparse.Namespace, endpoint: Endpoint) -> tk.Service:
     SettingsError
         If nothing is configured, or the file cannot be read.
     """
-    if given.token_file is None:
-        return tk.connect()
-    token = _token_of(given.token_file)
-    return tk.connect(environ={**os.environ, _variable(endpoint, os.environ): token})
+    environment = dict(os.environ)
+    if given.token_file is not None:
+        environment[_variable(endpoint, os.environ)] = _token_of(given.token_file)
+    try:
+        return tk.connect(environ=environment)
+    except SettingsError as error:
+        if not error.doing.startswith("connecting") or not _has_no_settings(environment):
+            raise
+        # the error of `connect` names arguments of Python, which a command line does not have
+        raise SettingsError(
+            error.doing, got="no address and no token", expected=_VARIABLES[endpoint], next_step=_WAY_OUT
+        ) from None
+
+
+def _has_no_settings(environment: Mapping[str, str]) -> bool:
+    """Return whether no variable has a token or an address."""
+    return not any(environment.get(name) for name in environment if name.endswith(("_TOKEN", "_REST_URL")))
 
 
 def _variable(endpoint: Endpoint, environment: Mapping[str, str]) -> str:
