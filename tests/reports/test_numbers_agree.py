@@ -191,7 +191,8 @@ def _of_expiry(found: Facts, values: dict[str, Any], sections: Any) -> None:
 
 def plain(text: str) -> str:
     """A form without tags, escapes and white space."""
-    return re.sub(r"[\s\u200b\u2060\\\\`*]+", "", html.unescape(re.sub(r"<[^>]*>", "", text)))
+    # unescaped first: a value such as <num> is no tag, and is left out of both sides
+    return re.sub(r"[\s\u200b\u2060\\\\`*]+", "", re.sub(r"<[^<>]*>", "", html.unescape(text)))
 
 
 def check(report: FailureReport) -> Facts:

@@ -58,7 +58,7 @@ def test_status_and_verify_have_to_agree_with_the_report() -> None:
 @pytest.mark.parametrize("fault", [Fault.STOP, Fault.TOKEN, Fault.ACCOUNT, Fault.AHEAD])
 def test_nights_around_a_fault_name_the_new_error(fault: Fault) -> None:
     """While nothing can be known, nights end with 6; the first one after that names the error."""
-    words = ["--days", "10", "--seeds", "1", "--every", "12", "--faults", fault.name.lower()]
+    words = ["--days", "10", "--seeds", "1", "--every", "6", "--faults", fault.name.lower()]
     ran = subprocess.run(
         [sys.executable, str(_SOAK / "unattended.py"), *words],
         capture_output=True, text=True, check=False, timeout=900,
