@@ -192,7 +192,9 @@ def _of_expiry(found: Facts, values: dict[str, Any], sections: Any) -> None:
 def plain(text: str) -> str:
     """A form without tags, escapes and white space."""
     # unescaped first: a value such as <num> is no tag, and is left out of both sides
-    return re.sub(r"[\s\u200b\u2060\\\\`*]+", "", re.sub(r"<[^<>]*>", "", html.unescape(text)))
+    return re.sub(
+        r"[\s\u200b\u2060\\\\`*]+", "", re.sub(r"</?[A-Za-z!][^<>\n]{0,2000}>", "", html.unescape(text))
+    )
 
 
 def check(report: FailureReport) -> Facts:
