@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import defaultdict
@@ -23,6 +22,7 @@ from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.document import Document, its_ends
+from toolkit.signatures.json_errors import decode_json
 from toolkit.signatures.reading import read_document
 
 UNKNOWN: Final = "unknown"
@@ -220,7 +220,7 @@ def _json_texts(body: str) -> Iterator[str]:
     For example, `{"deprecated": "no", "hint": "send it later"}` gives "no" and "send it later".
     """
     try:
-        unread: list[Any] = [json.loads(body)]
+        unread: list[Any] = [decode_json(body)]
     except (ValueError, RecursionError):
         return
     length = 0

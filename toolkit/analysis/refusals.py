@@ -12,7 +12,6 @@ A marker is an explicit statement, so it outranks everything that the status or 
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
 from collections.abc import Iterator
@@ -23,9 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.signatures.document import Document
-
-HEADER_SUFFIX: Final = "nonretryable-error"
-"""End of the header's name. What precedes it depends on the service: `Upstash-`, `Service-`, or nothing."""
+from toolkit.signatures.json_errors import decode_json
+from toolkit.tables.lenient_rows import REFUSING_HEADER, refuses_retries
 
 _REFUSED_IF_TRUE: Final = frozenset({"nonretryable", "nonretriable", "notretryable", "donotretry", "noretry"})
 _REFUSED_IF_FALSE: Final = frozenset(
@@ -58,7 +56,7 @@ def refused_by_headers(headers: pa.ChunkedArray) -> list[bool]:
     [True, False, False]
     """
     texts = headers.cast(pa.large_string())
-    candidates = pc.match_substring(texts, HEADER_SUFFIX, ignore_case=True).fill_null(False)
+    candidates = pc.match_substring(texts, REFUSING_HEADER, ignore_case=True).fill_null(False)
     is_refused: list[bool] = candidates.to_pylist()
     for row, is_candidate in enumerate(is_refused):
         if is_candidate:
@@ -68,13 +66,9 @@ def refused_by_headers(headers: pa.ChunkedArray) -> list[bool]:
 
 def _asks_not_to_retry(headers: str) -> bool:
     try:
-        values_by_name = msgspec.json.decode(headers, type=dict[str, Any])
+        return refuses_retries(msgspec.json.decode(headers))
     except msgspec.DecodeError:
         return False
-    return any(
-        name.lower().endswith(HEADER_SUFFIX) and "true" in str(values).lower()
-        for name, values in values_by_name.items()
-    )
 
 
 def refusal_in_body(body: str | None, document: Document) -> str | None:
@@ -111,7 +105,7 @@ def _field_marker(body: str) -> tuple[str, bool] | None:
     if body.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        unread: deque[Any] = deque([json.loads(body)])
+        unread: deque[Any] = deque([decode_json(body)])
     except (ValueError, RecursionError):
         return None
     read_objects = 0

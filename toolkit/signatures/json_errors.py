@@ -71,7 +71,7 @@ def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
     Document(kind='json', facts=('DOC',), messages=('refused',))
     """
     try:
-        value = _decoded(text)
+        value = decode_json(text)
     except (ValueError, RecursionError):
         return None
     if isinstance(value, str):
@@ -87,8 +87,14 @@ def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
     return Document("json", tuple(dict.fromkeys(found.facts)), tuple(dict.fromkeys(found.messages)))
 
 
-def _decoded(text: str) -> Any:
-    """Return the value of a JSON text, or of its readable start if it is cut off."""
+def decode_json(text: str) -> Any:
+    """Return the value of a JSON text, or of its readable start if it is cut off.
+
+    Raises
+    ------
+    ValueError, RecursionError
+        If it is not JSON, or nested too deeply.
+    """
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError):

@@ -15,8 +15,9 @@ from toolkit.arguments import wrong
 from toolkit.signatures.document import NO_FRAME, Document
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.reading import read_document
-from toolkit.signatures.templates import KnownTemplates, learn, without_kinds
+from toolkit.signatures.templates import KnownTemplates, learn
 from toolkit.signatures.trace_frames import cached, stable_name
+from toolkit.signatures.words import without_kinds
 
 RULES_VERSION: Final = 5
 """Part of every id. It changes whenever a change of the rules gives some failure another id."""

@@ -42,8 +42,6 @@ from toolkit.signatures.words import (
     word_kind,
 )
 
-__all__ = ["KnownTemplates", "Tuning", "learn", "without_kinds"]
-
 
 @dataclass(frozen=True)
 class Tuning:

@@ -44,6 +44,8 @@ ReadBody = Callable[[Any, Any], tuple[str | None, bytes | None, bool]]
 
 _TIME_DIGITS: Final = re.compile(r"[0-9]{1,18}")
 _LENGTH_DIGITS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
+REFUSING_HEADER: Final = "nonretryable-error"
+"""End of a header's name. It begins with `Upstash-`, `Service-`, or nothing, by the service."""
 _NOT_RETRYABLE: Final = 489  # status with which a destination asks for no retries
 
 
@@ -355,14 +357,14 @@ def _is_in_dlq(
         return False
     if row.get("workflowRunId"):
         return None  # the run learns about a failed call, which goes into no DLQ
-    if status == _NOT_RETRYABLE and _refuses_retries(row.get("header")):
+    if status == _NOT_RETRYABLE and refuses_retries(row.get("header")):
         return True
     return exhausted
 
 
-def _refuses_retries(headers: Any) -> bool:
+def refuses_retries(headers: Any) -> bool:
     """Return True if a header of the response, for example Upstash-NonRetryable-Error, forbids retries."""
     if not isinstance(headers, dict):
         return False
-    flags = [values for name, values in headers.items() if name.lower().endswith("nonretryable-error")]
+    flags = [values for name, values in headers.items() if name.lower().endswith(REFUSING_HEADER)]
     return any("true" in str(values).lower() for values in flags)
