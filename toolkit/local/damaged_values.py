@@ -60,9 +60,8 @@ def damaged_value(
     connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
     try:
         return next(_damaged_values(connection, readers, until), None)
-    except (
-        sqlite3.Error
-    ):  # the search took too long, or the file itself is damaged, which has its own message
+    except sqlite3.Error:
+        # the search took too long, or the file itself is damaged, which has a message of its own
         return None
     finally:
         connection.set_progress_handler(None, 0)
