@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -24,6 +24,9 @@ from toolkit.arguments import text, wrong
 
 VARIABLE: Final = "TOOLKIT_TZ"
 """Names the time zone of all that is shown without another one."""
+
+_AROUND: Final = timedelta(days=400)
+"""Times of a filter may be so much before and after the times of a chart."""
 
 _SHOWN: Final[ContextVar[ZoneInfo | None]] = ContextVar("zone", default=None)
 
@@ -80,6 +83,39 @@ def span_of_times(first: datetime, last: datetime) -> tuple[str, str]:
     start, end = time_text(first), time_text(last)
     zone = end[len("2026-03-01 00:00") :]
     return start.removesuffix(zone), end
+
+
+def zones_of_times(zone: ZoneInfo, first: datetime, last: datetime) -> list[tuple[int, int, str]]:
+    """Return by how much clocks of a zone differ from UTC, and the name of that, each from a time on.
+
+    All numbers are milliseconds. A page converts times with this table, so that it shows the names that Python
+    writes.
+
+    >>> from datetime import UTC
+    >>> zones_of_times(ZoneInfo("UTC"), datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
+    [(0, 0, 'UTC')]
+    """
+    hour = timedelta(hours=1)
+    table: list[tuple[int, int, str]] = []
+    when = (first - _AROUND).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    while when <= last + _AROUND:
+        ahead, name = _clock(when, zone)
+        if not table:
+            table.append((0, ahead, name))
+        elif table[-1][1:] != (ahead, name):
+            change = when - timedelta(days=1)
+            while _clock(change, zone) != (ahead, name):
+                change += hour
+            table.append((round(change.timestamp() * 1000), ahead, name))
+        when += timedelta(days=1)
+    return table
+
+
+def _clock(when: datetime, zone: ZoneInfo) -> tuple[int, str]:
+    """Return by how many milliseconds clocks are ahead of UTC, and the name of that."""
+    local = when.astimezone(zone)
+    ahead = local.utcoffset() or timedelta()
+    return round(ahead.total_seconds() * 1000), abbreviation(local)
 
 
 def abbreviation(local: datetime) -> str:

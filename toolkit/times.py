@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import re
 import sys
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -61,7 +61,13 @@ _DURATION_EXPECTED: Final = (
 
 
 def parse_time(
-    value: Time, *, now: datetime | None = None, end: bool = False, exact: bool = False, name: str = "a time"
+    value: Time,
+    *,
+    now: datetime | None = None,
+    end: bool = False,
+    exact: bool = False,
+    name: str = "a time",
+    zone: tzinfo = UTC,
 ) -> datetime:
     """A UTC timestamp in whole milliseconds from any of the forms that people write it in.
 
@@ -69,7 +75,7 @@ def parse_time(
     date, its text, ``"today"`` or ``"yesterday"``: its first millisecond in UTC, or its last with `end`; an
     age (``"7d"``, ``"2 days ago"``, a timedelta, ``"now"``), counted back from `now`; or Unix milliseconds.
     With `exact`, ages and dates are errors. `name` is the argument in errors; numbers that look like Unix
-    seconds get a hint.
+    seconds get a hint. With another `zone`, dates and times without a time zone are of that zone.
 
     >>> parse_time("7d", now=datetime(2026, 1, 31, tzinfo=UTC)).isoformat()
     '2026-01-24T00:00:00+00:00'
@@ -79,7 +85,7 @@ def parse_time(
     result = _plain(value)
     present = datetime.now(UTC) if now is None else now
     if isinstance(result, str):
-        result = _read_time(result.strip(), present)
+        result = _read_time(result.strip(), present, zone)
     timestamp: datetime | date | None = result if isinstance(result, date) else None
     try:
         if isinstance(result, timedelta) and not exact and result >= timedelta(0):
@@ -91,9 +97,11 @@ def parse_time(
         if not isinstance(timestamp, datetime):
             if exact:
                 raise _not_a_time(name, value, "one exact time, not a whole day")
-            timestamp = datetime.combine(timestamp, time(0), UTC)
-            timestamp += timedelta(days=1) - _MILLISECOND if end else timedelta(0)
-        utc = _utc(timestamp)
+            day_after = timestamp + timedelta(days=1)
+            # the next midnight: a day of a zone that changes its clocks has 23 or 25 hours
+            midnight = datetime.combine(day_after if end else timestamp, time(0), zone).astimezone(UTC)
+            timestamp = midnight - _MILLISECOND if end else midnight
+        utc = _utc(timestamp, zone)
     except OverflowError:
         raise _not_a_time(name, value, "a time since 1970") from None
     if utc < _EPOCH:
@@ -217,10 +225,10 @@ def _plain(value: Any) -> Any:
         return None
 
 
-def _read_time(text: str, present: datetime) -> timedelta | int | datetime | date | None:
+def _read_time(text: str, present: datetime, zone: tzinfo) -> timedelta | int | datetime | date | None:
     """An age, a number, a date or datetime, or none of these."""
     if (days_ago := _DAYS_AGO.get(text.lower())) is not None:
-        return _utc(present).date() - timedelta(days=days_ago)
+        return _utc(present).astimezone(zone).date() - timedelta(days=days_ago)
     if text.lower() == "now":
         return timedelta(0)
     if _DIGITS.fullmatch(text) and len(text) != len("20260131"):
@@ -270,8 +278,9 @@ def _read_milliseconds(name: str, number: int) -> datetime:
     return from_milliseconds(number)
 
 
-def _utc(timestamp: datetime) -> datetime:
-    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
+def _utc(timestamp: datetime, zone: tzinfo = UTC) -> datetime:
+    aware = timestamp.replace(tzinfo=zone) if timestamp.tzinfo is None else timestamp
+    return aware.astimezone(UTC)
 
 
 def _not_a_time(name: str, value: object, expected: str) -> InputError:

@@ -87,7 +87,8 @@ def facts_of(values: dict[str, Any]) -> Facts:
     if change["expected"] is not None:
         found.add("recent failures", "tile", numbers[1]["value"])
         found.add("usual failures", "tile", first(r"usually ([\d,]+)", numbers[1]["note"]))
-        found.add("usual failures", "change of the tile", numbers[1]["value"] - numbers[1]["change"])
+        if numbers[1]["change"] is not None:
+            found.add("usual failures", "change of the tile", numbers[1]["value"] - numbers[1]["change"])
     _of_explanations(found, verdict, sections, sentences)
     _of_expiry(found, values, sections)
     return found
@@ -203,8 +204,15 @@ def check(report: FailureReport) -> Facts:
     found = facts_of(values)
     assert found.disagreements() == {}
     change = values["change"]
-    if re.search(r"(is|are) worse than before", report.verdict):
-        assert values["numbers"][1]["change"] > 0
+    period = values["numbers"][1]
+    for judgement, is_stated in (
+        ("worse than before", (period["change"] or 0) > 0),
+        ("better than before", (period["change"] or 0) < 0),
+        ("no clear change", period["change"] is None),
+    ):
+        if judgement in report.verdict.lower():
+            assert is_stated, (judgement, period)
+            assert ("no clear change" in period["note"]) is (judgement == "no clear change")
     email = report.to_email()
     body = email.get_body(("plain",)).get_content()
     forms = {"html": report.to_html(), "markdown": report.to_markdown(), "email": body}
@@ -301,4 +309,27 @@ def test_a_period_is_worse_only_if_all_failures_are_more() -> None:
     change = report.to_dict()["change"]
     assert (change["worse"], len(change["grown_groups"])) == (True, 1)
     assert "no clear change in all, but 1 group grew" in report.verdict
-    assert abs(report.numbers[1]["change"]) <= 1
+    assert report.numbers[1]["change"] is None
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.3, "no clear change"), (6, "worse than before")])
+def test_a_tile_states_a_change_only_if_the_headline_does(factor: float, expected: str) -> None:
+    """Failures that come in bursts vary: 30 % more on one day is no change, six times as many is one."""
+    hours = pd.date_range(NOW - 10 * DAY, NOW, freq="1h", inclusive="right")
+    sizes = [
+        int((40 if number % 6 == 0 else 2) * (factor if hour > NOW - DAY else 1))
+        for number, hour in enumerate(hours)
+    ]
+    times = hours.repeat(sizes)
+    rows = pd.DataFrame({
+        "dlq_id": [f"d{number}" for number in range(len(times))], "failed_at": times, "created_at": times,
+        "workflow_url": "https://shop.example/pay", "workflow_run_id": None, "response_status": 500,
+        "response_body": "busy", "response_body_base64": None,
+    })  # fmt: skip
+    frame = frame_from_rows(rows.to_dict("records"), FAILURES)
+    report = failure_report(loaded(frame, NOW), retention="30d", **OPTIONS)
+    check(report)
+    period = report.numbers[1]
+    assert (expected in report.verdict) is (expected == "worse than before")
+    assert period["note"].endswith(": no clear change") is (expected == "no clear change")
+    assert (period["change"] is None) is (expected == "no clear change")

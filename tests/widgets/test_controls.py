@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -43,7 +44,7 @@ def lines(choices):
 
 def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
     """An age is counted back when typed; an invalid time keeps the old value and explains the format."""
-    field = TimeField("From", lambda: calls.append(field.value), clock=lambda: NOW)
+    field = TimeField("From", lambda: calls.append(field.value), clock=lambda: NOW, zone=ZoneInfo("UTC"))
     write(field, "2d")
     assert field.value == datetime(2026, 3, 8, 12, tzinfo=UTC)
     write(field, "tomorrow")
@@ -53,6 +54,22 @@ def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
     write(field, "")
     assert (field.value, field.problem) == (None, None)
     assert calls == [datetime(2026, 3, 8, 12, tzinfo=UTC), None]
+
+
+def test_dates_and_times_without_a_zone_are_of_the_zone_that_is_shown(calls):
+    """A date begins, and ends, at midnight of the zone; the text has the offset, the value is in UTC."""
+    berlin = {"clock": lambda: NOW, "zone": ZoneInfo("Europe/Berlin")}
+    since, until = (TimeField("At", lambda: None, compare=compare, **berlin) for compare in (">=", "<="))
+    write(since, "2026-03-29 01:30")
+    assert since.value == datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
+    for field in (since, until):
+        write(field, "2026-03-29")  # clocks are changed: a day of 23 hours
+    assert since.value == datetime(2026, 3, 28, 23, tzinfo=UTC)
+    assert until.value == datetime(2026, 3, 29, 21, 59, 59, 999_000, tzinfo=UTC)
+    since.value = since.value
+    assert since.text == "2026-03-29T00:00:00.000+01:00"
+    write(since, "2026-03-29T00:00Z")
+    assert since.value == datetime(2026, 3, 29, tzinfo=UTC)
 
 
 def test_a_value_set_from_python_calls_no_handler(calls):

@@ -20,6 +20,7 @@ from toolkit.cli.shared_options import add_command, add_filters, filter_of, unkn
 from toolkit.cli.terminal import say_wrapped
 from toolkit.errors import InputError
 from toolkit.redaction import visible
+from toolkit.time_zones import shown_in, time_zone
 
 _FORMS: Final[Mapping[str, Callable[[Any, argparse.Namespace], str | bytes]]] = {
     "html": lambda report, _: report.to_html(),
@@ -57,6 +58,8 @@ def add(commands: Any, summary: str) -> None:
     what = "how long the service keeps failures (default: as a sync was told, TOOLKIT_RETENTION, or 7d)"
     add_option("--retention", what)
     add_option("--title", "title of the report")
+    what = "time zone in which times are shown and days are cut, such as Europe/Berlin (TOOLKIT_TZ, or UTC)"
+    add_option("--tz", what, metavar="ZONE")
     what = (
         "end with 4 when a group was never seen before, 5 when the rate is higher than before, "
         "7 when the index of --vectors is not healthy; repeatable"
@@ -69,6 +72,12 @@ def add(commands: Any, summary: str) -> None:
 
 
 def _report(given: argparse.Namespace) -> ExitStatus:
+    with shown_in(time_zone(given.tz)):
+        return _report_in_zone(given)
+
+
+def _report_in_zone(given: argparse.Namespace) -> ExitStatus:
+    """Make and write a report whose times are in the time zone that is shown."""
     if given.format != "email" and (given.to or given.sender is not None):
         raise InputError(
             "reporting", got="--to or --from without --format email", expected="both, or neither"

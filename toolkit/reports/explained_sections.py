@@ -417,7 +417,7 @@ def explained_in_words(evidence: Evidence | None) -> str:
         when = f"since {time_text(trend.since)}:" if trend.compared else f"the last 24 hours {verb}"
         sentences.append(f"{when} {trend.words}")
     elif (sentences or trend.compared) and trend.direction:
-        sentences.append(trend.words if trend.compared else "the last 24 hours show no clear change")
+        sentences.append(trend.words if trend.compared else f"the last 24 hours show {trend.overall}")
     if trend.new and (sentences or trend.compared):
         titles = evidence.groups.set_index("group")["title"]
         more = f" and {len(trend.new) - 1:,} more" * (len(trend.new) > 1)

@@ -112,8 +112,7 @@ def four_numbers(findings: Mapping[str, Any], trend: Trend | None) -> list[dict[
         change = overview["count"] - comparison["previous_count"]
         note = f"{comparison['new']:,} new and {comparison['gone']:,} gone compared with the earlier failures"
     lately = {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")}
-    is_covered = recent["failures_before"] is not None
-    if trend is not None and trend.usual is not None and (trend.compared or is_covered):
+    if trend is not None and trend.usual is not None:
         lately = _against_usual(trend, lately)
     return [
         {"name": "failures", "value": overview["count"], "change": change, "note": note},
@@ -125,12 +124,15 @@ def four_numbers(findings: Mapping[str, Any], trend: Trend | None) -> list[dict[
 
 
 def _against_usual(trend: Trend, lately: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the number of the period that the headline judges, compared with what is usual in it."""
-    recent, usual = trend.recent or 0, round(trend.usual or 0)
-    name, period = lately["name"], "in as long a time"
-    if trend.compared:
-        name = f"since {time_text(trend.since)}"
-    return {"name": name, "value": recent, "change": recent - usual, "note": f"usually {usual:,} {period}"}
+    """Return the number of the period that the headline judges, compared with what is usual in it.
+
+    A difference that the headline calls no clear change is none here, either.
+    """
+    name = f"since {time_text(trend.since)}" if trend.compared else lately["name"]
+    note = f"usually {round(trend.usual or 0):,} in as long a time"
+    if trend.clear_change is None:
+        note += f": {trend.overall}"
+    return {"name": name, "value": trend.recent, "change": trend.clear_change, "note": note}
 
 
 def _period_in_words(recent: Mapping[str, Any], data: Mapping[str, Any]) -> str:

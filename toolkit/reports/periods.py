@@ -55,17 +55,33 @@ class Trend:
         return "worse" if self.recent > self.usual else "better"
 
     @property
+    def overall(self) -> str:
+        """Return how all failures together came; headline, sections and tile use these words."""
+        if self.direction in {"worse", "better"}:
+            return f"{self.direction} than before"
+        return "no clear change"
+
+    @property
+    def clear_change(self) -> int | None:
+        """Return how many more failures than usual came; None if the difference is a usual one."""
+        if self.direction not in {"worse", "better"} or self.recent is None or self.usual is None:
+            return None
+        return self.recent - round(self.usual)
+
+    @property
     def words(self) -> str:
         """Return one statement that compares the rate with the one before.
 
         It calls a period worse only if all failures together came more often.
         """
-        grown = f"{counted(len(self.grown), 'group')} grew" if self.grown else ""
+        if not self.grown:
+            return f"{self.overall} from before" if self.direction == "the same" else self.overall
+        grown = f"{counted(len(self.grown), 'group')} grew"
         if self.direction == "worse":
-            return f"worse than before, as {grown}" if grown else "worse than before"
+            return f"{self.overall}, as {grown}"
         if self.direction == "better":
-            return f"better than before, but {grown}" if grown else "better than before"
-        return f"no clear change in all, but {grown}" if grown else "no clear change from before"
+            return f"{self.overall}, but {grown}"
+        return f"{self.overall} in all, but {grown}"
 
     @property
     def worse(self) -> bool | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from importlib import resources
 from threading import RLock
 from typing import Any, Final
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 import anywidget
 import traitlets
@@ -267,24 +268,26 @@ class TextField(Control):
 
 
 class TimeField(TextField):
-    """A timestamp in UTC, or None: a date, ISO 8601, or an age such as ``7d``, counted back when typed.
+    """A timestamp, or None: a date, ISO 8601, or an age such as ``7d``, counted back when typed.
+
+    Dates and times without a zone are of `zone`, in which the timestamp is written, too.
 
     `compare` is that of the filter: "<=" includes the whole day of a date, and "=" accepts timestamps alone.
     """
 
-    def __init__(self, *args: Any, clock: Clock, compare: str = ">=", **options: Any) -> None:
-        self._clock, self._comparison = clock, compare
+    def __init__(self, *args: Any, clock: Clock, compare: str = ">=", zone: ZoneInfo, **options: Any) -> None:
+        self._clock, self._comparison, self._zone = clock, compare, zone
         super().__init__(*args, **options)
         self._value = None
 
     def _written(self, value: datetime | None) -> str:
         if value is None:
             return ""
-        return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+        return value.astimezone(self._zone).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def _read(self, text: str) -> datetime | None:
         end, exact = self._comparison == "<=", self._comparison == "="
-        return parse_time(text, now=self._clock(), end=end, exact=exact) if text else None
+        return parse_time(text, now=self._clock(), end=end, exact=exact, zone=self._zone) if text else None
 
 
 class Dropdown(Control):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from toolkit.redrive.planning import plan_redrive
 from toolkit.settings.service import Service
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame
+from toolkit.time_zones import time_zone
 from toolkit.times import milliseconds
 from toolkit.widgets.controls import MESSAGE_LOCK, Actions, Dropdown, TextField, is_count, note
 from toolkit.widgets.failure_detail import detail_markup
@@ -68,6 +69,9 @@ class FailureBrowser(Panel):
         How old the failures may be until a line above the table warns, as in `failure_report`.
     now : datetime or callable, optional
         What the age is counted to, as in `failure_report`.
+    tz : str or tzinfo, optional
+        The time zone in which times are shown and searched, such as ``"Europe/Berlin"``. Default: the
+        environment variable ``TOOLKIT_TZ``, else UTC. Frames stay in UTC.
 
     Attributes
     ----------
@@ -117,13 +121,14 @@ class FailureBrowser(Panel):
         service: Service | None = None,
         max_age: str | timedelta | None = None,
         now: Clock = None,
+        tz: str | tzinfo | None = None,
     ) -> None:
         if service is not None:
             instance("service", service, Service, "a Service")
             redactor = service.redactor if redactor is None else redactor
         redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
         failures = checked_frame("failures", failures, distinct=True)
-        self._rows = FailureRows(failures, redactor, rules)
+        self._rows = FailureRows(failures, redactor, rules, time_zone(tz))
         self._freshness = partial(freshness, receipt_of(failures), now, max_age)
         self._freshness()  # raises if an option cannot be read
         self._grouping, self._service = self._rows.grouping, service
@@ -159,8 +164,10 @@ class FailureBrowser(Panel):
 
     def _group_controls(self) -> list[widgets.Widget]:
         """The trend, and the list of groups with its buttons; filled when the failures were read."""
-        self.trend = Brush(changed=self._brushed)
-        self.group_list = GroupList("Groups", lambda: self._look_at(self.group_list.value))
+        self.trend = Brush(changed=self._brushed, zone=self._rows.zone)
+        self.group_list = GroupList(
+            "Groups", lambda: self._look_at(self.group_list.value), zone=self._rows.zone
+        )
         if not self._grouping.possible:
             return [widgets.Box()]
         self.split_by = Dropdown("Split by", lambda: None, self._grouping.columns)
@@ -350,7 +357,7 @@ class FailureBrowser(Panel):
             raise InputError("showing a failure", got=repr(dlq_id), expected="the id of a row of the frame")
         self._active = indices[0]
         row = {str(name): value for name, value in self._rows.frame.iloc[indices[0]].items()}
-        self.detail.value = detail_markup(row, self._redactor)
+        self.detail.value = detail_markup(row, self._redactor, self._rows.zone)
 
     def page(self, start: int, stop: int) -> list[list[Any]]:
         """Rows of the table from one position to another: whether each is selected, then its cells."""

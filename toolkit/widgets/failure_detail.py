@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import pandas as pd
 
@@ -16,6 +17,7 @@ from toolkit.analysis.wording import span
 from toolkit.redaction import Redactor, escape_html, escape_wrapping
 from toolkit.tables.header_maps import header_map
 from toolkit.tables.text import base64_bytes
+from toolkit.time_zones import abbreviation, time_zone
 from toolkit.widgets.panel import is_missing, masked_json
 
 _FACTS: Final = {
@@ -46,14 +48,15 @@ _JSON: Final = re.compile(
 _TAGS: Final = re.compile(r"(?P<tag></?[A-Za-z!?][^<>]{0,2000}>)")
 
 
-def detail_markup(row: Mapping[str, Any], redactor: Redactor) -> str:
+def detail_markup(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo | None = None) -> str:
     """Everything that is known of a failure, masked: a row of a frame in which columns may be missing."""
+    zone = time_zone() if zone is None else zone
     status = _text(row, "response_status", redactor)
     # the error comes first
     sections = [
         (f"Response {status}".strip(), _message(row, "response_", redactor)),
         ("Summary", _facts(row, redactor)),
-        ("Timeline", _timeline(row, redactor)),
+        ("Timeline", _timeline(row, redactor, zone)),
         ("Request", _message(row, "", redactor)),
     ]
     if not is_missing(row.get("extra")):
@@ -121,13 +124,14 @@ def _facts(row: Mapping[str, Any], redactor: Redactor) -> str:
     return _list((label, _text(row, name, redactor)) for name, label in _FACTS.items())
 
 
-def _timeline(row: Mapping[str, Any], redactor: Redactor) -> str:
+def _timeline(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo) -> str:
     pairs, before = [], None
     for name, label in _TIMES.items():
         if (when := _timestamp(row.get(name))) is not None:
             # a time in whole seconds can be before one in milliseconds that it follows
             after = "" if before is None else f" · {span(max(when - before, timedelta(0)))} later"
-            pairs.append((label, f"{when:%Y-%m-%d %H:%M:%S} UTC{after}"))
+            local = when.astimezone(zone)
+            pairs.append((label, f"{local:%Y-%m-%d %H:%M:%S} {abbreviation(local)}{after}"))
             before = when
     retried = next((redactor.text(text) for name in _RETRIED if (text := _header(row, name))), None)
     allowed = _text(row, "max_retries", redactor)

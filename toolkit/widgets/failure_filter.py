@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 from typing import Any, Final, get_args
 
@@ -28,6 +28,7 @@ from toolkit.tables.arrow_input import FrameLike, conversion
 from toolkit.tables.frame_filters import count_choices, count_values, match_failures, unknown_values
 from toolkit.tables.frames import checked_frame, pandas_frame, to_frame
 from toolkit.tables.schemas import FAILURES
+from toolkit.time_zones import time_zone
 from toolkit.times import from_milliseconds, milliseconds
 from toolkit.widgets.controls import Actions, CheckList, TextField, TimeField
 from toolkit.widgets.error_choices import ErrorChoices
@@ -71,6 +72,9 @@ class FailureFilterWidget(SourcePanel):
         Keeps value and result when the cell is run again in the same kernel.
     clock : callable, optional
         Ages such as ``7d`` are counted back from this time.
+    tz : str or tzinfo, optional
+        The time zone in which times are shown, and in which a date begins, such as ``"Europe/Berlin"``.
+        Default: the environment variable ``TOOLKIT_TZ``, else UTC. Filters and frames stay in UTC.
 
     Attributes
     ----------
@@ -110,6 +114,7 @@ class FailureFilterWidget(SourcePanel):
         kind: Kind = "workflows",
         key: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        tz: str | tzinfo | None = None,
     ) -> None:
         if not isinstance(source, Service):
             if pandas_frame(source) is None:
@@ -121,7 +126,7 @@ class FailureFilterWidget(SourcePanel):
         checked_choice("kind", kind, get_args(Kind))
         if not callable(clock):
             raise wrong("clock", clock, "a callable that returns the time")
-        self._kind, self._clock = kind, clock
+        self._kind, self._clock, self._zone = kind, clock, time_zone(tz)
         self._requested: FailureFilter | None = None  # the filter of the last call
         self._errors = ErrorChoices(())
         self._mistaken: Sequence[str] = ()  # likely mistakes of a filter that matched nothing
@@ -136,7 +141,7 @@ class FailureFilterWidget(SourcePanel):
         self.since, self.until = self.fields["since"], self.fields["until"]
         presets = {name: partial(self._preset, age) for name, age in {**_PRESETS, "all": None}.items()}
         self.presets = Actions(presets, self._receive_fields, main=False).add_class("tk-presets")
-        self.brush = Brush(changed=self._brushed)
+        self.brush = Brush(changed=self._brushed, zone=self._zone)
         self._first_rows = widgets.HTML()
         self._fill()
         times = [self.since, self.until, self.presets]
@@ -173,7 +178,13 @@ class FailureFilterWidget(SourcePanel):
             return TextField(field.title, self._read, hint=hint)
         ages = None if field.compare == "=" else list(_PRESETS.values())
         return TimeField(
-            field.title, self._read, compare=field.compare, clock=self._clock, hint=hint, suggestions=ages
+            field.title if self._zone.key == "UTC" else f"{field.title} ({self._zone.key})",
+            self._read,
+            compare=field.compare,
+            clock=self._clock,
+            zone=self._zone,
+            hint=hint,
+            suggestions=ages,
         )
 
     def _read(self) -> None:
@@ -256,7 +267,9 @@ class FailureFilterWidget(SourcePanel):
             self._errors = ErrorChoices(line for line, _ in count_values(self._known, "error"))
         if self._known is not None and "created_at" in self._known.columns and len(self._known):
             # on created_at, with which the filter's times are compared
-            trend = failure_trend(self._known[["created_at"]].assign(failed_at=self._known["created_at"]))
+            trend = failure_trend(
+                self._known[["created_at"]].assign(failed_at=self._known["created_at"]), tz=self._zone
+            )
             self.brush.draw(trend)
 
     def _start(self, call: Callable[[Job, Any], Any], then: Callable[[Any], Any]) -> None:

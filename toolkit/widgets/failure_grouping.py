@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import RLock
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,8 @@ from toolkit.plots.failure_trend import times_and_groups
 from toolkit.private_files import changing
 from toolkit.python_code import Code, PublicCall, fill, joined, listed, variable
 from toolkit.redaction import visible
-from toolkit.widgets.controls import CheckList, Control, is_count, module, synced
+from toolkit.time_zones import zones_of_times
+from toolkit.widgets.controls import Changed, CheckList, Control, is_count, module, synced
 from toolkit.widgets.shown_code import named_code
 
 COLOURED: Final = 8  # groups that have a colour of their own; all others share the next one
@@ -41,7 +43,10 @@ Edit: TypeAlias = Callable[[list[str]], list[str]]
 
 
 class Brush(Control):
-    """A histogram over time with a range on it, in Unix milliseconds; bars end at `limit`."""
+    """A histogram over time with a range on it, in Unix milliseconds; bars end at `limit`.
+
+    Times are shown in a time zone by `zones`, its table of changes (see `zones_of_times`).
+    """
 
     _esm = module("brush")
     starts = synced(traitlets.List(traitlets.Int()))
@@ -51,6 +56,11 @@ class Brush(Control):
     limit = synced(traitlets.Float())
     width = synced(traitlets.Int(1))
     selection = synced(traitlets.List(traitlets.Int(allow_none=True)))
+    zones = synced(traitlets.List(traitlets.List()))
+
+    def __init__(self, *, zone: ZoneInfo, **options: Any) -> None:
+        super().__init__(**options)
+        self._zone = zone
 
     def draw(self, trend: FailureTrend, series: Sequence[dict[str, Any]] = ()) -> None:
         """Show a trend; of groups whose parts are `series`, these alone."""
@@ -61,6 +71,9 @@ class Brush(Control):
             self.starts = [round(start.timestamp() * 1000) for start in trend.starts]
             self.width = round(trend.step.total_seconds() * 1000)
             self.gaps = trend.in_gap.tolist()
+            if len(trend.starts):
+                table = zones_of_times(self._zone, trend.starts[0], trend.starts[-1])
+                self.zones = [list(change) for change in table]
             self.limit, self.series, self.counts = readable_top(counts), list(series), counts.tolist()
 
     def _process(self, content: dict[str, Any]) -> bool:
@@ -78,6 +91,10 @@ class GroupList(CheckList):
     _longest = 8
     _groups: Mapping[Any, dict[Any, Any]] = MappingProxyType({})
     waiting = True  # until the failures were read
+
+    def __init__(self, label: str, changed: Changed, *, zone: ZoneInfo) -> None:
+        self._zone = zone
+        super().__init__(label, changed)
 
     def show(self, grouping: FailureGrouping) -> None:
         """Offer these groups, the largest first."""
@@ -105,7 +122,7 @@ class GroupList(CheckList):
             return super()._row(name)
         group = self._groups[name]
         first, last = (
-            "no time" if pd.isna(group[name]) else f"{group[name]:%d %b %H:%M}"
+            "no time" if pd.isna(group[name]) else f"{group[name].tz_convert(self._zone):%d %b %H:%M}"
             for name in ("first_at", "last_at")
         )
         return {
@@ -129,7 +146,8 @@ def _of_file(path: str) -> GroupRules | None:
 class FailureGrouping:
     """The groups of a frame's failures by rules, to which merging and splitting add lines."""
 
-    def __init__(self, frame: pd.DataFrame, rules: str | Path | GroupRules | None) -> None:
+    def __init__(self, frame: pd.DataFrame, rules: str | Path | GroupRules | None, zone: ZoneInfo) -> None:
+        self._zone = zone
         if not isinstance(rules, str | Path | GroupRules | None):
             raise wrong("rules", rules, "the path of a rules file, or GroupRules")
         self._frame, self._lock = frame, RLock()
@@ -322,7 +340,11 @@ class FailureGrouping:
         self.rules = self._groups.rules
         table = times_and_groups(self._rows, self._groups, self._codes)
         self.trend = failure_trend(
-            table, by="group", top=max(len(self._groups.frame), 1), gaps=gaps_of(self._frame)
+            table,
+            by="group",
+            top=max(len(self._groups.frame), 1),
+            gaps=gaps_of(self._frame),
+            tz=self._zone,
         )
         coloured = failure_trend(table, by="group", top=COLOURED).groups[:COLOURED]  # recent ones, too
         numbers = {group: number for number, group in enumerate(coloured)}

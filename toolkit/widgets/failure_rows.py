@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -30,13 +31,14 @@ from toolkit.redaction import Redactor, visible
 from toolkit.tables.frame_filters import count_values, error_lines
 from toolkit.tables.frames import label_lists
 from toolkit.tables.schemas import FAILURE_COLUMNS, UNFIT, Kind
+from toolkit.time_zones import time_zone
 from toolkit.times import parse_time
 from toolkit.widgets.controls import PageWidget, module, synced
 from toolkit.widgets.failure_grouping import FailureGrouping
 from toolkit.widgets.panel import is_missing
 
 COLUMNS: Final = {
-    "failed_at": "Failed at (UTC)",
+    "failed_at": "Failed at",
     "workflow_url": "Workflow",
     "response_status": "Status",
     "error": "Error",
@@ -155,7 +157,11 @@ class FailureRows:
     """
 
     def __init__(
-        self, frame: pd.DataFrame, redactor: Redactor, rules: str | Path | GroupRules | None = None
+        self,
+        frame: pd.DataFrame,
+        redactor: Redactor,
+        rules: str | Path | GroupRules | None = None,
+        zone: ZoneInfo | None = None,
     ) -> None:
         if "dlq_id" not in frame.columns:
             raise InputError(
@@ -165,7 +171,8 @@ class FailureRows:
                 next_step="Use a frame made by load_failures.",
             )
         self.frame = frame
-        self.grouping = FailureGrouping(frame, rules)
+        self.zone = time_zone() if zone is None else zone
+        self.grouping = FailureGrouping(frame, rules, self.zone)
         self._redactor = redactor
         self._ranks: dict[str, Indices] = {}
         self._searched: tuple[bytes, list[int]] | None = None
@@ -177,6 +184,7 @@ class FailureRows:
         self.columns = {
             self._address if name == "workflow_url" else name: label for name, label in COLUMNS.items()
         }
+        self.columns["failed_at"] += f" ({self.zone.key})"
         if self._address == "url":
             self.columns["url"] = "Address"
         _, self._shared = without_prefix(addresses)
@@ -241,7 +249,7 @@ class FailureRows:
         if is_missing(value):
             return ""
         if isinstance(value, pd.Timestamp):
-            return f"{value:%Y-%m-%d %H:%M:%S}"
+            return f"{value.tz_convert(self.zone):%Y-%m-%d %H:%M:%S}"
         text = self._redactor.text(str(value))
         if name == "failure_function_state":
             text = SHORT_STATES.get(text, text)
@@ -321,7 +329,7 @@ class FailureRows:
         """The texts of all rows, one after the other, and where each ends."""
         with self._lock:
             if self._searched is None:
-                self._searched = _joined(self.frame)
+                self._searched = _joined(self.frame, self.zone)
             return self._searched
 
 
@@ -330,14 +338,16 @@ def _addresses(frame: pd.DataFrame, name: str) -> list[str]:
     return addresses
 
 
-def _joined(frame: pd.DataFrame) -> tuple[bytes, list[int]]:
+def _joined(frame: pd.DataFrame, zone: ZoneInfo) -> tuple[bytes, list[int]]:
     parts = [_lower(frame[name]) for name in _SEARCHED if name in frame.columns]
     if {"error", "response_body"} & set(frame.columns):
         parts.append(_lower(error_lines(frame)))
     if "failure_function_state" in frame.columns:
         parts.append(_lower(_texts(frame["failure_function_state"]).to_pandas().map(SHORT_STATES)))
     if {"failed_at", "created_at"} & set(frame.columns):
-        times = pa.array(_times(frame).dt.tz_localize(None), pa.timestamp("s"), safe=False)
+        # as they are shown, in the zone and without it
+        shown = _times(frame).dt.tz_convert(zone).dt.tz_localize(None)
+        times = pa.array(shown, pa.timestamp("s"), safe=False)
         parts.append(times.cast(pa.large_string()))
     if "labels" in frame.columns:
         lists = label_lists(frame["labels"])

@@ -1,7 +1,11 @@
 // A histogram over time with a range on it: dragged with the pointer, or moved with two handles by keys.
 const HEIGHT = 64;
 
-const time = (ms) => new Date(ms).toISOString().slice(0, 16).replace("T", " ") + " UTC";
+// `zones` are the changes of clocks: from which time on, by how many milliseconds ahead of UTC, and the name of that.
+const timeIn = (zones, ms) => {
+  const [, ahead, name] = zones.findLast(([from]) => from <= ms) ?? zones[0] ?? [0, 0, "UTC"];
+  return `${new Date(ms + ahead).toISOString().slice(0, 16).replace("T", " ")} ${name}`;
+};
 
 export default {
   render({ model, el }) {
@@ -21,15 +25,16 @@ export default {
     let begun = null; // the bin where a drag began
     const kernel = messenger(model, el, root);
     const bins = () => model.get("counts").length;
+    const endOf = (bin) => model.get("starts")[bin + 1] ?? model.get("starts")[bin] + model.get("width");
+    const time = (ms) => timeIn(model.get("zones"), ms);
     const clamp = (bin) => Math.max(0, Math.min(bins() - 1, bin));
 
     const read = () => {
       const chosen = model.get("selection");
       const starts = model.get("starts");
-      const width = model.get("width");
       range = null;
       if (chosen.length === 2 && starts.length) {
-        const bin = (ms) => clamp(Math.floor((ms - starts[0]) / width));
+        const bin = (ms) => clamp(starts.findLastIndex((start) => start <= ms)); // days can have 23 or 25 hours
         range = [bin(chosen[0] ?? starts[0]), bin(chosen[1] ?? starts[starts.length - 1])];
       }
     };
@@ -39,7 +44,7 @@ export default {
       if (!range) return [];
       if (begun === null && kernel.confirmed()) return model.get("selection");
       const starts = model.get("starts");
-      return [starts[range[0]], starts[range[1]] + model.get("width") - 1];
+      return [starts[range[0]], endOf(range[1]) - 1];
     };
 
     const draw = () => {
@@ -51,7 +56,7 @@ export default {
       svg.replaceChildren();
       svg.setAttribute("viewBox", `0 0 ${counts.length} ${HEIGHT}`);
       const total = counts.reduce((sum, count) => sum + count, 0);
-      const end = starts[starts.length - 1] + model.get("width");
+      const end = endOf(counts.length - 1);
       svg.setAttribute("aria-label", `${total} failures from ${time(starts[0])} to ${time(end)}`);
       const [first, last] = range ?? [0, counts.length - 1];
       if (range) svg.append(drawn("rect", { x: first, y: 0, width: last - first + 1, height: HEIGHT, class: "tk-range" }));
@@ -74,7 +79,7 @@ export default {
         }
         if (count > most) svg.append(drawn("rect", { x: bin, y: 0, width: 1, height: 4, class: "tk-cut" }));
       });
-      const until = starts[last] + model.get("width");
+      const until = endOf(last);
       let cut = counts.some((count) => count > most) ? `; bars are cut at ${Math.round(most)}` : "";
       if (gaps.some(Boolean)) cut += "; hatched: failures that expired before they were read are missing";
       const [chosenFrom, chosenUntil] = chosenTimes();
@@ -95,7 +100,7 @@ export default {
 
     const commit = () => {
       const starts = model.get("starts");
-      const chosen = range ? [starts[range[0]], starts[range[1]] + model.get("width") - 1] : [];
+      const chosen = range ? [starts[range[0]], endOf(range[1]) - 1] : [];
       kernel.send({ selection: chosen });
       draw();
     };
