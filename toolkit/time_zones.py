@@ -88,8 +88,7 @@ def span_of_times(first: datetime, last: datetime) -> tuple[str, str]:
 def zones_of_times(zone: ZoneInfo, first: datetime, last: datetime) -> list[tuple[int, int, str]]:
     """Return by how much clocks of a zone differ from UTC, and the name of that, each from a time on.
 
-    All numbers are milliseconds. A page converts times with this table, so that it shows the names that Python
-    writes.
+    All numbers are milliseconds. A page converts times with this table, so that it shows the names of Python.
 
     >>> from datetime import UTC
     >>> zones_of_times(ZoneInfo("UTC"), datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
