@@ -72,13 +72,29 @@ def test_output_for_programs_is_not_wrapped(planned, monkeypatch) -> None:
 def test_cells_are_whole_in_blocks() -> None:
     """A word that is too long continues on the next line, and nothing is lost."""
     address = "https://example.com/" + "a" * 70
-    frame = pd.DataFrame({"title": [WORDS], "url": [address], "count": [3], "reason": [None]})
+    frame = pd.DataFrame({"title": [WORDS], "url": [address], "count": [3], "advice": [WORDS]})
     text = table_text(frame, 60)
     assert max(map(len, text.splitlines())) <= 60
     cells = {"title": WORDS, "url": address}
     joined = re.sub(r"\s+", "", text)
-    assert joined == f"title{cells['title']}url{address}count3reason".replace(" ", "")
+    assert joined == f"title{cells['title']}url{address}count3advice{WORDS}".replace(" ", "")
     assert table_text(frame, 300).splitlines()[0].split() == list(frame)
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_long_cells_of_a_table_have_several_lines(width: int) -> None:
+    """Columns stay side by side, numbers end at the right, and addresses break after slashes."""
+    address = "https://shop.example.com/flows/accounts/welcome"
+    frame = pd.DataFrame({"title": [WORDS] * 2, "url": address, "count": [3, 1_000], "reason": WORDS})
+    head, *lines = table_text(frame, width).splitlines()
+    assert head.split() == list(frame)
+    assert max(map(len, lines)) <= width
+    end = head.index("count") + len("count")
+    assert [line[:end].split()[-1] for line in lines if line[end - 1].isdigit()] == ["3", "1000"]
+    start, stop = head.index("url"), head.index("count")
+    broken = [line[start:stop].strip() for line in lines[: len(lines) // 2]]
+    assert "".join(broken) == address
+    assert all(part.endswith("/") for part in broken[: len([part for part in broken if part]) - 1])
 
 
 @pytest.mark.parametrize("columns", ["20", "60", "80"])

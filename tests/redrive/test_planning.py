@@ -262,3 +262,12 @@ def test_bad_arguments_are_named(name: str, value: object) -> None:
     """Each is an `InputError` that names the argument, or the file."""
     with pytest.raises(InputError, match=f"{name}|ledger"):
         tk.plan_redrive(failures({}), **{name: value})  # type: ignore[arg-type]
+
+
+def test_a_plan_is_no_table_and_names_its_frame() -> None:
+    """A plan is no table: its error names code that runs."""
+    plan = tk.plan_redrive(failures({}))
+    with pytest.raises(TypeError, match=r"try \.frame\.iloc\[0\]"):
+        plan[0]
+    with pytest.raises(AttributeError, match=r"try \.frame\.head"):
+        plan.head()

@@ -122,8 +122,8 @@ def shorten(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-class Plotted:
-    """A result that can be drawn. Its rows are in the attribute `frame`, which errors name."""
+class HasFrame:
+    """A result that is no table. Its rows are in the attribute `frame`, which errors name."""
 
     def __getattr__(self, name: str) -> Any:
         # Only called for attributes that do not exist, for example `groups.head()`.
@@ -132,7 +132,14 @@ class Plotted:
 
     def __getitem__(self, key: object) -> Any:
         """Raise a TypeError that names `frame`: a result is not a table."""
-        raise TypeError(f"{type(self).__name__} is not a table. Its rows are in .frame: try .frame[{key!r}].")
+        selection = f".iloc[{key!r}]" if isinstance(key, int | slice) else f"[{key!r}]"
+        raise TypeError(
+            f"{type(self).__name__} is not a table. Its rows are in .frame: try .frame{selection}."
+        )
+
+
+class Plotted(HasFrame):
+    """A result that can be drawn, and that has its rows in the attribute `frame`."""
 
     def plot(self, *, ax: Axes | None = None, theme: Literal["light", "dark"] = "light") -> Axes:
         """Draw it; its class says what is drawn.

@@ -6,8 +6,12 @@ pipe is not wrapped without that variable: programs read it line by line.
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Final
 
 import pandas as pd
 
@@ -15,6 +19,11 @@ from toolkit.analysis.wording import ROWS_SHOWN, counted, shorten
 from toolkit.cli.exit_status import NARROWEST
 from toolkit.cli.output import say
 from toolkit.redaction import visible
+
+_GAP: Final = "  "
+_NARROWEST_COLUMN: Final = 20
+"""Characters of the narrowest column: a table of narrower ones reads worse than blocks."""
+_PARTS: Final = re.compile(r"[^\s/]*/+|[^\s/]+\s*|\s+")
 
 
 def terminal_width() -> int | None:
@@ -59,11 +68,16 @@ def say_table(frame: pd.DataFrame, *, is_whole: bool) -> None:
 
 
 def table_text(frame: pd.DataFrame, width: int | None) -> str:
-    """Return a table as text: side by side if that fits, else each row as a block of lines.
+    """Return a table as text. If it is too wide, long cells get several lines, or each row is a block of lines.
 
     >>> frame = pd.DataFrame({"title": ["connection refused by the database"], "count": [12]})
     >>> print(table_text(frame, 30))
-    title  connection refused by
+    title                    count
+    connection refused by       12
+    the database
+    >>> print(table_text(frame, 20))
+    title  connection
+           refused by
            the database
     count  12
     """
@@ -72,13 +86,63 @@ def table_text(frame: pd.DataFrame, width: int | None) -> str:
     longest_line = max(len(line) for line in text.splitlines())
     if width is None or longest_line <= width:
         return text
+    widths = _widths(cells, width)
+    return _blocks(cells, width) if widths is None else _wrapped(cells, widths)
+
+
+def _widths(cells: pd.DataFrame, width: int) -> list[int] | None:
+    """Return the widths of columns that fit together, made by narrowing the widest; None if none fit."""
+    texts = cells.astype(str)
+    natural = [max(len(str(name)), int(texts[name].str.len().max())) for name in texts.columns]
+    widths = list(natural)
+    most = width - len(_GAP) * (len(widths) - 1)
+    while sum(widths) > most:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        if widths[widest] <= _NARROWEST_COLUMN:
+            return None
+        widths[widest] -= 1
+    return widths
+
+
+def _wrapped(cells: pd.DataFrame, widths: Sequence[int]) -> str:
+    """Return a table in which cells have several lines; numbers are on the right of their column."""
+    is_number = [all(isinstance(value, int | float) for value in cells[name]) for name in cells.columns]
+    lines = []
+    for row in (tuple(map(str, cells.columns)), *cells.itertuples(index=False, name=None)):
+        columns = [_lines(str(value), width) for value, width in zip(row, widths, strict=True)]
+        for parts in zip_longest(*columns, fillvalue=""):
+            placed = [
+                part.rjust(width) if right else part.ljust(width)
+                for part, width, right in zip(parts, widths, is_number, strict=True)
+            ]
+            lines.append(_GAP.join(placed).rstrip())
+    return "\n".join(lines)
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """Return a cell in lines that end after a word or a slash, as addresses have no spaces.
+
+    >>> _lines("https://shop.example/flows/orders", 21)
+    ['https://shop.example/', 'flows/orders']
+    """
+    lines = [""]
+    for part in _PARTS.findall(text):
+        if lines[-1] and len((lines[-1] + part).rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+        while len(lines[-1].rstrip()) > width:  # one word that is longer than the column
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return [line.strip() for line in lines]
+
+
+def _blocks(cells: pd.DataFrame, width: int) -> str:
+    """Return each row as a block with a line per column."""
     indent = " " * (max(len(name) for name in cells.columns) + 2)
-    wrapper = textwrap.TextWrapper(width - len(indent), break_on_hyphens=False)
     blocks = []
     for row in cells.itertuples(index=False, name=None):
         lines = []
         for name, value in zip(cells.columns, row, strict=True):
-            cell = wrapper.fill(str(value)).replace("\n", f"\n{indent}")
+            cell = f"\n{indent}".join(_lines(str(value), width - len(indent)))
             lines.append(f"{name:<{len(indent)}}{cell}".rstrip())
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)

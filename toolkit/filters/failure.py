@@ -197,7 +197,7 @@ class FailureFilter:
             raise _filter_error(
                 got=f"an argument {name!r}",
                 expected="one of the arguments of FailureFilter",
-                next_step=nearest(name, FIELDS),
+                next_step=_nearest_argument(name),
             )
         now = datetime.now(UTC) if now is None else parse_time(now, name="now")
         for field in FIELDS.values():
@@ -479,6 +479,18 @@ def _read_one(field: FilterField, value: object) -> Any:
             expected=expected,
             next_step=f"Leave {field.name} out to match every value.",
         ) from None
+
+
+def _nearest_argument(name: str) -> str:
+    """Return a suggestion for an argument that does not exist; a part of one name means that name.
+
+    >>> _nearest_argument("status")[:31]
+    "Did you mean 'response_status'?"
+    """
+    containing = [known for known in FIELDS if name in known]
+    if len(containing) == 1:
+        return nearest(containing[0], FIELDS)
+    return nearest(name, FIELDS)
 
 
 def _filter_error(*, got: str, expected: str, next_step: str) -> InputError:

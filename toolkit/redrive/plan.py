@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import msgspec
 import pandas as pd
 
-from toolkit.analysis.wording import ROWS_SHOWN, counted, frame_table, headline
+from toolkit.analysis.wording import ROWS_SHOWN, HasFrame, counted, frame_table, headline
 from toolkit.arguments import file_path, instance
 from toolkit.errors import InputError
 from toolkit.private_files import read_file, write_file
@@ -46,7 +46,7 @@ _RUN: Final = PublicCall("run_redrive", ("ledger", "confirm"))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class RedrivePlan:
+class RedrivePlan(HasFrame):
     """What a redrive will do with which entries; made by `plan_redrive`, run by `run_redrive`.
 
     A plan holds exact ids, never a filter: what fails after it was made is not touched.
