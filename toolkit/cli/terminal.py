@@ -68,7 +68,7 @@ def say_table(frame: pd.DataFrame, *, is_whole: bool) -> None:
 
 
 def table_text(frame: pd.DataFrame, width: int | None) -> str:
-    """Return a table as text. If it is too wide, long cells get several lines, or each row is a block of lines.
+    """Return a table as text; if it is too wide, with long cells in several lines, or each row as a block.
 
     >>> frame = pd.DataFrame({"title": ["connection refused by the database"], "count": [12]})
     >>> print(table_text(frame, 30))
