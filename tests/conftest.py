@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Decide which tests are of the second tier, and which share a worker."""
     mark_tiers(items)
     group_by_fixtures(items)
+
+
+LONGEST_ID = 60
+"""Characters of a value in the id of a test. Longer ids slow down each report between the workers."""
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shorten ids made of long values: for example, a body of ten million characters is named by its start.
+
+    The length and a hash tell values with the same beginning apart. None leaves the id to pytest.
+    """
+    if not isinstance(val, str | bytes) or len(val) <= LONGEST_ID:
+        return None
+    text = val if isinstance(val, str) else val.decode("latin-1")
+    beginning = text[:LONGEST_ID].encode("unicode_escape").decode("ascii")
+    return f"{beginning}... {len(val):,} {zlib.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
 
 
 @pytest.fixture(scope="session")

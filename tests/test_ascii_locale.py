@@ -47,6 +47,7 @@ def _run(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, capture_output=True, cwd=folder, env=variables, check=False)
 
 
+@pytest.mark.slow
 def test_no_command_ends_with_a_traceback(folder: Path) -> None:
     """Reports, checks, plans, errors and the help of every command; a file of the report is complete."""
     commands = [

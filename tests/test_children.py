@@ -100,6 +100,7 @@ def ran(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("ran-*"))
 
 
+@pytest.mark.slow
 def test_connect_local_runs_nothing_of_the_current_folder(hostile: Path, watched: Watched) -> None:
     """The embedded service comes up beside a hostile toolkit.py, and its process holds no token of ours."""
     with tk.connect("local") as service:
@@ -111,6 +112,7 @@ def test_connect_local_runs_nothing_of_the_current_folder(hostile: Path, watched
     assert b"TOOLKIT_SERVE_TOKEN=" in raw  # its own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", [False, True])
 def test_a_local_service_runs_nothing_of_the_current_folder(
     hostile: Path, watched: Watched, *, sample: bool
@@ -157,6 +159,7 @@ def test_chromium_gets_no_token(hostile: Path, watched: Watched) -> None:
     assert ran(hostile) == []
 
 
+@pytest.mark.slow
 def test_a_report_is_printed_with_these_variables(hostile: Path, sample_service: tk.Service) -> None:
     """A whole report becomes a PDF although the browser gets so little."""
     failures = tk.load_failures(sample_service, limit=20, progress=False)

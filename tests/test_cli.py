@@ -117,6 +117,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     child.stdout.close()
 
 
+@pytest.mark.slow
 def test_help_names_every_command() -> None:
     """The first help lists commands, variables and exit status, and loads neither plots nor servers."""
     result = run("--help")
@@ -182,6 +183,7 @@ def test_invalid_arguments_exit_with_2(words: list[str], capsys: pytest.CaptureF
     assert "usage: toolkit" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_error_ends_with_1_and_one_line(tmp_path: Path) -> None:
     """A toolkit error is explained on standard error, without a traceback."""
     result = run("report", folder=tmp_path)
@@ -269,6 +271,7 @@ def _scheduled(environment: dict[str, str], folder: Path, *words: str) -> subpro
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_schedule_runs_until_it_is_stopped(server, tmp_path: Path, number: signal.Signals) -> None:
     """A line a run; a failing run is reported and the next one tried; the signal ends it with 0."""
@@ -380,6 +383,7 @@ def test_filters_reach_the_service(command, served: dict[str, str], tmp_path: Pa
         assert set(tk.load_failures(service, chosen)["dlq_id"]) == {row["dlq_id"] for row in rows}
 
 
+@pytest.mark.slow
 def test_a_first_look_is_not_complete(command, tmp_path: Path) -> None:
     """With --limit the report is written, and status 3 says that it is not the whole."""
     result = command("report", "--limit", "50", "--output", "look.html")
@@ -563,6 +567,7 @@ def test_a_reader_that_leaves_early_is_no_error_to_show(served: dict[str, str]) 
     assert result.stderr == ""
 
 
+@pytest.mark.slow
 def test_files_are_written_though_the_reader_leaves_early(served: dict[str, str], tmp_path: Path) -> None:
     """Nobody reads the output: a plan, and each of the reports, is there nevertheless."""
     for words in ("redrive plan --since 2d", "report --limit 9 --output a.md --output b.json"):
@@ -571,6 +576,7 @@ def test_files_are_written_though_the_reader_leaves_early(served: dict[str, str]
     assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "a.md", "b.json"}
 
 
+@pytest.mark.slow
 def test_serve_says_where_it_is_and_ends_with_its_parent(tmp_path: Path) -> None:
     """SIGTERM and SIGINT end the service quickly; without a token it makes one in a private file."""
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -652,6 +658,7 @@ def test_an_interrupt_of_imports_is_quiet(module: str, tmp_path: Path) -> None:
     assert (script.returncode == 130, script.stderr == "") == (quiet, quiet)
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_ends_with_1(command) -> None:
     """A folder that does not exist and an unknown suffix are errors with a next step, not tracebacks."""
     for path in ("nowhere/report.html", "report.docx"):
@@ -660,6 +667,7 @@ def test_a_report_that_cannot_be_written_ends_with_1(command) -> None:
         assert "Traceback" not in result.stderr
 
 
+@pytest.mark.slow
 def test_a_query_masks_values_under_secret_names(server) -> None:
     """Texts, numbers, lists and objects of the metadata, and what looks like a secret in the data."""
     hidden = {"password": "Zq7canary", "credentials": {"user": "ann-canary", "more": ["canary-1", 4711]}}

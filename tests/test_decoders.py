@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 _TOOLKIT = Path(__file__).parents[1] / "toolkit"
 
 _MANY_AT_ONCE = """
@@ -39,6 +41,7 @@ def _struct_decodes(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
+@pytest.mark.slow
 def test_no_struct_is_looked_at_for_the_first_time_in_a_call() -> None:
     """Fields are learned when a struct is first decoded; two threads that both do may end the process."""
     found = [

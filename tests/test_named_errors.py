@@ -32,6 +32,7 @@ except ToolkitError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["to_excel(frame, sys.argv[1])", "print_page('<p>' + 'a' * 99999)"])
 def test_a_full_disk_is_named(call, tmp_path):
     """For the temporary files of workbooks and of PDFs; a file that was there stays."""

@@ -102,6 +102,7 @@ def test_a_token_file_is_private_from_now_on(tmp_path: Path, mode: int) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["token"]
 
 
+@pytest.mark.slow
 def test_servers_that_start_at_once_have_one_token(tmp_path: Path) -> None:
     """Each of eight processes gets the same one, while any of them makes the file; none is refused."""
     code = (

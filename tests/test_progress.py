@@ -68,6 +68,7 @@ def in_terminal(command: list[str], folder: Path, until: str, seconds: float = 4
     return written.decode(errors="replace")
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_each_step_and_a_pipe_nothing(tmp_path: Path) -> None:
     """Of the report, an explanation, an index report and a workbook."""
     code = SLOW_CALLS.replace("PROGRESS", "None")

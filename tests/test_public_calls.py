@@ -103,8 +103,8 @@ class World:
         rows = [{"id": f"h{n}", "vector": [n, 1.0], "sparse": ([1, n + 2], [n, 1.0])} for n in range(5)]
         tk.upsert_vectors(hybrid, rows)
         self.fill()
-        self.failures = tk.load_failures(sample, limit=60, progress=False)
-        self.runs = tk.load_runs(sample, limit=60, progress=False)
+        self.failures = tk.load_failures(sample, limit=6, progress=False)
+        self.runs = tk.load_runs(sample, limit=6, progress=False)
         self.events = pd.DataFrame(
             {
                 "time": [pd.Timestamp(0, tz="UTC")],
@@ -302,8 +302,8 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "compare_failures": lambda w: [
         {
-            "before": w.failures[:40],
-            "after": w.failures[20:],
+            "before": w.failures[:4],
+            "after": w.failures[2:],
             "since": None,
             "snapshot": None,
             "history": w.failures[:5],
@@ -317,8 +317,8 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "retry_outcomes": lambda w: [
         {
-            "failures": w.failures[:40],
-            "later": w.failures[20:],
+            "failures": w.failures[:4],
+            "later": w.failures[2:],
             "runs": None,
             "callbacks": None,
             "retried": {},
@@ -329,7 +329,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "similar_failures": lambda w: [
         {
             "failures": w.failures[:20],
-            "history": w.failures[20:],
+            "history": w.failures[2:],
             "k": 2,
             "runs": None,
             "retried": {},
@@ -849,6 +849,7 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_anything_anywhere_is_a_result_or_an_error_of_ours(around, data):

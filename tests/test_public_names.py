@@ -249,6 +249,7 @@ COLUMNS = {"recent", "when", "marks", *(column for schema in SCHEMAS for column 
 SIGNED = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)(?:\([^`]*\))?`(?!`)|\b([a-z_]\w+)\(")
 
 
+@pytest.mark.slow
 def test_docstrings_name_only_what_is_public():
     """A name in backticks, or one that is called, is one that users can write."""
     known, private = _known(), set(_defined_in_the_package()) - set(NAMES) - COLUMNS

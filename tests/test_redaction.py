@@ -273,6 +273,7 @@ def test_only_an_allow_list_of_headers_is_displayed():
     assert CANARY not in REDACT.displayed_header("Server", f"Bearer {CANARY}")
 
 
+@pytest.mark.slow
 def test_hostile_text_takes_no_longer_than_its_length():
     """Half a megabyte made to be slow for each pattern is done in well under ten seconds altogether."""
     start = time.process_time()
@@ -438,6 +439,7 @@ def test_the_default_key_lies_in_the_users_configuration(clean_environment: Path
     assert Redactor(key=found.read_bytes()).mask("a") == mask
 
 
+@pytest.mark.slow
 def test_processes_that_race_make_one_key(tmp_path: Path):
     """Eight processes start at once on an empty folder: all have the same key, and one file is there."""
     code = (

@@ -110,6 +110,7 @@ def machine(tmp_path: Path, queue: ScriptedServer) -> Machine:
     return Machine(tmp_path, queue.url)
 
 
+@pytest.mark.slow
 def test_the_cron_line_is_quiet_if_all_is_well_and_prints_what_failed(machine: Machine) -> None:
     """Cron mails what is printed: nothing after a sync, the reason and the status after a failure."""
     (text,) = blocks("cron")

@@ -3,10 +3,11 @@
 The second tier contains, marked `exhaustive` when tests are collected:
 
 1. Tests that are marked `slow` or `browser`, unless they are also marked `tour`. If all tests of a module are
-   slow, the first one stays in the first tier, so that every module is tested there.
+   slow, the first one stays in the first tier, so that every module is tested there. Modules that drive a
+   browser have a test marked `tour` if they show a panel or a report.
 2. Of a test with more than `MOST_CASES` cases, all cases but that number of evenly spaced ones, and of a slow
    test all but `MOST_SLOW_CASES`. For example, of 477 combinations of an audit and a hostile frame, the first
-   tier runs every 40th.
+   tier runs every 120th.
 
 This module also decides which tests share a worker: those that use a fixture of their module, so that the
 fixture is built once and not once per worker.
@@ -20,10 +21,10 @@ from pathlib import Path
 
 import pytest
 
-MOST_CASES = 12
+MOST_CASES = 4
 """Cases of one test function in the first tier."""
 
-MOST_SLOW_CASES = 3
+MOST_SLOW_CASES = 2
 """Cases of a slow test in the first tier, if it is the one that stays there for its module."""
 
 MOST_IN_A_GROUP = 60
@@ -45,17 +46,21 @@ def _mark_slow_tests(items: list[pytest.Item]) -> None:
         by_module[item.path].append(item)
     for tests in by_module.values():
         slow = [test for test in tests if _is_slow(test)]
-        if len(slow) == len(tests) and not tests[0].get_closest_marker("exhaustive"):
-            slow = [test for test in slow if _is_another(test, tests[0])]
+        if len(slow) == len(tests) and not _stays_in_second_tier(tests[0]):
+            slow = [test for test in slow if _function(test) != _function(tests[0])]
         for test in slow:
             test.add_marker("exhaustive")
 
 
-def _is_another(test: pytest.Item, first: pytest.Item) -> bool:
-    """Return whether a test is another one than the first of its module, cases of which count as one test."""
-    if first.get_closest_marker("browser"):
-        return test is not first  # each case opens a page of its own
-    return getattr(test, "originalname", test.name) != getattr(first, "originalname", first.name)
+def _stays_in_second_tier(test: pytest.Item) -> bool:
+    """Return whether a slow test is left to the second tier even if it is the first of its module."""
+    marks = {mark.name for mark in test.iter_markers()}
+    return not marks.isdisjoint({"exhaustive", "browser"})
+
+
+def _function(test: pytest.Item) -> str:
+    """Return the name of the function of a test, which all cases of it share."""
+    return getattr(test, "originalname", test.name)
 
 
 def _is_slow(item: pytest.Item) -> bool:

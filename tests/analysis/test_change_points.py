@@ -82,6 +82,7 @@ def test_a_period_is_a_whole_number_of_bins(period: Any) -> None:
         change_points([1, 2, 3], period=period)
 
 
+@pytest.mark.slow
 def test_many_bins_have_the_changes_of_few() -> None:
     """Levels of any length among 30,000 bins, also where parts of them meet; quiet bins have none."""
     rng = np.random.default_rng(5)

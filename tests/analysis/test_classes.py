@@ -224,6 +224,7 @@ def test_lone_surrogates_are_a_clear_error_or_read_within_json() -> None:
     assert one(500, '{"message": "connection refused \\ud800"}')[0] == "dependency down"
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.none() | st.integers(-1, 9_999), st.none() | st.text(max_size=60)), max_size=5))
 def test_any_response_has_a_class(rows: list[tuple[int | None, str | None]]) -> None:
     """One row each, a known class, a confidence of 0 exactly where it is unknown; order does not matter."""

@@ -282,6 +282,7 @@ def test_a_snapshot_at_two_times(server: Any, tmp_path: Path) -> None:
         tk.compare_failures(third, second, snapshot=tmp_path / "kept")
 
 
+@pytest.mark.slow
 def test_frames_of_a_snapshot_say_the_same_as_the_snapshot_at_their_times(
     server: Any, tmp_path: Path
 ) -> None:

@@ -253,6 +253,7 @@ def test_one_attribute_of_few_values_is_enough():
     assert found.frame["condition"][0] == {"label": "new"}
 
 
+@pytest.mark.slow
 def test_other_columns_say_whether_events_come_in_bursts():
     """A single attribute has too few values for it: what it holds by chance of bursts does not stand out."""
     calm = loud = 0

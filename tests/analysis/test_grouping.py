@@ -373,6 +373,7 @@ def test_minified_code_keeps_the_frame_it_was_given():
     assert len(tk.group_failures(failures(plain, other, packed)).frame) == 3
 
 
+@pytest.mark.slow
 def test_the_sample_history_is_a_few_groups(sample_service):
     """Thousands of failures are a page of groups; each of the stories' errors is one of the largest."""
     loaded = tk.load_failures(sample_service, progress=False)

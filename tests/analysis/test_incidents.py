@@ -28,6 +28,7 @@ def sample():
     return to_frame(FailureDecoder(None).decode(json.dumps(entries).encode()))
 
 
+@pytest.mark.slow
 def test_the_five_stories_of_the_sample_are_named(sample):
     """Each story is an incident: its workflow, what its failures share, and from when to when."""
     found = find_incidents(sample, now=NOW)

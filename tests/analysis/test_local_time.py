@@ -76,6 +76,7 @@ def test_each_time_is_in_the_bin_that_begins_before_it(
     assert (minutes < starts[numbers] + width + HOUR).all()
 
 
+@pytest.mark.slow
 def test_the_report_is_in_the_zone_and_its_json_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     """Headline, tables, axes, mail and code name it; the argument wins over the variable."""
     now = datetime(2026, 3, 29, 12, tzinfo=UTC)

@@ -76,6 +76,7 @@ def test_what_is_no_list_of_rankings_is_refused(found: Any, exact: Any, named: s
         recall(found, exact)
 
 
+@pytest.mark.slow
 def test_a_promised_precision_holds() -> None:
     """In at least 95 % of 300 repetitions that return a threshold, which most do."""
     kept = given = 0

@@ -105,6 +105,7 @@ ROW = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(ROW, max_size=30), st.sampled_from(["15min", "1h", "7d"]))
 def test_every_run_is_counted_once(rows, freq):
     """Whatever is missing: outcomes add up to the runs, bins to the runs with a start."""

@@ -79,6 +79,7 @@ def test_entries_of_both_are_no_history() -> None:
     assert tk.similar_failures(rows, rows).frame["seen"].tolist() == [False, False]
 
 
+@pytest.mark.slow
 def test_hostile_input() -> None:
     """Nothing, secrets, and many different groups: all columns, no secret, no error."""
     nothing, one = failures("n"), failures("o", "disk full")

@@ -35,6 +35,7 @@ def incidents(sample):
     return find_incidents(sample, now=NOW)
 
 
+@pytest.mark.slow
 def test_the_condition_of_an_incident_selects_its_failures(sample, incidents):
     """As many as were observed, by the condition and by each other condition of the same failures."""
     asked = set()
@@ -53,6 +54,7 @@ def test_the_condition_of_an_incident_selects_its_failures(sample, incidents):
     assert asked >= {"workflow_url", "response_status", "signature", "header", "response header"}
 
 
+@pytest.mark.slow
 def test_a_spike_selects_as_many_as_were_observed(sample):
     """Each condition, also of one label among several, of the rise that was found and of a given window."""
     days = (NOW - timedelta(days=3), NOW)
@@ -150,6 +152,7 @@ def test_every_engine_selects_the_same(sample, tmp_path):
         assert set(rows.columns) >= {*table.column_names, "error"}
 
 
+@pytest.mark.slow
 def test_groups_and_labels(sample):
     """A signature without its column is computed; a label is one of several; (none) is a missing value."""
     plain = sample.drop(columns="signature")
@@ -184,6 +187,7 @@ def test_a_value_that_no_row_has_is_a_warning(sample):
     assert len(tk.select_failures(sample, {"flow_control_key": None})) > 0
 
 
+@pytest.mark.slow
 def test_a_condition_that_cannot_be_met_says_why(sample):
     """A mistyped attribute, no dict, an unknown rank, an age that cannot be read."""
     with pytest.raises(InputError, match="Did you mean 'response_status'"):
@@ -196,6 +200,7 @@ def test_a_condition_that_cannot_be_met_says_why(sample):
         tk.select_failures(sample, {}, since="last week")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("days", [6, 7, 9])
 def test_no_condition_is_listed_twice(sample, days):
     """A condition that is near to two sets of rows stands for both."""

@@ -101,6 +101,7 @@ def test_missing_namespaces_of_labels_are_the_default_one(missing):
     assert found.frame["labels"].tolist() == [50]
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_service():
     """By each similarity, random pairs have the scores that queries return; other kinds are refused."""
     rng = np.random.default_rng(3)

@@ -64,6 +64,7 @@ def ndcg(found: tk.FusionComparison) -> pd.DataFrame:
     return found.differences[found.differences["measure"] == "ndcg"].set_index(["fusion", "leg"])
 
 
+@pytest.mark.slow
 def test_two_legs_that_err_apart_are_better_together(stored):
     """Independent noise in each leg: fusing helps, and the interval says so."""
     rng = np.random.default_rng(5)
@@ -82,6 +83,7 @@ def test_two_legs_that_err_apart_are_better_together(stored):
     assert found.by["agreement"].mean() < 0.5
 
 
+@pytest.mark.slow
 def test_a_leg_that_knows_nothing_harms(stored):
     """The dense leg is right, the sparse one nearly random: fusing harms against the better leg."""
     _, queries = legs(0.2, 40)
@@ -251,6 +253,7 @@ def test_other_indexes_are_refused(services):
         tk.VectorQuery(vector=[float("nan")], sparse=([1], [1.0]))
 
 
+@pytest.mark.slow
 def test_the_plot_marks_what_is_shown(stored):
     """Four rows with intervals about a line at zero."""
     _, queries = legs(0.2, 40)

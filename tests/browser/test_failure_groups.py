@@ -40,6 +40,7 @@ def boxes(notebook, cell):
     return notebook.panel(cell).locator(".tk-groups input[type=checkbox]")
 
 
+@pytest.mark.tour
 def test_a_group_and_a_bar_filter_the_table(notebook):
     """By mouse: a box opens a group, a click on a bar chooses its time, the same click all times again."""
     shown = notebook.panel(MOUSE)

@@ -63,6 +63,7 @@ def choose(shown, label, typed, name):
     expect(field).to_have_value(name)
 
 
+@pytest.mark.tour
 def test_a_filter_is_built_by_mouse_and_run(notebook):
     """Fields found, chosen and joined with the mouse; value, code and frame are as clicked."""
     shown = notebook.panel(MOUSE)

@@ -57,6 +57,7 @@ def notebook(chromium, lab, request, shop):
         yield opened
 
 
+@pytest.mark.tour
 def test_from_a_group_to_a_previewed_plan_and_through_it_by_mouse(notebook, shop):
     """One click plans what is ticked; what is confirmed is run, and its outcomes are shown."""
     panel = notebook.panel(MOUSE)

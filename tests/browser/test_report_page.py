@@ -74,6 +74,7 @@ def page_file(tmp_path_factory):
     )
 
 
+@pytest.mark.tour
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1400])
 def test_the_report_is_silent_alone_and_fits(chromium, page_file, scheme, width):

@@ -42,6 +42,7 @@ def commit(field, text):
     field.press("Enter")
 
 
+@pytest.mark.tour
 def test_a_query_a_pin_and_a_follow_up_by_mouse(notebook):
     """A text, options and a filter are the value; a query by a hit; two results side by side."""
     shown = notebook.panel(CLICKED)

@@ -52,6 +52,7 @@ def notebook(chromium, lab):
         yield opened
 
 
+@pytest.mark.tour
 def test_50000_points_are_painted(notebook):
     """All of them; `-s` shows the time from the key that runs the cell to the first painted frame."""
     canvas = notebook.panel(LARGE).locator("canvas")

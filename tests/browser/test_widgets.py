@@ -47,6 +47,7 @@ def control(notebook, label, cell=KEYS):
     return notebook.panel(cell).locator(".tk-control").filter(has=named)
 
 
+@pytest.mark.tour
 def test_a_filter_is_built_by_mouse_and_run(notebook):
     """Ticks, a preset and the main button: the kernel's value, code and frame are as clicked."""
     shown = notebook.panel(MOUSE)

@@ -26,6 +26,7 @@ from toolkit.cli.schedule import Schedule
 PAGE = json.dumps({"messages": [entry("a")]}).encode()
 
 
+@pytest.mark.slow
 def test_a_schedule_goes_on_after_its_pipes_are_closed(server, tmp_path: Path) -> None:
     """Nobody reads what it writes any more; runs go on, and so does the heartbeat in a chosen file."""
     server.always(PAGE)

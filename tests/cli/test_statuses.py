@@ -149,6 +149,7 @@ def test_results_that_cannot_be_written_are_an_error(synced: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_schedule_survives_its_log_and_a_rotated_token(server, tmp_path: Path, capsys) -> None:
     """Neither a full log nor a token that is refused once ends it; the heartbeat and `status` tell of it."""
     server.always(b'{"error": "unauthorized"}', status=401)
@@ -200,6 +201,7 @@ def test_status_and_report_allow_the_same_age(server, tmp_path: Path, monkeypatc
     assert "a clock is wrong" in str(snapshot_status(str(kept), now=early))
 
 
+@pytest.mark.slow
 def test_a_report_names_what_came_since_one_could_judge_last(server, tmp_path: Path, capsys) -> None:
     """An error of 40 hours ago is new if the last report that could judge was 45 hours ago, then no more."""
     rows = [entry(f"old-{number}", hours=60 + number) for number in range(40)]

@@ -55,6 +55,7 @@ def test_runs_are_listed_as_generated(service: Service) -> None:
     assert states == {"RUN_FAILED": 5000, "RUN_SUCCESS": 4000}
 
 
+@pytest.mark.slow
 def test_events_and_steps_tell_of_the_last_days(service: Service) -> None:
     """Each attempt of the messages that failed lately; the steps of their runs end in the failure."""
     events = tk.load_events(service, progress=False)

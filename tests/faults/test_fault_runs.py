@@ -60,6 +60,7 @@ def test_a_full_disk_leaves_the_snapshot_as_it_was() -> None:
     assert "7 sizes of the disk: 6 refused and nothing changed, 1 had room, 0 wrong" in said
 
 
+@pytest.mark.slow
 def test_two_writers_at_once_leave_one_complete_history() -> None:
     """Each commits or is refused, and the snapshot holds what those wrote that committed."""
     assert "20 races: " in (said := _run(_SOAK / "two_writers.py", "--races", "20"))

@@ -161,6 +161,7 @@ def naive_matches(tree: MetadataFilter, document: Any) -> bool:  # noqa: PLR0911
     raise AssertionError(tree)
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(trees, metadata)
 def test_evaluation_follows_the_rules(tree: MetadataFilter, document: Any) -> None:

@@ -77,6 +77,7 @@ def test_a_snapshot_is_restored_whole(local_indexes, tmp_path, kind):
         assert "1200" in shown.replace(",", "")
 
 
+@pytest.mark.slow
 def test_a_killed_restore_continues_where_it_was(local_indexes, tmp_path):
     """A process killed after 2,000 rows: the next call sends the rest alone, and the index is whole."""
     service = local_indexes["dense"]
@@ -102,6 +103,7 @@ def test_a_killed_restore_continues_where_it_was(local_indexes, tmp_path):
     assert again.resumed_at == 0
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_checkpoint(tmp_path):
     """Two that write the checkpoint of the same restore at once both end well, and leave one whole file."""
     command = [sys.executable, str(CHECKPOINTS), str(tmp_path / "checkpoint"), "300"]
@@ -111,6 +113,7 @@ def test_two_processes_share_a_checkpoint(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
+@pytest.mark.slow
 def test_two_kernels_restore_one_snapshot(local_indexes, tmp_path):
     """Both restores of a snapshot at once are complete, and no checkpoint is left."""
     service = local_indexes["dense"]

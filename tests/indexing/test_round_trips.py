@@ -44,6 +44,7 @@ def check_round_trip(service: tk.Service, namespaces: list[str]) -> None:
     pd.testing.assert_frame_equal(everything(service, namespaces), before, check_exact=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 @pytest.mark.parametrize("kind", ["dense", "sparse", "hybrid"])

@@ -349,6 +349,7 @@ def test_the_receivers_service_masks_its_own_token():
     assert frame["body"][0].startswith("you sent [masked")
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8), max_size=4), max_size=6

@@ -272,6 +272,7 @@ def test_status_and_error_are_compared_here(server):
     assert (made.scope["response_status"], made.scope["error"]) == ([500, 503], ["timeout"])
 
 
+@pytest.mark.slow
 def test_status_and_error_choose_the_same_rows_of_a_service_and_of_a_frame(sample_service):
     """The embedded service's failures, filtered while they are loaded and afterwards, are the same."""
     everything = tk.load_failures(sample_service, progress=False)

@@ -76,6 +76,7 @@ def test_a_page_whose_rows_take_a_huge_dimension_is_refused(server):
         tk.load_vectors(server.service(), include_vectors=False, memory_limit=1e9, progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have other thresholds")
 def test_the_memory_of_freed_buffers_is_used_again():
     """Buffers of pages that are freed together are not handed out anew, page fault by page fault."""

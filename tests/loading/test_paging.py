@@ -143,6 +143,7 @@ LOADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "most"), [("", MOST_EMPTY), (ENTRY, MOST_REPEATED)])
 @pytest.mark.parametrize("name", LOADS)
 def test_endless_pages_with_nothing_new_end_every_load(server, tmp_path, name, rows, most):
@@ -156,6 +157,7 @@ def test_endless_pages_with_nothing_new_end_every_load(server, tmp_path, name, r
     assert len(server.requests) < most + 250  # some are on their way, or read ahead, when the reader stops
 
 
+@pytest.mark.slow
 def test_endless_pages_after_many_end_soon(server):
     """A long listing earns no long patience: a thousand pages of new rows, and the last one for ever."""
     numbers = count(1)
@@ -171,6 +173,7 @@ def test_endless_pages_after_many_end_soon(server):
     assert len(server.requests) == 1000 + MOST_REPEATED + 2
 
 
+@pytest.mark.slow
 def test_empty_pages_within_the_bound_are_survived(server, monkeypatch):
     """Nearly as many in a row before, between and behind pages with rows: all rows, and complete."""
     monkeypatch.setattr(paging, "MOST_EMPTY", 200)
@@ -188,6 +191,7 @@ def test_empty_pages_within_the_bound_are_survived(server, monkeypatch):
     assert tk.receipt(frame).pages == 941
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", [None, tk.FailureFilter(response_status=404)])
 def test_rows_of_many_pages_may_be_read_again(server, wanted):
     """A second pass over 300 pages, each of known rows only, also of rows that the filter leaves out."""
@@ -203,6 +207,7 @@ def test_rows_of_many_pages_may_be_read_again(server, wanted):
     assert tk.receipt(frame).complete
 
 
+@pytest.mark.slow
 def test_a_long_filtered_load_is_no_endless_one(server, monkeypatch):
     """Pages of which this side keeps nothing bring entries all the same."""
     monkeypatch.setattr(paging, "MOST_EMPTY", 50)

@@ -22,12 +22,14 @@ with ProgressBar(None, title="failures", unit="entries", total=300) as progress:
 """
 
 
+@pytest.mark.slow
 def test_a_script_stays_silent():
     """Without a terminal nothing is written, neither to the output nor to the error stream."""
     done = subprocess.run([sys.executable, "-c", _LOAD], capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_bar_after_the_first_second():
     """On a terminal the bar names what is read and how much, and is gone at the end."""
     ours, theirs = pty.openpty()

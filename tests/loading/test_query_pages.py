@@ -56,6 +56,7 @@ def test_no_hit_is_one_empty_page(service):
     assert list(page.columns) == ["query", "rank", "id", "score"]
 
 
+@pytest.mark.slow
 def test_closing_ends_the_query_at_the_service(service, server):
     """The service is told, whether pages are left or not."""
     server.json(b'{"result": {"uuid": "u-1", "scores": [{"id": "a", "score": 1.0}]}}')

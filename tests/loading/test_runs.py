@@ -66,6 +66,7 @@ def test_filters_are_sent_on_every_page_and_are_in_the_receipt(server):
         tk.load_runs(server.service(), state="failed")
 
 
+@pytest.mark.slow
 def test_runs_are_filtered_by_a_real_service(tmp_path):
     """Only what was asked for comes back, in the same order."""
     with LocalService(tmp_path, sample=True) as local:

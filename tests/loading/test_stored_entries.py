@@ -34,6 +34,7 @@ def digests(rows: bytes, reader: EntryRecognizer = _READER) -> list[bytes]:
     return result.digests
 
 
+@pytest.mark.slow
 @given(st.lists(_ENTRIES, max_size=4), st.sampled_from([None, 1]))
 def test_entries_keep_the_order_of_the_decoder(entries: list, indent: int | None) -> None:
     """As many, with the same ids; what is cut out decodes to the same rows."""

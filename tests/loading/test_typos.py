@@ -92,6 +92,7 @@ def test_a_query_that_finds_nothing_names_the_nearest_field(sample_service):
         assert len(tk.query_text(sample_service, "disk", namespace="runbooks", filter="HAS NOT FIELD citi"))
 
 
+@pytest.mark.slow
 def test_the_end_of_an_address_names_the_address(sample_service):
     """An address as displays shorten it matches nothing: the warning names the whole one, also a rare one."""
     for shortened in ("payments/capture", "/exports/nightly"):

@@ -109,6 +109,7 @@ def test_a_damaged_index_is_named_with_the_way_out(tmp_path: Path, damage: Damag
     assert "--data-dir" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     """On a mounted disk without room, writes are refused by name and reads go on; with room all is there."""
     disk = tmp_path / "disk"

@@ -75,6 +75,7 @@ def damaged(file: Path, table: str, column: str, value: object) -> Iterator[bool
             database.execute(change, (before[1], before[0]))
 
 
+@pytest.mark.slow
 def test_each_damaged_value_of_the_queue_is_named(filled: tuple[Service, Path]) -> None:
     """A listing that a value breaks names its table and column; no listing ends as an internal error."""
     service, file = filled

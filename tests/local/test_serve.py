@@ -103,6 +103,7 @@ def test_it_ends_with_its_parent(started: Any) -> None:
     assert child.wait(timeout=10) == 0
 
 
+@pytest.mark.slow
 def test_a_killed_kernel_leaves_neither_its_service_nor_its_files(tmp_path: Path) -> None:
     """The service that ``connect("local")`` started ends, and removes its temporary folder itself."""
     temporary = tmp_path / "temporary"
@@ -184,6 +185,7 @@ def test_an_option_that_is_no_number_says_which_are(started: Any, option: str, t
     assert errors.endswith(f"argument {option}: {said}\n")
 
 
+@pytest.mark.slow
 def test_one_service_a_folder(tmp_path: Path) -> None:
     """A second one on the same data is refused, with the reason; after the first has ended it starts."""
     with LocalService(tmp_path) as first:
@@ -194,6 +196,7 @@ def test_one_service_a_folder(tmp_path: Path) -> None:
             assert second.url
 
 
+@pytest.mark.slow
 def test_a_killed_service_delivers_after_its_restart(tmp_path: Path, server: Server) -> None:
     """Messages accepted before SIGKILL arrive after the restart under their ids, on the same port."""
     server.always(b"{}", 503)
@@ -228,6 +231,7 @@ def test_a_killed_service_delivers_after_its_restart(tmp_path: Path, server: Ser
         assert len(server.requests) == count
 
 
+@pytest.mark.slow
 def test_no_accepted_message_is_lost_over_many_kills(tmp_path: Path, server: Server) -> None:
     """Killed again and again while messages are published and delivered, everything accepted arrives."""
     server.always(b"{}")
@@ -250,6 +254,7 @@ def test_no_accepted_message_is_lost_over_many_kills(tmp_path: Path, server: Ser
     assert len(accepted) > 50
 
 
+@pytest.mark.slow
 def test_the_sample_is_filled_in_once(tmp_path: Path) -> None:
     """The whole command has the sample; a restart does not fill it in again."""
     with LocalService(tmp_path, sample=True) as service:

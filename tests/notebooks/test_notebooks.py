@@ -201,6 +201,7 @@ def test_nothing_is_published_to_another_machine(kitchen) -> None:
     assert "queue.invalid" not in json.dumps(executed.notebook)
 
 
+@pytest.mark.slow
 def test_every_figure_of_a_kernel_is_shown(kitchen, tmp_path: Path) -> None:
     """Several plots, the user's own before and after them, and after one that fails: an image for each."""
     notebook = nbformat.v4.new_notebook()

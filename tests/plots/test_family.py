@@ -101,6 +101,7 @@ def test_the_users_settings_have_no_say_and_stay(plot):
     assert plt.get_fignums() == []
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_drawn_as_text(plot):
     """A hundred payloads are neither maths nor invisible, without controls, and not wider than the plot."""
     for payloads in (PAYLOADS[start : start + 7] for start in range(0, len(PAYLOADS), 7)):

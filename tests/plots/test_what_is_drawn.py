@@ -49,6 +49,7 @@ def cells(ax):
     return np.ma.filled(ax.collections[0].get_array(), 0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(ROWS)
 def test_every_failure_is_drawn_once(rows):

@@ -79,6 +79,7 @@ def first_version(path: Path, plan: tk.RedrivePlan) -> sqlite3.Connection:
     return database
 
 
+@pytest.mark.slow
 def test_a_kill_between_any_two_writes_leaves_the_file_complete(plan: tk.RedrivePlan, tmp_path: Path) -> None:
     """With any part of the pages of a step written, and no journal, it is stored or it is not."""
     path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
@@ -294,6 +295,7 @@ def test_steps_that_were_not_stored_stop_the_run(plan: tk.RedrivePlan, tmp_path:
         assert not ledger.entries()
 
 
+@pytest.mark.slow
 def test_killed_at_its_steps_a_copied_file_continues_elsewhere(shop: Shop, tmp_path: Path) -> None:
     """Each machine gets the one file that the docs name: nothing is done twice, and the deletes are known."""
     clients = Clients(shop, mixed_plan(shop, "copied", 4, workflows=4), tmp_path)
@@ -303,12 +305,14 @@ def test_killed_at_its_steps_a_copied_file_continues_elsewhere(shop: Shop, tmp_p
     assert result.finished
 
 
+@pytest.mark.slow
 def test_one_plan_with_two_ledgers_calls_each_function_once(shop: Shop, tmp_path: Path) -> None:
     """Two processes at once, of which either is killed: no entry is acted on twice."""
     clients = Clients(shop, mixed_plan(shop, "two", 4, workflows=2), tmp_path)
     assert clients.wrong(clients.killed_with_two_ledgers((0.7, 0.4), seed=1)) == {}
 
 
+@pytest.mark.slow
 def test_another_plan_calls_a_function_again_once_the_outcome_is_known(shop: Shop, tmp_path: Path) -> None:
     """A claim ends with the call; while it is open, another plan and another ledger leave the entry."""
     failed = shop.fail_with_function("claimed", 2)

@@ -27,6 +27,7 @@ def late(shop: Shop) -> pd.DataFrame:
     return shop.fail("late", 3, Retries="1", **{"Retry-Delay": "2000"})
 
 
+@pytest.mark.slow
 def test_a_redrive_that_did_nothing_is_stopped_and_names_the_error(
     shop: Shop, ledger: Path, late: pd.DataFrame
 ) -> None:

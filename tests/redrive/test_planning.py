@@ -132,6 +132,7 @@ def test_a_plan_is_the_same_whatever_the_order_of_rows() -> None:
     assert tk.plan_redrive(frame, wave=7).hash != plan.hash
 
 
+@pytest.mark.slow
 def test_an_entry_is_decided_alone_as_among_others() -> None:
     """Entries that are alike are decided once: each as if it were the only one, whatever stands beside it."""
     choices = {

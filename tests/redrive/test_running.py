@@ -32,6 +32,7 @@ def run(shop: Shop, plan: tk.RedrivePlan, ledger: Path, **options: object) -> tk
     )
 
 
+@pytest.mark.slow
 def test_mended_groups_are_redriven_and_broken_ones_stopped_by_their_canary(shop: Shop, ledger: Path) -> None:
     """Each entry of the first once, one of the second; the rest of the second stays in the DLQ."""
     failed = pd.concat([shop.fail(name, 12) for name in ("pay", "ship", "mail")])
@@ -195,6 +196,7 @@ def test_what_was_lost_on_the_way_is_looked_into(shop: Shop, ledger: Path, loss:
     assert len(shop.runs(name)) == (8 if action == "delete" else 16)
 
 
+@pytest.mark.slow
 def test_flow_control_limits_all_runs_together(shop: Shop, ledger: Path) -> None:
     """No more deliveries at once than the plan allows."""
     failed = pd.concat([shop.fail(name, 6) for name in ("few", "fewer")])

@@ -55,6 +55,7 @@ def every(seconds: float, complete_at: datetime) -> Syncs:
     return Syncs(complete_at=complete_at.isoformat(), every_seconds=seconds)
 
 
+@pytest.mark.slow
 def test_a_stopped_snapshot_tells_nothing_about_the_last_day(options: dict[str, Any]) -> None:
     """Recent counts and changes are null, and the headline and the JSON have the age."""
     end = NOW - timedelta(days=14)
@@ -170,6 +171,7 @@ def _backdate(path: str, age: timedelta, syncs: int) -> None:
     write_manifest(store, msgspec.structs.replace(manifest, receipts=receipts))
 
 
+@pytest.mark.slow
 def test_fail_on_has_a_status_for_data_that_are_too_old(
     kept: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,6 +116,7 @@ def acted_on(report, frame) -> list[pd.DataFrame]:
     return found
 
 
+@pytest.mark.slow
 def test_an_action_selects_the_failures_that_it_counts(sample, report):
     """Of the error in its title, within its times; each explanation has an action."""
     actions = section(report, "actions")["parts"]
@@ -298,6 +299,7 @@ def test_every_engine_has_the_same_explanations(sample, report, tmp_path):
         assert found.to_dict()["change"] == report.to_dict()["change"]
 
 
+@pytest.mark.slow
 def test_of_many_failures_a_sample_is_looked_at_and_named(sample, monkeypatch):
     """Counts stay those of all; explanations say that they are of a sample, and their code draws it."""
     monkeypatch.setattr("toolkit.reports.evidence.MOST", 2_000)

@@ -188,6 +188,7 @@ def test_the_named_error_the_count_and_the_ids_are_of_the_same_failures(options:
     assert f"The last expires at {last:%Y-%m-%d %H:%M} UTC" in text["text"]
 
 
+@pytest.mark.slow
 def test_a_receipt_of_a_snapshot_says_what_its_load_read(server: Any, tmp_path: Any) -> None:
     """Entries that have left the queue are in the frame, and were not read by the last load."""
     for names in ("abc", "c"):

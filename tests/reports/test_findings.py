@@ -81,6 +81,7 @@ def test_verdict(make, rows, options):
     assert repr(report) == f"FailureReport({report.verdict!r})"
 
 
+@pytest.mark.slow
 def test_the_verdict_names_the_filter(make, rows, options):
     """A report on a filtered load names it in the verdict, in every form, and where nothing matches."""
     chosen = tk.FailureFilter(label=["prod", "eu"], response_status=500, until="2026-03-10T12:00Z")
@@ -95,6 +96,7 @@ def test_the_verdict_names_the_filter(make, rows, options):
     assert everything.verdict.startswith("12 failures in 2 workflows between ")
 
 
+@pytest.mark.slow
 def test_what_is_new(make, rows, options):
     """New ids are listed latest first, new texts are marked, and the previous count is shown."""
     previous = make([row for number, row in enumerate(rows) if number % 3])
@@ -122,6 +124,7 @@ def test_many_new_ids_are_capped_with_a_count(make, options):
     assert "and 250 more" in report.to_html()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("receipt", "state", "said"),
     [
@@ -146,6 +149,7 @@ def test_completeness_is_reported(make, rows, options, receipt, state, said):
     assert report.to_dict()["notices"] == [{"text": found["sentence"], "good": state == "complete"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("receipt", "caution"),
     [
@@ -328,6 +332,7 @@ def test_a_change_is_unknown_where_the_day_before_is_not_covered(
     )
 
 
+@pytest.mark.slow
 def test_the_json_twin_follows_its_schema(make, rows, options):
     """The saved report follows `docs/failure-report.schema.json`, with and without rows and comparison."""
     schema = json.loads((Path(__file__).parents[2] / "docs" / "failure-report.schema.json").read_text())
@@ -343,6 +348,7 @@ def test_the_json_twin_follows_its_schema(make, rows, options):
     assert len(list(validator.iter_errors(broken))) == 2
 
 
+@pytest.mark.slow
 def test_states_beyond_the_cap_are_counted(make, rows, options):
     """Of 400 undocumented states the first 15 are listed, and entries without a state always."""
     many = rows + [{**rows[0], "failure_function_state": f"STATE_{number}"} for number in range(400)]

@@ -102,6 +102,7 @@ def hostile(make, payload):
     return make([row, other, page], **receipt)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_hostile_texts_are_inert_in_html(make, options, payload):
     """In every text column, receipt and title a payload adds no element or attribute, and is seen as text."""
@@ -118,6 +119,7 @@ def test_hostile_texts_are_inert_in_html(make, options, payload):
     assert "<script" not in report.to_html().lower()
 
 
+@pytest.mark.slow
 def test_a_hundred_payloads_are_inert(make, options):
     """A hundred payloads, in every text column of a row each, add no element, attribute, link or control."""
     pieces = [
@@ -149,6 +151,7 @@ def test_a_hundred_payloads_are_inert(make, options):
         assert not {"\u202e", "\x00", "\x07", "\u200b", "\ufeff", "\u2028"} & set(markup)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_hostile_texts_are_inert_in_markdown(make, options, payload):
     """In Markdown, as a parser reads it, a payload adds no element but code, and its text is seen."""
@@ -197,6 +200,7 @@ def test_markdown_escapes_what_begins_a_list():
 CANARY = "canary-0123456789abcdef"
 
 
+@pytest.mark.slow
 def test_secrets_are_in_no_form(make, options, tmp_path):
     """Secrets in bodies, URLs, labels, ids, receipts and titles, and our own token, are in no form."""
     own = Redactor(key=b"k", own=[Secret(CANARY)])
@@ -232,6 +236,7 @@ def test_secrets_are_in_no_form(make, options, tmp_path):
         assert "masked len=" in form or "secret" in form
 
 
+@pytest.mark.slow
 def test_the_page_loads_and_runs_nothing(make, rows, options):
     """The page has a policy that forbids everything but its own style, and no address to load from."""
     markup = failure_report(make(rows), **options).to_html()
@@ -260,6 +265,7 @@ def test_structure_for_readers_of_all_kinds(make, rows, options):
             assert set(attributes["aria-labelledby"].split()) <= set(ids)
 
 
+@pytest.mark.slow
 def test_order_of_the_sections(make, rows, options):
     """The verdict is first, then times, workflows and errors, the code last."""
     markup = failure_report(make(rows), make(rows[:2]), **options).to_html()
@@ -295,6 +301,7 @@ def _luminance(colour):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+@pytest.mark.slow
 def test_same_bytes_for_the_same_input(make, rows, options, tmp_path):
     """The same frames and time produce the same files, byte for byte; another time does not."""
     for name in ("a.html", "a.md", "a.json"):
@@ -336,6 +343,7 @@ def test_what_cannot_be_saved(make, options, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["folder.html"]
 
 
+@pytest.mark.slow
 def test_two_reports_in_one_notebook_do_not_share_ids(make, rows, options):
     """Different reports have different ids, so that their drawings do not mix on one page."""
     first, second = (failure_report(make(rows[:count]), **options)._repr_html_() for count in (5, 9))

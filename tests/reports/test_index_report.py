@@ -69,6 +69,7 @@ def test_a_healthy_index_needs_nothing():
     assert said["drift"] == "There is no earlier state to compare with."
 
 
+@pytest.mark.slow
 def test_every_code_runs_and_gives_the_numbers_shown(sample_service):
     """The code beside a figure draws it again, and returns the rows of the table there."""
     service = sample_service
@@ -120,6 +121,7 @@ def test_numbers_of_the_head_are_true_of_dimensions_too():
     assert parts(report, ReportTable)[0].columns[3].name == "count"
 
 
+@pytest.mark.slow
 def test_code_loads_what_the_report_is_of(sample_service, tmp_path):
     """A path by its path, a load by its namespaces, and what has no source is said to be passed."""
 
@@ -154,6 +156,7 @@ def test_every_figure_has_its_numbers_and_its_code(report):
                     assert ax.patches or ax.collections or ax.lines
 
 
+@pytest.mark.slow
 def test_all_forms_say_the_same(report, tmp_path):
     """HTML without scripts, Markdown and JSON; the same bytes for the same input."""
     html, markdown, values = report.to_html(), report.to_markdown(), json.loads(report.to_json())
@@ -172,6 +175,7 @@ def test_all_forms_say_the_same(report, tmp_path):
     assert report.save(tmp_path / "index.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(states):
     """Nothing depends on the order of sets or on the clock."""
     one, two = (tk.index_report(states[1], previous=states[0], **OPTIONS) for _ in range(2))
@@ -179,6 +183,7 @@ def test_the_same_input_gives_the_same_bytes(states):
     assert one.to_html() == two.to_html()
 
 
+@pytest.mark.slow
 def test_the_json_form_follows_its_schema(report, states, sample_service):
     """It follows `docs/index-report.schema.json`: ill, healthy, empty, of several dimensions, queried."""
     schema = json.loads((Path(__file__).parents[2] / "docs" / "index-report.schema.json").read_text())
@@ -202,6 +207,7 @@ def test_the_json_form_follows_its_schema(report, states, sample_service):
     assert list(validator.iter_errors(broken))
 
 
+@pytest.mark.slow
 def test_the_map_is_a_section(states):
     """A picture of all namespaces by colour; vectors of several dimensions have none, and the reason."""
     two = pd.concat([states[1], states[1].head(60).assign(namespace="other")], ignore_index=True)
@@ -224,6 +230,7 @@ SECRET = "Bearer abcdefghijklmnopqrstuvwxyz0123456789"
 HOSTILE = "<img src=x onerror=alert(1)> $\\frac{1}{0}$"
 
 
+@pytest.mark.slow
 def test_secrets_and_markup_are_text(states):
     """In ids, namespaces and field names: masked and escaped in every form, drawings too."""
     rows = states[1].head(60).copy()

@@ -254,6 +254,7 @@ def loaded(frame: pd.DataFrame, when: datetime) -> pd.DataFrame:
     return frame
 
 
+@pytest.mark.slow
 def test_numbers_of_the_sample_agree(sample: pd.DataFrame) -> None:
     """At least ten facts are stated by several places, and none is stated differently."""
     found = check(failure_report(sample, retention="15d", **OPTIONS))

@@ -88,6 +88,7 @@ def test_what_succeeded_came_back_and_was_left(frame, ledger, options):
     assert sum(row["entries"] for rows in (done, back, left) for row in rows) == len(frame)
 
 
+@pytest.mark.slow
 def test_every_form_shows_it_and_no_secret(frame, ledger, options):
     """HTML with a figure, Markdown and JSON; texts of data are escaped, and masked."""
     report = tk.failure_report(frame, redrive=tk.redrive_status(ledger), **options)

@@ -54,6 +54,7 @@ def many():
     return told(CALM, (226, 228, 300, FLOWS, ["Too Many Requests"]))
 
 
+@pytest.mark.slow
 def test_a_rise_in_many_workflows_counts_them(many):
     """All, and the one with the most by name; up to five are named."""
     rose = many[many["response_body"] == "Too Many Requests"]["workflow_url"].value_counts()
@@ -73,6 +74,7 @@ def test_workflows_of_a_sample_are_at_least_so_many(many, monkeypatch):
     assert re.search(r"in at least \d\d workflows, the most in ", reported(many).verdict)
 
 
+@pytest.mark.slow
 def test_what_an_explanation_shares_is_said_once():
     """Neither a label that names it nor its workflow is repeated behind it."""
     frame = told(CALM, (226, 228, 300, FLOWS, USUAL))
@@ -84,6 +86,7 @@ def test_what_an_explanation_shares_is_said_once():
     assert f"explanation is several errors, in {FLOWS[0]}: " in one.verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "action"),
     [("TypeError: x is not a function", "resume"), ("ValidationError: no amount", "leave")],
@@ -110,6 +113,7 @@ def test_the_share_of_an_incident_is_of_all_failures(many):
     assert "300 failures (10 %) from" in reported(frame).verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["pandas", "arrow", "duckdb", "dask"])
 def test_an_id_is_counted_once(engine):
     """Loads that share entries, concatenated, have the report of all entries, the later row of each."""
@@ -160,6 +164,7 @@ def test_a_rise_in_several_episodes_is_no_long_one():
     assert re.search(rf"\| When \| {times} \|", page)
 
 
+@pytest.mark.slow
 def test_each_form_says_only_what_it_has(many):
     """Markdown names the figures that it has not, and times left are those that the verdict sums."""
     report = reported(many)

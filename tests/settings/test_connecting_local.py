@@ -46,6 +46,7 @@ def gone(url: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_service_responds_and_ends_with_its_block(sample_service):
     """Inside the block it responds; after it, nothing listens there, and a request says so at once."""
     with tk.connect("local") as service:
@@ -62,6 +63,7 @@ def test_a_service_responds_and_ends_with_its_block(sample_service):
     assert time.monotonic() - started < 1  # nothing is sent, so nothing is retried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_the_child_ends_however_its_parent_dies(end):
     """Terminated, killed or interrupted: the pipe closes, and the service ends."""

@@ -130,6 +130,7 @@ def test_log_lines_are_grouped_by_their_template() -> None:
     assert found.grouping >= 0.95
 
 
+@pytest.mark.slow
 def test_system_logs_are_grouped_by_their_template() -> None:
     """Of 16 kinds of systems: hardly anything is merged, and most rare templates are whole, too."""
     logs = [system_log(name, 1000, seed=11) for name in SYSTEMS]

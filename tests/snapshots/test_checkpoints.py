@@ -490,6 +490,7 @@ def test_another_thread_has_no_signals_to_hold() -> None:
 _PAGES = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=4), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     base=st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=5),

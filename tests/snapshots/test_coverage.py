@@ -163,6 +163,7 @@ def test_a_receipt_with_gaps_is_read_back() -> None:
         Receipt.from_dict(values)
 
 
+@pytest.mark.slow
 def test_a_snapshot_stores_the_retention_that_a_sync_was_told(
     made: SimpleNamespace, store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,6 +187,7 @@ def test_an_index_is_exported(server: Any, tmp_path: Path) -> None:
     assert tk.as_matrix(frame).tolist() == [[1.0, 2.0], [1.0, 2.0]]
 
 
+@pytest.mark.slow
 def test_a_history_of_many_syncs_opens_quickly(server: Any, tmp_path: Path) -> None:
     """After 40 daily syncs, each with new entries, opening and counting takes a fraction of a second."""
     service = server.service()

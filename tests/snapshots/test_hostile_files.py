@@ -232,6 +232,7 @@ PIECES = (
 )
 
 
+@pytest.mark.slow
 def test_masks_in_code_end_where_their_text_ends() -> None:
     """Whatever two texts stand side by side, the code that is shown calls what the exact code calls."""
     redactor = Redactor()

@@ -101,6 +101,7 @@ def _repeated(text: str, times: int) -> pa.Table:
     return pa.table({"text": column})
 
 
+@pytest.mark.slow
 def test_a_hundred_million_rows_in_a_small_file(tmp_path: Path) -> None:
     """Their number is enough to refuse a frame of them; verifying decodes none."""
     table = pa.table({"time": np.zeros(10_000_000, dtype="datetime64[ms]"), "count": np.zeros(10_000_000)})
@@ -116,6 +117,7 @@ def test_a_hundred_million_rows_in_a_small_file(tmp_path: Path) -> None:
     assert peak < _BEFORE
 
 
+@pytest.mark.slow
 def test_one_long_text_many_times(tmp_path: Path) -> None:
     """A dictionary of one value of 4 MB, used 100,000 times: 400 GB in a few kilobytes, read in batches."""
     path = _snapshot(tmp_path / "text", _repeated("x" * 4_000_000, 100_000), groups=1)
@@ -175,6 +177,7 @@ def test_a_manifest_of_twenty_gigabytes(tmp_path: Path, name: str) -> None:
     assert peak < _BEFORE
 
 
+@pytest.mark.slow
 def test_an_index_of_many_rows_that_is_not_on_the_disk(tmp_path: Path, made: SimpleNamespace) -> None:
     """A sparse index of 100 million rows is refused by its size."""
     store = SnapshotStore(tmp_path / "snapshot")

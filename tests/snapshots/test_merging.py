@@ -96,6 +96,7 @@ def test_large_files_are_not_merged(
     assert read_snapshot(other.path)["dlq_id"].tolist() == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_a_year_of_daily_syncs_is_opened_file_by_file(
     tmp_path: Path, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -217,6 +217,7 @@ def test_damage_in_an_older_snapshot_is_found(version: Path, tmp_path: Path) -> 
             tk.verify_snapshot(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", _OLDER[-1:], ids=lambda path: path.name)
 def test_an_upgrade_killed_at_any_step_leaves_the_old_or_the_new_version(
     version: Path, tmp_path: Path

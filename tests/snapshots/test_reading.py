@@ -310,6 +310,7 @@ except NotEnoughMemoryError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is Linux's")
 def test_no_memory_left_is_no_damage(whole, tmp_path):
     """Rows that do not fit into what the process may take are a `NotEnoughMemoryError`."""

@@ -214,6 +214,7 @@ _FORMS = (
 """Ways to write an entry: two of the same row, and others that are not as specified."""
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     states=st.lists(

@@ -64,6 +64,7 @@ def _second(made: SimpleNamespace) -> Any:
     return made.load([made.entry("b", body="new"), *made.entries("c")], made.entries("d"))
 
 
+@pytest.mark.slow
 def test_a_writer_killed_at_any_step_leaves_the_old_snapshot_or_the_new_one(
     tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore
 ) -> None:
@@ -86,6 +87,7 @@ def test_a_writer_killed_at_any_step_leaves_the_old_snapshot_or_the_new_one(
     assert states == [_OLD] * first_new + [_NEW] * (last - first_new)
 
 
+@pytest.mark.slow
 def test_a_first_writer_killed_at_any_step_leaves_no_snapshot_or_a_complete_one(
     tmp_path: Path, made: SimpleNamespace
 ) -> None:
@@ -166,6 +168,7 @@ def test_a_sync_killed_at_any_step_resumes_from_its_checkpoint(
     assert not (resumes and 0 in kept[: kept.index(2)])
 
 
+@pytest.mark.slow
 def test_an_export_killed_at_any_step_resumes_from_its_checkpoint(
     tmp_path: Path, made: SimpleNamespace, store: SnapshotStore
 ) -> None:
@@ -190,6 +193,7 @@ def test_an_export_killed_at_any_step_resumes_from_its_checkpoint(
     assert set(kept) == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_keeps_the_previous_snapshot(
     tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore
 ) -> None:
@@ -204,6 +208,7 @@ def test_a_file_that_may_not_grow_keeps_the_previous_snapshot(
     assert len(_state(tmp_path / "out" / "6")) == 2003
 
 
+@pytest.mark.slow
 def test_an_error_of_the_disk_at_any_step_is_typed_and_leaves_old_or_new(
     tmp_path: Path, made: SimpleNamespace
 ) -> None:
@@ -300,6 +305,7 @@ def test_a_second_writer_is_refused_until_the_first_is_dead(
     assert sync(made.entries("a", "b")).counts["added"] == 1
 
 
+@pytest.mark.slow
 def test_two_processes_that_sync_at_once_leave_one_complete_history(store: SnapshotStore) -> None:
     """Each of many colliding syncs commits or is refused: generations count the commits exactly."""
     with _start("race", store.path, 20) as first, _start("race", store.path, 20) as second:

@@ -284,6 +284,7 @@ _STATES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(states=_STATES)
 def test_any_history_of_syncs_ends_as_a_model_says(

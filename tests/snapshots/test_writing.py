@@ -70,6 +70,7 @@ def _receipt(**values: Any) -> Receipt:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(rows=_ROWS)
 def test_any_rows_are_read_back_exactly(

@@ -299,6 +299,7 @@ _JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([*FAILURE, "later"]) | st.text(max_size=5), _JSON, max_size=8))
 @example({"?#0": None})
 def test_no_body_breaks_decoding_and_no_value_is_lost(body):

@@ -228,6 +228,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys([*ENTRY, "unknown"], json_values)), max_size=4)
@@ -244,6 +245,7 @@ def test_any_json_in_any_field_keeps_every_row(entries):
     )
 
 
+@pytest.mark.slow
 def test_pages_as_specified_are_decoded_strictly(monkeypatch):
     """The sample history, with fields no schema knows and with bytes in base64, needs no lenient decoder."""
     entries = wire_entries(1_767_225_600_000)[:2000]
@@ -354,6 +356,7 @@ def test_a_page_that_is_no_page_fails_among_others():
         FailureDecoder(None).decode([b'[{"dlqId": "a", "body": "', b'"}]'])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(

@@ -56,6 +56,7 @@ def column_of(values):
     return pa.array(written, pa.string())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(maps, writers), max_size=6))
 @example([({}, json.dumps)])

@@ -135,6 +135,7 @@ WHOLE = payload(
 )
 
 
+@pytest.mark.slow
 @given(st.integers(0, len(WHOLE)))
 def test_a_truncated_body_is_read_as_far_as_it_goes(end: int):
     """Wherever it ends: no exception; what is there is the beginning of the whole; the last row says so."""
@@ -166,6 +167,7 @@ ODD = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         ODD | st.fixed_dictionaries({"messageId": ODD, "body": ODD.map(lambda value: b64(json.dumps(value)))})

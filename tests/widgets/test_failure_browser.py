@@ -102,6 +102,7 @@ def test_every_column_sorts_with_missing_values_last(make, column, ascending):
     assert browser.found()["dlq_id"].tolist() == [*expected, "none"]
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # a browser is made each time
 @given(st.text(max_size=6), st.lists(st.text(max_size=12), min_size=1, max_size=5))
 def test_the_search_finds_what_python_finds(search, bodies):
@@ -364,6 +365,7 @@ def test_hostile_texts_are_seen_as_text(make, seen):
     assert cells == [visible(payload) for payload in PAYLOADS]
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_inert_in_static_forms(make, seen):
     """Static forms and the choices of a filter have no elements from data."""
     frame = make([hostile(payload) | {"dlq_id": payload} for payload in PAYLOADS])
@@ -420,6 +422,7 @@ def test_a_sparse_column_is_shown(failures):
     assert "1.5" in str(browser.page(0, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [pd.Interval(0, 1), b"\xff", "\ud800", [1, "a"], {"b": 1}, 1j], ids=repr)
 def test_a_frame_with_unusual_values_in_any_column_is_shown(failures, value):
     """Values that Arrow has no type for, and bytes that are not UTF-8: seen as text, searched and sorted."""
@@ -519,6 +522,7 @@ def test_a_message_for_an_outdated_order_selects_nothing_and_says_so(failures):
     assert browser.message == "The table has changed since then. Select once more."
 
 
+@pytest.mark.slow
 def test_no_selection_is_lost_among_messages_of_many_threads(make, monkeypatch):
     """Rows marked on two threads, searches on a third, sorts on a fourth: each mark is in the value."""
     monkeypatch.setattr(

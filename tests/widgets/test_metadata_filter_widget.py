@@ -88,6 +88,7 @@ def test_what_a_row_shows_makes_its_condition(made):
     assert condition(*typed_condition(made)).text() == made.text()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=trees, case=st.sampled_from([str.lower, str.upper, str]), wide=st.booleans())
 def test_any_text_survives_the_tree_and_the_rows(panel, tree, case, wide):

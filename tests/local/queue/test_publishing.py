@@ -37,6 +37,7 @@ HEADERS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(headers=HEADERS, body=st.binary(max_size=100))
 def test_any_headers_are_read_or_refused(headers: list[tuple[str, str]], body: bytes) -> None:

@@ -166,6 +166,7 @@ def test_batches_and_groups_can_be_enqueued(service: Service, server: Server) ->
     assert [event.get("topicName") for event in logged] == [None, "both", "both"]
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_overtaken_when_the_service_is_killed(tmp_path: Path, server: Server) -> None:
     """Killed in the middle five times, a queue goes on where it was: at least once, and in order."""
     server.responding(lambda _: time.sleep(0.005) or b"{}")

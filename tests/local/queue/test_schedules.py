@@ -210,6 +210,7 @@ def test_destinations_are_those_of_a_publish(shared: Service) -> None:
         assert response.status_code == 400, response.text
 
 
+@pytest.mark.slow
 @given(
     minute=st.sampled_from(["*", "*/7", "0", "5,35", "10-20"]),
     hour=st.sampled_from(["*", "3", "*/6", "9-17"]),

@@ -133,6 +133,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(steps, st.integers(1, 8), st.booleans(), st.sampled_from([1, 4, 20_000]), st.sets(st.integers(0, 6)))
 def test_inner_products_while_rows_come_and_go(
@@ -175,6 +176,7 @@ def test_inner_products_while_rows_come_and_go(
             assert len(rows) == len(naive)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(sparse_vectors, st.booleans()), min_size=1, max_size=12), sparse_vectors)
 def test_equal_scores_keep_the_order_of_sequence(vectors: list[tuple[Sparse, bool]], query: Sparse) -> None:
@@ -199,6 +201,7 @@ rankings = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(rankings, st.sampled_from([0, 1]))
 def test_rrf(given_rankings: list[list[tuple[str, float]]], start: int) -> None:
@@ -208,6 +211,7 @@ def test_rrf(given_rankings: list[list[tuple[str, float]]], start: int) -> None:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(rankings)
 def test_dbsf(given_rankings: list[list[tuple[str, float]]]) -> None:
@@ -390,6 +394,7 @@ filters = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(filters, st.lists(documents, min_size=1, max_size=5))
 def test_filters(chosen: Condition, rows: list[dict[str, Any]]) -> None:

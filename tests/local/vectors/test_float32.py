@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -31,6 +32,7 @@ def significant(text: str) -> str:
     return text.lstrip("-").partition("e")[0].replace(".", "").strip("0")
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(arrays.arrays(np.float32, st.integers(1, 9), elements=singles | decimals))
 def test_digits_are_the_shortest_that_read_back(array: np.ndarray) -> None:

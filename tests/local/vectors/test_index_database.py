@@ -123,6 +123,7 @@ def test_the_database_holds_what_a_dictionary_holds(
     database.close()
 
 
+@pytest.mark.slow
 def test_what_was_accepted_survives_a_kill_with_its_own_vectors(path: Path) -> None:
     """A process killed at any time while it writes the same rows again and again leaves whole batches.
 

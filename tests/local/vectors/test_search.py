@@ -63,6 +63,7 @@ def searches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(searches(), st.sampled_from(SIMILARITIES), st.data())
 def test_nearest_is_what_a_plain_search_finds(

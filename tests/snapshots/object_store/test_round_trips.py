@@ -116,6 +116,7 @@ def test_an_older_snapshot_in_a_bucket_is_read_and_brought_up_to_date(
     assert (verified.rows, verified.gone, verified.unlisted) == (len(before) + 1, len(before), ())
 
 
+@pytest.mark.slow
 def test_the_public_functions_take_a_file_system(s3: SimpleNamespace, sample_service: tk.Service) -> None:
     """Failures and vectors of a service are written to a bucket and read back completely."""
     where = {"filesystem": s3.filesystem}
@@ -253,6 +254,7 @@ def test_other_readers_find_plain_parquet(s3: SimpleNamespace, made: SimpleNames
     assert len(read_snapshot(s3.path, filesystem=through_fsspec)) == 4
 
 
+@pytest.mark.slow
 def test_a_listing_of_many_pages_is_read_to_its_end(s3: SimpleNamespace) -> None:
     """A store lists a thousand objects at a time; all of them are seen."""
     write_snapshot(_labels("a"), s3.path, filesystem=s3.filesystem)

@@ -115,6 +115,7 @@ def _ending(writers: subprocess.Popen[str], s3: SimpleNamespace, path: str, numb
     return ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", [{}, _OLD], ids=["a first sync", "a second sync"])
 def test_a_writer_killed_at_any_request_leaves_the_old_snapshot_or_the_new_one(
     s3: SimpleNamespace, place: SimpleNamespace, old: dict[str, tuple[str, bool]]
@@ -147,6 +148,7 @@ def test_a_writer_killed_at_any_request_leaves_the_old_snapshot_or_the_new_one(
     assert place_of_commit > 2
 
 
+@pytest.mark.slow
 def test_a_store_that_refuses_any_request_keeps_old_or_new(
     s3: SimpleNamespace, place: SimpleNamespace
 ) -> None:
