@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import toolkit as tk
-from toolkit.plots.style import THEMES
+from toolkit.drawing.style import THEMES
 
 QUESTIONS = ["the certificate has expired", "the pool has no free connection", "how to bake bread"]
 REWORDED = ["a certificate is out of date", "no connection is free in the pool", "baking bread"]

@@ -19,7 +19,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import toolkit as tk
-from toolkit.plots.style import THEMES, ThemeName
+from toolkit.drawing.style import THEMES, ThemeName
 
 PAGES = {
     "report-light": ((1200, 900), "light", None),

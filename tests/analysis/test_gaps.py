@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 import toolkit as tk
 from toolkit.analysis import explain_spike, find_incidents
 from toolkit.analysis.over_time import failure_trend
-from toolkit.plots.gap_hatching import GAP, GAP_NOTE
+from toolkit.drawing.gap_hatching import GAP, GAP_NOTE
 from toolkit.receipt import Gap, Receipt
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES

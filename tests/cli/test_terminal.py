@@ -11,10 +11,10 @@ import pytest
 
 import toolkit as tk
 from tests.cli.test_statuses import configured, entry
-from toolkit.analysis.wording import ROWS_SHOWN
 from toolkit.cli import main
 from toolkit.cli.command_line import COMMANDS, build_parser
 from toolkit.cli.terminal import say_table, say_wrapped, table_text
+from toolkit.drawing.wording import ROWS_SHOWN
 from toolkit.redrive.ledger import Ledger
 
 WORDS = "connection refused by the database of the orders service at port 5432"

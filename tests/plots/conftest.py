@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 
 import toolkit as tk
 from toolkit.analysis import explain_change
+from toolkit.drawing.result_bars import draw_recall
 from toolkit.plots.hit_scores import draw_similarities
-from toolkit.plots.result_bars import draw_recall
 
 NOW = datetime(2026, 3, 20, tzinfo=UTC)
 KINDS = [

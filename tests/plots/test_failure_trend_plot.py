@@ -13,8 +13,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from toolkit import plot_failure_trend
+from toolkit.drawing.style import THEMES
 from toolkit.errors import InputError
-from toolkit.plots.style import THEMES
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 

@@ -14,8 +14,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 import toolkit as tk
+from toolkit.drawing.style import THEMES, drawable, width
 from toolkit.errors import InputError
-from toolkit.plots.style import THEMES, drawable, width
 
 PIECES = [
     "$\\frac{1}{0}$", "$", "$x$ and $y", "_hidden", "a" * 500, "\u202egnp.exe", "fire \U0001f525", "日本語",

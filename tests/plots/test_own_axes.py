@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 import toolkit as tk
-from toolkit.plots.result_bars import draw_recall
+from toolkit.drawing.result_bars import draw_recall
 
 
 def failures() -> pd.DataFrame:

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 import toolkit as tk
 from toolkit.analysis import score_bins
-from toolkit.plots.axis import name_above, name_rows
-from toolkit.plots.style import THEMES, drawing
+from toolkit.drawing.axis import name_above, name_rows
+from toolkit.drawing.style import THEMES, drawing
 
 PREFIX = "https://shop.example.com/flows/"
 NAMES = ["orders/fulfil", "orders/confirm", "legacy/sync", "reports/render"]

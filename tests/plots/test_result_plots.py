@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 import toolkit as tk
 from toolkit.analysis import explain_change
+from toolkit.drawing.result_bars import draw_recall
+from toolkit.drawing.style import THEMES
 from toolkit.errors import InputError
-from toolkit.plots.result_bars import draw_recall
-from toolkit.plots.style import THEMES
 
 LONG = "TypeError: Cannot read properties of undefined (reading 'currency') at pricing.priceOf"
 

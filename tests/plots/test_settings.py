@@ -15,7 +15,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 import toolkit as tk
-from toolkit.plots.style import drawing
+from toolkit.drawing.style import drawing
 
 CHILD = Path(__file__).with_name("settings_process.py")
 DRAWING = sorted(name for name in tk.__all__ if name.startswith("plot_") or "report" in name.lower())

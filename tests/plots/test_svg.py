@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from toolkit.plots.style import THEMES, drawable, drawing
-from toolkit.plots.svg import inline_svg
+from toolkit.drawing.style import THEMES, drawable, drawing
+from toolkit.drawing.svg import inline_svg
 
 
 class Elements(HTMLParser):

@@ -18,7 +18,7 @@ import toolkit as tk
 from tests.accuracy.histories import END, history
 from tests.reports.conftest import failures
 from toolkit.analysis import failure_functions, sample_failures
-from toolkit.plots.style import THEMES, drawing
+from toolkit.drawing.style import THEMES, drawing
 from toolkit.redaction import Redactor, Secret
 from toolkit.redrive.choices import recommended
 from toolkit.reports import failure_report

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 import toolkit as tk
 from tests.accuracy.ill_indexes import healthy_rows, ill_frame, to_frame
+from toolkit.drawing.style import THEMES
 from toolkit.errors import InputError
-from toolkit.plots.style import THEMES
 from toolkit.redaction import Redactor
 from toolkit.reports.sections import ReportCode, ReportFigure, ReportTable
 

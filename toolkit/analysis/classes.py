@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,11 +19,16 @@ from toolkit.analysis.class_rules import NAMES, STATUSES, WORDS
 from toolkit.analysis.refusals import refusal_in_body, refused_by_headers
 from toolkit.analysis.selection import opened, select, tallied
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten
+from toolkit.drawing.wording import Plotted, counted, frame_table, percent, shorten
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.document import Document, its_ends
 from toolkit.signatures.json_errors import decode_json
 from toolkit.signatures.reading import read_document
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import Theme
 
 UNKNOWN: Final = "unknown"
 REFUSED: Final = "refused"
@@ -129,6 +134,11 @@ class FailureClasses(Plotted):
     def _repr_html_(self) -> str:
         counts = self.counts.assign(share=self.counts["share"].map(percent))
         return frame_table(f"Classes of {counted(len(self.frame), 'failure')}", counts)
+
+    def _draw(self, ax: Axes, theme: Theme) -> Axes:
+        from toolkit.drawing.result_bars import draw_classes  # noqa: PLC0415 - matplotlib is slow to import
+
+        return draw_classes(self.counts, ax, theme, unknown=UNKNOWN)
 
 
 def classify_failures(failures: AnyFrame) -> FailureClasses:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -39,8 +39,8 @@ from toolkit.analysis.selection import (
     when_counted,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import Plotted, counted, frame_table
 from toolkit.arguments import positive, wrong
+from toolkit.drawing.wording import Plotted, counted, frame_table
 from toolkit.errors import InputError
 from toolkit.freshness import span_text
 from toolkit.redaction import visible
@@ -50,6 +50,11 @@ from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
 from toolkit.time_zones import time_text
 from toolkit.times import Time, parse_time
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import Theme
 
 CHANGES: Final = ("new", "back again", "growing", "missing before", "shrinking", "gone", "steady")
 """What can be said of a group, what needs attention first."""
@@ -115,6 +120,11 @@ class FailureComparison(Plotted):
     def _repr_html_(self) -> str:
         columns = ["title", "change", "before", "after", "added", "left", "expected", "confidence"]
         return frame_table(repr(self), self.frame[[*columns, "first_at", "last_at", "group"]].head(_SHOWN))
+
+    def _draw(self, ax: Axes, theme: Theme) -> Axes:
+        from toolkit.drawing.result_bars import draw_comparison  # noqa: PLC0415 - matplotlib is slow to import
+
+        return draw_comparison(self.frame, ax, theme)
 
 
 def compare_failures(

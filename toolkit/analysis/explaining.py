@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import compress
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,15 @@ from toolkit.analysis.conditions import ConditionSearch, RankedCondition, likeli
 from toolkit.analysis.failure_attributes import LABEL, column_texts, labels_of, rising_labels, rows_meeting
 from toolkit.analysis.selection import NONE, opened, select_timed, timestamps, typed_rows
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import Plotted, percent, result_table, share_text
 from toolkit.arguments import nearest, positive, texts, wrong
+from toolkit.drawing.wording import Plotted, describe_condition, percent, result_table, share_text
 from toolkit.redaction import Redactor, escape_html, visible
-from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import Theme
 
 _Floats = npt.NDArray[np.float64]
 _Table = tuple[pa.Table, _Floats]
@@ -140,7 +144,7 @@ class Explanation(Plotted):
         first = self.frame.iloc[0]
         if not first["condition"]:
             return f"{change}: all failures rose, none much more than the others"
-        said = f"{change}: {describe(first['condition'])}"
+        said = f"{change}: {describe_condition(first['condition'])}"
         if first["share"] <= _WHOLE:
             return f"{said} holds {percent(min(first['share'], 1.0))} of the change"
         # a share says little, and there is none where there are no more than before
@@ -158,7 +162,7 @@ class Explanation(Plotted):
         head += ["confidence among these", "the same failures"]
         rows = [
             (
-                clean(describe(row["condition"])), row["observed"], row["expected"],
+                clean(describe_condition(row["condition"])), row["observed"], row["expected"],
                 "∞" if np.isinf(row["lift"]) else row["lift"],
                 share_text(row["share"]), f"{row['confidence']:.2f}", clean(_some(row["alternatives"])),
             )
@@ -167,24 +171,19 @@ class Explanation(Plotted):
         more = f" The first {_SHOWN} of {len(self.frame)} conditions:" if len(self.frame) > _SHOWN else ""
         return result_table(f"{said}.{more}", head, rows)
 
+    def _draw(self, ax: Axes, theme: Theme) -> Axes:
+        from toolkit.drawing.result_bars import draw_explanation  # noqa: PLC0415 - matplotlib is slow to import
 
-def describe(condition: dict[str, Any]) -> str:
-    """A condition as text.
-
-    By its own name, the id of a group would be masked as the signature of a message is.
-
-    >>> describe({"region": "eu", "signature": "s5-703ae1747355"})
-    'region = eu and group = s5-703ae1747355'
-    """
-    names = {SIGNATURE: "group"}
-    stated = " and ".join(f"{names.get(name, name)} = {value}" for name, value in condition.items())
-    return stated or "all failures"
+        return draw_explanation(
+            self.frame, ax, theme,
+            observed=self.observed, expected=self.expected, stands_out=self.stands_out,
+        )  # fmt: skip
 
 
 def _some(conditions: Sequence[dict[str, Any]]) -> str:
     """The first of the conditions as text, and how many more there are."""
     more = [f"{len(conditions) - _NAMED:,} more"] if len(conditions) > _NAMED else []
-    return "; ".join([*map(describe, conditions[:_NAMED]), *more])
+    return "; ".join([*map(describe_condition, conditions[:_NAMED]), *more])
 
 
 def explain_change(

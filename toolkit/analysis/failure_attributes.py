@@ -19,8 +19,8 @@ from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import grouped, grouped_columns
 from toolkit.analysis.selection import NONE, opened, scanned, select_timed, timestamps
 from toolkit.analysis.sources import AnyFrame, SelectedRows
-from toolkit.analysis.wording import value_text
 from toolkit.arguments import nearest, shown
+from toolkit.drawing.wording import value_text
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.redaction import Redactor
 from toolkit.tables.frames import to_frame

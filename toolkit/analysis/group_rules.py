@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 import msgspec
 import pyarrow as pa
 
-from toolkit.analysis.wording import counted, value_text
 from toolkit.arguments import file_path, mapping, nearest, shown, text, wrong
+from toolkit.drawing.wording import counted, value_text
 from toolkit.errors import InputError
 from toolkit.private_files import changing, not_written, read_file, write_file
 from toolkit.redaction import Redactor

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -37,7 +37,7 @@ from toolkit.analysis.selection import (
     typed_rows,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import Plotted, counted, frame_table, percent, shorten, value_text
+from toolkit.drawing.wording import Plotted, counted, frame_table, percent, shorten, value_text
 from toolkit.errors import UnexpectedResultWarning
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
@@ -45,6 +45,11 @@ from toolkit.signatures.document import NO_FRAME, Document
 from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, are_signed, sign_rows
 from toolkit.signatures.signing import RULES_VERSION, Learned, Signature
 from toolkit.tables.frames import checked_frame, made_visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import Theme
 
 _COLUMNS: Final = ("dlq_id", "workflow_url", "response_status", "response_body", "response_body_base64")
 _DOING: Final = "grouping failures"
@@ -139,6 +144,11 @@ class FailureGroups(Plotted):
         shown = shown.assign(share=shown["share"].map(percent))
         more = f"; the first {_SHOWN} are shown" if len(self.frame) > _SHOWN else ""
         return frame_table(f"{self!r}{more}", shown)
+
+    def _draw(self, ax: Axes, theme: Theme) -> Axes:
+        from toolkit.drawing.result_bars import draw_groups  # noqa: PLC0415 - matplotlib is slow to import
+
+        return draw_groups(self.frame, ax, theme)
 
 
 def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None = None) -> FailureGroups:

@@ -17,8 +17,8 @@ from toolkit.analysis.gaps import gaps_of, in_nanoseconds, time_known
 from toolkit.analysis.incident_search import Incident, IncidentSearch, Span, datetimes
 from toolkit.analysis.selection import NONE, scanned, select, told_until, typed_rows, when_counted
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
 from toolkit.arguments import wrong
+from toolkit.drawing.wording import counted
 from toolkit.progress import ProgressSteps, StepOption, rows_of
 from toolkit.times import parse_time
 

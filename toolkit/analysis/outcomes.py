@@ -22,8 +22,8 @@ from toolkit.analysis.selection import (
     when_counted,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import frame_table
 from toolkit.arguments import mapping
+from toolkit.drawing.wording import frame_table
 from toolkit.freshness import stated_retention
 from toolkit.tables.vector_dtype import missing
 

@@ -318,21 +318,6 @@ def _started(runs: AnyFrame, starts: NDArray[np.int64], width: int, doing: str) 
     return np.bincount(bins, minlength=len(starts)).astype(np.int64)
 
 
-def readable_top(heights: NDArray[Any]) -> float:
-    """Where an axis of bars should end: it is truncated where few bars would flatten all others.
-
-    That is a twentieth of them (at least one), over five times as tall as the others.
-
-    >>> readable_top(np.array([3, 5, 4, 2, 400])), readable_top(np.array([3, 5, 4, 2, 9]))
-    (6.25, 9.0)
-    """
-    tall = np.sort(heights[heights > 0])
-    few = max(1, len(tall) // 20)
-    if len(tall) > 3 * few and tall[-1] > 5 * tall[-few - 1]:
-        return float(tall[-few - 1] * 1.25)
-    return float(tall[-1]) if len(tall) else 1.0
-
-
 def usual_counts(
     counts: NDArray[np.int64], step: timedelta, known: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float64]:

@@ -25,7 +25,7 @@ from toolkit.analysis.selection import (
     typed_frame,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
+from toolkit.drawing.wording import counted
 from toolkit.freshness import Clock, facts_of_age
 from toolkit.receipt import Receipt, facts_html
 from toolkit.redaction import visible

@@ -16,7 +16,7 @@ import pandas as pd
 
 from toolkit.analysis.selection import receipt_of, select_retained, with_time
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, span
+from toolkit.drawing.wording import counted, span
 from toolkit.freshness import data_end, stated_retention
 from toolkit.times import parse_duration
 

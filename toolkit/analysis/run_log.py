@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
@@ -12,12 +12,17 @@ import pandas as pd
 from toolkit.analysis.selection import select
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.time_bins import bin_width, bins_of
-from toolkit.analysis.wording import Plotted, counted, elapsed, frame_table, percent
 from toolkit.arguments import nearest, text
+from toolkit.drawing.wording import Plotted, counted, elapsed, frame_table, percent
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
 from toolkit.time_zones import span_of_times
 from toolkit.visible_text import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import Theme
 
 _DOING: Final = "counting runs"
 _OUTCOMES: Final = {
@@ -73,6 +78,11 @@ class RunSummary(Plotted):
     def _shown(self) -> pd.DataFrame:
         shown = self.frame.head(_SHOWN)
         return shown.assign(workflow_url=shown["workflow_url"].map(_masked))
+
+    def _draw(self, ax: Axes, theme: Theme) -> Axes:
+        from toolkit.drawing.result_bars import draw_run_outcomes  # noqa: PLC0415 - matplotlib is slow to import
+
+        return draw_run_outcomes(self.frame, ax, theme, runs=int(self.total["runs"]))
 
 
 def run_summary(runs: AnyFrame) -> RunSummary:

@@ -20,8 +20,8 @@ from toolkit.analysis.grouping import FailureGroups, grouped, read_rules
 from toolkit.analysis.outcomes import OUTCOMES, RetryOutcomes, retry_outcomes
 from toolkit.analysis.selection import typed_rows
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import whole, wrong
+from toolkit.drawing.wording import counted, frame_table
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.document import its_ends
 from toolkit.signatures.placeholders import with_placeholders

@@ -13,7 +13,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from toolkit.analysis.retrieval import Threshold, threshold_for_precision
-from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import choice, positive, whole, wrong
 from toolkit.audits.exact_comparison import SIMILARITIES, pair_scores
 from toolkit.audits.vector_rows import (
@@ -27,10 +26,11 @@ from toolkit.audits.vector_rows import (
     with_default_named,
 )
 from toolkit.client.vectors import index_info
+from toolkit.drawing.style import ThemeName
+from toolkit.drawing.wording import counted, frame_table
 from toolkit.errors import InputError
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
 from toolkit.plots.hit_scores import draw_similarities
-from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame

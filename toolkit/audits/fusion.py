@@ -13,15 +13,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from toolkit.analysis.retrieval import fuse, paired_difference
-from toolkit.analysis.wording import counted, frame_table, percent
 from toolkit.arguments import shown, text, unmasked, whole, wrong
 from toolkit.audits.vector_rows import typed_tuples
 from toolkit.client.vectors import index_info
+from toolkit.drawing.result_bars import draw_differences
+from toolkit.drawing.style import ThemeName
+from toolkit.drawing.wording import counted, frame_table, percent
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.query import VectorQuery
 from toolkit.loading.queries import run_queries
-from toolkit.plots.result_bars import draw_differences
-from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import pandas_frame

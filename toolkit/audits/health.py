@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from toolkit.analysis.wording import counted, frame_table, percent
 from toolkit.arguments import whole
 from toolkit.audits.exact_comparison import NEAR, Neighbourhoods, neighbourhoods
 from toolkit.audits.vector_rows import (
@@ -25,8 +24,9 @@ from toolkit.audits.vector_rows import (
     typed_tuples,
     with_default_named,
 )
+from toolkit.drawing.style import ThemeName
+from toolkit.drawing.wording import counted, frame_table, percent
 from toolkit.plots.hit_scores import draw_similarities
-from toolkit.plots.style import ThemeName
 from toolkit.redaction import Redactor, visible
 
 _SAMPLE: Final = 100_000

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from toolkit.analysis.wording import counted, frame_table, percent
 from toolkit.arguments import choice, nearest, text, whole, wrong
 from toolkit.audits.vector_rows import Matrix, VectorSource, VectorTables, typed_tuples
+from toolkit.drawing.style import ThemeName
+from toolkit.drawing.wording import counted, frame_table, percent
 from toolkit.errors import InputError, SettingsError
-from toolkit.plots.style import ThemeName
 from toolkit.plots.vector_points import draw_points
 from toolkit.tables.explode import explode_metadata
 from toolkit.tables.frames import pandas_frame

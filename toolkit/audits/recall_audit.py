@@ -12,7 +12,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from toolkit.analysis.retrieval import Recall, mean_recall, recalled
-from toolkit.analysis.wording import counted, frame_table
 from toolkit.arguments import whole, wrong
 from toolkit.audits.exact_comparison import SIMILARITIES, ExactSearch
 from toolkit.audits.vector_rows import (
@@ -26,12 +25,13 @@ from toolkit.audits.vector_rows import (
     with_default_named,
 )
 from toolkit.client.vectors import index_info
+from toolkit.drawing.result_bars import draw_recall
+from toolkit.drawing.style import ThemeName
+from toolkit.drawing.wording import counted, frame_table
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.queries import query
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
-from toolkit.plots.result_bars import draw_recall
-from toolkit.plots.style import ThemeName
 from toolkit.settings.service import Service
 from toolkit.tables.arrow_input import FrameLike, arrow_table
 from toolkit.visible_text import visible

@@ -12,8 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from toolkit.analysis.drift import drift
-from toolkit.analysis.explaining import Explanation, describe, explain_change
-from toolkit.analysis.wording import counted, frame_table
+from toolkit.analysis.explaining import Explanation, explain_change
 from toolkit.arguments import whole
 from toolkit.audits.vector_rows import (
     IndexRows,
@@ -23,8 +22,9 @@ from toolkit.audits.vector_rows import (
     typed_tuples,
     with_default_named,
 )
+from toolkit.drawing.style import ThemeName
+from toolkit.drawing.wording import counted, describe_condition, frame_table
 from toolkit.plots.hit_scores import draw_similarities
-from toolkit.plots.style import ThemeName
 from toolkit.tables.text import clean
 
 _DOING: Final = "comparing vectors"
@@ -133,7 +133,8 @@ class VectorChanges:
         shared = ""
         if self.explanation is not None and self.explanation.stands_out:
             first = self.explanation.frame.iloc[0]
-            shared = f"; {first['lift']:.1f} times as often as others where {describe(first['condition'])}"
+            condition = describe_condition(first["condition"])
+            shared = f"; {first['lift']:.1f} times as often as others if {condition}"
         changed = f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {listed}"
         return f"{changed}{stale}{drifted}{shared}{unseen}."
 

@@ -18,10 +18,10 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import Any, Final
 
-from toolkit.analysis.wording import counted
 from toolkit.cli.exit_status import ExitStatus, exit_help, help_width
 from toolkit.cli.output import abandon_broken_streams, complain, log_format
 from toolkit.cli.shared_options import PATH_ARGUMENTS
+from toolkit.drawing.wording import counted
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, ToolkitError, UnexpectedResultWarning
 from toolkit.version import __version__
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from toolkit.analysis.wording import counted
 from toolkit.cli.data_age import unjudged
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.output import complain, say
+from toolkit.drawing.wording import counted
 from toolkit.redaction import visible
 
 FAILURES: Final = ("new", "worse")

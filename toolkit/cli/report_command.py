@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import toolkit as tk
-from toolkit.analysis.wording import counted
 from toolkit.cli.data_age import MAX_AGE_HELP, complain_of_age, refuse_short_history
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.judging import FAILURES, VECTORS, judge_failures, judge_index
@@ -18,6 +17,7 @@ from toolkit.cli.output import complain, progress_lines, say, status_of, write
 from toolkit.cli.service_connection import add_token_file, connected
 from toolkit.cli.shared_options import add_command, add_filters, filter_of, unknown_values_end
 from toolkit.cli.terminal import say_wrapped
+from toolkit.drawing.wording import counted
 from toolkit.errors import InputError
 from toolkit.redaction import visible
 from toolkit.time_zones import shown_in, time_zone

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import toolkit as tk
-from toolkit.analysis.wording import counted
 from toolkit.cli.exit_status import ExitStatus
 from toolkit.cli.outcome import Outcome
 from toolkit.cli.output import progress_lines, status_of, unknown_names_end
@@ -21,6 +20,7 @@ from toolkit.cli.shared_options import (
     unknown_values_end,
 )
 from toolkit.cli.terminal import say_wrapped
+from toolkit.drawing.wording import counted
 from toolkit.errors import InputError, ToolkitError
 
 

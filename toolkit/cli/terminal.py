@@ -15,9 +15,9 @@ from typing import Final
 
 import pandas as pd
 
-from toolkit.analysis.wording import ROWS_SHOWN, counted, shorten
 from toolkit.cli.exit_status import NARROWEST
 from toolkit.cli.output import say
+from toolkit.drawing.wording import ROWS_SHOWN, counted, shorten
 from toolkit.redaction import visible
 
 _GAP: Final = "  "

@@ -17,14 +17,13 @@ from matplotlib.path import Path
 from toolkit.analysis.gaps import gaps_of
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups, SignedFailures, grouped_rows, read_rows
-from toolkit.analysis.over_time import FailureTrend, Markers, failure_trend, readable_top
+from toolkit.analysis.over_time import FailureTrend, Markers, failure_trend
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, span
 from toolkit.arguments import choice, instance, whole
-from toolkit.plots import axis
-from toolkit.plots.failure_counts import draw_cells
-from toolkit.plots.gap_hatching import GAP_NOTE, hatch_spans
-from toolkit.plots.style import (
+from toolkit.drawing import axis
+from toolkit.drawing.counted_bars import draw_cells
+from toolkit.drawing.gap_hatching import GAP_NOTE, hatch_spans
+from toolkit.drawing.style import (
     HATCHES,
     Theme,
     ThemeName,
@@ -33,6 +32,7 @@ from toolkit.plots.style import (
     drawing,
     without_prefix,
 )
+from toolkit.drawing.wording import counted, readable_top, span
 from toolkit.time_zones import time_text
 
 _APART: Final = 0.25  # inches between the names of two times

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.scores import LARGEST, ScoreBins, score_bins, score_curves, score_moves
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, percent, short_number
 from toolkit.arguments import choice, whole, wrong
 from toolkit.arguments import texts as checked_texts
-from toolkit.plots import axis
-from toolkit.plots.style import (
+from toolkit.drawing import axis
+from toolkit.drawing.style import (
     COLUMN,
     Theme,
     ThemeName,
@@ -26,6 +25,7 @@ from toolkit.plots.style import (
     drawable_names,
     drawing,
 )
+from toolkit.drawing.wording import counted, percent, short_number
 
 ScoreKind = Literal["histogram", "ecdf", "ridge"]
 

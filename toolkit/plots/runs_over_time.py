@@ -13,10 +13,10 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from toolkit.analysis.run_log import binned_rates, run_deliveries
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.time_bins import bin_width
-from toolkit.analysis.wording import counted, elapsed, percent, span
 from toolkit.arguments import whole
-from toolkit.plots import axis
-from toolkit.plots.style import ThemeName, documented, drawing, without_prefix
+from toolkit.drawing import axis
+from toolkit.drawing.style import ThemeName, documented, drawing, without_prefix
+from toolkit.drawing.wording import counted, elapsed, percent, span
 from toolkit.redaction import Redactor
 from toolkit.time_zones import time_text, time_zone
 

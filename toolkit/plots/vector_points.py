@@ -14,8 +14,8 @@ from matplotlib.markers import MarkerStyle
 
 from toolkit.analysis.scores import norm_bins
 from toolkit.analysis.sources import AnyFrame
-from toolkit.plots.axis import aside, count_axis, heading, label_axis, legend, limit, number_axis, say
-from toolkit.plots.style import (
+from toolkit.drawing.axis import aside, count_axis, heading, label_axis, legend, limit, number_axis, say
+from toolkit.drawing.style import (
     Theme,
     ThemeName,
     documented,

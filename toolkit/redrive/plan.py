@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 import msgspec
 import pandas as pd
 
-from toolkit.analysis.wording import ROWS_SHOWN, HasFrame, counted, frame_table, headline
 from toolkit.arguments import file_path, instance
+from toolkit.drawing.wording import ROWS_SHOWN, HasFrame, counted, frame_table, headline
 from toolkit.errors import InputError
 from toolkit.private_files import read_file, write_file
 from toolkit.python_code import Code, PublicCall, fill, joined, variable

@@ -7,17 +7,22 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from toolkit.analysis.wording import ROWS_SHOWN, Plotted, frame_table, headline, shorten, span
 from toolkit.arguments import nearest, text
+from toolkit.drawing.wording import ROWS_SHOWN, Plotted, frame_table, headline, shorten, span
 from toolkit.errors import InputError
 from toolkit.redrive.choices import LEAVE
 from toolkit.redrive.ledger import Ledger, entry_frame
 from toolkit.redrive.plan import RedrivePlan
 from toolkit.visible_text import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import Theme
 
 STATES: Final = (
     "succeeded", "called", "deleted", "failed again", "failed otherwise", "started", "running", "unknown",
@@ -168,6 +173,11 @@ class RedriveResult(Plotted):
     def _repr_html_(self) -> str:
         groups = self.groups.drop(columns="group")
         return frame_table(headline(self.verdict, len(groups)), groups.head(ROWS_SHOWN))
+
+    def _draw(self, ax: Axes, theme: Theme) -> Axes:
+        from toolkit.drawing.result_bars import draw_outcomes  # noqa: PLC0415 - matplotlib is slow to import
+
+        return draw_outcomes(self.frame, ax, theme, verdict=self.verdict)
 
 
 def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> RedriveResult:

@@ -18,7 +18,6 @@ import pandas as pd
 
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import group_failures
-from toolkit.analysis.wording import counted, percent, shorten
 from toolkit.arguments import instance, wrong
 from toolkit.client.failures import (
     call_failure_function,
@@ -28,6 +27,7 @@ from toolkit.client.failures import (
     start_again,
 )
 from toolkit.client.transport import Transport
+from toolkit.drawing.wording import counted, percent, shorten
 from toolkit.errors import (
     InputError,
     NotFoundError,

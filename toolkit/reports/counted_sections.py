@@ -24,7 +24,7 @@ from toolkit.analysis.gaps import gaps_of
 from toolkit.analysis.lifetimes import times_left
 from toolkit.analysis.selection import select
 from toolkit.analysis.sources import AnyFrame, SelectedRows
-from toolkit.analysis.wording import counted, short_number, span
+from toolkit.drawing.wording import counted, short_number, span
 from toolkit.plots.failure_counts import draw_calendar, draw_expiry, draw_matrix
 from toolkit.plots.failure_trend import draw_trend
 from toolkit.python_code import Code, PublicCall, fill, variable

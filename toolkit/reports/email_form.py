@@ -18,9 +18,9 @@ from markupsafe import Markup
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from toolkit.analysis.wording import shorten
 from toolkit.arguments import wrong
-from toolkit.plots.style import drawing
+from toolkit.drawing.style import drawing
+from toolkit.drawing.wording import shorten
 from toolkit.redaction import visible
 from toolkit.reports.html_form import environment
 from toolkit.reports.link import web_link

@@ -26,7 +26,6 @@ from toolkit.analysis import (
 )
 from toolkit.analysis.comparing import compare_grouped
 from toolkit.analysis.conditions import plainest
-from toolkit.analysis.explaining import describe
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import grouped
 from toolkit.analysis.incidents import WithRows, incidents_with_rows
@@ -39,7 +38,7 @@ from toolkit.analysis.selection import (
     with_time,
 )
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
+from toolkit.drawing.wording import counted, describe_condition
 from toolkit.freshness import Freshness
 from toolkit.reports.group_changes import changes_of_groups, grown_groups
 from toolkit.reports.periods import Trend, trend_of
@@ -333,7 +332,7 @@ def _estimate(count: float, scale: float) -> int:
 
 def _in_words(condition: dict[str, str], titles: pd.Series) -> str:
     """A condition in words, with the titles of groups for their ids."""
-    return describe({
+    return describe_condition({
         "error" if name == SIGNATURE else name.replace("_", " "): titles.get(value, value)
         for name, value in condition.items()
     })  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Final
 import pandas as pd
 
 from toolkit.analysis.selection import NONE
-from toolkit.analysis.wording import counted, percent
+from toolkit.drawing.wording import counted, percent
 from toolkit.python_code import Code, PublicCall, fill, variable
 from toolkit.redrive.choices import recommended
 from toolkit.reports.evidence import MOST, Evidence, Story

@@ -10,8 +10,8 @@ from typing import Any, Final
 from toolkit.analysis.retention import retention_of
 from toolkit.analysis.selection import freshness_of
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, span
 from toolkit.arguments import instance, text
+from toolkit.drawing.wording import counted, span
 from toolkit.freshness import Clock
 from toolkit.progress import ProgressSteps, StepOption, rows_of
 from toolkit.redaction import Redactor

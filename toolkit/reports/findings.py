@@ -34,7 +34,7 @@ from toolkit.analysis.lifetimes import next_expiring
 from toolkit.analysis.retention import Retention
 from toolkit.analysis.selection import opened, receipt_of, scanned, select
 from toolkit.analysis.sources import AnyFrame, SelectedRows
-from toolkit.analysis.wording import counted, shorten
+from toolkit.drawing.wording import counted, shorten
 from toolkit.filters.failure import FailureFilter
 from toolkit.freshness import Freshness
 from toolkit.progress import silent

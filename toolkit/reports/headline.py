@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from toolkit.analysis.wording import counted, percent, span
+from toolkit.drawing.wording import counted, percent, span
 from toolkit.freshness import span_text
 from toolkit.reports.periods import Trend
 from toolkit.reports.sections import read_time

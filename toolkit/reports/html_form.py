@@ -10,8 +10,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from toolkit.plots.style import drawing
-from toolkit.plots.svg import inline_svg
+from toolkit.drawing.style import drawing
+from toolkit.drawing.svg import inline_svg
 from toolkit.redaction import escape_attribute, escape_html
 from toolkit.reports.sections import (
     NUMBERS,

@@ -13,7 +13,6 @@ import pandas as pd
 
 from toolkit.analysis.overview import completeness
 from toolkit.analysis.selection import receipt_of, when_counted
-from toolkit.analysis.wording import counted, percent
 from toolkit.arguments import choice, instance, text, whole
 from toolkit.audits.calibration import Calibration, calibrate_threshold
 from toolkit.audits.exact_comparison import SIMILARITIES
@@ -23,9 +22,10 @@ from toolkit.audits.recall_audit import RecallAudit, audit_recall
 from toolkit.audits.vector_changes import VectorChanges, compare_vectors
 from toolkit.audits.vector_rows import VectorSource, VectorTables
 from toolkit.client.vectors import IndexInfo, index_info
+from toolkit.drawing.style import THEMES, Theme
+from toolkit.drawing.wording import counted, percent
 from toolkit.errors import InputError
 from toolkit.loading.vectors import Namespaces, load_index, of_vectors
-from toolkit.plots.style import THEMES, Theme
 from toolkit.progress import ProgressSteps, StepOption, rows_of
 from toolkit.python_code import Code, PublicCall, fill, joined, variable
 from toolkit.redaction import Redactor

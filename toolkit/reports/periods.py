@@ -21,7 +21,7 @@ from toolkit.analysis.change_points import dispersion
 from toolkit.analysis.gaps import Spans, bins_in, gaps_of, inside, overlap
 from toolkit.analysis.selection import opened, receipt_of, select_retained, select_timed, with_minute
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted
+from toolkit.drawing.wording import counted
 from toolkit.freshness import Freshness
 from toolkit.receipt import Receipt, requested_time
 from toolkit.signatures.signed_rows import SIGNATURE

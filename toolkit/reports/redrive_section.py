@@ -11,7 +11,7 @@ from typing import Final
 import pandas as pd
 
 from toolkit.arguments import file_path, wrong
-from toolkit.plots.result_bars import draw_outcomes
+from toolkit.drawing.result_bars import draw_outcomes
 from toolkit.python_code import PublicCall, fill
 from toolkit.redaction import Redactor
 from toolkit.redrive.results import STATES, RedriveResult, redrive_status
@@ -39,9 +39,8 @@ def redrive_section(result: RedriveResult, redactor: Redactor) -> Section:
     """The section; its texts are masked afterwards, those of its figure here."""
     result = replace(result, frame=result.frame.assign(title=result.frame["title"].map(redactor.text)))
     groups = min(int(result.frame["title"].nunique()), _DRAWN)
-    figure = ReportFigure(
-        "Outcomes of the redrive", result.verdict, 1.4 + 0.5 * groups, partial(draw_outcomes, result)
-    )
+    draw = partial(draw_outcomes, result.frame, verdict=result.verdict)
+    figure = ReportFigure("Outcomes of the redrive", result.verdict, 1.4 + 0.5 * groups, draw)
     status = _STATUS.write("redrive.sqlite", plan=result.plan.hash[:8])
     code = fill("result = {status}\nresult.plot()", status=status)
     parts = (*([figure] if groups else []), *_tables(result.frame), ReportCode(code))

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from matplotlib.axes import Axes
 
-from toolkit.analysis.wording import counted, percent, span
-from toolkit.plots.style import Theme
+from toolkit.drawing.style import Theme
+from toolkit.drawing.wording import counted, percent, span
 from toolkit.python_code import Code
 from toolkit.time_zones import time_text
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit.analysis.wording import shorten, span
+from toolkit.drawing.wording import shorten, span
 from toolkit.redaction import visible
 from toolkit.reports.link import web_link
 from toolkit.reports.markdown_form import escape_markdown

@@ -20,8 +20,8 @@ from zoneinfo import ZoneInfo
 import anywidget
 import traitlets
 
+from toolkit.drawing.style import without_prefix
 from toolkit.errors import InputError
-from toolkit.plots.style import without_prefix
 from toolkit.redaction import escape_wrapping, visible
 from toolkit.times import parse_time
 

@@ -16,8 +16,8 @@ import pandas as pd
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups
 from toolkit.analysis.selection import receipt_of
-from toolkit.analysis.wording import counted
 from toolkit.arguments import instance
+from toolkit.drawing.wording import counted
 from toolkit.errors import InputError, ToolkitError
 from toolkit.freshness import Clock, freshness
 from toolkit.python_code import fill, listed

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pandas as pd
 
 from toolkit.analysis.counts import CALLBACK_STATES
-from toolkit.analysis.wording import span
+from toolkit.drawing.wording import span
 from toolkit.redaction import Redactor, escape_html, escape_wrapping
 from toolkit.tables.header_maps import header_map
 from toolkit.tables.text import base64_bytes

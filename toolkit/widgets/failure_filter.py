@@ -12,10 +12,10 @@ import ipywidgets as widgets
 import pandas as pd
 
 from toolkit.analysis import failure_trend
-from toolkit.analysis.wording import counted
 from toolkit.arguments import choice as checked_choice
 from toolkit.arguments import wrong
 from toolkit.client.failures import Kind
+from toolkit.drawing.wording import counted
 from toolkit.errors import InputError
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField
 from toolkit.loading.failures import mistaken_values, open_failures

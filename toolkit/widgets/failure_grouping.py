@@ -20,9 +20,9 @@ from toolkit.analysis import failure_trend, similar_texts
 from toolkit.analysis.gaps import gaps_of
 from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules, split_values, write_rules
 from toolkit.analysis.grouping import FailureGroups, SignedFailures, grouped_columns, grouped_rows, read_rows
-from toolkit.analysis.over_time import FailureTrend, readable_top
-from toolkit.analysis.wording import value_text
+from toolkit.analysis.over_time import FailureTrend
 from toolkit.arguments import shown, wrong
+from toolkit.drawing.wording import readable_top, value_text
 from toolkit.errors import InputError
 from toolkit.plots.failure_trend import times_and_groups
 from toolkit.private_files import changing

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.counts import SHORT_STATES
 from toolkit.analysis.group_rules import GroupRules
-from toolkit.analysis.wording import shorten
 from toolkit.arguments import choice, flag, nearest, text, texts, wrong
+from toolkit.drawing.style import without_prefix
+from toolkit.drawing.wording import shorten
 from toolkit.errors import InputError
-from toolkit.plots.style import without_prefix
 from toolkit.python_code import PublicCall
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.frame_filters import count_values, error_lines

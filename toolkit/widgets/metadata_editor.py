@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import ipywidgets as widgets
 import pandas as pd
 
-from toolkit.analysis.wording import counted
+from toolkit.drawing.wording import counted
 from toolkit.errors import FilterSyntaxError, InputError
 from toolkit.filters.conditions import Condition, parse_path
 from toolkit.filters.metadata import And, MetadataFilter, Or, parse

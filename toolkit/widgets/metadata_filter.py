@@ -8,9 +8,9 @@ from typing import Final
 
 import pandas as pd
 
-from toolkit.analysis.wording import counted
 from toolkit.arguments import text, wrong
 from toolkit.client.vectors import VectorParts
+from toolkit.drawing.wording import counted
 from toolkit.errors import IncompleteLoadError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.vectors import open_vectors

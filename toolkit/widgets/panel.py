@@ -18,8 +18,8 @@ import ipywidgets as widgets
 import pandas as pd
 import traitlets
 
-from toolkit.analysis.wording import counted, short_number, shorten, span
 from toolkit.arguments import instance, text
+from toolkit.drawing.wording import counted, short_number, shorten, span
 from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.loading.load import Load
 from toolkit.loading.options import LoadOptions

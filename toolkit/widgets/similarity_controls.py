@@ -11,8 +11,8 @@ from typing import Any, Final, get_args
 import ipywidgets as widgets
 import pandas as pd
 
-from toolkit.analysis.wording import counted, shorten
 from toolkit.client.vectors import IndexInfo
+from toolkit.drawing.wording import counted, shorten
 from toolkit.errors import InputError
 from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
 from toolkit.own_tokens import MASK

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pandas as pd
 
 from toolkit.analysis import score_moves
-from toolkit.analysis.wording import counted
 from toolkit.arguments import instance, text
 from toolkit.client.vectors import IndexInfo, index_info
+from toolkit.drawing.wording import counted
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
 from toolkit.loading.queries import run_queries

@@ -15,10 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from toolkit.analysis import score_moves
-from toolkit.analysis.wording import counted, shorten
+from toolkit.drawing.style import THEMES
+from toolkit.drawing.svg import inline_svg
+from toolkit.drawing.wording import counted, shorten
 from toolkit.plots.hit_scores import plot_score_comparison, plot_score_distribution
-from toolkit.plots.style import THEMES
-from toolkit.plots.svg import inline_svg
 from toolkit.redaction import Redactor, visible
 from toolkit.secret_names import is_secret_name
 from toolkit.tables.text import json_value

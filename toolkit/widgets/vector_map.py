@@ -13,9 +13,9 @@ import pandas as pd
 import traitlets
 from matplotlib.path import Path
 
-from toolkit.analysis.wording import counted
 from toolkit.arguments import instance, nearest, wrong
 from toolkit.audits.projection import MapSource, VectorProjection, project_vectors
+from toolkit.drawing.wording import counted
 from toolkit.errors import ToolkitError
 from toolkit.plots.vector_points import MISSING, as_categories, as_numbers
 from toolkit.python_code import Code, fill, listed

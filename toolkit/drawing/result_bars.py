@@ -10,13 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
 
-from toolkit.analysis.classes import UNKNOWN, FailureClasses
-from toolkit.analysis.comparing import FailureComparison
-from toolkit.analysis.explaining import Explanation, describe
-from toolkit.analysis.grouping import FailureGroups
-from toolkit.analysis.run_log import OUTCOMES, RunSummary
-from toolkit.analysis.wording import Plotted, counted, percent, short_number
-from toolkit.plots.axis import (
+from toolkit.drawing.axis import (
     NAMED_BAR,
     heading,
     label_axis,
@@ -28,10 +22,10 @@ from toolkit.plots.axis import (
     rows_that_fit,
     say,
 )
-from toolkit.plots.failure_counts import draw_rows
-from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, without_prefix
+from toolkit.drawing.counted_bars import draw_rows
+from toolkit.drawing.style import HATCHES, Theme, ThemeName, drawing, without_prefix
+from toolkit.drawing.wording import counted, describe_condition, percent, short_number
 from toolkit.redaction import Redactor
-from toolkit.redrive.results import RedriveResult
 
 _CONDITIONS: Final = 6
 _OBSERVED, _EXPECTED, _MERGED = 3, -1, -1  # colours
@@ -52,28 +46,9 @@ Series = Sequence[tuple[Sequence[float], Sequence[int]]]
 """Of each series the values of its rows, and their colours."""
 
 
-def plot_result(result: Plotted, *, ax: Axes | None, theme: ThemeName) -> Axes:
-    """Draw a result: what its method ``plot`` does."""
-    with drawing(ax, theme) as (axes, colours):
-        match result:
-            case FailureGroups():
-                return _groups(result, axes, colours)
-            case FailureClasses():
-                return _classes(result, axes, colours)
-            case Explanation():
-                return _explanation(result, axes, colours)
-            case FailureComparison():
-                return _comparison(result, axes, colours)
-            case RunSummary():
-                return _summary(result, axes, colours)
-            case RedriveResult():
-                return draw_outcomes(result, axes, colours)
-        raise NotImplementedError(type(result).__name__)
-
-
-def _groups(groups: FailureGroups, ax: Axes, theme: Theme) -> Axes:
-    """A bar a group, in the colours of `plot_failure_groups`."""
-    ordered = groups.frame.sort_values(["count", "group"], ascending=[False, True])
+def draw_groups(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
+    """Draw a bar per row (`group`, `title`, `count`), in the colours of `plot_failure_groups`."""
+    ordered = groups.sort_values(["count", "group"], ascending=[False, True])
     names, counts = ordered["title"].tolist(), [int(count) for count in ordered["count"]]
     fit = min(len(theme.series) - 1, rows_that_fit(ax, NAMED_BAR) - 1)
     colours = list(range(len(names)))
@@ -89,29 +64,30 @@ def _groups(groups: FailureGroups, ax: Axes, theme: Theme) -> Axes:
     return ax
 
 
-def _classes(classes: FailureClasses, ax: Axes, theme: Theme) -> Axes:
-    """A bar a class, those of unknown class in the colour of what is merged."""
-    names, counts = classes.counts["class"].tolist(), [int(count) for count in classes.counts["count"]]
+def draw_classes(classes: pd.DataFrame, ax: Axes, theme: Theme, *, unknown: str) -> Axes:
+    """Draw a bar per row (`class`, `count`); the class `unknown` has the color of merged rows."""
+    names, counts = classes["class"].tolist(), [int(count) for count in classes["count"]]
     heading(ax, "Classes of failures", theme)
     if not names:
         return say(ax, "No failures", theme)
-    draw_rows(ax, names, counts, theme, [_MERGED if name == UNKNOWN else 0 for name in names])
+    draw_rows(ax, names, counts, theme, [_MERGED if name == unknown else 0 for name in names])
     label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
     return ax
 
 
-def _explanation(explanation: Explanation, ax: Axes, theme: Theme) -> Axes:
-    """Two bars a condition, the likeliest at the top: what was observed, and what was expected."""
+def draw_explanation(
+    conditions: pd.DataFrame, ax: Axes, theme: Theme, *, observed: float, expected: float, stands_out: bool
+) -> Axes:
+    """Draw two bars per row (`condition`, `observed`, `expected`), the likeliest condition at the top."""
     title = "Observed and expected, by condition"
-    change = f"{explanation.observed:,.0f} observed, {explanation.expected:,.0f} expected"
-    if not explanation.stands_out:
+    change = f"{observed:,.0f} observed, {expected:,.0f} expected"
+    if not stands_out:
         return say(ax, f"Nothing stands out: {change}", theme, title)
-    rows = explanation.frame.head(min(_CONDITIONS, rows_that_fit(ax, NAMED_BAR)))
+    rows = conditions.head(min(_CONDITIONS, rows_that_fit(ax, NAMED_BAR)))
     names, prefix = _named(rows["condition"].tolist())
     values = [rows["observed"].tolist(), rows["expected"].tolist()]
     notes = [
-        f"{observed:,.0f} (expected {expected:,.{1 if expected else 0}f})"
-        for observed, expected in zip(*values, strict=True)
+        f"{seen:,.0f} (expected {usual:,.{1 if usual else 0}f})" for seen, usual in zip(*values, strict=True)
     ]
     series = [(values[0], [_OBSERVED] * len(rows)), (values[1], [_EXPECTED] * len(rows))]
     _named_bars(ax, theme, names, series, notes)
@@ -121,13 +97,14 @@ def _explanation(explanation: Explanation, ax: Axes, theme: Theme) -> Axes:
     return ax
 
 
-def _comparison(comparison: FailureComparison, ax: Axes, theme: Theme) -> Axes:
-    """A line a group, what needs attention at the top: from what was expected to what there is.
+def draw_comparison(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
+    """Draw a line per row (`title`, `change`, `expected`, `after`), from the expected count to `after`.
 
-    On a logarithmic axis, so that one burst flattens no other group; it begins at 0.
+    Groups that need attention come first. The axis is logarithmic, so that one burst flattens no other group,
+    and begins at 0.
     """
     title = "What changed, by group"
-    rows = comparison.frame.head(rows_that_fit(ax, NAMED_BAR))
+    rows = groups.head(rows_that_fit(ax, NAMED_BAR))
     if not len(rows):
         return say(ax, "No failures", theme, title)
     positions = np.arange(len(rows)) + 0.2
@@ -156,8 +133,7 @@ def _comparison(comparison: FailureComparison, ax: Axes, theme: Theme) -> Axes:
     limit(ax.xaxis, -0.15, most * 1.5)
     _, above = legend(ax, [before, now], ["at the rate of before", "after"], theme)
     heading(ax, title, theme, above=above)
-    every = len(comparison.frame)
-    shown = f"first {len(rows)} of {every:,} groups; " * (len(rows) < every)
+    shown = f"first {len(rows)} of {len(groups):,} groups; " if len(rows) < len(groups) else ""
     label_axis(ax.xaxis, f"{shown}failures, logarithmic", theme)
     return ax
 
@@ -173,16 +149,24 @@ def _named(conditions: list[dict[str, object]]) -> tuple[list[str], str]:
         {name: str(value).removeprefix(prefix) for name, value in condition.items()}
         for condition in conditions
     ]
-    return [clean(describe(condition)) for condition in short], clean(prefix)
+    return [clean(describe_condition(condition)) for condition in short], clean(prefix)
 
 
-def _summary(summary: RunSummary, ax: Axes, theme: Theme) -> Axes:
-    """A stacked bar a workflow: how its runs ended."""
+def draw_run_outcomes(workflows: pd.DataFrame, ax: Axes, theme: Theme, *, runs: int) -> Axes:
+    """Draw a stacked bar per workflow: how the runs ended.
+
+    Parameters
+    ----------
+    workflows : DataFrame
+        The frame of a `RunSummary`.
+    runs : int
+        Number of all runs, named below the bars.
+    """
     title = "Runs by workflow and outcome"
-    rows = summary.frame.head(rows_that_fit(ax, NAMED_BAR))
+    rows = workflows.head(rows_that_fit(ax, NAMED_BAR))
     if rows.empty:
         return say(ax, "No runs", theme, title)
-    known = [name for name in OUTCOMES if rows[name].sum()]
+    known = [outcome for outcome in _RUNS if rows[outcome].sum()]
     names, prefix = without_prefix([Redactor().url(str(url)) for url in rows["workflow_url"]])
     notes = [
         f"{int(row['runs']):,} runs"
@@ -191,16 +175,15 @@ def _summary(summary: RunSummary, ax: Axes, theme: Theme) -> Axes:
     ]
     above = _stacked(ax, theme, names, rows[known], _RUNS, notes, height=0.42)
     heading(ax, title, theme, prefix=prefix, above=above)
-    every = len(summary.frame)
-    shown = f"first {len(rows)} of {every:,} workflows; " * (len(rows) < every)
-    label_axis(ax.xaxis, f"{shown}{counted(int(summary.total['runs']), 'run')} in all", theme)
+    shown = f"first {len(rows)} of {len(workflows):,} workflows; " if len(rows) < len(workflows) else ""
+    label_axis(ax.xaxis, f"{shown}{counted(runs, 'run')} in all", theme)
     return ax
 
 
-def draw_outcomes(result: RedriveResult, ax: Axes, theme: Theme) -> Axes:
-    """A stacked bar a group: what became of its entries."""
+def draw_outcomes(entries: pd.DataFrame, ax: Axes, theme: Theme, *, verdict: str) -> Axes:
+    """Draw a stacked bar per group of a redrive: what became of the entries (`title`, `state`)."""
     title = "Outcomes of the redrive"
-    shown = result.frame.assign(outcome=result.frame["state"].map(_outcome))
+    shown = entries.assign(outcome=entries["state"].map(_outcome))
     counts = pd.crosstab(shown["title"], shown["outcome"])
     counts = counts.reindex(columns=[name for name in _REDRIVEN if name in counts.columns])
     counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False, kind="stable").index]
@@ -211,7 +194,7 @@ def draw_outcomes(result: RedriveResult, ax: Axes, theme: Theme) -> Axes:
     notes = [f"{total:,}" for total in counts.sum(axis=1)]
     above = _stacked(ax, theme, names, counts, _REDRIVEN, notes, height=0.45)
     heading(ax, title, theme, above=above)
-    label_axis(ax.xaxis, result.verdict, theme)
+    label_axis(ax.xaxis, verdict, theme)
     return ax
 
 

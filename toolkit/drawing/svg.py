@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.figure import Figure
 
-from toolkit.plots.style import FONT, Theme
+from toolkit.drawing.style import FONT, Theme
 from toolkit.redaction import escape_attribute, escape_html
 
 _ELEMENTS: Final = frozenset({"svg", "g", "path", "defs", "use", "text", "tspan", "clipPath", "rect"})

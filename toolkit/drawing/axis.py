@@ -17,9 +17,7 @@ from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
-from toolkit.analysis.over_time import readable_top
-from toolkit.analysis.wording import fitting_numbers, short_number
-from toolkit.plots.style import (
+from toolkit.drawing.style import (
     COLUMN,
     FONT,
     Theme,
@@ -31,6 +29,7 @@ from toolkit.plots.style import (
     without_prefix,
     wrapped,
 )
+from toolkit.drawing.wording import fitting_numbers, readable_top, short_number
 
 DAY: Final = timedelta(days=1)
 _MONDAY: Final = 4  # 1970-01-05

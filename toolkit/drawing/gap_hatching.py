@@ -11,7 +11,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from numpy.typing import NDArray
 
-from toolkit.plots.style import Theme
+from toolkit.drawing.style import Theme
 
 GAP: Final = "gap"
 """The id of hatched areas, in SVG and of their artists."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from toolkit.redaction import escape_html, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from toolkit.drawing.style import Theme
 
 ROWS_SHOWN: Final = 20
 """Rows of a table that a notebook or a terminal shows unless all are asked for."""
@@ -51,6 +54,21 @@ def fitting_numbers(counts: Iterable[int], limit: int) -> list[str]:
     return full if max(map(len, full), default=0) <= limit else [short_number(number) for number in numbers]
 
 
+def readable_top(heights: NDArray[Any]) -> float:
+    """Where an axis of bars should end: it is truncated where few bars would flatten all others.
+
+    That is a twentieth of them (at least one), over five times as tall as the others.
+
+    >>> readable_top(np.array([3, 5, 4, 2, 400])), readable_top(np.array([3, 5, 4, 2, 9]))
+    (6.25, 9.0)
+    """
+    tall = np.sort(heights[heights > 0])
+    few = max(1, len(tall) // 20)
+    if len(tall) > 3 * few and tall[-1] > 5 * tall[-few - 1]:
+        return float(tall[-few - 1] * 1.25)
+    return float(tall[-1]) if len(tall) else 1.0
+
+
 def percent(share: float) -> str:
     """A share of 1 in whole percent, but never 0 % of something nor 100 % of not quite all.
 
@@ -68,6 +86,19 @@ def percent(share: float) -> str:
 def share_text(share: float) -> str:
     """A share of a change, which can be above 1; nothing where it is not known."""
     return "" if pd.isna(share) else percent(share) if 0 <= share <= 1 else f"{share:.0%}".replace("%", " %")
+
+
+def describe_condition(condition: dict[str, Any]) -> str:
+    """Return a condition as text.
+
+    A signature is called a group: under its own name, the id would be masked as a signed token is.
+
+    >>> describe_condition({"region": "eu", "signature": "s5-703ae1747355"})
+    'region = eu and group = s5-703ae1747355'
+    """
+    names = {"signature": "group"}
+    stated = " and ".join(f"{names.get(name, name)} = {value}" for name, value in condition.items())
+    return stated or "all failures"
 
 
 def span(length: timedelta) -> str:
@@ -160,9 +191,14 @@ class Plotted(HasFrame):
         InputError
             When `ax` or `theme` is neither of these.
         """
-        # imported by name, when it is first used: plots import analyses, and matplotlib is slow to import
-        drawn: Axes = import_module("toolkit.plots.result_bars").plot_result(self, ax=ax, theme=theme)
-        return drawn
+        from toolkit.drawing.style import drawing  # noqa: PLC0415 - matplotlib is slow to import
+
+        with drawing(ax, theme) as (axes, colours):
+            return self._draw(axes, colours)
+
+    def _draw(self, ax: Axes, theme: Theme) -> Axes:
+        """Draw the result on Axes that have the style of the theme."""
+        raise NotImplementedError
 
 
 def headline(verdict: str, rows: int) -> str:

@@ -1,0 +1,1 @@
+"""What results need to draw themselves: numbers as text, tables, styles, axes and bars."""
