@@ -179,7 +179,7 @@ def test_rows_that_cannot_be_stored_are_listed(local_indexes, tmp_path):
         result = tk.restore_vectors(service, tmp_path / "vectors", progress=False)
     assert result.problems["id"].tolist() == ["b", "c"]
     assert "of 3 dimensions" in result.problems["problem"][1]
-    assert "a token of ours was masked" in result.problems["problem"][0]
+    assert "a token of ours that was masked" in result.problems["problem"][0]
     assert tk.load_vectors(service, namespace="listed", progress=False)["id"].tolist() == ["a"]
 
 

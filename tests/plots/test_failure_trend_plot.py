@@ -88,7 +88,7 @@ def test_stacks_and_their_second_sign():
 def test_fallback_and_missing_times_are_reported():
     """The axis label has the numbers counted at creation and left out."""
     ax = plot_failure_trend(frame(failed(0), {"created_at": START}, {}), ax=axes(10))
-    assert "1 of 2 placed at creation" in ax.get_xlabel()
+    assert "1 of 2 have no failure time" in ax.get_xlabel()
     assert "1 failure without a usable time left out" in ax.get_xlabel()
 
 

@@ -1,4 +1,4 @@
-"""Axes that people read: times, counts, spans, names; no label over another at any size."""
+"""Axes for times, counts, spans and names. Labels do not overlap at any size of the Axes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 from zoneinfo import ZoneInfo
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.legend import Legend
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import FixedFormatter, FuncFormatter, MaxNLocator
@@ -29,7 +30,7 @@ from toolkit.drawing.style import (
     without_prefix,
     wrapped,
 )
-from toolkit.drawing.wording import fitting_numbers, readable_top, short_number
+from toolkit.drawing.wording import counted, fitting_numbers, readable_top, short_number
 
 DAY: Final = timedelta(days=1)
 _MONDAY: Final = 4  # 1970-01-05
@@ -37,69 +38,84 @@ _TICK_STEPS: Final = (
     *(timedelta(minutes=minutes) for minutes in (5, 15, 30, 60, 180, 360, 720)),
     *(timedelta(days=days) for days in (1, 2, 4, 7, 14, 28, 91, 182, 364, 1820)),
 )
-_TICK_WIDTH: Final = 0.75  # inches of a tick label and the gap beside it
-_SHORTEST: Final = 8  # columns that a name has at least
-_NARROWEST: Final = 3  # columns that the name of a column of cells has at least
+_TICK_WIDTH: Final = 0.75  # inches of a tick label and the gap next to it
+_SHORTEST: Final = 8  # columns of a name at least
+_NARROWEST: Final = 3  # columns of the name of a column of cells at least
 _LINE: Final = 0.17  # inches, of a line of 9 points and the gap above it
-_WIDE: Final = 4.6  # inches from which a legend fits beside the Axes
+_WIDE: Final = 4.6  # inches of width above which a legend fits next to the Axes
 _LOW: Final = 1.9  # inches of height below which a heading is one short line
-_HIGH: Final = 2.1  # inches of height from which texts fit without a large change of layout
+_HIGH: Final = 2.1  # inches of height above which labels fit without a large change of layout
 _TEXTS: Final = 0.85  # inches of height of lower Axes used by labels and heading
 _MARK: Final = 0.7  # inches of a mark on a truncated bar
 NAMED_BAR: Final = 1.9
-"""Lines that a bar and the name above it take."""
+"""Lines of height of a bar and the name above it."""
 
-_SHARE_OF_NAMES: Final = 0.4  # of the width, that names of rows may take
-_SHARE_OF_WIDE: Final = 0.5  # the same where Axes are wide
-_ROOMY: Final = 6.0  # inches from which Axes are wide
+_SHARE_OF_NAMES: Final = 0.4  # largest part of the width for names of rows
+_SHARE_OF_WIDE: Final = 0.5  # the same for wide Axes
+_ROOMY: Final = 6.0  # inches of width above which Axes are wide
 _DATES: Final = (-25_567.0, 84_006.0)  # the years 1900 to 2199, in days since 1970
+_POINTS: Final = 72  # points per inch
 
 
 def inches(ax: Axes) -> float:
-    """Width of the Axes."""
+    """Return the width of the Axes in inches."""
     return float(ax.get_window_extent().width / ax.figure.dpi)
 
 
 def inches_high(ax: Axes) -> float:
-    """Height of the Axes."""
+    """Return the height of the Axes in inches."""
     return float(ax.get_window_extent().height / ax.figure.dpi)
 
 
 def space_high(ax: Axes) -> float:
-    """Height for ticks and rows: of low Axes, the height left after placing texts."""
-    high, figure = inches_high(ax), ax.get_figure(root=True)
+    """Return the inches of height for ticks and rows: if Axes are low, labels take a part of them."""
+    height = inches_high(ax)
+    figure = ax.get_figure(root=True)
     laid_out = makes_room(ax) or (figure is not None and figure.get_layout_engine() is not None)
-    shrinks = high < _HIGH and laid_out
-    return high - _TEXTS if shrinks else high
+    if height < _HIGH and laid_out:
+        return height - _TEXTS
+    return height
 
 
 def limit(axis: Axis, first: float, last: float) -> tuple[float, float]:
-    """Let an axis run from one end to the other, and as far as Axes that share it do already; its ends."""
+    """Set the ends of an axis and return them. Axes that share the axis keep their data in view."""
     if any(other.has_data() for other in _sharing(axis)):
-        shown = axis.get_view_interval()
-        low, high = min(first, last, *shown), max(first, last, *shown)
-        first, last = (low, high) if first <= last else (high, low)
+        low, high = axis.get_view_interval()
+        is_reversed = first > last
+        first, last = min(first, last, low, high), max(first, last, low, high)
+        if is_reversed:
+            first, last = last, first
     ax = axis.axes
-    (ax.set_xlim if axis is ax.xaxis else ax.set_ylim)(first, last)
+    if axis is ax.xaxis:
+        ax.set_xlim(first, last)
+    else:
+        ax.set_ylim(first, last)
     return first, last
 
 
 def _sharing(axis: Axis) -> list[Axes]:
-    """Other Axes with this axis."""
+    """Return the other Axes that share this axis."""
     ax = axis.axes
-    shared = ax.get_shared_x_axes() if axis is ax.xaxis else ax.get_shared_y_axes()
+    shared = ax.get_shared_y_axes()
+    if axis is ax.xaxis:
+        shared = ax.get_shared_x_axes()
     return [other for other in shared.get_siblings(ax) if other is not ax]
 
 
 def top_of_bars(ax: Axes, heights: NDArray[Any]) -> float:
-    """Where bars end: a burst is cut, unless other Axes share the axis, as their bars would be cut, too."""
-    return float(heights.max()) if _sharing(ax.yaxis) else readable_top(heights)
+    """Return the height of the axis. Higher bars are cut, so that a burst does not flatten all others.
+
+    If other Axes share the axis, nothing is cut, because their bars would be cut as well.
+    """
+    if _sharing(ax.yaxis):
+        return float(heights.max())
+    return readable_top(heights)
 
 
 def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: float = 0.0) -> None:
-    """A title, and the common prefix of all names, above the Axes; `above` inches are in use."""
+    """Write a title and the common prefix of all names above the Axes; `above` inches are in use."""
     space = max(16, int(inches(ax) / COLUMN))
-    height = above * 72 + 5
+    height = above * _POINTS + 5
     small = inches_high(ax) < _LOW
     if prefix and not small and not prefix.endswith("://"):  # a scheme alone is not information
         ax.annotate(
@@ -107,24 +123,29 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
             xycoords="axes fraction", textcoords="offset points", color=theme.muted, fontsize=9,
             va="bottom", annotation_clip=False, parse_math=False,
         )  # fmt: skip
-        height += _LINE * 72 + 1
+        height += _LINE * _POINTS + 1
     if title:
         size = 9 if small else 11
-        fits = max(14, space * 9 // size)
-        lines = wrapped(drawable(title, longest=120), fits)
-        if len(lines) > 1 and inches_high(ax) - above < _LOW:  # a legend above already uses the height
-            lines = wrapped(drawable(re.split("[,:]", title)[0], longest=120), fits)
+        lines = _title_lines(ax, title, max(14, space * 9 // size), above)
         if small and len(lines) > 1:
             lines = [f"{lines[0]}…"]
-        ends = ax.xaxis.label.get_horizontalalignment() == "right"  # as `name_rows` says
+        alignment = ax.xaxis.label.get_horizontalalignment()  # `name_rows` sets it to "right"
         ax.set_title(
-            "\n".join(lines), loc="left", x=float(ends), y=1.0, pad=height, color=theme.ink, fontsize=size,
-            horizontalalignment="right" if ends else "left", parse_math=False,
+            "\n".join(lines), loc="left", x=float(alignment == "right"), y=1.0, pad=height, color=theme.ink,
+            fontsize=size, horizontalalignment="right" if alignment == "right" else "left", parse_math=False,
         )  # fmt: skip
 
 
-def say(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axes:
-    """A sentence instead of an empty plot, below its title."""
+def _title_lines(ax: Axes, title: str, space: int, above: float) -> list[str]:
+    """Return the lines of a title; without the part after a comma or colon if the Axes are low."""
+    lines = wrapped(drawable(title, longest=120), space)
+    if len(lines) > 1 and inches_high(ax) - above < _LOW:  # a legend above already uses the height
+        return wrapped(drawable(re.split("[,:]", title)[0], longest=120), space)
+    return lines
+
+
+def show_sentence(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axes:
+    """Show a sentence instead of an empty plot, for example "No failures", below the title."""
     heading(ax, title, theme)
     ax.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)  # Axes can share ticks
     ax.grid(visible=False)
@@ -139,53 +160,68 @@ def say(ax: Axes, sentence: str, theme: Theme, title: str = "") -> Axes:
 def legend(
     ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme, *, long: float = 1.2
 ) -> tuple[float, float]:
-    """A legend beside the Axes where they are wide, above them where not; the inches used of each.
+    """Draw a legend, and return the inches that it takes of the width and of the height.
 
-    Above low Axes it names as many as leave them half of their height. Handles are given: a label that
-    matplotlib finds by itself vanishes when it begins with "_". They are drawn `long` times as long as high.
-    Of more handles than names, the last ones are meant: Axes can hold what was drawn on them before.
+    If the Axes are wide, it is drawn at the right of them, otherwise above them. Above low Axes it names only
+    as many series as leave half of the height. Handles are passed because a label that matplotlib finds by
+    itself vanishes if it begins with "_". They are drawn `long` times as long as high. If there are more
+    handles than names, the last ones are used: something may have been drawn on the Axes before.
     """
     handles = handles[-len(names) :]
-    taken = max(map(width, names)) * COLUMN + 0.3 + long / 8
-    beside = inches(ax) > _WIDE and len(names) * _LINE < inches_high(ax)
-    columns = 1 if beside else max(1, min(4, int(inches(ax) / taken)))
+    name_width = max(map(width, names)) * COLUMN + 0.3 + long / 8
+    if inches(ax) > _WIDE and len(names) * _LINE < inches_high(ax):
+        _draw_legend(ax, handles, names, theme, long, loc="upper left", at=(1.0, 1.0), ncols=1)
+        return name_width, 0.0
+    columns = max(1, min(4, int(inches(ax) / name_width)))
     rows = max(1, int(inches_high(ax) * _SHARE_OF_NAMES / _LINE))
-    if not beside and len(names) > rows * columns:
-        kept = rows * columns - 1
-        names = [*names[:kept], f"… {len(names) - kept} more"]
-        handles = [*handles[:kept], Patch(visible=False)]
-    drawn = ax.legend(
-        handles, names, loc="upper left" if beside else "lower left", ncols=columns, frameon=False,
-        bbox_to_anchor=(1.0, 1.0) if beside else (0.0, 1.0), prop={"family": FONT, "size": 9},
-        labelcolor=theme.ink, handlelength=long, handleheight=0.75, handletextpad=0.5, labelspacing=0.35,
-        columnspacing=1.2, borderpad=0.0, borderaxespad=0.5, markerscale=1.0, numpoints=1, scatterpoints=1,
-        shadow=False, fancybox=False, mode=None, alignment="left",
+    if len(names) > rows * columns:
+        named = rows * columns - 1
+        names = [*names[:named], f"… {len(names) - named} more"]
+        handles = [*handles[:named], Patch(visible=False)]
+    drawn = _draw_legend(ax, handles, names, theme, long, loc="lower left", at=(0.0, 1.0), ncols=columns)
+    # measured, because letters with marks make a row higher
+    return 0.0, drawn.get_window_extent().height / ax.figure.dpi + 0.06
+
+
+def _draw_legend(
+    ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme, long: float, *,
+    loc: Literal["upper left", "lower left"],
+    at: tuple[float, float], ncols: int,
+) -> Legend:  # fmt: skip
+    drawn: Legend = ax.legend(
+        handles, names, loc=loc, ncols=ncols, frameon=False, bbox_to_anchor=at,
+        prop={"family": FONT, "size": 9}, labelcolor=theme.ink, handlelength=long, handleheight=0.75,
+        handletextpad=0.5, labelspacing=0.35, columnspacing=1.2, borderpad=0.0, borderaxespad=0.5,
+        markerscale=1.0, numpoints=1, scatterpoints=1, shadow=False, fancybox=False, mode=None,
+        alignment="left",
     )  # fmt: skip
     as_written(drawn.get_texts())
-    # measured, as letters with marks make a row higher
-    return (taken, 0.0) if beside else (0.0, drawn.get_window_extent().height / ax.figure.dpi + 0.06)
+    return drawn
 
 
 def legend_of_totals(
     ax: Axes, handles: Sequence[Any], names: Sequence[str], totals: Sequence[str], theme: Theme, *, less: int
 ) -> tuple[float, float]:
-    """A legend in which names, of a third of the width `less` some columns, are followed by totals."""
+    """Draw a legend of names and totals. Names have a third of the width, less `less` columns."""
     longest = max(12, min(32, int(inches(ax) * 0.32 / COLUMN) - less))
     short = drawable_names(names, longest=longest)
     return legend(ax, handles, [f"{name}  {total}" for name, total in zip(short, totals, strict=True)], theme)
 
 
 def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: Sequence[float]) -> float:
-    """End the vertical axis at `top` and mark the truncated bars, of neighbours one; inches used above."""
+    """End the vertical axis at `top`, mark the truncated bars, and return the inches used above the Axes.
+
+    Of bars so near that their marks would overlap, only the highest is marked.
+    """
     limit(ax.yaxis, 0, top)
     low, high = ax.get_xlim()
-    per_inch = (high - low) / max(inches(ax), 0.1)
+    mark_width = _MARK * (high - low) / max(inches(ax), 0.1)
     marked: list[float] = []
     for number in sorted(range(len(heights)), key=lambda number: -heights[number]):
         position = middles[number]
         if heights[number] <= top:
             break
-        if all(abs(position - other) > _MARK * per_inch for other in marked):
+        if all(abs(position - other) > mark_width for other in marked):
             marked.append(position)
             ax.annotate(
                 f"\N{BLACK UP-POINTING TRIANGLE} {heights[number]:,.0f}", xy=(position, top),
@@ -198,23 +234,31 @@ def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: S
 def time_axis(ax: Axes, start: float, end: float, *, taken: float = 0.0, tz: str = "UTC") -> None:
     """Draw a horizontal axis of days since 1970, as matplotlib's date axes count, with ticks at local times.
 
-    `taken` are inches that are not free for labels.
+    `taken` inches of the width are not free for labels.
     """
     # Ticks are chosen here because matplotlib's date locators let labels overlap on narrow Axes.
-    most = max(2, int((inches(ax) - taken) / _TICK_WIDTH))
+    most_ticks = max(2, int((inches(ax) - taken) / _TICK_WIDTH))
     low, high = limit(ax.xaxis, start, end)
     start, end = max(low, _DATES[0]), min(high, _DATES[1])
-    step = next((step for step in _TICK_STEPS if (end - start) / step.total_seconds() * 86_400 <= most), None)
-    days = (step or _TICK_STEPS[-1]) / DAY
+    days = _tick_step(end - start, most_ticks)
+    # weeks begin on Mondays
     origin = _MONDAY if days % 7 == 0 else 0
     zone = ZoneInfo(tz)
     ahead = _days_ahead(start, zone)
     first = math.ceil((start + ahead - origin) / days - 1e-9) * days + origin
-    # what clocks show, as days since 1970; and the same times in UTC
-    shown = [first + number * days for number in range(int((end + ahead - first) / days + 1e-9) + 1)]
-    shown = shown or [start + ahead]
-    ticks = [time - _days_ahead(time - ahead, zone) for time in shown]
-    ax.set_xticks(ticks, [_tick_label(time, days, first=number == 0) for number, time in enumerate(shown)])
+    # local times, as days since 1970; and the same times in UTC
+    local = [first + number * days for number in range(int((end + ahead - first) / days + 1e-9) + 1)]
+    local = local or [start + ahead]
+    ticks = [time - _days_ahead(time - ahead, zone) for time in local]
+    ax.set_xticks(ticks, [_tick_label(time, days, first=number == 0) for number, time in enumerate(local)])
+
+
+def _tick_step(days: float, most_ticks: int) -> float:
+    """Return the shortest step between ticks, in days, that leaves room for their labels."""
+    for step in _TICK_STEPS:
+        if days <= most_ticks * (step / DAY):
+            return step / DAY
+    return _TICK_STEPS[-1] / DAY
 
 
 def _days_ahead(time: float, zone: ZoneInfo) -> float:
@@ -224,16 +268,21 @@ def _days_ahead(time: float, zone: ZoneInfo) -> float:
 
 
 def _tick_label(tick: float, days: float, *, first: bool) -> str:
+    """Return the label of a tick; the first tick and midnights also have the date."""
     when = datetime.fromtimestamp(round(tick * 86_400), tz=UTC)
     if days >= 28:  # noqa: PLR2004 - four weeks
         return f"{when:%b %Y}"
+    date = f"{when.day} {when:%b}"
     if days >= 1:
-        return f"{when.day} {when:%b}"
-    return f"{when:%H:%M}\n{when.day} {when:%b}" if first or when.hour + when.minute == 0 else f"{when:%H:%M}"
+        return date
+    is_midnight = when.hour + when.minute == 0
+    if first or is_midnight:
+        return f"{when:%H:%M}\n{date}"
+    return f"{when:%H:%M}"
 
 
 def count_axis(ax: Axes, label: str, theme: Theme, top: float) -> None:
-    """A vertical axis of counts from 0 to a little above the top."""
+    """Draw a vertical axis of counts from 0 to a little above the top."""
     limit(ax.yaxis, 0, top * 1.05)
     ax.yaxis.set_major_locator(
         MaxNLocator(nbins=max(1, min(5, int(space_high(ax) / 0.3))), integer=True, min_n_ticks=1)
@@ -243,68 +292,100 @@ def count_axis(ax: Axes, label: str, theme: Theme, top: float) -> None:
 
 
 def number_axis(ax: Axes, axis: Axis, written: Callable[[float], str] = "{:.6g}".format) -> None:
-    """An axis of numbers such as scores: as many ticks as fit."""
-    space = inches(ax) / _TICK_WIDTH if axis is ax.xaxis else space_high(ax) / 0.3
+    """Draw an axis of numbers, for example of scores, with as many ticks as fit."""
+    space = space_high(ax) / 0.3
+    if axis is ax.xaxis:
+        space = inches(ax) / _TICK_WIDTH
     axis.set_major_locator(MaxNLocator(nbins=max(1, min(6, int(space))), steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
 
 
 def whole_axis(ax: Axes, apart: float) -> None:
-    """A horizontal axis of whole numbers, each at least so many inches from the next."""
+    """Draw a horizontal axis of whole numbers, at least `apart` inches from one another."""
     nbins = max(1, int(inches(ax) / apart))
     ax.xaxis.set_major_locator(MaxNLocator(nbins=nbins, integer=True, min_n_ticks=1))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
 
 
 def label_axis(axis: Axis, label: str, theme: Theme) -> None:
-    """The label of an axis, taken literally, on as many lines as it needs."""
-    length = inches(axis.axes) if axis is axis.axes.xaxis else inches_high(axis.axes)
+    """Label an axis with literal text, on as many lines as needed."""
+    length = inches_high(axis.axes)
+    if axis is axis.axes.xaxis:
+        length = inches(axis.axes)
     space = max(16, int(length / COLUMN * 1.1))
-    lines = [part for line in label.split("\n") for part in wrapped(line, space)]
+    lines: list[str] = []
+    for line in label.split("\n"):
+        lines += wrapped(line, space)
     axis.set_label_text("\n".join(lines), color=theme.muted, fontsize=9, parse_math=False)
 
 
 def aside(*counts: tuple[int, str]) -> str:
-    """A remark in parentheses: each number that is not 0, and what it counts.
+    """Return a remark in parentheses, with each number that is not 0 and the thing that it counts.
 
     >>> aside((3, "due already"), (0, "without a usable time"))
     '(3 due already)'
     """
-    parts = [f"{number:,} {what}" for number, what in counts if number]
+    parts = [f"{number:,} {counted_thing}" for number, counted_thing in counts if number]
     return f"({', '.join(parts)})" if parts else ""
 
 
+def left_out(count: int, noun: str, reason: str) -> str:
+    """Return a remark about rows that are not drawn; an empty string if all are.
+
+    >>> left_out(1, "row", "without a number"), left_out(0, "row", "without a number")
+    (' (1 row without a number)', '')
+    """
+    if not count:
+        return ""
+    return f" ({counted(count, noun)} {reason})"
+
+
+def first_of(shown: int, total: int, plural: str = "") -> str:
+    """Return the beginning of a label if not all rows are drawn.
+
+    >>> first_of(5, 1200, "groups"), first_of(5, 5, "groups")
+    ('first 5 of 1,200 groups; ', '')
+    """
+    if shown >= total:
+        return ""
+    return f"{f'first {shown} of {total:,} {plural}'.rstrip()}; "
+
+
 def rows_that_fit(ax: Axes, lines: float = 1.0) -> int:
-    """How many rows of names fit, each as high as so many lines."""
+    """Return how many rows of names fit, if each is `lines` lines high."""
     return max(2, int(space_high(ax) / _LINE / lines))
 
 
 def name_rows(
     ax: Axes, positions: Sequence[float], names: Sequence[str], *, notes: Sequence[str] = ()
 ) -> str:
-    """Name the rows on the vertical axis without their common prefix, which is returned for the heading."""
+    """Name the rows on the vertical axis without their common prefix; return the prefix for the heading.
+
+    A note follows each name. A name that is too long is broken between words if the row is high enough, and
+    shortened otherwise.
+    """
     names, prefix = without_prefix(names)
-    behind = [f" {note}" for note in notes] or [""] * len(names)
+    endings = [f" {note}" for note in notes] or [""] * len(names)
     share = _SHARE_OF_WIDE if inches(ax) > _ROOMY else _SHARE_OF_NAMES
-    widest = max(map(len, behind), default=0)
-    longest = max(8, min(40, int(inches(ax) * share / COLUMN) - widest))
+    longest_ending = max(map(len, endings), default=0)
+    longest = max(8, min(40, int(inches(ax) * share / COLUMN) - longest_ending))
     lines = int(space_high(ax) / _LINE / max(1, len(names)))
-    texts = [
-        _broken(f"{drawable(name, longest=math.inf)}{note}", longest + widest, lines) or f"{shortened}{note}"
-        for name, note, shortened in zip(names, behind, drawable_names(names, longest=longest), strict=True)
-    ]
-    ax.set_yticks(list(positions), texts)
+    labels = []
+    for name, ending, shortened in zip(names, endings, drawable_names(names, longest=longest), strict=True):
+        whole_name = f"{drawable(name, longest=math.inf)}{ending}"
+        labels.append(_broken(whole_name, longest + longest_ending, lines) or f"{shortened}{ending}")
+    ax.set_yticks(list(positions), labels)
     as_written(ax.get_yticklabels())
     ax.tick_params(axis="y", length=0)
-    taken = max((width(line) for text in texts for line in text.split("\n")), default=0.0) * COLUMN
-    if inches(ax) < _WIDE and taken > _SHARE_OF_NAMES * inches(ax):
-        # what is left beside the names is narrow: the label and the title end there instead of being cut
+    drawn_lines = "\n".join(labels).split("\n")
+    if inches(ax) < _WIDE and max(map(width, drawn_lines)) * COLUMN > _SHARE_OF_NAMES * inches(ax):
+        # the names leave little room: the label and the title end at the right edge instead of being cut
         ax.xaxis.label.set(x=1.0, horizontalalignment="right")
     return prefix
 
 
 def name_columns(ax: Axes, names: Sequence[str], totals: Sequence[int]) -> str:
-    """Name columns, with totals below, without their common prefix, which is returned for the heading."""
+    """Name columns without their common prefix, with totals below; return the prefix for the heading."""
     names, prefix = without_prefix(names)
     ax.set_xticks(range(len(names)))
     ax.xaxis.set_major_formatter(_Columns(ax, names, totals))
@@ -313,14 +394,14 @@ def name_columns(ax: Axes, names: Sequence[str], totals: Sequence[int]) -> str:
 
 
 class _Columns(FixedFormatter):
-    """Names and totals in the width of a column, which is known when they are drawn."""
+    """Labels of names and totals. They fit the width of a column, which is known only on drawing."""
 
     def __init__(self, ax: Axes, names: Sequence[str], totals: Sequence[int]) -> None:
         super().__init__([])
         self.ax, self.names, self.totals = ax, names, totals
 
     def format_ticks(self, values: list[float]) -> list[str]:
-        """Texts of the ticks."""
+        """Return the labels of the ticks."""
         low, high = self.ax.get_xlim()
         space = int(inches(self.ax) / abs(high - low) / COLUMN)
         names = drawable_names(self.names, longest=max(_NARROWEST, space - 1))
@@ -330,16 +411,18 @@ class _Columns(FixedFormatter):
 
 
 def _broken(name: str, space: int, lines: int) -> str | None:
-    """A name on so many lines, broken between its words; None where it does not fit."""
+    """Break a name between words, into at most `lines` lines. Return None if it does not fit."""
     parts = wrapped(name, space)
-    fits = len(parts) <= lines and max(map(width, name.split()), default=0) <= space
-    return "\n".join(parts) if fits else None
+    longest_word = max(map(width, name.split()), default=0)
+    if len(parts) > lines or longest_word > space:
+        return None
+    return "\n".join(parts)
 
 
 def name_above(
     ax: Axes, positions: Sequence[float], names: Sequence[str], theme: Theme, *, notes: Sequence[str] = ()
 ) -> None:
-    """Name rows above their bars, in the whole width; notes behind the names stay whole."""
+    """Name rows above their bars, over the whole width; notes follow the names and are never shortened."""
     ax.set_yticks([])
     for position, name, note in zip(positions, names, notes or [""] * len(names), strict=True):
         look = {"va": "bottom", "color": theme.ink, "fontsize": 9, "parse_math": False, "clip_on": False}
@@ -350,7 +433,10 @@ def name_above(
 def name_bars(
     ax: Axes, names: Sequence[str], theme: Theme, notes: Sequence[str], *, longest: float | None = None
 ) -> None:
-    """Name horizontal bars from the top; without the length of the `longest`, their axis has a grid."""
+    """Name horizontal bars from the top.
+
+    `longest` is the length of the longest bar. If it is None, the horizontal axis has ticks and a grid.
+    """
     name_above(ax, [number - 0.04 for number in range(len(names))], names, theme, notes=notes)
     limit(ax.yaxis, max(len(names), 3) - 0.4, -0.5)  # a single bar does not fill the Axes
     ax.spines["left"].set_visible(False)
@@ -364,7 +450,7 @@ def name_bars(
 
 
 class _Name(Text):
-    """A name, and a note, in the width of its Axes, which is known when they are drawn."""
+    """A name and a note that fit the width of the Axes, which is known only on drawing."""
 
     def __init__(self, position: float, name: str, note: str, longest: float, **look: Any) -> None:
         self.name, self.note = name, note
@@ -374,18 +460,19 @@ class _Name(Text):
         return f"{drawable(self.name, longest=columns)}  {self.note}".rstrip()
 
     def get_tightbbox(self, renderer: Any = None) -> Bbox:
-        """No wider than the Axes, whose width a layout finds, but as high as it is."""
+        """Return a box no wider than the Axes, because a layout computes their width from it."""
         box = self.get_window_extent(renderer)
         right = cast("Axes", self.axes).get_window_extent(renderer).x1
         return Bbox.from_extents(box.x0, box.y0, min(box.x1, right), box.y1)
 
     def draw(self, renderer: Any, *args: Any, **kwargs: Any) -> None:
-        """Draw as much of the name as there is room for."""
+        """Draw as much of the name as fits."""
         low, high = _SHORTEST, max(_SHORTEST, math.ceil(width(drawable(self.name, longest=math.inf))))
-        while low < high:  # the most columns that fit
+        right = cast("Axes", self.axes).get_window_extent(renderer).x1
+        while low < high:  # binary search for the most columns that fit
             middle = (low + high + 1) // 2
             self.set_text(self._within(middle))
-            if self.get_window_extent(renderer).x1 <= cast("Axes", self.axes).get_window_extent(renderer).x1:
+            if self.get_window_extent(renderer).x1 <= right:
                 low = middle
             else:
                 high = middle - 1
@@ -395,18 +482,23 @@ class _Name(Text):
 
 def name_tops(
     ax: Axes,
-    what: str,
+    unit: str,
     theme: Theme,
     positions: Sequence[float],
     tops: Sequence[float],
     *,
     high: float = 0.85,
 ) -> None:
-    """Rows of bars, each on its own scale: at the right edge, which count its full height stands for."""
-    scale = "each row has its own scale, at the right" if len(tops) > 1 else "the scale is at the right"
-    label_axis(ax.yaxis, f"{what}: {scale}", theme)
+    """Write the count that the full height of each row stands for at the right edge.
+
+    Rows of bars have their own scales; `unit` is, for example, "failures".
+    """
+    label = f"{unit}: the scale is at the right"
+    if len(tops) > 1:
+        label = f"{unit}: each row has its own scale, at the right"
     if inches_high(ax) < _LOW:
-        label_axis(ax.yaxis, "own scale each", theme)
+        label = "own scale each"
+    label_axis(ax.yaxis, label, theme)
     ax.grid(visible=False)
     ax.spines[["left", "bottom"]].set_visible(False)
     limit(ax.yaxis, -len(tops) + 0.9, 1)

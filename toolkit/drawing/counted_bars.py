@@ -1,4 +1,4 @@
-"""Counts drawn as bars with names, and as cells of a matrix."""
+"""Draw counts as bars with names, and as cells of a matrix."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from toolkit.drawing import axis
 from toolkit.drawing.style import COLUMN, FONT, Theme
 from toolkit.drawing.wording import fitting_numbers, percent, readable_top, short_number
 
-_HIGH: Final = 0.15  # inches of height that a number needs
-_MANY: Final = 5  # first color of a theme's scale on which text has the color for dark cells
+_HIGH: Final = 0.15  # inches of height of a number
+_MANY: Final = 5  # cells in this colour of the theme, or a stronger one, have light numbers
 
 
 def draw_rows(
     ax: Axes, names: Sequence[str], counts: Sequence[int], theme: Theme, signs: Sequence[int]
 ) -> None:
-    """A horizontal bar a row, the first at the top, its count and share written behind it."""
+    """Draw one horizontal bar per row, the first at the top, with the count and share at the end."""
     total = max(sum(counts), 1)
     most = max(counts, default=1)
     for number, (count, sign) in enumerate(zip(counts, signs, strict=True)):
@@ -44,18 +44,19 @@ def draw_cells(
 ) -> float:
     """Draw a matrix of counts, the first row at the top, and return the inches used above the Axes."""
     rows, columns = counts.shape
-    edges = np.arange(columns + 1) - 0.5 if edges is None else edges
+    if edges is None:
+        edges = np.arange(columns + 1) - 0.5
     bounds = _bounds(counts, len(theme.heat))
     levels = np.searchsorted(bounds, counts, side="left")
-    chosen = np.linspace(0, len(theme.heat) - 1, len(bounds)).round().astype(int)
-    shown = [theme.heat[position] for position in chosen]
+    heat_of_level = np.linspace(0, len(theme.heat) - 1, len(bounds)).round().astype(int)
+    colours = [theme.heat[position] for position in heat_of_level]
     first, last = axis.limit(ax.xaxis, edges[0], edges[-1])
     wide = axis.inches(ax) * float((edges[-1] - edges[0]) / (last - first))
     narrowest = wide * float((edges[1:] - edges[:-1]).min() / (edges[-1] - edges[0]))
     ax.pcolormesh(
-        edges, np.arange(rows + 1) - 0.5, np.ma.masked_equal(counts, 0), cmap=ListedColormap(shown),
-        norm=BoundaryNorm([0.5, *(bound + 0.5 for bound in bounds)], len(shown)), shading="flat", snap=False,
-        edgecolors=theme.paper, linewidth=min(1.0, 8 * narrowest),
+        edges, np.arange(rows + 1) - 0.5, np.ma.masked_equal(counts, 0), cmap=ListedColormap(colours),
+        norm=BoundaryNorm([0.5, *(bound + 0.5 for bound in bounds)], len(colours)), shading="flat",
+        snap=False, edgecolors=theme.paper, linewidth=min(1.0, 8 * narrowest),
     )  # fmt: skip
     axis.limit(ax.yaxis, rows - 0.5, -0.5)
     ax.grid(visible=False)
@@ -64,10 +65,10 @@ def draw_cells(
     space = int(wide / columns / (COLUMN * 0.9)) - 1
     written = fitting_numbers(counts.ravel().tolist(), space)
     if max(map(len, written), default=0) > space or axis.inches_high(ax) / rows < _HIGH:
-        return _key(ax, bounds, shown, theme)
+        return _key(ax, bounds, colours, theme)
     middle = (edges[:-1] + edges[1:]) / 2
     for row, column in np.argwhere(counts > 0):
-        many = chosen[levels[row, column]] >= _MANY
+        many = heat_of_level[levels[row, column]] >= _MANY
         ax.text(
             middle[column], row, written[row * columns + column], ha="center", va="center",
             color=theme.on_many if many else theme.on_few, fontsize=8,
@@ -76,21 +77,26 @@ def draw_cells(
 
 
 def _bounds(counts: NDArray[np.int64], levels: int) -> list[int]:
-    """The highest count of each colour, by the root of the count; the last is for an outlying burst."""
+    """Return the highest count of each colour.
+
+    Steps are equal on the scale of the square root of the count, so that small counts differ as well. If
+    one burst is far above all others, the last colour is only for it. For example, counts up to 100 with 4
+    colours have the bounds 6, 25, 56, 100.
+    """
     most = int(counts.max(initial=1))
     top = min(most, round(readable_top(counts.ravel())))
-    steps = levels - (top < most)
-    return sorted({max(1, round(top * (step / steps) ** 2)) for step in range(1, steps + 1)} | {most})
+    steps = levels - 1 if top < most else levels
+    bounds = {max(1, round(top * (step / steps) ** 2)) for step in range(1, steps + 1)}
+    return sorted(bounds | {most})
 
 
-def _key(ax: Axes, bounds: list[int], shown: list[str], theme: Theme) -> float:
-    """A key of colours and counts, above the right end of the Axes."""
+def _key(ax: Axes, bounds: list[int], colours: list[str], theme: Theme) -> float:
+    """Draw a key of colours and counts above the right end of the Axes; return the inches used there."""
     most = max(2, min(5, int(axis.inches(ax) / 0.7)))
-    some = sorted({round(position) for position in np.linspace(0, len(bounds) - 1, min(len(bounds), most))})
-    patches = [Patch(facecolor=shown[position], edgecolor=theme.grid, linewidth=0.6) for position in some]
+    named = sorted({round(position) for position in np.linspace(0, len(bounds) - 1, min(len(bounds), most))})
+    patches = [Patch(facecolor=colours[position], edgecolor=theme.grid, linewidth=0.6) for position in named]
     lowest = [1, *(bound + 1 for bound in bounds)]
-    spans = [(short_number(lowest[position]), short_number(bounds[position])) for position in some]
-    names = [low if low == high else f"{low}\N{EN DASH}{high}" for low, high in spans]
+    names = [_span_of_counts(lowest[position], bounds[position]) for position in named]
     ax.legend(
         patches, names, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(names), frameon=False,
         prop={"family": FONT, "size": 8}, labelcolor=theme.muted, handlelength=1.0, handleheight=0.8,
@@ -98,3 +104,10 @@ def _key(ax: Axes, bounds: list[int], shown: list[str], theme: Theme) -> float:
         markerscale=1.0, shadow=False, fancybox=False,
     )  # fmt: skip
     return 0.2
+
+
+def _span_of_counts(low: int, high: int) -> str:
+    first, last = short_number(low), short_number(high)
+    if first == last:
+        return first
+    return f"{first}\N{EN DASH}{last}"

@@ -1,4 +1,4 @@
-"""Hatch the times of which a snapshot may lack failures, in trends and calendars."""
+"""Hatch the times for which a snapshot may lack failures, in trends and calendars."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ GAP: Final = "gap"
 
 GAP_NOTE: Final = "hatched: failures that expired before they were read are missing"
 
-_BENEATH_BARS: Final = 0.5
-_OVER_CELLS: Final = 1.5  # and beneath their numbers
+_UNDER_BARS: Final = 0.5
+_OVER_CELLS: Final = 1.5  # and under the numbers in the cells
 
 
 def hatch_spans(ax: Axes, theme: Theme, spans: Iterable[tuple[float, float]]) -> None:
-    """Hatch spans of the horizontal axis, over the whole height of the Axes, as far as they are on it."""
+    """Hatch spans of the horizontal axis over the whole height of the Axes; parts off the axis are cut."""
     low, high = ax.get_xlim()
     for first, last in spans:
         start, end = max(first, low), min(last, high)
         if start < end:
-            ax.axvspan(start, end, zorder=_BENEATH_BARS, **_look(theme))
+            ax.axvspan(start, end, zorder=_UNDER_BARS, **_look(theme))
 
 
 def hatch_cells(ax: Axes, theme: Theme, cells: NDArray[np.bool_]) -> None:

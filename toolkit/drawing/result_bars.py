@@ -1,9 +1,9 @@
-"""Results as bars (groups, classes, explanations, runs, redrives) and points (recall, comparisons)."""
+"""Draw results as bars (groups, classes, explanations, runs, redrives) or points (recall, comparisons)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Hashable, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ from matplotlib.markers import MarkerStyle
 
 from toolkit.drawing.axis import (
     NAMED_BAR,
+    first_of,
     heading,
     label_axis,
     legend,
@@ -20,7 +21,7 @@ from toolkit.drawing.axis import (
     name_rows,
     number_axis,
     rows_that_fit,
-    say,
+    show_sentence,
 )
 from toolkit.drawing.counted_bars import draw_rows
 from toolkit.drawing.style import HATCHES, Theme, ThemeName, drawing, without_prefix
@@ -40,24 +41,30 @@ _CHANGED: Final = {
 }
 _RUNS: Final = {"succeeded": 0, "failed": 3, "cancelled": 8, "running": 4}
 _REDRIVEN: Final = {"done": 0, "failed again": 3, "failed otherwise": 1, "open": 2, "stopped or left": -1}
-_LEFT: Final = ("stopped", "left", "skipped", "refused")
+
+
+_OUTCOME_OF_STATE: Final = {"succeeded": "done", "called": "done", "deleted": "done"} | dict.fromkeys(
+    ("stopped", "left", "skipped", "refused"), "stopped or left"
+)
 
 Series = Sequence[tuple[Sequence[float], Sequence[int]]]
-"""Of each series the values of its rows, and their colours."""
+"""Per series, the values of the rows and their colours."""
 
 
 def draw_groups(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
-    """Draw a bar per row (`group`, `title`, `count`), in the colours of `plot_failure_groups`."""
+    """Draw one bar per row (`group`, `title`, `count`), in the colours of `plot_failure_groups`."""
     ordered = groups.sort_values(["count", "group"], ascending=[False, True])
-    names, counts = ordered["title"].tolist(), [int(count) for count in ordered["count"]]
+    names = ordered["title"].tolist()
+    counts = ordered["count"].astype(int).tolist()
     fit = min(len(theme.series) - 1, rows_that_fit(ax, NAMED_BAR) - 1)
     colours = list(range(len(names)))
     if len(names) > fit:
         names = [*names[:fit], f"other ({len(names) - fit})"]
-        counts, colours = [*counts[:fit], sum(counts[fit:])], [*colours[:fit], _MERGED]
+        counts = [*counts[:fit], sum(counts[fit:])]
+        colours = [*colours[:fit], _MERGED]
     heading(ax, "Groups of failures", theme)
     if not names:
-        return say(ax, "No failures", theme)
+        return show_sentence(ax, "No failures", theme)
     notes = [f"{count:,} ({percent(count / sum(counts))})" for count in counts]
     _named_bars(ax, theme, names, [(counts, colours)], notes)
     label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
@@ -65,11 +72,12 @@ def draw_groups(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
 
 
 def draw_classes(classes: pd.DataFrame, ax: Axes, theme: Theme, *, unknown: str) -> Axes:
-    """Draw a bar per row (`class`, `count`); the class `unknown` has the color of merged rows."""
-    names, counts = classes["class"].tolist(), [int(count) for count in classes["count"]]
+    """Draw one bar per row (`class`, `count`); the class `unknown` has the colour of merged rows."""
+    names = classes["class"].tolist()
+    counts = classes["count"].astype(int).tolist()
     heading(ax, "Classes of failures", theme)
     if not names:
-        return say(ax, "No failures", theme)
+        return show_sentence(ax, "No failures", theme)
     draw_rows(ax, names, counts, theme, [_MERGED if name == unknown else 0 for name in names])
     label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
     return ax
@@ -82,48 +90,54 @@ def draw_explanation(
     title = "Observed and expected, by condition"
     change = f"{observed:,.0f} observed, {expected:,.0f} expected"
     if not stands_out:
-        return say(ax, f"Nothing stands out: {change}", theme, title)
+        return show_sentence(ax, f"Nothing stands out: {change}", theme, title)
     rows = conditions.head(min(_CONDITIONS, rows_that_fit(ax, NAMED_BAR)))
-    names, prefix = _named(rows["condition"].tolist())
-    values = [rows["observed"].tolist(), rows["expected"].tolist()]
-    notes = [
-        f"{seen:,.0f} (expected {usual:,.{1 if usual else 0}f})" for seen, usual in zip(*values, strict=True)
-    ]
-    series = [(values[0], [_OBSERVED] * len(rows)), (values[1], [_EXPECTED] * len(rows))]
+    names, prefix = _condition_names(rows["condition"].tolist())
+    observed_counts, expected_counts = rows["observed"].tolist(), rows["expected"].tolist()
+    notes = [_observed_note(*counts) for counts in zip(observed_counts, expected_counts, strict=True)]
+    series = [(observed_counts, [_OBSERVED] * len(rows)), (expected_counts, [_EXPECTED] * len(rows))]
     _named_bars(ax, theme, names, series, notes)
     _, above = legend(ax, ax.containers, ["observed", "expected"], theme)
     heading(ax, title, theme, prefix=prefix, above=above)
-    label_axis(ax.xaxis, f"{change} in all; conditions can hold the same failures", theme)
+    label_axis(ax.xaxis, f"{change} in all; conditions can match the same failures", theme)
     return ax
 
 
-def draw_comparison(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
-    """Draw a line per row (`title`, `change`, `expected`, `after`), from the expected count to `after`.
+def _observed_note(observed: float, expected: float) -> str:
+    """Return a note, for example "980 (expected 10.3)"."""
+    if not expected:
+        return f"{observed:,.0f} (expected 0)"
+    return f"{observed:,.0f} (expected {expected:,.1f})"
 
-    Groups that need attention come first. The axis is logarithmic, so that one burst flattens no other group,
-    and begins at 0.
+
+def draw_comparison(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
+    """Draw one line per row (`title`, `change`, `expected`, `after`), from the expected count to `after`.
+
+    Urgent groups come first. The axis is logarithmic, so that one burst does not flatten other groups; it
+    begins at 0.
     """
-    title = "What changed, by group"
+    title = "Changes, by group"
     rows = groups.head(rows_that_fit(ax, NAMED_BAR))
     if not len(rows):
-        return say(ax, "No failures", theme, title)
+        return show_sentence(ax, "No failures", theme, title)
     positions = np.arange(len(rows)) + 0.2
-    expected, after = rows["expected"].to_numpy(), rows["after"].to_numpy(dtype=np.float64)
+    expected = rows["expected"].to_numpy()
+    after = rows["after"].to_numpy(dtype=np.float64)
     colours = [theme.series[_CHANGED[change]] for change in rows["change"]]
     ax.set_xscale("symlog", linthresh=1)
     ax.hlines(positions, expected, after, colors=colours, linewidth=2.5)
-    # shapes and edges are given: matplotlib's settings would decide otherwise
-    before = ax.scatter(
+    # shapes and edges are passed because matplotlib's settings would decide otherwise
+    before_points = ax.scatter(
         expected, positions, 36, marker=MarkerStyle("o", "full"), facecolors=theme.paper,
         edgecolors=theme.ink, linewidths=1.2, zorder=3,
     )  # fmt: skip
-    now = ax.scatter(
+    after_points = ax.scatter(
         after, positions, 52, marker=MarkerStyle("D", "full"), facecolors=colours,
         edgecolors=colours, linewidths=1.0, zorder=4,
     )  # fmt: skip
     notes = [
-        f"{change}, {short_number(round(was))} to {short_number(is_)}"
-        for change, was, is_ in zip(rows["change"], expected, rows["after"], strict=True)
+        f"{change}, {short_number(round(before))} to {short_number(now)}"
+        for change, before, now in zip(rows["change"], expected, rows["after"], strict=True)
     ]
     name_bars(ax, rows["title"].tolist(), theme, notes)
     most = max(10.0, expected.max(), after.max())
@@ -131,29 +145,33 @@ def draw_comparison(groups: pd.DataFrame, ax: Axes, theme: Theme) -> Axes:
     ax.set_xticks(ticks, [short_number(tick) for tick in ticks])
     ax.minorticks_off()
     limit(ax.xaxis, -0.15, most * 1.5)
-    _, above = legend(ax, [before, now], ["at the rate of before", "after"], theme)
+    _, above = legend(ax, [before_points, after_points], ["expected (earlier rate)", "after"], theme)
     heading(ax, title, theme, above=above)
-    shown = f"first {len(rows)} of {len(groups):,} groups; " if len(rows) < len(groups) else ""
+    shown = first_of(len(rows), len(groups), "groups")
     label_axis(ax.xaxis, f"{shown}failures, logarithmic", theme)
     return ax
 
 
-def _named(conditions: list[dict[str, object]]) -> tuple[list[str], str]:
-    """Conditions as masked texts, and what all addresses in them begin with, which is left out."""
-    values = [str(value) for condition in conditions for value in condition.values()]
-    addresses = [value for value in values if "://" in value]
+def _condition_names(conditions: list[dict[str, object]]) -> tuple[list[str], str]:
+    """Return masked descriptions of conditions without the common prefix of addresses, and the prefix.
+
+    The prefix is at least a host, for example ``https://flows.example.com/``.
+    """
+    addresses = []
+    for condition in conditions:
+        addresses += [str(value) for value in condition.values() if "://" in str(value)]
     hosts = ["/".join([*address.split("/")[:3], ""]) for address in addresses]
     _, prefix = without_prefix([*addresses, *hosts])
     clean = Redactor().text
-    short = [
-        {name: str(value).removeprefix(prefix) for name, value in condition.items()}
-        for condition in conditions
-    ]
-    return [clean(describe_condition(condition)) for condition in short], clean(prefix)
+    names = []
+    for condition in conditions:
+        short = {name: str(value).removeprefix(prefix) for name, value in condition.items()}
+        names.append(clean(describe_condition(short)))
+    return names, clean(prefix)
 
 
 def draw_run_outcomes(workflows: pd.DataFrame, ax: Axes, theme: Theme, *, runs: int) -> Axes:
-    """Draw a stacked bar per workflow: how the runs ended.
+    """Draw one stacked bar per workflow, of the outcomes of the runs.
 
     Parameters
     ----------
@@ -165,30 +183,34 @@ def draw_run_outcomes(workflows: pd.DataFrame, ax: Axes, theme: Theme, *, runs: 
     title = "Runs by workflow and outcome"
     rows = workflows.head(rows_that_fit(ax, NAMED_BAR))
     if rows.empty:
-        return say(ax, "No runs", theme, title)
-    known = [outcome for outcome in _RUNS if rows[outcome].sum()]
+        return show_sentence(ax, "No runs", theme, title)
+    outcomes = [outcome for outcome in _RUNS if rows[outcome].sum()]
     names, prefix = without_prefix([Redactor().url(str(url)) for url in rows["workflow_url"]])
-    notes = [
-        f"{int(row['runs']):,} runs"
-        + ("" if pd.isna(row["success_rate"]) else f", {percent(row['success_rate'])} succeeded")
-        for row in rows.to_dict("records")
-    ]
-    above = _stacked(ax, theme, names, rows[known], _RUNS, notes, height=0.42)
+    notes = [_runs_note(row) for row in rows.to_dict("records")]
+    above = _stacked(ax, theme, names, rows[outcomes], _RUNS, notes, height=0.42)
     heading(ax, title, theme, prefix=prefix, above=above)
-    shown = f"first {len(rows)} of {len(workflows):,} workflows; " if len(rows) < len(workflows) else ""
+    shown = first_of(len(rows), len(workflows), "workflows")
     label_axis(ax.xaxis, f"{shown}{counted(runs, 'run')} in all", theme)
     return ax
 
 
+def _runs_note(row: dict[Hashable, Any]) -> str:
+    """Return a note, for example "12 runs, 75 % succeeded"; without a share if no run has ended."""
+    runs = f"{int(row['runs']):,} runs"
+    if pd.isna(row["success_rate"]):
+        return runs
+    return f"{runs}, {percent(row['success_rate'])} succeeded"
+
+
 def draw_outcomes(entries: pd.DataFrame, ax: Axes, theme: Theme, *, verdict: str) -> Axes:
-    """Draw a stacked bar per group of a redrive: what became of the entries (`title`, `state`)."""
+    """Draw one stacked bar per group of a redrive, of the outcomes of the entries (`title`, `state`)."""
     title = "Outcomes of the redrive"
-    shown = entries.assign(outcome=entries["state"].map(_outcome))
-    counts = pd.crosstab(shown["title"], shown["outcome"])
+    outcomes = entries.assign(outcome=entries["state"].map(_outcome))
+    counts = pd.crosstab(outcomes["title"], outcomes["outcome"])
     counts = counts.reindex(columns=[name for name in _REDRIVEN if name in counts.columns])
     counts = counts.loc[counts.sum(axis=1).sort_values(ascending=False, kind="stable").index]
     if counts.empty:
-        return say(ax, "No entries", theme, title)
+        return show_sentence(ax, "No entries", theme, title)
     counts = counts.head(rows_that_fit(ax, NAMED_BAR))
     names = [Redactor().text(str(name)) for name in counts.index]
     notes = [f"{total:,}" for total in counts.sum(axis=1)]
@@ -199,23 +221,33 @@ def draw_outcomes(entries: pd.DataFrame, ax: Axes, theme: Theme, *, verdict: str
 
 
 def _outcome(state: str) -> str:
-    """The outcome that a state of an entry counts as."""
-    if state in ("succeeded", "called", "deleted"):
-        return "done"
-    return state if state.startswith("failed") else "stopped or left" if state in _LEFT else "open"
+    """Return the outcome that a state of an entry counts as, for example "done" for "deleted"."""
+    if state.startswith("failed"):
+        return state
+    return _OUTCOME_OF_STATE.get(state, "open")
 
 
 def _named_bars(
     ax: Axes, theme: Theme, names: Sequence[str], series: Series, notes: Sequence[str],
     *, stacked: float = 0.0,
 ) -> None:  # fmt: skip
-    """Rows of bars under their names, the first at the top: of each series one, or all `stacked` so high."""
-    values, high = np.array([part for part, _ in series], dtype=np.float64), 0.48 / len(series)
-    lefts = np.cumsum(values, axis=0) - values if stacked else np.zeros_like(values)
+    """Draw rows of bars under their names, the first at the top.
+
+    Each row has one bar per series, below one another. If `stacked` is a height, they form one bar of this
+    height.
+    """
+    values = np.array([part for part, _ in series], dtype=np.float64)
+    row_height = 0.48 / len(series)
+    lefts = np.zeros_like(values)
+    centres = (np.arange(len(series)) + 0.5) * row_height
+    height = row_height * 0.94
+    if stacked:
+        lefts = np.cumsum(values, axis=0) - values
+        centres = np.full(len(series), 0.24)
+        height = stacked
     for number, (_, colours) in enumerate(series):
         ax.barh(
-            np.arange(len(names)) + (0.24 if stacked else (number + 0.5) * high), values[number],
-            left=lefts[number], height=stacked or high * 0.94,
+            np.arange(len(names)) + centres[number], values[number], left=lefts[number], height=height,
             color=[theme.series[colour] for colour in colours],
             hatch=[HATCHES[colour] for colour in colours], edgecolor=theme.paper, linewidth=0,
         )  # fmt: skip
@@ -226,7 +258,7 @@ def _stacked(
     ax: Axes, theme: Theme, names: Sequence[str], counts: pd.DataFrame, colours: dict[str, int],
     notes: Sequence[str], *, height: float,
 ) -> float:  # fmt: skip
-    """Draw a stacked bar a row of counts, with a legend of the columns; inches used above the Axes."""
+    """Draw one stacked bar per row of counts, and a legend of the columns; return the inches used above."""
     series = [(counts[name].tolist(), [colours[name]] * len(counts)) for name in list(counts.columns)]
     _named_bars(ax, theme, names, series, notes, stacked=height)
     return legend(ax, ax.containers, list(counts.columns), theme)[1]
@@ -241,11 +273,14 @@ def draw_differences(
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw a point and its interval for each row (`name`, `difference`, `low`, `high`), grey around zero."""
+    """Draw a point with an interval per row (`name`, `difference`, `low`, `high`).
+
+    Rows whose interval contains zero are grey.
+    """
     with drawing(ax, theme) as (axes, colours):
         heading(axes, title, colours)
         if rows.empty:
-            return say(axes, empty, colours)
+            return show_sentence(axes, empty, colours)
         axes.axvline(0, color=colours.ink, linewidth=1.0, linestyle=(0, (3.7, 1.6)))
         # colour and shape: the style draws no edges of markers
         differs = (rows["low"] > 0) | (rows["high"] < 0)
@@ -260,11 +295,11 @@ def draw_differences(
 
 
 def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-    """Draw a point and its interval for each row of `by` (`name`, `queries`, `share`, `low`, `high`)."""
+    """Draw a point with an interval per row of `by` (`name`, `queries`, `share`, `low`, `high`)."""
     known = by.dropna(subset="share")
     with drawing(ax, theme) as (axes, colours):
         if known.empty:
-            return say(axes, "No query has a neighbour", colours, title)
+            return show_sentence(axes, "No query has a neighbour", colours, title)
         positions = _intervals(axes, known, "share", [("o", colours.series[0])] * len(known))
         low = min(0.9, float(known["low"].min()))
         limit(axes.xaxis, low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
@@ -277,7 +312,10 @@ def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: 
 
 
 def _intervals(ax: Axes, rows: pd.DataFrame, column: str, looks: Sequence[tuple[str, str]]) -> list[float]:
-    """A point and its interval for each row, the first at the top, in shape and colour; their positions."""
+    """Draw a point with an interval per row, the first at the top, and return the positions of the rows.
+
+    `looks` are the shape and the colour of each point.
+    """
     positions = [-float(number) for number in range(len(rows))]
     known = zip(positions, rows[column], rows["low"], rows["high"], looks, strict=True)
     for position, middle, low, high, (shape, colour) in known:

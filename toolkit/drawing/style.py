@@ -1,8 +1,8 @@
-"""How plots look: colours for the colour-blind, hatches, light and dark; texts from data, fit to be drawn.
+"""Style plots: themes, colours for the colour-blind, hatches; prepare text from data for drawing.
 
-Colours are those of M. Okabe and K. Ito, *Color Universal Design* (2008). The style is set on the Axes that
-are drawn on; matplotlib's own settings are not changed. Texts are never maths, never invisible and never
-wider than the plot; their widths are counted in columns, the width of an ordinary character of our font.
+The colours are from M. Okabe and K. Ito, *Color Universal Design* (2008). The style is set on the Axes that
+are drawn on; matplotlib's own settings are not changed. Text is never maths, never invisible and never wider
+than the plot. Widths of text are counted in columns, the width of an ordinary character of the font.
 """
 
 from __future__ import annotations
@@ -37,55 +37,57 @@ from toolkit.redaction import visible
 ThemeName = Literal["light", "dark"]
 F = TypeVar("F", bound=Callable[..., Axes])
 
-FONT: Final = "DejaVu Sans"  # comes with matplotlib, so that texts measure the same everywhere
+FONT: Final = "DejaVu Sans"  # comes with matplotlib, so that text has the same width everywhere
 HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
-"""In addition to colour: one a series, in order."""
+"""One hatch per series, in order, in addition to the colour."""
 
-_USUAL: Final = (0.125, 0.11, 0.775, 0.77)  # where matplotlib puts single Axes, if nobody says where
-_SMALLEST: Final = (3.0, 2.0)  # inches of a figure in which Axes with their texts have room
+_USUAL: Final = (0.125, 0.11, 0.775, 0.77)  # default position of single Axes in matplotlib
+_SMALLEST: Final = (3.0, 2.0)  # inches of a figure with enough room for Axes and labels
 _ROOMY: Final[WeakKeyDictionary[Axes, tuple[float, ...]]] = WeakKeyDictionary()
-"""Where Axes are since a plot made room for its texts."""
+"""Positions of Axes after a plot made room for labels."""
 
 _FAR: Final = 1.0  # between the sums of red, green and blue of two backgrounds, one light and one dark
 _AXES: Final = """\
 ax : matplotlib.axes.Axes, optional
-    Where to draw. Default: a new figure of pyplot's. A light figure becomes dark with a dark theme, and a
-    dark one light with a light theme, as texts stand beside the Axes. Single Axes of a figure without a
-    layout become smaller, so that these texts fit; several need the layout "constrained".
+    Axes to draw on. If omitted, pyplot makes a new figure. A light figure becomes dark with a dark theme, and
+    a dark figure light with a light theme, because labels are outside the Axes. Single Axes of a figure
+    without a layout become smaller, so that the labels fit; several Axes need the layout "constrained".
 theme : {"light", "dark"}
+    Colours of the plot.
 
 Returns
 -------
-matplotlib.axes.Axes"""
+matplotlib.axes.Axes
+    The Axes, with the plot."""
 _RAISES: Final = """\
 Raises
 ------
 InputError
-    When a column is missing or of another kind, or an option is not as described above."""
+    If a column is missing or has another type, or if an option is not as described above."""
 
 
 def documented(plot: F) -> F:
     """Fill in a docstring: ``{axes}`` (`ax`, `theme`, and the Axes returned) and ``{raises}``."""
-    filled = cleandoc(plot.__doc__ or "").replace("{axes}", _AXES).replace("{raises}", _RAISES)
-    plot.__doc__ = filled or None  # none under python -OO
+    if plot.__doc__:  # None under python -OO
+        plot.__doc__ = cleandoc(plot.__doc__).replace("{axes}", _AXES).replace("{raises}", _RAISES)
     return plot
 
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of a theme: texts, lines and background; of each series, the last for merged groups."""
+    """Colours of a theme."""
 
-    ink: str
-    muted: str
+    ink: str  # labels and titles
+    muted: str  # labels of less weight, for example of ticks
     grid: str
-    paper: str
-    series: tuple[str, ...]
-    heat: tuple[str, ...]
-    on_few: str
+    paper: str  # the background
+    series: tuple[str, ...]  # one per series; the last is for merged groups
+    heat: tuple[str, ...]  # cells, from few to many
+    on_few: str  # numbers in cells of few
     on_many: str
 
     def bar(self, sign: int) -> dict[str, Any]:
-        """The look of bars of the series at this position, as options of artists."""
+        """Return the look of bars of the series at this position, as options of artists."""
         return {"color": self.series[sign], "hatch": HATCHES[sign], "edgecolor": self.paper, "linewidth": 0}
 
 
@@ -123,31 +125,37 @@ THEMES: Final[dict[ThemeName, Theme]] = {
 
 @contextmanager
 def drawing(ax: Axes | None, name: ThemeName) -> Iterator[tuple[Axes, Theme]]:
-    """Prepared Axes to draw on, without `ax` those of a new figure of pyplot's; and the theme of this name.
+    """Prepare Axes to draw on, and return them with the theme of this name; without `ax`, make a figure.
 
-    Plots neither depend on matplotlib's settings, which all threads share, nor change them. What artists
-    copied from them is reset on leaving. A new figure is closed when drawing raises.
+    Plots neither depend on matplotlib's settings, which all threads share, nor change them. Settings that
+    artists copied are reset at the end. A new figure is closed if drawing raises.
     """
     theme = THEMES[choice("theme", name, THEMES)]
-    if ax is not None:
-        prepare(instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure"), theme)
-        *own, alpha = to_rgba(ax.figure.get_facecolor())
-        if alpha and abs(sum(own) - sum(to_rgb(theme.paper))) > _FAR:  # texts could not be read on it
-            ax.figure.set_facecolor(theme.paper)
-        yield ax, theme
-        _reset(ax)
-        if makes_room(ax):
-            _make_room(ax)
+    if ax is None:
+        with _new_axes(theme) as new_axes:
+            yield new_axes, theme
+            _reset(new_axes)
         return
+    prepare(instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure"), theme)
+    *colour, alpha = to_rgba(ax.figure.get_facecolor())
+    if alpha and abs(sum(colour) - sum(to_rgb(theme.paper))) > _FAR:  # labels would not be readable
+        ax.figure.set_facecolor(theme.paper)
+    yield ax, theme
+    _reset(ax)
+    if makes_room(ax):
+        _make_room(ax)
+
+
+@contextmanager
+def _new_axes(theme: Theme) -> Iterator[Axes]:
+    """Make a figure of pyplot with styled Axes. Close it if drawing raises."""
     figure = plt.figure(
         figsize=(9, 3.6), layout=_layout(), facecolor=theme.paper, edgecolor=theme.paper, frameon=True
     )
     try:
-        # the space by which texts are measured until there is a layout
+        # a first estimate of the space for labels; the layout is computed on drawing
         position = figure.add_gridspec(left=0.1, right=0.97, bottom=0.15, top=0.9)[0]
-        ax = prepare(figure.add_subplot(position), theme)
-        yield ax, theme
-        _reset(ax)
+        yield prepare(figure.add_subplot(position), theme)
     except BaseException:
         plt.close(figure)
         raise
@@ -158,16 +166,19 @@ def _layout() -> ConstrainedLayoutEngine:
 
 
 def _make_room(ax: Axes) -> None:
-    """Lay out once, and keep it as the margins of the figure, by which twins of the Axes are placed, too."""
+    """Lay out once, and store the result as margins of the figure, which also place twins of the Axes."""
     figure = cast("Figure", ax.figure)
     _layout().execute(figure)
-    found = ax.get_position(original=True)
-    figure.subplots_adjust(found.x0, found.y0, found.x1, found.y1)
-    _ROOMY[ax] = found.bounds
+    position = ax.get_position(original=True)
+    figure.subplots_adjust(position.x0, position.y0, position.x1, position.y1)
+    _ROOMY[ax] = position.bounds
 
 
 def makes_room(ax: Axes) -> bool:
-    """Whether a plot makes room for its texts: these are all Axes of a figure whose layout nobody has set."""
+    """Return whether a plot may shrink the Axes to make room for labels.
+
+    It may if these are the only Axes of a figure and nobody has set a layout or a position.
+    """
     figure, place = ax.figure, ax.get_subplotspec()
     if not isinstance(figure, Figure) or figure.axes != [ax] or place is None:
         return False
@@ -175,13 +186,13 @@ def makes_room(ax: Axes) -> bool:
     return (
         figure.get_layout_engine() is None
         and place.get_gridspec().get_geometry() == (1, 1)
-        and any(np.allclose(position, known) for known in (_USUAL, _ROOMY.get(ax, _USUAL)))
+        and any(np.allclose(position, expected) for expected in (_USUAL, _ROOMY.get(ax, _USUAL)))
         and bool((figure.get_size_inches() >= _SMALLEST).all())
     )
 
 
 def prepare(ax: Axes, theme: Theme) -> Axes:
-    """The Axes to draw on, styled."""
+    """Style Axes, and return them."""
     ax.set_facecolor(theme.paper)
     for side, spine in ax.spines.items():
         spine.set(visible=side in {"left", "bottom"}, color=theme.grid, linewidth=0.8)
@@ -202,7 +213,7 @@ def prepare(ax: Axes, theme: Theme) -> Axes:
 
 
 def _reset(ax: Axes) -> None:
-    """Give artists matplotlib's default settings, and our font."""
+    """Set matplotlib's default settings and the font of the toolkit on all artists."""
     for artist in (ax.figure.patch, *ax.findobj()):
         artist.set_sketch_params()
         artist.set_path_effects([])
@@ -213,7 +224,7 @@ def _reset(ax: Axes) -> None:
             )  # fmt: skip
         elif isinstance(artist, Patch):
             artist.set(hatch_linewidth=0.7, antialiased=True)
-            if hasattr(artist, "set_hatchcolor"):  # from matplotlib 3.11 on
+            if hasattr(artist, "set_hatchcolor"):  # since matplotlib 3.11
                 artist.set_hatchcolor("edge")
         elif isinstance(artist, Line2D):
             artist.set(
@@ -223,76 +234,97 @@ def _reset(ax: Axes) -> None:
 
 
 COLUMN: Final = 0.085
-"""Inches of a column of a text of 9 points."""
+"""Inches of a column if the font size is 9 points."""
 
 _LONGEST: Final = 48
-_READ: Final = 4_000  # characters that are looked at
-_MARKS: Final = 2  # on one character: more would overlap the adjacent lines
-_EM: Final = COLUMN * 72 / 9  # of a column
+_READ: Final = 4_000  # characters of a value that are read; the plot shows far fewer
+_MARKS: Final = 2  # marks on one character: more would overlap the adjacent lines
+_EM: Final = COLUMN * 72 / 9  # width of a column in units of the font size
+_LAST_SHORT: Final = 0xFFFF  # last character with an escape of four digits
 _PART: Final = re.compile(r"\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|.", re.DOTALL)
 
 
 def drawable(value: object, *, longest: float = _LONGEST) -> str:
-    r"""A text from data as it can be drawn in our font, on one line of at most so many columns.
+    r"""Return a value from data as one line that the font can draw, of at most `longest` columns.
 
-    Long ones lose their middle, because URLs differ at both ends. Characters that the font does not have are
-    written out. Draw it with ``parse_math=False`` (`as_written`), else ``$`` makes it maths.
+    If it is longer, the middle is cut out, because URLs differ at both ends. Characters that the font does
+    not have are escaped. Draw it with ``parse_math=False`` (`as_written`): otherwise ``$`` begins maths.
 
     >>> drawable("https://example.com/" + "a" * 500 + "/pay", longest=24)
     'https://exa…aaaaaaa/pay'
     >>> drawable(chr(0x65E5) * 9, longest=20)
     '\\u65e5…\\u65e5\\u65e5'
     """
-    written, marks = "", 0
+    written = []
+    marks = 0
     for character in str(value)[:_READ]:
         marks = marks + 1 if columns(character) == 0 else 0
         shown = visible(character)
         if shown == character and not character.isspace() and (marks > _MARKS or columns(character) is None):
-            code = ord(character)
-            shown = f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - the basic plane's end
-        written += shown
-    return _shortened(_parts(" ".join(written.split())), longest) or "(empty)"
+            shown = _escape(character)
+        written.append(shown)
+    one_line = " ".join("".join(written).split())
+    return _shortened(_parts(one_line), longest) or "(empty)"
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if code <= _LAST_SHORT:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"
 
 
 def drawable_names(names: Sequence[object], *, longest: float = _LONGEST) -> list[str]:
-    """Texts as `drawable` makes them; those that would look alike end with what distinguishes them.
+    """Return names as `drawable` does. Names that would look alike end with their first difference.
 
     >>> drawable_names([f"flow-{n}-reconcile-the-ledger" for n in (1, 2)], longest=12)
     ['flow-1…', 'flow-2…']
     """
-    texts = [drawable(name, longest=longest) for name in names]
-    for text in sorted({text for text in texts if texts.count(text) > 1}):
-        alike = [number for number, other in enumerate(texts) if other == text]
-        whole = [_parts(drawable(names[number], longest=_READ)) for number in alike]
-        shared = len(commonprefix([parts[::-1] for parts in whole]))  # noqa: RUF071 - of parts, not of paths
-        for number, parts in zip(alike, whole, strict=True):
-            left = parts[: len(parts) - shared] or parts
-            size = _fitting([width(part) for part in left[::-1]], longest - 2 * width("…"))
-            begin = "…" if size < len(left) else ""
-            texts[number] = f"{begin}{''.join(left[len(left) - size :])}{'…' if shared else ''}"
-    return texts
+    shown = [drawable(name, longest=longest) for name in names]
+    for repeated in sorted({name for name in shown if shown.count(name) > 1}):
+        alike = [number for number, name in enumerate(shown) if name == repeated]
+        all_parts = [_parts(drawable(names[number], longest=_READ)) for number in alike]
+        # how many parts at the end are the same in all of them
+        shared = len(commonprefix([parts[::-1] for parts in all_parts]))  # noqa: RUF071 - of parts, not of paths
+        for number, parts in zip(alike, all_parts, strict=True):
+            shown[number] = _without_shared_end(parts, shared, longest)
+    return shown
+
+
+def _without_shared_end(parts: list[str], shared: int, longest: float) -> str:
+    """Cut the last `shared` parts off, and as many of the first ones as do not fit."""
+    rest = parts[: len(parts) - shared] or parts
+    size = _fitting([width(part) for part in rest[::-1]], longest - 2 * width("…"))
+    shortened = "".join(rest[len(rest) - size :])
+    if size < len(rest):
+        shortened = f"…{shortened}"
+    if shared:
+        shortened += "…"
+    return shortened
 
 
 @cache
 def columns(character: str) -> float | None:
-    """How wide one character is drawn, at least 1 or else 0; None where the font does not have it."""
+    """Return the width of a character: 0 for marks, else at least 1; None if the font does not have it."""
     font = get_font(findfont(FontProperties(family=FONT)))
     if not font.get_char_index(ord(character)):
         return None
     advance: float = font.load_char(ord(character), flags=LoadFlags.NO_SCALE).horiAdvance
-    return max(1.0, advance / font.units_per_EM / _EM) if advance else 0.0
+    if not advance:
+        return 0.0
+    return max(1.0, advance / font.units_per_EM / _EM)
 
 
 def width(text: str) -> float:
-    """How wide a drawable text is, in columns."""
+    """Return the width of drawable text, in columns."""
     return sum(columns(character) or 0.0 for character in text)
 
 
 def wrapped(text: str, limit: float) -> list[str]:
-    r"""A drawable text on lines of at most so many columns; long words are broken, but no character in them.
+    r"""Wrap drawable text into lines of at most `limit` columns. Long words are broken, escapes are not.
 
-    >>> print(*wrapped(r"what the \u4e2d\u6587\u5b57 says", 13), sep=" / ")
-    what the / \u4e2d\u6587 / \u5b57 says
+    >>> print(*wrapped(r"read the \u4e2d\u6587\u5b57 page", 13), sep=" / ")
+    read the / \u4e2d\u6587 / \u5b57 page
     """
     lines = [""]
     for word in re.findall(r"[^ ]+", text):
@@ -308,7 +340,7 @@ def wrapped(text: str, limit: float) -> list[str]:
 
 
 def _parts(text: str) -> list[str]:
-    """The unbreakable parts: characters with their marks, and escapes."""
+    """Split text into unbreakable parts: characters with their marks, and escapes."""
     parts: list[str] = []
     for part in _PART.findall(text):
         if parts and columns(part[0]) == 0:
@@ -319,6 +351,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _shortened(parts: list[str], longest: float) -> str:
+    """Join parts; cut the middle out if they are longer than `longest`."""
     widths = list(map(width, parts))
     if sum(widths) <= longest:
         return "".join(parts)
@@ -330,26 +363,27 @@ def _shortened(parts: list[str], longest: float) -> str:
 
 
 def _fitting(widths: Sequence[float], limit: float) -> int:
-    """How many of the first parts fit."""
+    """Return how many of the first parts fit."""
     return bisect_right(list(accumulate(widths)), limit)
 
 
 def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
-    """Addresses without their common prefix, up to a slash, and that prefix; others unchanged.
+    """Remove the common prefix of addresses, up to a slash. Return all names, and the prefix.
 
     >>> without_prefix(["https://a.example/flows/pay", "https://a.example/flows/ship", "other (3)"])
     (['pay', 'ship', 'other (3)'], 'https://a.example/flows/')
     """
     addresses = {name for name in names if "://" in name}
-    if len(addresses) < 2:  # noqa: PLR2004 - one address alone stays whole
+    if len(addresses) < 2:  # noqa: PLR2004 - one address alone stays unchanged
         return list(names), ""
     prefix = commonprefix(sorted(addresses))  # noqa: RUF071 - cut at a slash below
     prefix = prefix[: prefix.rfind("/") + 1]
-    return [(name.removeprefix(prefix) or "/") if name in addresses else name for name in names], prefix
+    short = {address: address.removeprefix(prefix) or "/" for address in addresses}
+    return [short.get(name, name) for name in names], prefix
 
 
-def as_written(texts: list[Text]) -> None:
-    """Take texts literally: ``$`` is a dollar sign."""
-    for text in texts:
-        text.set_usetex(False)
-        text.set_parse_math(False)
+def as_written(labels: list[Text]) -> None:
+    """Draw labels literally: ``$`` is a dollar sign."""
+    for label in labels:
+        label.set_usetex(False)
+        label.set_parse_math(False)

@@ -1,4 +1,4 @@
-"""A figure as SVG inside a page: no script, no style sheet, no clash of ids, CSS colours."""
+"""Write a figure as SVG inside a page: without scripts, style sheets or clashes of ids; with CSS colours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FONT: Final = re.compile(rf"(['\"]?){FONT}\1")
 
 
 def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, theme: Theme) -> str:
-    """The figure, which is not changed, as an ``<svg>`` element: the same bytes for the same figure."""
+    """Return a figure as an ``<svg>`` element; the same bytes for the same figure. It is not changed."""
     root = ET.fromstring(_drawn(figure))  # noqa: S314 - just written by matplotlib
     _draw_hatches(root)
     names = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
@@ -51,28 +51,34 @@ class _Renderer(RendererSVG):
 
 
 def _drawn(figure: Figure) -> str:
-    """The figure as matplotlib writes it, without backgrounds."""
+    """Return the figure as matplotlib writes it, without backgrounds."""
     drawn = io.StringIO()
     width, height = figure.get_size_inches() * 72
     backgrounds = [figure.patch, *(ax.patch for ax in figure.axes)]
-    dpi, shown = figure.dpi, [patch for patch in backgrounds if patch.get_visible()]
+    visible_backgrounds = [patch for patch in backgrounds if patch.get_visible()]
+    dpi = figure.dpi
     renderer = _Renderer(width, height, drawn, image_dpi=72)  # type: ignore[no-untyped-call]
     try:
         figure.dpi = 72
-        for patch in shown:
+        for patch in visible_backgrounds:
             patch.set_visible(False)
         figure.draw(renderer)
     finally:
         figure.dpi = dpi
-        for patch in shown:
+        for patch in visible_backgrounds:
             patch.set_visible(True)
     renderer.finalize()  # type: ignore[no-untyped-call]
     return drawn.getvalue()
 
 
 def _draw_hatches(root: ET.Element) -> None:
-    """Draw hatches as lines clipped to their bars: browsers print fill patterns as pictures of megabytes."""
-    parents = {child: parent for parent in root.iter() for child in parent}
+    """Draw hatches as lines clipped to their bars: browsers print fill patterns as pictures of megabytes.
+
+    Paths with the same hatch become one clip path. The lines of the hatch are repeated in tiles over it.
+    """
+    parents: dict[ET.Element, ET.Element] = {}
+    for parent in root.iter():
+        parents.update(dict.fromkeys(parent, parent))
     patterns = {pattern.attrib["id"]: pattern for pattern in root.iter(f"{_SVG}pattern")}
     bars: dict[tuple[str, str], list[ET.Element]] = {}
     for path in root.iter(f"{_SVG}path"):
@@ -85,10 +91,11 @@ def _draw_hatches(root: ET.Element) -> None:
             path.set("style", path.attrib["style"].replace(f"url(#{name})", colour))
         outline = " ".join(path.attrib["d"] for path in paths)
         positions = [float(coordinate) for coordinate in _COORDINATE.findall(outline)]
-        holder = ET.SubElement(parents[paths[-1]], f"{_SVG}g", {"clip-path": clip} if clip else {})
-        within = ET.SubElement(ET.SubElement(holder, f"{_SVG}defs"), f"{_SVG}clipPath", id=f"{name}-{number}")
-        ET.SubElement(within, f"{_SVG}path", d=outline)
-        lines = ET.SubElement(holder, f"{_SVG}g", {"clip-path": f"url(#{name}-{number})"})
+        container = ET.SubElement(parents[paths[-1]], f"{_SVG}g", {"clip-path": clip} if clip else {})
+        definitions = ET.SubElement(container, f"{_SVG}defs")
+        clip_path = ET.SubElement(definitions, f"{_SVG}clipPath", id=f"{name}-{number}")
+        ET.SubElement(clip_path, f"{_SVG}path", d=outline)
+        lines = ET.SubElement(container, f"{_SVG}g", {"clip-path": f"url(#{name}-{number})"})
         for x in _tiles(positions[::2]):
             for y in _tiles(positions[1::2]):
                 ET.SubElement(lines, f"{_SVG}use", href=f"#{name}", x=str(x), y=str(y))
@@ -99,13 +106,14 @@ def _draw_hatches(root: ET.Element) -> None:
 
 
 def _dotted(attributes: dict[str, str]) -> dict[str, str]:
-    """A hatch of circles as points of a round pen, which print in a hundredth of the bytes."""
+    """Return a hatch of circles as points of a round pen, which print in a hundredth of the bytes."""
     if "C" not in attributes["d"]:
         return attributes
     sizes: dict[tuple[float, float], float] = {}
     for circle in attributes["d"].split("M")[1:]:
-        positions = [float(number) for number in _COORDINATE.findall(circle)]
-        (left, right), (top, bottom) = ((min(part), max(part)) for part in (positions[::2], positions[1::2]))
+        coordinates = [float(number) for number in _COORDINATE.findall(circle)]
+        left, right = min(coordinates[::2]), max(coordinates[::2])
+        top, bottom = min(coordinates[1::2]), max(coordinates[1::2])
         centre = (round((left + right) / 2, 1), round((top + bottom) / 2, 1))
         sizes[centre] = max(sizes.get(centre, 0.0), right - left)
     style = re.sub("stroke-(width|linecap): [^;]+", "", attributes["style"])
@@ -117,23 +125,28 @@ def _dotted(attributes: dict[str, str]) -> dict[str, str]:
 
 
 def _tiles(positions: list[float]) -> range:
-    """Starts of the tiles that cover these coordinates."""
+    """Return the starts of the tiles that cover these coordinates."""
     return range(int(min(positions) // _TILE) * _TILE, int(max(positions)) + 1, _TILE)
 
 
 def _markup(element: ET.Element, ids: dict[str, str], variables: dict[str, str]) -> str:
+    """Return an element without namespaces, with safe ids and with colours as CSS variables."""
     tag = element.tag.rpartition("}")[2]
-    if tag not in _ELEMENTS:  # style sheets and metadata would act on, or speak of, the whole page
+    if tag not in _ELEMENTS:  # style sheets and metadata would apply to the whole page
         return ""
-    inner = escape_html(element.text, inside="tspan") if tag in {"text", "tspan"} and element.text else ""
+    inner = ""
+    if tag in {"text", "tspan"} and element.text:
+        inner = escape_html(element.text, inside="tspan")
     inner += "".join(_markup(child, ids, variables) for child in element)
     if not inner and tag in {"g", "defs"}:
         return ""
-    plain = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
-    attributes = "".join(
-        f' {name}="{escape_attribute(_value(name, value, ids, variables))}"' for name, value in plain.items()
-    )
-    return f"<{tag}{attributes}>{inner}</{tag}>" if inner else f"<{tag}{attributes}/>"
+    attributes = ""
+    for qualified_name, value in element.attrib.items():
+        name = qualified_name.rpartition("}")[2]
+        attributes += f' {name}="{escape_attribute(_value(name, value, ids, variables))}"'
+    if not inner:
+        return f"<{tag}{attributes}/>"
+    return f"<{tag}{attributes}>{inner}</{tag}>"
 
 
 def _value(name: str, value: str, ids: dict[str, str], variables: dict[str, str]) -> str:

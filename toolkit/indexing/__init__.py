@@ -1,1 +1,1 @@
-"""What changes a vector index: rows stored or updated, vectors and namespaces removed, snapshots restored."""
+"""Functions that change a vector index: upserts and updates, removals, and restoring a snapshot."""

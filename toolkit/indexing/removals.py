@@ -1,9 +1,10 @@
-"""Vectors deleted, and namespaces reset, renamed and deleted: exactly what is named, once it is confirmed."""
+"""Delete vectors; reset, rename and delete namespaces. Nothing is removed without `confirm=True`."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -29,7 +30,18 @@ from toolkit.tables.frame_filters import match_metadata
 
 VectorIds: TypeAlias = str | Iterable[str] | pd.DataFrame
 
-_FOR_GOOD: Final = "What is removed cannot be read again; export_vectors keeps a snapshot of it."
+_FOR_GOOD: Final = "Removed vectors cannot be read again; export_vectors writes a snapshot of them."
+_NAMED_NAMESPACES: Final = 3
+"""Names of namespaces in the description of a deletion; further ones become an ellipsis."""
+
+
+@dataclass(frozen=True)
+class _Deletion:
+    """Vectors to delete: a description for messages, the bodies of the requests, and a way to count them."""
+
+    description: str  # for example "vectors of namespace 'runbooks' by 12 ids"
+    requests: list[tuple[str, dict[str, Any]]]  # a namespace and a body each
+    count: Callable[[], int]
 
 
 def delete_vectors(
@@ -47,9 +59,9 @@ def delete_vectors(
     ----------
     service : Service
     ids : str, iterable of str, or DataFrame, optional
-        Exact ids, or a frame with a column ``id``, as `load_vectors` and `query` return it; with a column
-        ``namespace``, they are deleted from there unless `namespace` is passed. Exactly one of `ids`,
-        `prefix` and `filter`.
+        Exact ids, or a frame with a column ``id``, as `load_vectors` and `query` return it. If the frame has
+        a column ``namespace``, each id is deleted from that namespace unless you pass `namespace`. Pass
+        exactly one of `ids`, `prefix` and `filter`.
     prefix : str, optional
         All vectors whose ids start with it.
     filter : str or MetadataFilter, optional
@@ -57,20 +69,22 @@ def delete_vectors(
     namespace : str, optional
         Default: the default namespace, ``""``.
     confirm : bool
-        Must be True. Without it nothing is deleted, and the error says how many vectors would be: those with
-        a prefix or filter are counted by reading the ids, or ids and metadata, of the namespace.
+        Must be True. Otherwise nothing is deleted, and the error reports how many vectors would be. Matches
+        of a prefix or filter are counted by reading the ids, or ids and metadata, of the namespace.
 
     Returns
     -------
     int
-        How many the service deleted. Fewer than the ids means that some were not there.
+        Number of vectors that the service deleted. It is lower than the number of ids if some ids were not in
+        the index.
 
     Raises
     ------
     InputError
-        Without ``confirm=True``, for none or several of `ids`, `prefix` and `filter`, and for empty ones.
+        If `confirm` is not True, if you pass none or several of `ids`, `prefix` and `filter`, or if it is
+        empty.
     ServiceError
-        When a request fails; a note on the error says how many had been deleted by then.
+        When a request fails; a note on the error gives the number of vectors deleted before.
 
     Warns
     -----
@@ -95,34 +109,67 @@ def delete_vectors(
             next_step="reset_namespace removes all vectors of a namespace.",
         )
     if ids is not None:
-        by_namespace = _ids_by_namespace(ids, namespace)
-        bodies: list[tuple[str, dict[str, Any]]] = [
-            (space, {"ids": some})
-            for space, all_ids in by_namespace.items()
-            for some in batched(all_ids, FETCH_BATCH)
-        ]
-        where = " and ".join(map(namespace_title, list(by_namespace)[:3])) + ", …" * (len(by_namespace) > 3)  # noqa: PLR2004
-        counting: Callable[[], int] = partial(_count_ids, service, by_namespace)
-        described = f"vectors of {where} by {sum(map(len, by_namespace.values())):,} ids"
+        deletion = _deletion_by_ids(service, _ids_by_namespace(ids, namespace))
+    elif filter is not None:
+        deletion = _deletion_by_condition(service, namespace, "filter", _filter_text(filter))
     else:
-        chosen = (
-            unmasked("prefix", text("prefix", prefix, empty=False))
-            if filter is None
-            else text("filter", filter.text() if isinstance(filter, MetadataFilter) else filter, empty=False)
-        )
-        space = _named("" if namespace is None else namespace)
-        bodies = [(space, {names[0]: chosen})]
-        counting = partial(_count_matching, service, space, **{names[0]: chosen})
-        described = f"vectors of {namespace_title(space)} by the {names[0]} {chosen[:80]!r}"
+        ids_begin = unmasked("prefix", text("prefix", prefix, empty=False))
+        deletion = _deletion_by_condition(service, namespace, "prefix", ids_begin)
     if plain(confirm) is not True:
-        confirmed(f"deleting {_many(counting)} {described}", confirm, _FOR_GOOD)
-    deleted = retried = 0
+        confirmed(f"deleting {_counted(deletion)} {deletion.description}", confirm, _FOR_GOOD)
+    deleted, was_retried = _send(service, deletion)
+    if was_retried:
+        _warn(
+            f"Deleting {deletion.description}: the service counted {deleted:,}; a try whose response was "
+            "lost may have deleted more. None of them is in the index now."
+        )
+    elif not deleted:
+        _warn(
+            f"Deleting {deletion.description}: the service deleted none. "
+            "list_namespaces shows the namespaces."
+        )
+    return deleted
+
+
+def _deletion_by_ids(service: Service, by_namespace: dict[str, list[str]]) -> _Deletion:
+    """Describe the deletion of exact ids, in requests of bounded size."""
+    requests: list[tuple[str, dict[str, Any]]] = []
+    for namespace, ids in by_namespace.items():
+        requests += [(namespace, {"ids": batch}) for batch in batched(ids, FETCH_BATCH)]
+    titles = " and ".join(map(namespace_title, list(by_namespace)[:_NAMED_NAMESPACES]))
+    if len(by_namespace) > _NAMED_NAMESPACES:
+        titles += ", …"
+    id_count = sum(map(len, by_namespace.values()))
+    return _Deletion(
+        f"vectors of {titles} by {id_count:,} ids", requests, partial(_count_ids, service, by_namespace)
+    )
+
+
+def _deletion_by_condition(service: Service, namespace: str | None, kind: str, condition: str) -> _Deletion:
+    """Describe the deletion of all vectors that match a prefix or a filter, in one request."""
+    space = _checked_namespace("" if namespace is None else namespace)
+    return _Deletion(
+        f"vectors of {namespace_title(space)} by the {kind} {condition[:80]!r}",
+        [(space, {kind: condition})],
+        partial(_count_matching, service, space, **{kind: condition}),
+    )
+
+
+def _filter_text(filter: str | MetadataFilter) -> str:  # noqa: A002
+    expression = filter.text() if isinstance(filter, MetadataFilter) else filter
+    return text("filter", expression, empty=False)
+
+
+def _send(service: Service, deletion: _Deletion) -> tuple[int, bool]:
+    """Send the requests. Return the number of deleted vectors, and whether any request was tried again."""
+    deleted = 0
+    was_retried = False
     with Transport.to(service, "vector") as transport:
-        for space, body in bodies:
+        for space, body in deletion.requests:
             doing = f"deleting vectors of {namespace_title(space)}"
             request = index_request(doing, "delete", space, body, method="DELETE")
             try:
-                count, tries = transport.fetch(request, _deleted)
+                count, tries = transport.fetch(request, _deleted_count)
             except BaseException as error:
                 error.add_note(
                     f"Before this, {deleted:,} vectors were deleted. Whether any of this request were is "
@@ -130,15 +177,8 @@ def delete_vectors(
                 )
                 raise
             deleted += count
-            retried += tries > 1
-    if retried:
-        _warn(
-            f"Deleting {described}: the service counted {deleted:,}; a try whose response was lost may have "
-            "deleted more. None of them is in the index now."
-        )
-    elif not deleted:
-        _warn(f"Deleting {described}: the service deleted none. list_namespaces shows the namespaces.")
-    return deleted
+            was_retried = was_retried or tries > 1
+    return deleted, was_retried
 
 
 def reset_namespace(service: Service, namespace: str, *, confirm: bool = False) -> int:
@@ -150,17 +190,18 @@ def reset_namespace(service: Service, namespace: str, *, confirm: bool = False) 
     namespace : str
         ``""`` is the default namespace.
     confirm : bool
-        Must be True. Without it nothing is deleted, and the error says how many vectors would be.
+        Must be True. Otherwise nothing is deleted, and the error reports how many vectors would be.
 
     Returns
     -------
     int
-        How many vectors the service counted there before.
+        Number of vectors in the namespace before.
 
     Raises
     ------
     InputError
-        Without ``confirm=True``, or when the index has no such namespace; it names the nearest.
+        If `confirm` is not True, or if the index has no namespace of this name; the error suggests the most
+        similar one.
     ServiceError
         When a request fails.
 
@@ -171,23 +212,23 @@ def reset_namespace(service: Service, namespace: str, *, confirm: bool = False) 
     ...
     toolkit.errors.InputError: removing all 1,000 vectors of namespace 'runbooks': got no confirmation; ...
     """
-    return _remove(service, "reset", _named(namespace), "all {} of {}", confirm=confirm)
+    return _remove(service, "reset", _checked_namespace(namespace), "all {} of {}", confirm=confirm)
 
 
 def delete_namespace(service: Service, namespace: str, *, confirm: bool = False) -> int:
-    """Delete a namespace with all its vectors.
+    """Delete a namespace and all vectors in it.
 
     Parameters
     ----------
     service, confirm
         As in `reset_namespace`.
     namespace : str
-        Not the default one, which can only be reset.
+        The default namespace cannot be deleted; use `reset_namespace` for it.
 
     Returns
     -------
     int
-        How many vectors the service counted there before.
+        Number of vectors in the namespace before.
 
     Raises
     ------
@@ -203,12 +244,12 @@ def delete_namespace(service: Service, namespace: str, *, confirm: bool = False)
     ...
     toolkit.errors.InputError: reading namespace: got 'runbook', ... Did you mean 'runbooks'? ...
     """
-    if not _named(namespace):
+    if not _checked_namespace(namespace):
         raise InputError(
             "reading namespace",
             got="the default namespace",
-            expected="one with a name",
-            next_step="reset_namespace removes the vectors of the default one.",
+            expected="a namespace with a name",
+            next_step="reset_namespace removes the vectors of the default namespace.",
         )
     return _remove(service, "delete-namespace", namespace, "{1} with its {0}", confirm=confirm)
 
@@ -222,17 +263,17 @@ def rename_namespace(
     ----------
     service : Service
     namespace, new_name : str
-        Neither is the default one.
+        Neither can be the default namespace.
     overwrite : bool
-        Whether a namespace that has the new name already is deleted, with its vectors.
+        If True, an existing namespace of the new name is deleted with all vectors in it.
     confirm : bool
-        Must be True where `overwrite` deletes vectors; the error says how many.
+        Must be True if `overwrite` deletes vectors; otherwise the error reports how many.
 
     Raises
     ------
     InputError
-        For the default namespace, when there is none of the name, or when the new name is taken and
-        `overwrite` and `confirm` are not True.
+        For the default namespace, if no namespace has the name, or if the new name is taken and `overwrite`
+        and `confirm` are not True.
     ServiceError
         When a request fails.
 
@@ -245,19 +286,17 @@ def rename_namespace(
     """
     endpoint_of(service, "vector")
     overwrite = flag("overwrite", overwrite)
-    namespace, new_name = (
-        unmasked(name, text(name, value, empty=False))
-        for name, value in (("namespace", namespace), ("new_name", new_name))
-    )
+    namespace = unmasked("namespace", text("namespace", namespace, empty=False))
+    new_name = unmasked("new_name", text("new_name", new_name, empty=False))
     with Transport.to(service, "vector") as transport:
         counts = read_info(transport).namespaces
-        _check_there(namespace, counts)
+        _check_exists(namespace, counts)
         if new_name in counts and not overwrite:
             raise InputError(
                 f"renaming namespace {namespace[:80]!r}",
-                got=f"{new_name!r}, which is there already, with {counts[new_name]:,} vectors",
+                got=f"{new_name!r}, which exists already, with {counts[new_name]:,} vectors",
                 expected="an unused name",
-                next_step="overwrite=True and confirm=True delete what has that name.",
+                next_step="overwrite=True and confirm=True delete the namespace that has this name.",
             )
         if new_name in counts:
             confirmed(
@@ -271,67 +310,79 @@ def rename_namespace(
         transport.fetch(request, result_bytes)
 
 
-def _remove(service: Service, operation: str, namespace: str, what: str, *, confirm: bool) -> int:
+def _remove(service: Service, operation: str, namespace: str, target: str, *, confirm: bool) -> int:
+    """Reset or delete a namespace. For example, `target` is "all {} of {}": the vectors, the namespace."""
     endpoint_of(service, "vector")
     with Transport.to(service, "vector") as transport:
         info = read_info(transport)
-        _check_there(namespace, info.namespaces)
+        _check_exists(namespace, info.namespaces)
         count = info.namespaces.get(namespace, 0)
-        doing = "removing " + what.format(f"{count:,} vectors", namespace_title(namespace))
+        doing = "removing " + target.format(f"{count:,} vectors", namespace_title(namespace))
         confirmed(doing, confirm, _FOR_GOOD)
         request = index_request(doing, operation, namespace, method="DELETE", repeatable=operation == "reset")
         transport.fetch(request, result_bytes)
     return count
 
 
-def _many(counting: Callable[[], int]) -> str:
-    """How many vectors would be deleted."""
+def _counted(deletion: _Deletion) -> str:
+    """Return how many vectors would be deleted, for the request to confirm."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnexpectedResultWarning)
-            return f"{counting():,}"
+            return f"{deletion.count():,}"
     except InputError:
         raise
     except ToolkitError:
         return "an unknown number of"
 
 
-def _check_there(namespace: str, counts: dict[str, int]) -> None:
+def _check_exists(namespace: str, counts: dict[str, int]) -> None:
+    """Raise InputError if the index has no namespace of this name; the default one always exists."""
     if namespace and namespace not in counts:
         raise InputError(
             "reading namespace",
             got=f"{namespace[:80]!r}, which the index does not have",
-            expected="one of its namespaces",
+            expected="a namespace of the index",
             next_step=nearest(namespace, sorted(filter(None, counts))),
         )
 
 
-def _deleted(request: Request, response: Response) -> tuple[int, int]:
+def _deleted_count(request: Request, response: Response) -> tuple[int, int]:
+    """Read the number of deleted vectors, and how often the request was tried."""
     value = object_field(request, "result", read_body(request, response).get("result"), required=True)
     return count_field(request, "deleted", value, required=True), response.tries
 
 
-def _named(namespace: object) -> str:
+def _checked_namespace(namespace: object) -> str:
     return unmasked("namespace", text("namespace", namespace))
 
 
 def _ids_by_namespace(ids: Any, namespace: str | None) -> dict[str, list[str]]:
-    """Each id once, in order, with the namespace that it is deleted from."""
-    wanted = ids_in_namespaces("ids", ids, namespace)
-    if not wanted:
+    """Return the unique ids by the namespace that they are deleted from, in the order given."""
+    located_ids = ids_in_namespaces("ids", ids, namespace)
+    if not located_ids:
         raise InputError("reading ids", got="no ids", expected="exact ids, or a frame with a column 'id'")
-    result: dict[str, dict[str, None]] = {}
-    for space, item in wanted:
-        result.setdefault(space, {})[item] = None
-    return {space: list(listed) for space, listed in result.items()}
+    # the keys of a dict are a set that keeps the order
+    by_namespace: dict[str, dict[str, None]] = {}
+    for space, vector_id in located_ids:
+        by_namespace.setdefault(space, {})[vector_id] = None
+    return {space: list(unique_ids) for space, unique_ids in by_namespace.items()}
 
 
-_NOTHING: Final[dict[str, Any]] = {"include_vectors": False, "include_metadata": False, "include_data": False}
+_IDS_ONLY: Final[dict[str, Any]] = {
+    "include_vectors": False,
+    "include_metadata": False,
+    "include_data": False,
+}
 
 
 def _count_ids(service: Service, by_namespace: dict[str, list[str]]) -> int:
-    frames = (fetch_vectors(service, ids, namespace=space, **_NOTHING) for space, ids in by_namespace.items())
-    return sum(int((fetched["vector_problem"] != ABSENT).sum()) for fetched in frames)
+    """Return how many of the ids are in the index, by fetching them."""
+    count = 0
+    for space, ids in by_namespace.items():
+        fetched = fetch_vectors(service, ids, namespace=space, **_IDS_ONLY)
+        count += int((fetched["vector_problem"] != ABSENT).sum())
+    return count
 
 
 def _count_matching(
@@ -341,9 +392,12 @@ def _count_matching(
     prefix: str | None = None,
     filter: str | None = None,  # noqa: A002
 ) -> int:
-    options = _NOTHING | {"include_metadata": filter is not None}
+    """Return how many vectors match, by reading the ids of the namespace, and the metadata for a filter."""
+    options = _IDS_ONLY | {"include_metadata": filter is not None}
     pages = iter_vectors(service, namespace=namespace, prefix=prefix, progress=False, **options)
-    return sum(len(page) if filter is None else int(match_metadata(page, filter).sum()) for page in pages)
+    if filter is None:
+        return sum(map(len, pages))
+    return sum(int(match_metadata(page, filter).sum()) for page in pages)
 
 
 def _warn(message: str) -> None:

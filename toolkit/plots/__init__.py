@@ -1,1 +1,1 @@
-"""Plots: a frame and an Axes in, an Axes out. The data are computed in `toolkit.analysis`."""
+"""Plots: functions that draw a frame on Axes and return the Axes. `toolkit.analysis` computes the data."""

@@ -1,4 +1,4 @@
-"""Failures counted: as bars by state, retries, delay and expiry, as cells by hour and by two columns."""
+"""Plot counts of failures: bars by state, retries, delay and expiry; cells by hour or by two columns."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from toolkit.times import DAY_MS, milliseconds
 _SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}
 _MERGED: Final = 8
 _SPAN: Final = 0.5  # inches of a duration as a label
-_WIDE: Final = 5.0  # inches from which a label fits on one line
-_HIGH: Final = 0.15  # inches of height that a number or the name of a weekday needs
+_WIDE: Final = 5.0  # inches of width above which a label fits on one line
+_HIGH: Final = 0.15  # inches of height of a number or the name of a weekday
 _HOUR: Final = 0.3  # inches of the label of an hour
-_NAME: Final = 0.6  # least inches of a column's name
+_NAME: Final = 0.6  # inches of the name of a column at least
 
 
 @documented
 def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-    """Draw how many failures have which state of their failure function, those that need a person first.
+    """Draw the number of failures by state of the failure function; states that need a person come first.
 
     Parameters
     ----------
     failures : frame
         With the column `failure_function_state`.
     {axes}
-        With a sentence instead of bars where there are no rows.
+        Without rows, they show a sentence instead of bars.
 
     {raises}
 
@@ -64,9 +64,10 @@ def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: T
     with drawing(ax, theme) as (axes, colours):
         axis.heading(axes, "States of failure functions", colours)
         if not len(states):
-            return axis.say(axes, "No failures", colours)
+            return axis.show_sentence(axes, "No failures", colours)
         known = [state if isinstance(state, str) else NONE for state in states["state"]]
-        names, counts = [SHORT_STATES.get(state, state) for state in known], states["count"].tolist()
+        names = [SHORT_STATES.get(state, state) for state in known]
+        counts = states["count"].tolist()
         draw_rows(axes, names, counts, colours, [_SIGNS.get(state, _MERGED) for state in known])
         axis.label_axis(axes.xaxis, f"failure function of {counted(sum(counts), 'failure')}", colours)
         return axes
@@ -74,14 +75,16 @@ def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: T
 
 @documented
 def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-    """Draw how many retries there were: made, for callbacks; allowed, for failures, which know no more.
+    """Draw the number of retries: made retries of callbacks, or allowed retries of failures.
+
+    Failures do not record how many retries were made.
 
     Parameters
     ----------
     frame : frame
         Callbacks (`retried`, `max_retries`) or failures (`max_retries`).
     {axes}
-        With a sentence instead of bars where no row has a number.
+        If no row has a number, they show a sentence instead of bars.
 
     {raises}
 
@@ -93,38 +96,39 @@ def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeNa
     [1, 0, 0, 2]
     """
     retries = retries_used(frame)
-    left_out = f" ({counted(retries.left_out, 'row')} without a number)" if retries.left_out else ""
-    made, of = ("allowed", "failures") if retries.allowed_only else ("made", "callbacks")
-    title = f"Retries {made} {'to' if retries.allowed_only else 'for'} {of}"
+    remark = axis.left_out(retries.left_out, "row", "without a number")
+    made, unit, title = "made", "callbacks", "Retries made for callbacks"
+    if retries.allowed_only:
+        made, unit, title = "allowed", "failures", "Retries allowed to failures"
     with drawing(ax, theme) as (axes, colours):
         if not retries.total:
-            return axis.say(axes, f"No retries known{left_out}", colours, title)
+            return axis.show_sentence(axes, f"No retries known{remark}", colours, title)
         axes.bar(retries.retries, retries.used_up, width=0.8, **colours.bar(0))
         above = 0.0
         if retries.others.any():
             axes.bar(retries.retries, retries.others, width=0.8, bottom=retries.used_up, **colours.bar(1))
             _, above = axis.legend(axes, axes.containers, ["retries used up", "retries left"], colours)
         axis.heading(axes, title, colours, above=above)
-        axis.count_axis(axes, of, colours, (retries.used_up + retries.others).max())
+        axis.count_axis(axes, unit, colours, (retries.used_up + retries.others).max())
         axis.whole_axis(axes, 0.4)
         axis.limit(axes.xaxis, -0.6, len(retries.retries) - 0.4)
-        axis.label_axis(axes.xaxis, f"retries {made}{left_out}", colours)
+        axis.label_axis(axes.xaxis, f"retries {made}{remark}", colours)
         return axes
 
 
 @documented
 def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-    """Draw the time from creation to failure, in steps that people name.
+    """Draw the time from creation to failure, in common steps such as a minute or an hour.
 
-    Immediate failures never worked; those after a day used up their retries. Bars are of equal width and
-    steps are not: heights are counts, not densities.
+    Immediate failures never worked; failures after a day used up their retries. Bars have equal widths
+    although steps differ: heights are counts, not densities.
 
     Parameters
     ----------
     failures : frame
         With the columns `created_at`, `failed_at`.
     {axes}
-        With a sentence instead of bars where no row has both times.
+        If no row has both times, they show a sentence instead of bars.
 
     {raises}
 
@@ -138,11 +142,11 @@ def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: T
     [1, 0, 1]
     """
     delays = failure_delays(failures)
-    left_out = f"\n({counted(delays.left_out, 'failure')} without both times)" if delays.left_out else ""
+    remark = axis.left_out(delays.left_out, "failure", "without both times").replace(" ", "\n", 1)
     with drawing(ax, theme) as (axes, colours):
         axis.heading(axes, "Time from creation to failure", colours)
         if not delays.total:
-            return axis.say(axes, f"No failures with both times{left_out}", colours)
+            return axis.show_sentence(axes, f"No failures with both times{remark}", colours)
         positions = np.arange(len(delays.counts))
         axes.bar(positions, delays.counts, width=0.94, align="edge", **colours.bar(0))
         step = max(1, int(np.ceil(len(delays.edges) * _SPAN / max(axis.inches(axes), _SPAN))))
@@ -151,7 +155,7 @@ def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: T
         axis.limit(axes.xaxis, -0.06, len(positions))
         axis.count_axis(axes, "failures", colours, delays.counts.max())
         middle = span(timedelta(seconds=max(1, round(delays.median))))
-        label = f"time from creation to failure; half within {middle}{left_out}"
+        label = f"time from creation to failure; half within {middle}{remark}"
         axis.label_axis(axes.xaxis, label, colours)
         return axes
 
@@ -170,21 +174,21 @@ def plot_expiry(
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw how many failures leave the queue when: after that they cannot be read again.
+    """Draw when failures expire. After that they leave the queue and cannot be read again.
 
     Parameters
     ----------
     failures : frame
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
-        left the queue are passed over.
+        left the queue are omitted.
     retention : str or timedelta, optional
-        As in `expiring`; the title has it.
+        As in `expiring`; it is shown in the title.
     now : datetime, optional
-        With a time zone. Default: the time of the call.
+        With a time zone. If omitted, the time of the call.
     tz : str or tzinfo, optional
-        The time zone of the axis. Default: ``TOOLKIT_TZ``, else UTC.
+        Time zone of the axis. If omitted, ``TOOLKIT_TZ``, or UTC if it is not set.
     {axes}
-        With a sentence instead of bars where nothing is left to expire.
+        If nothing is left to expire, they show a sentence instead of bars.
 
     {raises}
 
@@ -203,36 +207,35 @@ def plot_expiry(
     now = when_counted(now)
     bins = expiry_bins(expiring(failures, retention, now), now)
     kept = retention_of(failures, retention, now)
+    title = "Failures by time of expiry"
     with shown_in(time_zone(tz)), drawing(ax, theme) as (axes, colours):
         if not kept.is_known:
-            return axis.say(
-                axes, f"How long failures are kept is {kept.words}", colours, "Failures by time of expiry"
-            )
-        return draw_expiry(bins, axes, colours, title=f"Failures by time of expiry, kept {kept.words}")
+            return axis.show_sentence(axes, f"How long failures are kept is {kept.words}", colours, title)
+        return draw_expiry(bins, axes, colours, title=f"{title}, kept {kept.words}")
 
 
 def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
     """Draw computed bins on Axes from `drawing`."""
     notes = axis.aside((bins.due, "due already"), (bins.unknown, "without a usable time"))
     if not bins.total:
-        return axis.say(ax, f"Nothing left to expire {notes}".rstrip(), theme, title)
+        return axis.show_sentence(ax, f"Nothing left to expire {notes}".rstrip(), theme, title)
     start, width = milliseconds(bins.now) / DAY_MS, bins.step / axis.DAY
     left = start + width * np.arange(len(bins.counts))
     tall = bins.counts > 0
     look = theme.bar(3) | {"hatch": HATCHES[0]}
     ax.bar(left[tall], bins.counts[tall], width=width * 0.92, align="edge", **look)
     axis.time_axis(ax, left[0], left[-1] + width, tz=time_zone().key)
-    top, above = axis.top_of_bars(ax, bins.counts), 0.0
+    top = axis.top_of_bars(ax, bins.counts)
+    above = 0.0
     axis.count_axis(ax, "failures that expire", theme, top)
     if top < bins.counts.max():
         above = axis.cut(ax, theme, top, (left + width / 2).tolist(), bins.counts.tolist())
         note = f"(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
         axis.label_axis(ax.yaxis, f"failures that expire\n{note}", theme)
     axis.heading(ax, title, theme, above=above)
-    between = " " if axis.inches(ax) > _WIDE else "\n"
-    begin = f"time of expiry ({time_zone().key}), from {time_text(bins.now)} on;"
-    label = f"{begin}{between}a bar is {span(bins.step)}"
-    axis.label_axis(ax.xaxis, f"{label}\n{notes}", theme)
+    space = " " if axis.inches(ax) > _WIDE else "\n"
+    times = f"time of expiry ({time_zone().key}), from {time_text(bins.now)} on;"
+    axis.label_axis(ax.xaxis, f"{times}{space}a bar is {span(bins.step)}\n{notes}", theme)
     return ax
 
 
@@ -240,22 +243,22 @@ def draw_expiry(bins: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") ->
 def plot_failure_calendar(
     failures: AnyFrame, *, tz: str | tzinfo | None = None, ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
-    """Draw at which hours of which weekdays there were failures, as cells coloured by count.
+    """Draw the number of failures by weekday and hour, as coloured cells.
 
-    Hours of which a snapshot may lack failures, as they expired between two syncs, are hatched: their counts
-    may be too low. For example, a gap from Monday to Wednesday hatches these days, also if other weeks have
-    failures there.
+    Hours for which a snapshot may lack failures, because they expired between two syncs, are hatched: their
+    counts may be too low. For example, a gap from Monday to Wednesday hatches these days, even if other weeks
+    have failures there.
 
-    Not for finding when failures began: weeks are overlaid. `plot_failure_trend` has a time axis.
+    Do not use it to find when failures began: weeks are overlaid. `plot_failure_trend` has a time axis.
 
     Parameters
     ----------
     failures : frame
         With the columns `failed_at`, `created_at`.
     tz : str or tzinfo, optional
-        Time zone of weekdays and hours, or its name, such as ``"Europe/Istanbul"``.
+        Time zone of weekdays and hours, for example ``"Europe/Istanbul"``.
     {axes}
-        With a sentence instead of cells where there is no failure with a time.
+        If no failure has a time, they show a sentence instead of cells.
 
     {raises}
 
@@ -275,20 +278,23 @@ def plot_failure_calendar(
 
 def draw_calendar(calendar: FailureCalendar, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
     """Draw a computed calendar on Axes from `drawing`."""
-    left_out = f" ({counted(calendar.undated, 'failure')} without a usable time)" if calendar.undated else ""
+    undated = axis.left_out(calendar.undated, "failure", "without a usable time")
     if not calendar.total:
-        return axis.say(ax, f"No failures{left_out}", theme, title)
+        return axis.show_sentence(ax, f"No failures{undated}", theme, title)
     above = draw_cells(ax, calendar.counts, theme)
     hatch_cells(ax, theme, calendar.in_gap)
     axis.heading(ax, title, theme, above=above)
-    every = next((every for every in (1, 2, 3) if axis.space_high(ax) * every / 7 > _HIGH), 6)
-    axis.name_rows(ax, range(0, 7, every), WEEKDAYS[::every])
-    step = next((step for step in (1, 2, 3, 6) if axis.inches(ax) / (24 / step) > _HOUR), 12)
-    ax.set_xticks(range(0, 24, step), [f"{hour:02}" for hour in range(0, 24, step)])
-    fell_back = f"\n{calendar.fell_back:,} placed at creation" if calendar.fell_back else ""
-    total = counted(calendar.total, "failure")
-    in_gap = f"\n{GAP_NOTE}" if calendar.in_gap.any() else ""
-    axis.label_axis(ax.xaxis, f"hour of the day ({calendar.tz}), {total}{left_out}{fell_back}{in_gap}", theme)
+    # as many weekdays and hours have labels as fit
+    days = next((days for days in (1, 2, 3) if axis.space_high(ax) * days / 7 > _HIGH), 6)
+    axis.name_rows(ax, range(0, 7, days), WEEKDAYS[::days])
+    hours = next((hours for hours in (1, 2, 3, 6) if axis.inches(ax) / (24 / hours) > _HOUR), 12)
+    ax.set_xticks(range(0, 24, hours), [f"{hour:02}" for hour in range(0, 24, hours)])
+    label = [f"hour of the day ({calendar.tz}), {counted(calendar.total, 'failure')}{undated}"]
+    if calendar.fell_back:
+        label.append(f"{calendar.fell_back:,} have no failure time; creation time used")
+    if calendar.in_gap.any():
+        label.append(GAP_NOTE)
+    axis.label_axis(ax.xaxis, "\n".join(label), theme)
     return ax
 
 
@@ -302,7 +308,7 @@ def plot_failure_matrix(
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    r"""Draw how many failures there are by two columns, as cells coloured by count.
+    r"""Draw the number of failures by two columns, as coloured cells.
 
     Parameters
     ----------
@@ -311,9 +317,9 @@ def plot_failure_matrix(
     rows, columns : str
         Columns of single values.
     top : int
-        Number of rows; all others are one row. Fewer where more do not fit the height.
+        Number of rows; all others are one row. There are fewer if they do not fit the height.
     {axes}
-        With a sentence instead of cells where there are no rows.
+        Without rows, they show a sentence instead of cells.
 
     {raises}
 
@@ -334,14 +340,14 @@ def plot_failure_matrix(
 
 
 def draw_matrix(matrix: CountMatrix, ax: Axes, theme: Theme, *, columns: str, title: str = "") -> Axes:
-    """Draw a computed matrix on Axes from `drawing`; `columns` is what the columns are."""
+    """Draw a computed matrix on Axes from `drawing`; `columns` is the name of the counted column."""
     if not matrix.total:
-        return axis.say(ax, "No failures", theme, title)
+        return axis.show_sentence(ax, "No failures", theme, title)
     above = draw_cells(ax, matrix.counts, theme)
     totals = [f"{total:,}" for total in matrix.counts.sum(axis=1).tolist()]
     of_rows = axis.name_rows(ax, range(len(matrix.rows)), matrix.rows, notes=totals)
     of_columns = axis.name_columns(ax, matrix.columns, matrix.counts.sum(axis=0).tolist())
-    prefixes = sorted({of_rows, of_columns} - {""}, key=len)  # the last is more than a scheme, if any is
+    prefixes = sorted({of_rows, of_columns} - {""}, key=len)  # a scheme alone comes first
     axis.heading(ax, title, theme, prefix=" and ".join(prefixes), above=above)
     total = counted(matrix.total, "failure")
     axis.label_axis(ax.xaxis, f"{drawable(columns, longest=24)}, and failures; {total} in all", theme)

@@ -1,8 +1,8 @@
-"""Scores of query results: how they are spread, by rank, and of two configurations against each other."""
+"""Plot scores of query results: their distribution, by rank, and of two configurations compared."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
 from numpy.typing import NDArray
 
-from toolkit.analysis.scores import LARGEST, ScoreBins, score_bins, score_curves, score_moves
+from toolkit.analysis.scores import LARGEST, ScoreBins, ScoreCurve, score_bins, score_curves, score_moves
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import choice, whole, wrong
 from toolkit.arguments import texts as checked_texts
@@ -36,8 +36,8 @@ _DASHES: Final = (
 )  # fmt: skip
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", ".")
 _LABEL: Final = 0.16  # inches from one label to the next
-_MOST: Final = 8  # groups with a colour of their own
-_FEW: Final = 40  # ranks up to which every one gets a marker
+_MOST: Final = 8  # groups with their own colour
+_FEW: Final = 40  # every rank has a marker if a curve has at most this number of ranks
 
 
 @documented
@@ -53,8 +53,8 @@ def plot_score_distribution(
 ) -> Axes:
     """Draw the distribution of scores, of one query or of several.
 
-    Not for comparing scores of different indexes or query modes: only the order of scores of one kind means
-    anything.
+    Do not compare scores of different indexes or query modes: only the order of scores of one kind has a
+    meaning.
 
     Parameters
     ----------
@@ -63,14 +63,14 @@ def plot_score_distribution(
     by : str or None
         Column of single values to group by; None for all hits together.
     kind : {"histogram", "ecdf", "ridge"}, optional
-        Bars (outlines, for several groups); the share of hits up to each score; or a row of bars a group.
-        Default: bars for one group, rows for several.
+        Bars (outlines, for several groups); the share of hits up to each score; or a row of bars per group.
+        If omitted, one group has bars, and several groups have rows.
     bins : int
-        How many bars, 1 to 1,000, on the same edges for every group.
+        Number of bars, 1 to 1,000, with the same edges for every group.
     top : int
         Number of groups, 1 to 8; all others are one group.
     {axes}
-        With a sentence instead of bars where there is no finite score, or only one.
+        If fewer than two scores are finite, they show a sentence instead of bars.
 
     {raises}
 
@@ -84,25 +84,16 @@ def plot_score_distribution(
     """
     kind = choice("kind", kind, get_args(ScoreKind), optional=True)
     scores = score_bins(hits, by=by, bins=bins, top=min(whole("top", top), _MOST), largest=LARGEST)
-    kind = kind or ("histogram" if len(scores.groups) <= 1 else "ridge")
+    if kind is None:
+        kind = "histogram" if len(scores.groups) <= 1 else "ridge"
     title = f"Scores of hits, by {by}" if by else "Scores of hits"
     with drawing(ax, theme) as (axes, colours):
         if scores.total <= 1:
-            return axis.say(axes, _sentence(scores), colours, title)
+            return axis.show_sentence(axes, _sentence(scores), colours, title)
         axis.label_axis(axes.xaxis, f"score (higher is nearer){_left_out(scores)}", colours)
         axis.number_axis(axes, axes.xaxis)
         axis.limit(axes.xaxis, scores.edges[0], scores.edges[-1])
-        if kind == "ecdf":
-            axis.heading(axes, title, colours)
-            _shares(scores, axes, colours)
-        elif kind == "ridge":
-            _rows(scores, axes, colours, title, "hits")
-        elif len(scores.groups) == 1:
-            axis.heading(axes, title, colours)
-            _bars(scores, 0, axes, colours)
-            axis.count_axis(axes, "hits", colours, scores.counts.max())
-        else:
-            _outlines(scores, axes, colours, title)
+        _DRAW[kind](scores, axes, colours, title)
         return axes
 
 
@@ -116,11 +107,11 @@ def draw_similarities(
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw the scores of pairs, a row for each value of the column `pair`, under a title of one's own."""
+    """Draw the scores of pairs under a title, with one row per value of the column `pair`."""
     scores = score_bins(pairs, by="pair", bins=30, top=_MOST, largest=LARGEST)
     with drawing(ax, theme) as (axes, colours):
         if not scores.total:
-            return axis.say(axes, empty or f"No {what}", colours, title)
+            return axis.show_sentence(axes, empty or f"No {what}", colours, title)
         axis.limit(axes.xaxis, scores.edges[0], scores.edges[-1])
         _rows(scores, axes, colours, title, what)
         axis.number_axis(axes, axes.xaxis)
@@ -129,22 +120,36 @@ def draw_similarities(
 
 
 def _sentence(scores: ScoreBins) -> str:
-    left_out = f" ({counted(scores.left_out, 'hit')} without a finite score)" if scores.left_out else ""
+    """Return the sentence that replaces a distribution of at most one score."""
+    remark = axis.left_out(scores.left_out, "hit", "without a finite score")
     if not scores.total:
-        return f"No hits{left_out}"
-    return f"1 hit, score {(scores.edges[0] + scores.edges[-1]) / 2:g}{left_out}"
+        return f"No hits{remark}"
+    return f"1 hit, score {(scores.edges[0] + scores.edges[-1]) / 2:g}{remark}"
 
 
 def _left_out(scores: ScoreBins) -> str:
-    """A second line of a label, if any."""
-    return f"\n{counted(scores.left_out, 'hit')} without a finite score left out" if scores.left_out else ""
+    """Return a second line of a label about hits without a finite score; an empty string without them."""
+    if not scores.left_out:
+        return ""
+    return f"\n{counted(scores.left_out, 'hit')} without a finite score left out"
+
+
+def _histogram(scores: ScoreBins, ax: Axes, theme: Theme, title: str) -> None:
+    """Draw bars for one group, or outlines for several."""
+    if len(scores.groups) > 1:
+        _outlines(scores, ax, theme, title)
+        return
+    axis.heading(ax, title, theme)
+    _bars(scores, 0, ax, theme)
+    axis.count_axis(ax, "hits", theme, scores.counts.max())
 
 
 def _bars(
     scores: ScoreBins, number: int, ax: Axes, theme: Theme, *, height: float = 1.0, bottom: float = 0.0
 ) -> None:
-    last = len(theme.series) - 1
-    sign = last if scores.merged and number == len(scores.groups) - 1 else number
+    sign = number
+    if scores.merged and number == len(scores.groups) - 1:
+        sign = len(theme.series) - 1
     widths = scores.edges[1:] - scores.edges[:-1]
     heights = scores.counts[number] * height
     ax.bar(scores.edges[:-1], heights, widths * 0.94, bottom, align="edge", **theme.bar(sign))
@@ -155,7 +160,7 @@ def _line(theme: Theme, number: int) -> dict[str, Any]:
 
 
 def _outlines(scores: ScoreBins, ax: Axes, theme: Theme, title: str) -> None:
-    """Lines that a legend names: most of them end at 0."""
+    """Draw outlines of histograms. They are named by a legend, because most of them end at 0."""
     for number, counts in enumerate(scores.counts):
         ax.stairs(counts, scores.edges, baseline=None, **_line(theme, number))
     axis.count_axis(ax, "hits", theme, scores.counts.max())
@@ -163,7 +168,9 @@ def _outlines(scores: ScoreBins, ax: Axes, theme: Theme, title: str) -> None:
     axis.heading(ax, title, theme, above=above)
 
 
-def _shares(binned: ScoreBins, ax: Axes, theme: Theme) -> None:
+def _shares(binned: ScoreBins, ax: Axes, theme: Theme, title: str) -> None:
+    """Draw the share of hits up to each score (an empirical distribution function), one line per group."""
+    axis.heading(ax, title, theme)
     low, high = binned.edges[0], binned.edges[-1]
     for number, scores in enumerate(binned.scores):
         positions = np.concatenate([[low], scores, [high]])
@@ -179,11 +186,13 @@ def _shares(binned: ScoreBins, ax: Axes, theme: Theme) -> None:
 
 
 def _named(scores: ScoreBins) -> list[str]:
-    names, totals = drawable_names(scores.groups, longest=26), scores.counts.sum(axis=1).tolist()
+    names = drawable_names(scores.groups, longest=26)
+    totals = scores.counts.sum(axis=1).tolist()
     return [f"{name} ({short_number(total)})" for name, total in zip(names, totals, strict=True)]
 
 
-def _rows(scores: ScoreBins, ax: Axes, theme: Theme, title: str, what: str) -> None:
+def _rows(scores: ScoreBins, ax: Axes, theme: Theme, title: str, what: str = "hits") -> None:
+    """Draw one row of bars per group, each on its own scale; `what` is counted, for example "pairs"."""
     tops = scores.counts.max(axis=1).clip(1).tolist()
     positions = [-number for number in range(len(tops))]
     for number, top in enumerate(tops):
@@ -192,6 +201,13 @@ def _rows(scores: ScoreBins, ax: Axes, theme: Theme, title: str, what: str) -> N
     prefix = axis.name_rows(ax, positions, scores.groups, notes=totals)
     axis.name_tops(ax, what, theme, positions, tops)
     axis.heading(ax, title, theme, prefix=prefix)
+
+
+_DRAW: Final[dict[str, Callable[[ScoreBins, Axes, Theme, str], None]]] = {
+    "histogram": _histogram,
+    "ecdf": _shares,
+    "ridge": _rows,
+}
 
 
 @documented
@@ -203,9 +219,9 @@ def plot_score_by_rank(
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw the score of each hit against its rank, a line a query, named where it ends.
+    """Draw the score of each hit by rank, with one line per query, named at the end.
 
-    A steep fall and then a flat tail means that few hits are near and the others are noise. Not for comparing
+    A steep fall and then a flat tail means that few hits are near and the others are noise. Do not compare
     scores of different indexes or query modes.
 
     Parameters
@@ -215,10 +231,10 @@ def plot_score_by_rank(
     by : str
         Column of single values to group by.
     top : int
-        Number of lines, 1 to 9; the label says how many groups, and how many hits without a finite score,
-        were left out.
+        Number of lines, 1 to 9. The label counts the groups, and the hits without a finite score, that are
+        not drawn.
     {axes}
-        With a sentence instead of lines where there is no finite score.
+        If no score is finite, they show a sentence instead of lines.
 
     {raises}
 
@@ -235,27 +251,36 @@ def plot_score_by_rank(
     with drawing(ax, theme) as (axes, colours):
         axis.heading(axes, f"Scores by rank, by {by}", colours)
         if not curves:
-            return axis.say(axes, "No hits with a finite score", colours)
+            return axis.show_sentence(axes, "No hits with a finite score", colours)
         for number, curve in enumerate(curves):
             marker = _MARKERS[number] if len(curve.ranks) <= _FEW else None
             axes.plot(curve.ranks, curve.scores, marker=marker, markersize=4, **_line(colours, number))
         axis.number_axis(axes, axes.yaxis)
         axis.whole_axis(axes, 0.5)
-        last = max(int(curve.ranks[-1]) for curve in curves)
-        # names follow the ends of several lines at once; the last point of one line is not cut
-        axis.limit(axes.xaxis, 0.6, last if len(curves) > 1 else last + 0.4)
-        low, high = (float(end(end(curve.scores) for curve in curves)) for end in (min, max))
-        room = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
-        axis.limit(axes.yaxis, low - room, high + room)
+        _limit_to_curves(axes, curves)
+        label = "rank (1 is the nearest)"
         if len(curves) > 1:
-            _name_lines(
-                axes, [curve.scores[-1] for curve in curves], [curve.name for curve in curves], colours
-            )
-        note = f" (and {counted(more, 'more group')} not drawn)" if more else ""
-        lines = f"; a line is a {drawable(by, longest=24)}" if len(curves) > 1 else ""
-        axis.label_axis(axes.xaxis, f"rank (1 is the nearest){lines}{note}{_left_out(scores)}", colours)
+            ends = [curve.scores[-1] for curve in curves]
+            _name_lines(axes, ends, [curve.name for curve in curves], colours)
+            label += f"; a line is a {drawable(by, longest=24)}"
+        if more:
+            label += f" (and {counted(more, 'more group')} not drawn)"
+        axis.label_axis(axes.xaxis, f"{label}{_left_out(scores)}", colours)
         axis.label_axis(axes.yaxis, "score", colours)
         return axes
+
+
+def _limit_to_curves(ax: Axes, curves: Sequence[ScoreCurve]) -> None:
+    """Set the ends of both axes so that all curves fit, with a margin."""
+    last = float(max(curve.ranks[-1] for curve in curves))
+    if len(curves) == 1:
+        # the names of several lines follow their ends at once; the last point of one line must not be cut
+        last += 0.4
+    axis.limit(ax.xaxis, 0.6, last)
+    low = min(float(min(curve.scores)) for curve in curves)
+    high = max(float(max(curve.scores)) for curve in curves)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
+    axis.limit(ax.yaxis, low - margin, high + margin)
 
 
 @documented
@@ -267,19 +292,19 @@ def plot_score_comparison(
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw each hit's score in one configuration against its score in another.
+    """Draw the score of each hit in one configuration against the score in another.
 
-    Hits of only one of the two are on its margin. What matters is whether the order changed; points that all
-    lie off the diagonal only mean that the two use different scales.
+    Hits of only one of the two are on the margin. Look at whether the order changed: points that all lie off
+    the diagonal only mean that the two use different scales.
 
     Parameters
     ----------
     before, after : frame
         Results of the same queries, with the columns `query`, `rank`, `id`, `score`.
     names : (str, str)
-        Names of the two.
+        Names of the two configurations.
     {axes}
-        With a sentence instead of points where there are no hits.
+        Without hits, they show a sentence instead of points.
 
     {raises}
 
@@ -292,28 +317,25 @@ def plot_score_comparison(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['1 in both', '1 only before', '1 only after', 'equal scores']
     """
-    called = checked_texts("names", names)
-    if len(called) != 2:  # noqa: PLR2004 - one each
-        raise wrong("names", names, "two texts, for before and after")
+    configurations = checked_texts("names", names)
+    if len(configurations) != 2:  # noqa: PLR2004 - one each
+        raise wrong("names", names, "two names, for before and after")
     moves = score_moves(before, after)
-    x, y = (
-        moves[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in ("score_before", "score_after")
-    )
+    x = moves["score_before"].to_numpy(dtype=np.float64, na_value=np.nan)
+    y = moves["score_after"].to_numpy(dtype=np.float64, na_value=np.nan)
     with drawing(ax, theme) as (axes, colours):
-        # the legend names them behind a mark and a count
-        space = max(6.0, min(24.0, axis.inches(axes) / COLUMN - 15))
-        first, second = (drawable(name, longest=space) for name in called)
-        lost, new = np.abs(x) <= LARGEST, np.abs(y) <= LARGEST
-        both = lost & new
-        values = np.concatenate([x[lost], y[new]])
-        lost, new = lost & ~both, new & ~both
+        # in the legend, a mark and a count stand before the names
+        columns = max(6.0, min(24.0, axis.inches(axes) / COLUMN - 15))
+        first, second = (drawable(name, longest=columns) for name in configurations)
+        has_x, has_y = np.abs(x) <= LARGEST, np.abs(y) <= LARGEST
+        both, lost, new = has_x & has_y, has_x & ~has_y, has_y & ~has_x
+        scores = np.concatenate([x[has_x], y[has_y]])
         title = f"Scores: {first} and {second}"
-        texts = [f"{both.sum():,} in both", f"{lost.sum():,} only {first}", f"{new.sum():,} only {second}"]
-        if not len(values):
-            return axis.say(axes, "No hits with a finite score", colours, title)
-        low, high = float(values.min()), float(values.max())
+        if not len(scores):
+            return axis.show_sentence(axes, "No hits with a finite score", colours, title)
+        low, high = float(scores.min()), float(scores.max())
         space = (high - low) * 0.06 or 0.5
-        margin = low - space  # where hits of only one of the two are
+        margin = low - space  # the position of hits of only one of the two
         axes.plot(
             [margin, high], [margin, high], color=colours.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=0
         )
@@ -328,13 +350,19 @@ def plot_score_comparison(
         axis.label_axis(axes.xaxis, f"score {first}", colours)
         axis.label_axis(axes.yaxis, f"score {second}", colours)
         handles = [*axes.collections, axes.lines[-1]]
-        _, above = axis.legend(axes, handles, [*texts, "equal scores"], colours)
+        labels = [
+            f"{both.sum():,} in both",
+            f"{lost.sum():,} only {first}",
+            f"{new.sum():,} only {second}",
+            "equal scores",
+        ]
+        _, above = axis.legend(axes, handles, labels, colours)
         axis.heading(axes, title, colours, above=above)
         return axes
 
 
 def _name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Theme) -> None:
-    """Write each line's name at the right edge, at the height where it ends, none over another."""
+    """Write the name of each line at the right edge, near the end of the line, without overlaps."""
     longest = max(12, min(32, int(axis.inches(ax) * 0.34 / COLUMN)))
     names = drawable_names(names, longest=longest)
     low, high = ax.get_ylim()
@@ -353,9 +381,15 @@ def _name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Th
 
 
 def _spread(ends: NDArray[np.float64], gap: float, low: float, high: float) -> NDArray[np.float64]:
-    """Heights at least `gap` apart, moved as little as possible, within the limits where they fit."""
-    order, gaps = np.argsort(ends, kind="stable"), gap * np.arange(len(ends))
-    positions = np.maximum.accumulate(ends[order] - gaps)  # up, then down again from the upper limit
-    positions = np.minimum(positions, high - gaps[-1:]) + gaps
+    """Return heights at least `gap` apart, close to the given ones, and within the limits if they fit.
+
+    From the lowest to the highest, each is moved up until it has its distance; then all that are above the
+    limit are moved down. For example, 0.9, 0.9, 0.9 with a gap of 0.1 and the limit 1 become 0.8, 0.9, 1.
+    """
+    order = np.argsort(ends, kind="stable")
+    # without the gaps, "at least a gap apart" means "not below the one before"
+    gaps = gap * np.arange(len(ends))
+    without_gaps = np.maximum.accumulate(ends[order] - gaps)
+    positions = np.minimum(without_gaps, high - gaps[-1:]) + gaps
     spread: NDArray[np.float64] = np.maximum(positions, low - gap * len(positions))[np.argsort(order)]
     return spread

@@ -1,11 +1,13 @@
-"""Workflow runs over time: the deliveries of one, and the success rates of all."""
+"""Plot workflow runs over time: the deliveries of one run, or the success rates of all."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -36,27 +38,27 @@ def plot_run_timeline(
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw one workflow run over time: a bar for each delivery of its endpoint, with every attempt.
+    """Draw one workflow run over time: one bar per delivery to the endpoint, with every attempt.
 
-    A delivery brings one finished step (the first: the initial payload), and its endpoint runs the next one:
-    ``charge → ship`` is how long it took from the end of the one to that of the other, with waiting, sleeps
-    and retries. A cross is an attempt that failed and was repeated. Not for comparing many runs:
-    `run_summary` has their durations.
+    A delivery carries one finished step (the first carries the initial payload), and the endpoint runs the
+    next step. For example, ``charge → ship`` is the time from the end of one step to the end of the other,
+    with waiting, sleeps and retries. A cross marks an attempt that failed and was repeated. To compare many
+    runs, use the durations of `run_summary` instead.
 
     Parameters
     ----------
     events : frame
-        Of the run, as ``load_events(service, workflow_run_id=...)`` returns them.
+        Events of the run, as ``load_events(service, workflow_run_id=...)`` returns them.
     steps : frame, optional
-        What `explode_steps` makes of the run's failure or of its row of the run log: names of the steps.
-        Default: deliveries are named by their messages' ids.
+        Names of the steps: the result of `explode_steps` for the failure of the run, or for the row of the
+        run in the run log. If omitted, deliveries are named by the ids of their messages.
     run_id : str, optional
-        Which run, where the events are of several.
+        The run to draw, if the events belong to several runs.
     {axes}
-        With a sentence instead of bars where there are no events of a run.
+        Without events of a run, they show a sentence instead of bars.
 
     {raises}
-        And when the events are of several runs and `run_id` names none of them.
+        Also if the events belong to several runs and `run_id` names none of them.
 
     Examples
     --------
@@ -74,37 +76,53 @@ def plot_run_timeline(
         mask = Redactor().text
         title = f"Deliveries of the run {mask(run.run_id)}" if run.run_id else "Deliveries of a run"
         if run.frame.empty or run.begin is None:
-            return axis.say(axes, "No events of a run", colours, title)
+            return axis.show_sentence(axes, "No events of a run", colours, title)
         rows = run.frame.head(axis.rows_that_fit(axes, axis.NAMED_BAR))
         longest = float(run.frame["end"].max())
-        unit, size = next((known for known in reversed(_UNITS) if longest >= 2 * known[1]), _UNITS[0])
+        unit, size = _unit_for(longest)
         positions = np.arange(len(rows)) + 0.24
         for outcome, group in rows.groupby("outcome", sort=False):
             axes.barh(
                 positions[group.index], (group["end"] - group["start"]) / size, left=group["start"] / size,
                 height=0.42, **colours.bar(_SIGNS[str(outcome)]),
             )  # fmt: skip
+        handles: list[Any] = list(axes.containers)
+        labels = list(dict.fromkeys(rows["outcome"]))
         tried = [(position, second) for position, second in run.tried if position < len(rows)]
         crosses = axes.scatter(
             [second / size for _, second in tried], [positions[position] for position, _ in tried], 42,
             marker=MarkerStyle("X", "full"), facecolors=colours.ink, edgecolors=colours.paper,
             linewidths=0.8, zorder=4,
         )  # fmt: skip
-        notes = [
-            elapsed(row["end"] - row["start"])
-            + (f", {counted(row['retries'], 'retry').replace('retrys', 'retries')}" if row["retries"] else "")
-            for row in rows.to_dict("records")
-        ]
+        if tried:
+            handles.append(crosses)
+            labels.append("attempt that was repeated")
+        notes = [_delivery_note(row) for row in rows.to_dict("records")]
         axis.name_bars(axes, [mask(str(name)) for name in rows["name"]], colours, notes)
         axis.limit(axes.xaxis, 0, max(longest / size, 1e-3) * 1.02)
         axis.number_axis(axes, axes.xaxis)
-        outcomes = list(dict.fromkeys(rows["outcome"]))
-        more = ([crosses], ["attempt that was repeated"]) if tried else ([], [])
-        _, above = axis.legend(axes, [*axes.containers, *more[0]], [*outcomes, *more[1]], colours)
+        _, above = axis.legend(axes, handles, labels, colours)
         axis.heading(axes, title, colours, above=above)
-        shown = f"first {len(rows)} of {len(run.frame):,}; " * (len(rows) < len(run.frame))
+        shown = axis.first_of(len(rows), len(run.frame))
         axis.label_axis(axes.xaxis, f"{shown}{unit} since {time_text(run.begin)}", colours)
         return axes
+
+
+def _unit_for(seconds: float) -> tuple[str, float]:
+    """Return the largest unit that gives at least two, and the seconds in it; hours for 7,200 seconds."""
+    for unit, size in reversed(_UNITS):
+        if seconds >= 2 * size:
+            return unit, size
+    return _UNITS[0]
+
+
+def _delivery_note(row: dict[Hashable, Any]) -> str:
+    """Return the duration and the retries of a delivery, for example "9 s, 2 retries"."""
+    duration = elapsed(row["end"] - row["start"])
+    if not row["retries"]:
+        return duration
+    retries = counted(row["retries"], "retry").replace("retrys", "retries")
+    return f"{duration}, {retries}"
 
 
 @documented
@@ -116,22 +134,22 @@ def plot_success_rates(
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw which share of runs succeeded over time, a line a workflow.
+    """Draw the share of successful runs over time, with one line per workflow.
 
-    A point is the share of the runs that started in a bin and have succeeded or failed; a bin without such
-    runs interrupts the line. Not for few runs: `run_summary` says of how many a rate is.
+    A point is the share of successes among the runs that started in a bin and have succeeded or failed; a bin
+    without any interrupts the line. If there are few runs, use `run_summary`, which counts them.
 
     Parameters
     ----------
     runs : frame
-        As `load_runs` returns it.
+        Run log, as `load_runs` returns it.
     freq : str or timedelta, optional
-        Width of a bin, in whole minutes ("15min", "6h", "1d"). Default: chosen from the span.
+        Width of a bin, in whole minutes ("15min", "6h", "1d"). If omitted, it is chosen from the span.
     top : int
-        At most so many workflows, 1 to 8: those with the most runs. Fewer where the figure has no room; the
-        axis says how many are not shown.
+        Number of workflows, 1 to 8; the workflows with the most runs are drawn. There are fewer if they do
+        not fit the figure; the label counts the others.
     {axes}
-        With a sentence instead of lines where no run has ended.
+        If no run has ended, they show a sentence instead of lines.
 
     {raises}
 
@@ -150,25 +168,22 @@ def plot_success_rates(
         rates, step = binned_rates(runs, None if freq is None else bin_width(freq))
         title = "Success rate of runs, by workflow"
         if rates["failure_rate"].isna().all():
-            return axis.say(axes, "No run has ended", colours, title)
+            return axis.show_sentence(axes, "No run has ended", colours, title)
         sizes = rates.groupby("workflow_url")["runs"].sum().sort_values(ascending=False, kind="stable")
         shown = sizes.head(min(top, max(1, axis.rows_that_fit(axes) // 3)))
         width = step / axis.DAY
         first, last = (time.timestamp() / 86_400 for time in (rates["start"].min(), rates["start"].max()))
         bins = round((last - first) / width) + 1
-        at = first + width * (np.arange(bins) + 0.5)
+        middles = first + width * (np.arange(bins) + 0.5)
         totals = []
         for number, url in enumerate(shown.index):
-            mine = rates[rates["workflow_url"] == url]
-            values = np.full(bins, np.nan)
-            places = (mine["start"] - rates["start"].min()) // step
-            values[places.to_numpy()] = 1 - mine["failure_rate"].to_numpy()
-            ended = int(mine["succeeded"].sum() + mine["failed"].sum())
-            totals.append(
-                f"{percent(int(mine['succeeded'].sum()) / ended)} of {ended:,}" if ended else "none"
-            )
+            workflow_rates = rates[rates["workflow_url"] == url]
+            success_rates = np.full(bins, np.nan)
+            places = (workflow_rates["start"] - rates["start"].min()) // step
+            success_rates[places.to_numpy()] = 1 - workflow_rates["failure_rate"].to_numpy()
+            totals.append(_success_of(workflow_rates))
             axes.plot(
-                at, values, color=colours.series[number], linewidth=1.6,
+                middles, success_rates, color=colours.series[number], linewidth=1.6,
                 dashes=_DASHES[number % len(_DASHES)], marker=_MARKERS[number], markersize=4.5, clip_on=False,
             )  # fmt: skip
         axis.limit(axes.yaxis, 0, 1.02)
@@ -176,11 +191,21 @@ def plot_success_rates(
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
         axis.label_axis(axes.yaxis, "runs that succeeded", colours)
         names, prefix = without_prefix([Redactor().url(str(url)) for url in shown.index])
-        beside, above = axis.legend_of_totals(axes, axes.lines, names, totals, colours, less=10)
+        right_inches, above = axis.legend_of_totals(axes, axes.lines, names, totals, colours, less=10)
         zone = time_zone().key
-        axis.time_axis(axes, first, last + width, taken=beside, tz=zone)
-        left = len(sizes) - len(shown)
-        more = f"; {counted(left, 'workflow')} with fewer runs not shown" * bool(left)
-        axis.label_axis(axes.xaxis, f"start of the run ({zone}), in bins of {span(step)}{more}", colours)
+        axis.time_axis(axes, first, last + width, taken=right_inches, tz=zone)
+        label = f"start of the run ({zone}), in bins of {span(step)}"
+        if len(sizes) > len(shown):
+            label += f"; {counted(len(sizes) - len(shown), 'workflow')} with fewer runs not shown"
+        axis.label_axis(axes.xaxis, label, colours)
         axis.heading(axes, title, colours, prefix=prefix, above=above)
         return axes
+
+
+def _success_of(rates: pd.DataFrame) -> str:
+    """Return the share of successes of a workflow, for example "98 % of 1,200"; "none" if no run ended."""
+    succeeded = int(rates["succeeded"].sum())
+    ended = succeeded + int(rates["failed"].sum())
+    if not ended:
+        return "none"
+    return f"{percent(succeeded / ended)} of {ended:,}"

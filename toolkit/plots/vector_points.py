@@ -1,4 +1,4 @@
-"""Vectors drawn: how long they are, and a map of them as points, coloured by a number or by a few values."""
+"""Plot vectors: their lengths, or a map of them as points, coloured by a number or by a few values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from matplotlib.markers import MarkerStyle
 
 from toolkit.analysis.scores import norm_bins
 from toolkit.analysis.sources import AnyFrame
-from toolkit.drawing.axis import aside, count_axis, heading, label_axis, legend, limit, number_axis, say
+from toolkit.drawing.axis import (
+    aside,
+    count_axis,
+    heading,
+    label_axis,
+    legend,
+    limit,
+    number_axis,
+    show_sentence,
+)
 from toolkit.drawing.style import (
     Theme,
     ThemeName,
@@ -26,7 +35,7 @@ from toolkit.drawing.style import (
 from toolkit.redaction import Redactor
 
 CATEGORIES: Final = 8
-"""Values that have a colour of their own; all others share one."""
+"""Values that have their own colour; all others share one."""
 
 MISSING: Final = "(none)"
 
@@ -41,20 +50,20 @@ _Floats = npt.NDArray[np.float64]
 def plot_vector_norms(
     vectors: AnyFrame, *, bins: int = 40, ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
-    """Draw how long the vectors are (Euclidean length).
+    """Draw the Euclidean lengths of vectors.
 
-    Where all have length 1, cosine, dot product and Euclidean distance order hits alike; where they have
-    not, a dot product prefers long ones. A vector of length 0 has no direction: its cosine score is the same
-    for every query.
+    If all have length 1, cosine, dot product and Euclidean distance order hits alike; otherwise, a dot
+    product prefers long vectors. A vector of length 0 has no direction: the cosine score is the same for
+    every query.
 
     Parameters
     ----------
     vectors : frame
         With the column `vector`.
     bins : int
-        How many bars, 1 to 1,000.
+        Number of bars, 1 to 1,000.
     {axes}
-        With a sentence instead of bars where there is no usable vector.
+        If no vector is usable, they show a sentence instead of bars.
 
     {raises}
 
@@ -73,10 +82,10 @@ def plot_vector_norms(
     with drawing(ax, theme) as (axes, colours):
         heading(axes, "Lengths of vectors", colours)
         if not norms.total:
-            return say(axes, f"No usable vectors\n{notes}".rstrip(), colours)
+            return show_sentence(axes, f"No usable vectors\n{notes}".rstrip(), colours)
         left, widths = norms.edges[:-1], norms.edges[1:] - norms.edges[:-1]
         if len(norms.counts) == 1:
-            # all of one length: a thin bar there, in the middle of a bin that is a whole unit wide
+            # all have one length: a thin bar in the middle of a bin that is a whole unit wide
             length = float(left[0] + widths[0] / 2)
             left, widths = left + 0.49 * widths, 0.02 * widths
             heading(axes, f"Lengths of vectors: all {norms.total:,} of length {length:.4g}", colours)
@@ -89,9 +98,9 @@ def plot_vector_norms(
 
 
 def as_numbers(values: pd.Series[Any]) -> _Floats | None:
-    """The values as numbers, NaN where they are missing; None where they are categories.
+    """Return values as numbers, with NaN for missing ones. Return None if they are categories.
 
-    Numbers of at most 8 different values are categories too.
+    Numbers with at most 8 different values are categories as well.
 
     >>> as_numbers(pd.Series(range(9)))[:3], as_numbers(pd.Series([1, 2, 2]))
     (array([0., 1., 2.]), None)
@@ -100,26 +109,32 @@ def as_numbers(values: pd.Series[Any]) -> _Floats | None:
         return None
     numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     numbers = np.where(np.abs(numbers) < _TOO_LARGE, numbers, np.nan)
-    return numbers if len(np.unique(numbers[~np.isnan(numbers)])) > CATEGORIES else None
+    if len(np.unique(numbers[~np.isnan(numbers)])) <= CATEGORIES:
+        return None
+    return numbers
 
 
 def as_categories(
     values: pd.Series[Any], redactor: Redactor | None = None
 ) -> tuple[list[str], npt.NDArray[np.intp]]:
-    """Names of the most frequent values, "other" behind them where there are more, and which each value is.
+    """Return the names of the most frequent values, and the position in them of each value.
+
+    If there are more than 8 values, the last name is "other".
 
     >>> as_categories(pd.Series(["b", "a", "a", None]))
     (['a', '(none)', 'b'], array([2, 0, 0, 1]))
     """
     mask = (redactor or Redactor()).text
-    texts = values.astype("object").where(values.notna(), MISSING).map(str)
-    counts = texts.value_counts().rename_axis("value").reset_index(name="rows")
-    order = counts.sort_values(["rows", "value"], ascending=[False, True])["value"].tolist()
-    shown = order[:CATEGORIES]
-    place = {value: number for number, value in enumerate(shown)}
-    codes = texts.map(place).fillna(len(shown)).to_numpy(dtype=np.intp)
-    names = [mask(value) for value in shown]
-    return names + ["other"] * (len(order) > len(shown)), codes
+    strings = values.astype("object").where(values.notna(), MISSING).map(str)
+    counts = strings.value_counts().rename_axis("value").reset_index(name="rows")
+    by_frequency = counts.sort_values(["rows", "value"], ascending=[False, True])["value"].tolist()
+    frequent = by_frequency[:CATEGORIES]
+    position = {value: number for number, value in enumerate(frequent)}
+    codes = strings.map(position).fillna(len(frequent)).to_numpy(dtype=np.intp)
+    names = [mask(value) for value in frequent]
+    if len(by_frequency) > len(frequent):
+        names.append("other")
+    return names, codes
 
 
 def draw_points(
@@ -132,11 +147,11 @@ def draw_points(
     ax: Axes | None,
     theme: ThemeName,
 ) -> Axes:
-    """Draw a point at each place, coloured by its value; the note is below."""
+    """Draw one point per pair of coordinates, coloured by a value; the note is below."""
     with drawing(ax, theme) as (axes, colours):
         heading(axes, title, colours)
         if not len(x):
-            return say(axes, "No usable vectors", colours)
+            return show_sentence(axes, "No usable vectors", colours)
         axes.grid(visible=False)
         size = float(np.clip(20_000 / len(x), 4, 36))
         if values is None:
@@ -160,7 +175,7 @@ def draw_points(
 def _draw_categories(
     axes: Axes, x: _Floats, y: _Floats, values: pd.Series[Any], size: float, theme: Theme
 ) -> float:
-    """Draw the rarest on top and name the most frequent first; the inches used above."""
+    """Draw rare values on top, name frequent ones first, and return the inches used above the Axes."""
     names, codes = as_categories(values)
     handles = []
     for number in range(len(names)):
@@ -177,6 +192,7 @@ def _draw_categories(
 
 
 def _draw_scale(axes: Axes, x: _Floats, y: _Floats, numbers: _Floats, size: float, theme: Theme) -> None:
+    """Draw points coloured by numbers, with a colour bar at the right; missing numbers are grey."""
     known, dot = ~np.isnan(numbers), MarkerStyle("o", "full")
     axes.scatter(x[~known], y[~known], s=size, marker=dot, color=theme.grid, linewidths=0)
     shades = LinearSegmentedColormap.from_list("vectors", theme.heat[_PALE:])

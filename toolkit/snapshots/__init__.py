@@ -1,4 +1,4 @@
-"""Snapshots: stored Parquet that is written whole or not at all, and that any reader opens."""
+"""Snapshots: Parquet files that are written completely or not at all, and that any reader opens."""
 
 from toolkit.lazy_names import lazy_names
 

@@ -1,4 +1,4 @@
-"""Binding a snapshot to the account whose token reads the queue.
+"""Bind a snapshot to the account whose token reads the queue.
 
 All accounts of a region share one address, so the manifest keeps a keyed hash of the token. If the hash is of
 the same token, the account is the same. Otherwise only the entries can tell: ids of the DLQ are unique, so
@@ -10,10 +10,10 @@ stored entries that are in the queue again show that it is the same queue.
 | another token, same key | enough stored entries are in the queue | accepted, with a note: it was rotated |
 | another token, same key | too few, or nothing to compare | refused |
 | of another key, or none stored | enough stored entries, or none was left | accepted and bound |
-| of another key, or none stored | all are gone and others are there | refused |
+| of another key, or none stored | all are gone and others are in the queue | refused |
 | of another key, or none stored | all are gone, and the queue is empty | accepted, not bound, with a note |
 
-Another key is that of another user, or of a home folder that did not exist before.
+For example, another user has another key, as does a new home folder.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ milliseconds, so two queues of 10,000 entries a week share fewer than one by cha
 queue share almost all, and most share more than a tenth after days."""
 
 _MOST_KEYS: Final = 10
-"""Masking keys of which tags are kept: users and machines that take turns, without those of fresh homes."""
+"""Masking keys whose tags are kept, for users and machines that take turns. A machine that makes a new home
+folder for each run would otherwise add a key at each run."""
 
 _Hash = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 
 
 class AccountTag(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keyed hash of a token, and which key that was."""
+    """The keyed hash of a token, and a hash that identifies the key."""
 
     key: _Hash
     tag: _Hash
@@ -51,9 +52,9 @@ class AccountTag(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @dataclass(frozen=True, kw_only=True)
 class SeenEntries:
-    """How many entries a load read, and how they compare with the stored ones.
+    """Counts of the entries that a load read, compared with the stored ones.
 
-    `retained` were in the queue at the last sync, and `again` of these are there now.
+    `retained` entries were in the queue at the last sync; `again` of them are still in the queue.
     """
 
     loaded: int
@@ -62,13 +63,15 @@ class SeenEntries:
 
     @property
     def show_same_queue(self) -> bool:
-        """Whether so many stored entries are in the queue that it is the same one."""
+        """Return whether enough stored entries are in the queue to show that it is the same one."""
         return self.again > 0 and self.again >= _SAME_SHARE * min(self.loaded, max(self.retained, 1))
 
 
 def tag_of(account: Account | None) -> AccountTag | None:
-    """How a manifest or checkpoint stores an account."""
-    return None if account is None else AccountTag(key=account.key, tag=account.tag)
+    """Return the form of an account that manifests and checkpoints store."""
+    if account is None:
+        return None
+    return AccountTag(key=account.key, tag=account.tag)
 
 
 def bound_accounts(
@@ -82,8 +85,8 @@ def bound_accounts(
 ) -> tuple[tuple[AccountTag, ...], str]:
     """Return the tags to store, and a note for the receipt ("" if there is nothing to note).
 
-    Raise `SnapshotBindingError` if the load is of another account, or may be. `first` is the first sync into
-    the snapshot.
+    Raise `SnapshotBindingError` if the load is of another account, or may be. `first` is True for the first
+    sync into the snapshot. The cases are the lines of the table above.
     """
     mine = tag_of(account)
     if mine is None or mine in stored:
@@ -92,7 +95,8 @@ def bound_accounts(
     rotated = len(others) < len(stored)
     added = (*others[1 - _MOST_KEYS :], mine)
     if first or seen.show_same_queue:
-        return added, _note_of(seen) if rotated else ""
+        note = _note_of(seen) if rotated else ""
+        return added, note
     if rebind:
         return (mine,), REBOUND
     nothing_vanished = not seen.retained
@@ -104,12 +108,12 @@ def bound_accounts(
 
 
 def may_be_other(stored: AccountTag | None, account: Account | None) -> bool:
-    """Whether a checkpoint may be of another account than the load that would resume it."""
+    """Return whether a checkpoint may be of another account than the load that would resume from it."""
     return account is not None and stored != tag_of(account)
 
 
 def any_is_there(account: Account, dlq_ids: Iterable[str]) -> bool:
-    """Whether the account has one of these entries."""
+    """Return whether the account has one of these entries."""
     return any(map(account.has_entry, dlq_ids))
 
 
@@ -118,10 +122,12 @@ def _note_of(seen: SeenEntries) -> str:
 
 
 def _refusal(seen: SeenEntries, *, snapshot: str, rotated: bool) -> SnapshotBindingError:
-    token = "another token than that of the last sync" if rotated else "a token not known to the snapshot"
+    reader = "a token that the snapshot does not know"
+    if rotated:
+        reader = "another token than at the last sync"
     return SnapshotBindingError(
         f"syncing the snapshot {snapshot}",
-        got=f"{token}, and {seen.loaded:,} entries, of which {seen.again:,} are stored",
+        got=f"{reader}, and {seen.loaded:,} entries; {seen.again:,} of them are stored",
         expected=f"the account of the {seen.retained:,} entries that were in the queue at the last sync",
         next_step="Nothing was written. Set the token of that account, or use another folder. If it is the "
         "same account, for example because the token was rotated and all entries have left the queue, sync "

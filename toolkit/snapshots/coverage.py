@@ -1,16 +1,16 @@
-"""Of which times a snapshot of failures has all entries, and of which they may have expired unread.
+"""Find gaps in a snapshot of failures: times for which entries may have expired before they were read.
 
 A sync sees everything that the queue still keeps. If the last complete sync is longer ago than the queue
-keeps entries, those that entered and expired in between were never read. The queue does not say how long it
-keeps them, so the following is used, in this order:
+keeps entries, entries that entered and expired in between were never read. The queue does not report how long
+it keeps them, so the following is used, in this order:
 
-1. An entry of the last complete sync that is still there: entries expire in the order of their age, so
-   nothing that entered later has expired. There is no gap.
+1. An entry of the last complete sync that is still in the queue: entries expire in the order of their age, so
+   nothing that entered later has expired. The snapshot has no gap.
 2. The retention, if it was given: with the last sync on day 0, a sync on day 8 and three days, entries from
    day 0 to day 5 are missing.
 3. The longest time for which the queue is known to have kept an entry, and three days at least, which is the
-   shortest retention of the public service. What entered within that time is there. Entries before it, and
-   before the oldest failure that was read, may be missing.
+   shortest retention of the public service. Entries that entered within that time are still in the queue.
+   Entries before it, and before the oldest failure that was read, may be missing.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from toolkit.receipt import OVERDUE, Gap
 SHORTEST_RETENTION: Final = timedelta(days=3)  # of the public service's plans
 
 _MOST_GAPS: Final = 500
-"""Gaps that a manifest keeps: the two earliest become one beyond, which says less and nothing wrong."""
+"""Gaps that a manifest keeps. If there are more, the two earliest are merged into a longer one."""
 
 _UNITS: Final = (("day", timedelta(days=1)), ("hour", timedelta(hours=1)), ("minute", timedelta(minutes=1)))
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When complete syncs began and what they left out; `complete_at` of the manifest is the latest one.
+    """The start of the first complete sync, and the gaps since then. The last one is in `complete_at`.
 
-    `since` is when the first complete sync began, and `oldest` the earliest failure that it read, or None if
-    that was before format 2 of the manifest, which is not judged. The queue kept an entry for `kept_seconds`
-    at least.
+    `since` is when the first complete sync began, and `oldest` the earliest failure that it read. `oldest` is
+    None if a toolkit of format 1 wrote the manifest; the time before `since` is not judged then. The queue
+    kept an entry for `kept_seconds` at least.
     """
 
     since: str
@@ -46,7 +46,7 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def instants(self) -> Iterator[tuple[str, str]]:
-        """All times, with their names."""
+        """Yield all times, with their names."""
         yield "since", self.since
         if self.oldest is not None:
             yield "oldest", self.oldest
@@ -56,11 +56,11 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SyncTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What one complete sync says about time.
+    """The times of one complete sync.
 
     `last` is when the complete sync before it began, and `oldest` the earliest failure among the rows that
-    were not stored, or the time of the sync. `kept` is how long the first of the entries still there has been
-    known. `overlaps` tells whether an entry of the last complete sync is still there.
+    were not stored, or the time of the sync. `kept` is the time since the oldest of the remaining entries was
+    first seen. `overlaps` tells whether an entry of the last complete sync is still in the queue.
     """
 
     began: datetime
@@ -73,14 +73,16 @@ class SyncTimes(msgspec.Struct, frozen=True, kw_only=True):
 def extended(
     before: Coverage | None, sync: SyncTimes, retention: timedelta | None
 ) -> tuple[Coverage, Gap | None]:
-    """Return the coverage with one more complete sync, and the gap that it found."""
+    """Return the coverage after one more complete sync, and the gap that it found, if any."""
     if sync.last is None:
         return Coverage(since=_text(sync.began), oldest=_text(sync.oldest)), None
     if before is None:  # of a manifest of format 1
         before = Coverage(since=_text(sync.last))
     kept = max(sync.kept, timedelta(seconds=before.kept_seconds))
     gap = _gap(sync, kept, retention)
-    gaps = _limited((*before.gaps, gap)) if gap else before.gaps
+    gaps = before.gaps
+    if gap:
+        gaps = _limited((*gaps, gap))
     return msgspec.structs.replace(before, kept_seconds=kept.total_seconds(), gaps=gaps), gap
 
 
@@ -92,7 +94,7 @@ def overdue_note(gap: Gap, began: datetime) -> str:
 
 
 def _gap(sync: SyncTimes, kept: timedelta, retention: timedelta | None) -> Gap | None:
-    """Return the span of which entries can have expired between the last complete sync and this one."""
+    """Return the times between the last complete sync and this one whose entries can have expired."""
     if sync.last is None or sync.overlaps:
         return None
     end = sync.began - (retention or max(kept, SHORTEST_RETENTION))
@@ -111,10 +113,12 @@ def _limited(gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
 
 
 def _age(age: timedelta) -> str:
-    """Such as "8 days", "36 hours" or "5 minutes": in the largest unit of which there are two."""
-    name, unit = next(((name, unit) for name, unit in _UNITS if age >= 2 * unit), _UNITS[-1])
-    count = max(round(age / unit), 1)
-    return f"{count} {name}" if count == 1 else f"{count} {name}s"
+    """Return an age in the largest unit that gives at least two, for example "8 days" or "36 hours"."""
+    for name, unit in _UNITS:
+        if age >= 2 * unit:
+            return f"{round(age / unit)} {name}s"
+    minutes = max(round(age / timedelta(minutes=1)), 1)
+    return "1 minute" if minutes == 1 else f"{minutes} minutes"
 
 
 def _text(time: datetime) -> str:

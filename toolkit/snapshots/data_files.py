@@ -1,7 +1,8 @@
-"""The data files of a snapshot: their columns, writing, checking, and reading in bounded memory.
+"""Write, check and read the data files of a snapshot in bounded memory.
 
-A few megabytes of Parquet can hold 100 million rows, or one long text a million times: the sizes that a file
-states are added up before anything is decoded, and rows are decoded in batches of bounded size.
+A few megabytes of Parquet can contain 100 million rows, or one long string a million times. The sizes in the
+metadata of a file are therefore added up before anything is decoded, and rows are decoded in batches of
+bounded size.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ STORED_FAILURES: Final = pa.schema(
     ]
 )
 """Stored failures. `first_seen_at` is when the first load that saw the entry began. `gone_after` and
-`gone_before` are null while the entry is in the DLQ; afterwards it left the queue between the two: the
-beginning of the last complete load that still saw it, and the end of the first that did not. `signature` is
-the id of its kind of failure, which begins with the version of the rules; it is null in snapshots of versions
-1 to 5 until they are written again."""
+`gone_before` are null while the entry is in the DLQ. Afterwards, it left the queue between the two: the
+beginning of the last complete load that still saw it, and the end of the first load that did not.
+`signature` is the id of the kind of failure, which begins with the version of the rules; it is null in
+snapshots of versions 1 to 5 until they are written again."""
 
 TABLES: Final = (
     schemas.FAILURES, STORED_FAILURES, schemas.HEADERS_EXPLODED, schemas.LABELS_EXPLODED, schemas.RUNS,
@@ -51,25 +52,25 @@ TABLES: Final = (
 
 RESTORE: Final = (
     "Restore the file from a backup. Failures: sync_failures(..., repair=True) keeps the rows that can still "
-    "be read and adds again what is still in the queue. Other snapshots: write them again."
+    "be read and adds the entries that are still in the queue again. Other snapshots: write them again."
 )
-"""What a user does about a file that is lost."""
+"""The next step of an error about a lost file."""
 
 PART_BYTES: Final = 128 << 20
-"""Bytes of a data file, about: what the change of one row makes a sync write again, at most."""
+"""Approximate size of a data file. If one row changes, a sync writes at most one file of this size again."""
 
 BATCH_BYTES: Final = 256 << 20
 """A row group that may be larger than this when it is decoded is read in batches of about this size."""
 
 _FEW_BATCHES: Final = 64
-"""A row group of at most so many batches is read without finding the longest text of each column."""
+"""A row group of at most this number of batches is read without finding the longest string of each column."""
 
 _WIDTHS: Final = {
     "BOOLEAN": 0.125, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4,
 }  # fmt: skip
-"""Bytes of a value in memory; of a text, its offset."""
+"""Bytes of a value in memory; for a string, the bytes of the offset."""
 _NESTED_TEXT: Final = 1 << 20
-"""Bytes that a text within a list has at most, which cannot be looked at: those of a page."""
+"""Largest size of a string in a list: the size of a page. Dictionaries of lists cannot be read."""
 
 _RENAMED: Final = {
     "gone_between": (GONE_AFTER, GONE_BEFORE),
@@ -81,7 +82,7 @@ _BODIES: Final = ("body", "response_body", "source_body")
 
 
 class Part:
-    """A data file being written, as `draft` until the commit names it `path`; rows are written in groups."""
+    """A data file that is written as `draft`; the commit renames it to `path`. Rows are written in groups."""
 
     def __init__(
         self, store: SnapshotStore, path: str, schema: pa.Schema, kind: Kind, *, group_bytes: int
@@ -107,11 +108,11 @@ class Part:
 
     @property
     def bytes(self) -> int:
-        """Bytes written so far, without rows buffered for their row group."""
+        """Return the bytes written so far, without rows that wait for their row group."""
         return self._file.bytes
 
     def write(self, table: pa.Table) -> None:
-        """Add rows; the table has the part's columns."""
+        """Add rows; the table has the columns of the part."""
         self.rows += table.num_rows
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
@@ -119,7 +120,7 @@ class Part:
             self._write_group()
 
     def finish(self, receipt: dict[str, Any] | None = None) -> PendingFile:
-        """Write the buffered rows, and the receipt as metadata; close the file, and verify it by reading."""
+        """Write the waiting rows, and the receipt as metadata; close the file, and verify it by reading."""
         if self._finished is None:
             self._write_group()
             facts = {"kind": self._kind, "schema_version": SCHEMA_VERSION, "receipt": receipt}
@@ -135,9 +136,9 @@ class Part:
         return self._finished
 
     def close(self) -> None:
-        """Close the encoder and the file without another byte on the disk."""
+        """Close the encoder and the file without writing another byte."""
         self._file.discard()
-        self._parquet.is_open = False  # or it would write its footer when it is collected
+        self._parquet.is_open = False  # otherwise it would write the footer when it is garbage-collected
         self._open.close()
 
     def _write_group(self) -> None:
@@ -149,7 +150,7 @@ class Part:
 
 
 class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
-    """An open Parquet file whose pages are checked, and whose rows come in batches of a bounded size."""
+    """An open Parquet file whose pages are checked, and whose rows are read in batches of bounded size."""
 
     def __init__(self, source: BinaryIO | pa.BufferReader) -> None:
         super().__init__(source, page_checksum_verification=True)
@@ -157,44 +158,56 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
 
     @property
     def decoded_bytes(self) -> int:
-        """Bytes that all rows take at least when they are decoded, as the file's own numbers say."""
-        groups = (self.metadata.row_group(number) for number in range(self.metadata.num_row_groups))
-        size = sum(_least(group.column(index)) for group in groups for index in range(group.num_columns))
-        # a list of fixed size uses its space also where it is null
+        """Return the bytes that all rows take at least when they are decoded, from the metadata."""
+        size = 0.0
+        for number in range(self.metadata.num_row_groups):
+            size += sum(map(_least, self._columns(number)))
+        # a list of fixed size takes memory even if it is null
         return int(max(size, self.metadata.num_rows * self._fixed))
 
     def tables(self) -> Iterator[pa.Table]:
-        """The rows by row group, large ones in several tables; `NotEnoughMemoryError` if a row cannot fit."""
+        """Yield the rows by row group, large groups in several tables.
+
+        Raise NotEnoughMemoryError if a row cannot fit into memory.
+        """
         for number in range(self.num_row_groups):
-            rows, size = self.metadata.row_group(number).num_rows, self._rows_at_once(number)
-            if rows <= size:
+            rows_at_once = self._rows_at_once(number)
+            if self.metadata.row_group(number).num_rows <= rows_at_once:
                 yield self.read_row_group(number).replace_schema_metadata(None)
                 continue
-            for batch in self.iter_batches(size, row_groups=[number]):
+            for batch in self.iter_batches(rows_at_once, row_groups=[number]):
                 yield pa.Table.from_batches([batch]).replace_schema_metadata(None)
 
     @property
     def _fixed(self) -> float:
         return float(sum(_fixed(field.type) for field in self.schema_arrow))
 
+    def _columns(self, row_group: int) -> list[pq.ColumnChunkMetaData]:
+        group = self.metadata.row_group(row_group)
+        return [group.column(index) for index in range(group.num_columns)]
+
     def _rows_at_once(self, number: int) -> int:
-        """Rows of a group that are decoded at once: as many as fit, each text as long as it may be."""
-        group = self.metadata.row_group(number)
-        rows = max(1, group.num_rows)
-        columns = [group.column(index) for index in range(group.num_columns)]
-        texts = [column for column in columns if column.physical_type == "BYTE_ARRAY"]
-        width: float = max(1.0, self._fixed, sum(map(_least, columns)) / rows)  # 1: there may be no columns
-        # each text as long as all of its column: enough for small groups, without reading any dictionary
-        most: float = width + sum(
-            column.total_uncompressed_size * column.num_values / rows for column in texts
+        """Return how many rows of a group are decoded at once, assuming that every string is the longest one.
+
+        The length of the longest string is known only after reading the dictionaries. It is first assumed
+        that a single string takes the whole column, which suffices for small groups.
+        """
+        rows = max(1, self.metadata.row_group(number).num_rows)
+        columns = self._columns(number)
+        strings = [column for column in columns if column.physical_type == "BYTE_ARRAY"]
+        # 1: a file without columns
+        width: float = max(1.0, self._fixed, sum(map(_least, columns)) / rows)
+        largest_width: float = width + sum(
+            column.total_uncompressed_size * column.num_values / rows for column in strings
         )
-        if rows * most <= _FEW_BATCHES * BATCH_BYTES:
-            return max(1, math.floor(BATCH_BYTES / most))
-        nested = [column for column in texts if "." in column.path_in_schema]
-        width += sum(
-            min(_NESTED_TEXT, column.total_uncompressed_size) * column.num_values / rows for column in nested
-        )
-        width += self._longest(number, [column.path_in_schema for column in texts if column not in nested])
+        if rows * largest_width <= _FEW_BATCHES * BATCH_BYTES:
+            return max(1, math.floor(BATCH_BYTES / largest_width))
+        for column in strings:
+            if "." in column.path_in_schema:
+                largest = min(_NESTED_TEXT, column.total_uncompressed_size)
+                width += largest * column.num_values / rows
+        plain = [column.path_in_schema for column in strings if "." not in column.path_in_schema]
+        width += self._longest(number, plain)
         check_memory(
             "reading a row of a data file",
             needed=width,
@@ -204,19 +217,25 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         return max(1, math.floor(BATCH_BYTES / width))
 
     def _longest(self, number: int, names: list[str]) -> int:
-        """Bytes of the longest texts in the dictionaries of some columns, read with a single row."""
+        """Return the bytes of the longest strings of some columns, from their dictionaries.
+
+        Reading a single row reads the dictionaries.
+        """
         if not names:
             return 0
-        again = pq.ParquetFile(self._file, metadata=self.metadata, read_dictionary=names)
-        row = next(again.iter_batches(1, row_groups=[number], columns=names), None)
+        as_dictionaries = pq.ParquetFile(self._file, metadata=self.metadata, read_dictionary=names)
+        row = next(as_dictionaries.iter_batches(1, row_groups=[number], columns=names), None)
         if row is None:
             return 0
-        dictionaries = (column.dictionary for column in row.columns if pa.types.is_dictionary(column.type))
-        return sum(pc.max(pc.binary_length(texts)).as_py() or 0 for texts in dictionaries)
+        longest = 0
+        for column in row.columns:
+            if pa.types.is_dictionary(column.type):
+                longest += pc.max(pc.binary_length(column.dictionary)).as_py() or 0
+        return longest
 
 
 class _NoRows(io.BytesIO):
-    """In place of a data file: as long as any, and every read of rows is a `_RowsRequestedError`."""
+    """A very long file without content: each attempt to read rows raises `_RowsRequestedError`."""
 
     def tell(self) -> int:
         return 1 << 62
@@ -226,13 +245,14 @@ class _NoRows(io.BytesIO):
 
 
 class _RowsRequestedError(Exception):
-    """Arrow begins to read rows: it has read what the file says of its columns."""
+    """Arrow begins to read rows: it has accepted the metadata of the columns."""
 
 
 def check_metadata(metadata: pq.FileMetaData) -> None:
-    """Raise `OSError` where what a file says of its columns contradicts itself.
+    """Raise OSError if the metadata of columns contradict one another.
 
-    Arrow raises before it reads rows. Asked for the metadata of a column, it would end the process.
+    When reading rows, Arrow raises an error before the first row. When it is asked for the metadata of a
+    column, it would end the process.
     """
     with suppress(_RowsRequestedError):
         parquet = pq.ParquetFile(_NoRows(), metadata=metadata, pre_buffer=True)
@@ -240,21 +260,23 @@ def check_metadata(metadata: pq.FileMetaData) -> None:
 
 
 def _least(column: pq.ColumnChunkMetaData) -> float:
-    """Bytes that the values of a column take: those it states, and at least a number or an offset each."""
+    """Return the bytes of the values of a column: the size in the metadata, or a number or offset each."""
     numbers = column.num_values * _WIDTHS.get(column.physical_type, 1)
     return max(float(numbers), float(column.total_uncompressed_size))
 
 
 def _fixed(kind: pa.DataType) -> float:
-    """Bytes that each row needs, whatever its values."""
+    """Return the bytes of memory that each row needs, whatever the values are."""
     if pa.types.is_fixed_size_list(kind):
         return float(kind.list_size) * _fixed(kind.value_type)
-    return float(kind.bit_width) / 8 if pa.types.is_primitive(kind) else 4.0
+    if pa.types.is_primitive(kind):
+        return float(kind.bit_width) / 8
+    return 4.0
 
 
 @contextmanager
 def open_checked(store: SnapshotStore, listed: ListedFile) -> Iterator[BinaryIO]:
-    """Open a listed file after comparing every byte with its hash; `FileNotFoundError` without one."""
+    """Open a listed file after comparing every byte with the hash. Raise FileNotFoundError if missing."""
     with store.open(listed.path) as file:
         checksum, size = digest(file)
         if (checksum, size) != (listed.sha256, listed.bytes):
@@ -268,16 +290,16 @@ def open_checked(store: SnapshotStore, listed: ListedFile) -> Iterator[BinaryIO]
 
 
 def read_checked(store: SnapshotStore, listed: ListedFile) -> bytes:
-    """The bytes of a listed file, compared with its hash; raises as `open_data_file`."""
+    """Return the bytes of a listed file after comparing the hash; raises as `open_data_file`."""
     with open_checked(store, listed) as file:
         return file.read()
 
 
 def problem_of(store: SnapshotStore, listed: ListedFile) -> str:
-    """What is wrong with a listed file, of which every byte is read; "" where it is as it was written."""
+    """Read every byte of a listed file, and return the problem with it; "" if it is unchanged."""
     try:
         with store.open(listed.path) as file:
-            found = digest(file)
+            is_unchanged = digest(file) == (listed.sha256, listed.bytes)
     except FileNotFoundError:
         return "missing"
     except SnapshotDamagedError as error:
@@ -286,12 +308,14 @@ def problem_of(store: SnapshotStore, listed: ListedFile) -> str:
         if error.errno != errno.EIO:
             raise
         return "unreadable: the disk reports an input/output error"
-    return "" if found == (listed.sha256, listed.bytes) else "other bytes than were written"
+    if is_unchanged:
+        return ""
+    return "other bytes than were written"
 
 
 @contextmanager
 def open_data_file(store: SnapshotStore, listed: ListedFile, schema: pa.Schema | None) -> Iterator[DataFile]:
-    """Open a data file whose bytes, rows and columns are those listed; else a `SnapshotDamagedError`."""
+    """Open a data file. Raise SnapshotDamagedError if bytes, rows or columns differ from the manifest."""
     with open_checked(store, listed) as file:
         try:
             parquet = DataFile(file)
@@ -306,32 +330,35 @@ def open_data_file(store: SnapshotStore, listed: ListedFile, schema: pa.Schema |
 def check_data_file(
     store: SnapshotStore, listed: ListedFile, rows: int, actual: pa.Schema, expected: pa.Schema | None
 ) -> None:
-    """Raise `SnapshotDamagedError` for other rows or columns than listed, and for extension types."""
+    """Raise SnapshotDamagedError if rows or columns differ from the manifest, and for extension types."""
     if rows != listed.rows:
         raise damage_error(store, listed, f"{rows:,} rows", f"{listed.rows:,} rows")
     if extension := extension_column(actual):
         raise damage_error(store, listed, f"the extension type of {extension!r}", "plain Arrow types")
     if expected is not None and not actual.equals(expected, check_metadata=False):
-        raise damage_error(store, listed, "other columns or types", "those of the snapshot's first file")
+        raise damage_error(store, listed, "other columns or types", "the columns of the first file")
 
 
 def stored_failures(store: SnapshotStore, manifest: Manifest, listed: ListedFile) -> Iterator[pa.Table]:
-    """The rows of a file of failures, with the columns of today; raises as `open_data_file`."""
-    older = manifest.is_older
-    with open_data_file(store, listed, None if older else STORED_FAILURES) as parquet:
+    """Yield the rows of a file of failures with the current columns; raises as `open_data_file`."""
+    if not manifest.is_older:
+        with open_data_file(store, listed, STORED_FAILURES) as parquet:
+            yield from parquet.tables()
+        return
+    with open_data_file(store, listed, None) as parquet:
         for rows in parquet.tables():
-            yield current_columns(rows, "failures") if older else rows
+            yield current_columns(rows, "failures")
 
 
 def damage_error(store: SnapshotStore, listed: ListedFile, got: str, expected: str) -> SnapshotDamagedError:
-    """The error for a listed file that is not what the manifest says."""
+    """Return the error for a listed file that differs from the manifest."""
     return SnapshotDamagedError(
         f"reading {listed.path!r} of the snapshot {store}", got=got, expected=expected, next_step=RESTORE
     )
 
 
 def missing_file_error(store: SnapshotStore, error: FileNotFoundError) -> SnapshotDamagedError:
-    """The error for a file that the manifest lists and the store does not have."""
+    """Return the error for a file that the manifest lists and the store does not have."""
     return SnapshotDamagedError(
         f"reading the snapshot {store}",
         got=f"no file {error.filename!r}",
@@ -341,21 +368,24 @@ def missing_file_error(store: SnapshotStore, error: FileNotFoundError) -> Snapsh
 
 
 def check_written(store: SnapshotStore, name: str, *, sha256: str, rows: int | None = None) -> None:
-    """Read a new file again; `SnapshotError` when the disk returns something else than was written."""
+    """Read a new file again. Raise SnapshotError if the disk returns other bytes than were written."""
     with store.open(name) as file:
         checksum, _ = digest(file)
         if checksum == sha256 and (rows is None or pq.read_metadata(file).num_rows == rows):
             return
     raise SnapshotError(
         f"writing the snapshot {store}",
-        got="a file that reads back different from what was written",
+        got="a new file with other bytes than were written",
         expected=f"the hash {sha256[:12]}…",
-        next_step="Check the disk. The snapshot is as it was.",
+        next_step="Check the disk. The snapshot is unchanged.",
     )
 
 
 def extension_column(parent: pa.Schema | pa.DataType) -> str | None:
-    """Name of the first field of an extension type, at any depth: reading it may run code of the file."""
+    """Return the name of the first field of an extension type, at any depth, or None.
+
+    Reading an extension type may run code that the file names.
+    """
     count = len(parent) if isinstance(parent, pa.Schema) else parent.num_fields
     for field in map(parent.field, range(count)):
         if isinstance(field.type, pa.BaseExtensionType) or b"ARROW:extension:name" in (field.metadata or {}):
@@ -366,33 +396,34 @@ def extension_column(parent: pa.Schema | pa.DataType) -> str | None:
 
 
 def current_names(names: Iterable[str]) -> list[str]:
-    """What columns of any version are called today, in today's order where they are a table's.
+    """Return the current names of columns of any version. Columns of a known table have its current order.
 
     >>> current_names(["body", "body_bytes"])
     ['body', 'body_base64']
     """
-    current = [new for name in names for new in _RENAMED.get(name, (name,))]
-    known = (
-        list(table.names)
-        for table in TABLES
-        if set(table.names) == {*current, *schemas.ADDED & {*table.names}}
-    )
-    return next(known, current)
+    current: list[str] = []
+    for name in names:
+        current += _RENAMED.get(name, (name,))
+    for table in TABLES:
+        # columns that later versions have added may be missing
+        if set(table.names) == {*current, *schemas.ADDED & {*table.names}}:
+            return list(table.names)
+    return current
 
 
 def current_scope(manifest: Manifest) -> dict[str, Any]:
-    """What a snapshot is bound to, in today's terms."""
+    """Return the scope that a snapshot is bound to, with the current names of columns."""
     if not manifest.is_older or "columns" not in manifest.scope:
         return manifest.scope
     return manifest.scope | {"columns": current_names(manifest.scope["columns"])}
 
 
 def current_columns(table: pa.Table, kind: Kind) -> pa.Table:
-    r"""Rows of an older schema version with the columns of today; what needs no change is not copied.
+    r"""Return rows of an older schema version with the current columns. Unchanged columns are not copied.
 
-    In versions 1 to 4, headers were maps, labels lists, bodies that are not UTF-8 bytes, and the times
-    between which an entry left the queue a struct. The index differed, too: a sync makes it again from the
-    rows.
+    In versions 1 to 4, headers were maps, labels were lists, bodies that are not UTF-8 were bytes, and the
+    times between which an entry left the queue were a struct. The index was different as well: a sync makes
+    it again from the rows.
 
     >>> old = pa.table({"labels": [["eu", "beta"], []], "body_bytes": [b"\xff", None]})
     >>> current_columns(old, "frame").to_pylist()
@@ -402,35 +433,47 @@ def current_columns(table: pa.Table, kind: Kind) -> pa.Table:
     for name, column in zip(table.schema.names, table.columns, strict=True):
         columns |= zip(_RENAMED.get(name, (name,)), _current(name, column), strict=True)
     if kind == "failures":
-        columns = {field.name: pa.nulls(table.num_rows, field.type) for field in STORED_FAILURES} | columns
+        columns = _null_columns(STORED_FAILURES, table.num_rows) | columns
     names = current_names(columns)
     schema = next((known for known in TABLES if known.names == names), None)
-    if schema is not None:
-        columns = {field.name: pa.nulls(table.num_rows, field.type) for field in schema} | columns
-    types = {name: column.type for name, column in columns.items()}
-    if schema is None and types == dict(zip(table.schema.names, table.schema.types, strict=True)):
-        return table
-    if schema is not None and "extra" in names:  # text that is empty is missing today, but for bodies
-        texts = [name for name in names if pa.types.is_string(types[name]) and name not in _BODIES]
-        columns |= {name: pc.if_else(pc.equal(columns[name], ""), None, columns[name]) for name in texts}
+    if schema is None:
+        types = {name: column.type for name, column in columns.items()}
+        if types == dict(zip(table.schema.names, table.schema.types, strict=True)):
+            return table
+        return pa.table({name: columns[name] for name in names})
+    columns = _null_columns(schema, table.num_rows) | columns
+    if "extra" in names:
+        columns |= {name: _empty_as_null(name, columns[name]) for name in names}
     return pa.table({name: columns[name] for name in names}, schema=schema)
 
 
+def _null_columns(schema: pa.Schema, rows: int) -> dict[str, pa.Array]:
+    return {field.name: pa.nulls(rows, field.type) for field in schema}
+
+
+def _empty_as_null(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column without empty strings, which are missing values today; only bodies can be empty."""
+    if not pa.types.is_string(column.type) or name in _BODIES:
+        return column
+    return pc.if_else(pc.equal(column, ""), None, column)
+
+
 def _current(name: str, column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
+    """Return the current columns that replace a column; `gone_between` has become two columns."""
     kind = column.type
     if name == "gone_between":
         times = [pc.struct_field(column, part) for part in ("last_seen", "first_missed")]
         return [time.cast(schemas.TIME) for time in times]
     if name in _RENAMED:
-        return [_texts(column, lambda content: base64.b64encode(content).decode())]
+        return [_as_strings(column, lambda content: base64.b64encode(content).decode())]
     if pa.types.is_map(kind):
-        return [_texts(column, lambda headers: msgspec.json.encode(dict(headers)).decode())]
+        return [_as_strings(column, lambda headers: msgspec.json.encode(dict(headers)).decode())]
     if pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
-        return [_texts(column, lambda labels: labels_json(labels, None))]
+        return [_as_strings(column, lambda labels: labels_json(labels, None))]
     return [column]
 
 
-def _texts(column: pa.ChunkedArray, text: Callable[[Any], str | None]) -> pa.ChunkedArray:
-    """The column as text, what is null staying so."""
-    read = [None if value is None else text(value) for value in column.to_pylist()]
-    return pa.chunked_array([pa.array(read, pa.string())])
+def _as_strings(column: pa.ChunkedArray, convert: Callable[[Any], str | None]) -> pa.ChunkedArray:
+    """Convert the values of a column to strings; null values stay null."""
+    strings = [None if value is None else convert(value) for value in column.to_pylist()]
+    return pa.chunked_array([pa.array(strings, pa.string())])

@@ -1,7 +1,7 @@
-"""The JSON files of a snapshot, each with a hash of its text.
+"""The JSON files of a snapshot, each stored with a hash of the JSON.
 
-``_manifest.json`` lists every file of the snapshot; the underscore keeps readers of whole folders from taking
-it for data. ``_checkpoint.json`` says how far a load has read, for one generation, service and scope.
+``_manifest.json`` lists every file of the snapshot. Because of the underscore, readers of whole folders skip
+it. ``_checkpoint.json`` stores the progress of a load, for one generation, service and scope.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -27,29 +28,28 @@ from toolkit.version import __version__
 MANIFEST: Final = "_manifest.json"
 CHECKPOINT: Final = "_checkpoint.json"
 HEARTBEAT: Final = "_heartbeat.json"
-"""What a schedule last did, next to the snapshot that it syncs; no part of the snapshot."""
+"""The last action of a schedule, stored next to the snapshot that it syncs; not a part of the snapshot."""
 
 JUDGED: Final = "_judged.json"
-"""When reports could judge the snapshot, next to it; no part of it."""
+"""The times when reports could judge the snapshot, stored next to it; not a part of the snapshot."""
 
 FORMAT: Final = 2
 """Version of the layout: names, manifest and index. 2 added `accounts` and `coverage` to the manifest; a
-manifest of format 1 is read as one that has neither."""
+manifest of format 1 is read as a manifest without them."""
 
 SCHEMA_VERSION: Final = 6
-"""Version of the columns, of what is hashed to recognise a changed row, and of what the index holds.
-Snapshots of every older version are read (see `data_files.current_columns`), and become current when they are
-written."""
+"""Version of the columns, of the fingerprints of rows, and of the index. Snapshots of every older version are
+read (see `data_files.current_columns`), and become current when they are written."""
 
-INDEX_VERSION: Final = 5  # the first schema version whose index is as today's
-CHECKPOINT_VERSION: Final = 2  # 2 added the account; one of version 1 is of an unknown account
+INDEX_VERSION: Final = 5  # the first schema version with the current form of the index
+CHECKPOINT_VERSION: Final = 2  # 2 added the account, which is unknown for version 1
 MOST_AGE: Final = timedelta(days=1)
-"""A load does not resume from an older checkpoint: what it has seen says little about what is there now."""
+"""A load does not resume from an older checkpoint, because the queue has changed since."""
 
 KEPT_RECEIPTS: Final = 50  # receipts of the latest commits that the manifest keeps
 
 REPAIRED: Final = "repaired: "
-"""How the note of a receipt begins that says what a repair restored and what stayed lost."""
+"""Beginning of the note of a receipt that describes a repair."""
 
 Kind = Literal["frame", "failures", "vectors"]
 
@@ -65,7 +65,7 @@ _Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class ListedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file of the snapshot (path relative to it), which is never changed once it is listed."""
+    """A file of the snapshot, with a relative path. Files are never changed after they were listed."""
 
     path: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{DATA_NAME}|{INDEX_NAME})\Z")]
     rows: _Count
@@ -74,16 +74,17 @@ class ListedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def day(self) -> str:
-        """The day on which the rows of a data file of failures were first seen."""
+        """Return the day on which the rows of a data file of failures were first seen."""
         return self.path.split("/")[1]
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a snapshot is, in one of its generations, counted from 1; 0 is an unfinished first write.
+    """One generation of a snapshot, counted from 1; generation 0 is an unfinished first write.
 
-    `source` (the service's address) and `scope` bind the snapshot. `complete_at` is when the latest complete
-    load of failures began. `learned` is what signatures taught, so that later ones are the same. Failures are
-    also bound to `accounts`, one tag per masking key; `coverage` says of which times there are entries.
+    The snapshot is bound to `source` (the address of the service) and `scope`. `complete_at` is when the
+    latest complete load of failures began. `learned` are the words that signatures have learned, so that
+    later signatures are the same. Failures are also bound to `accounts`, with one tag per masking key;
+    `coverage` lists the gaps.
     """
 
     format: _Version
@@ -103,44 +104,46 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def rows(self) -> int:
-        """Rows of all files."""
+        """Return the number of rows in all files."""
         return sum(file.rows for file in self.files)
 
     @property
     def slices(self) -> Iterator[tuple[ListedFile, slice]]:
-        """Each data file, and where its rows are in the index."""
+        """Yield each data file, and the positions of its rows in the index."""
         start = 0
         for file in self.files:
             yield file, slice(start, start := start + file.rows)
 
     @property
     def listed(self) -> tuple[ListedFile, ...]:
-        """Data files and index."""
-        return (*self.files, *((self.index,) if self.index else ()))
+        """Return the data files and the index, if the snapshot has one."""
+        if self.index is None:
+            return self.files
+        return (*self.files, self.index)
 
     @property
     def is_older(self) -> bool:
-        """Whether it was written in an older schema version, or signed by older rules."""
+        """Return whether it was written in an older schema version, or signed by older rules."""
         return self.schema_version < SCHEMA_VERSION or self.learned.rules_version != RULES_VERSION
 
 
 class PendingFile(ListedFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file pending its commit: a data file to be called `name`, or one of the checkpoint ("")."""
+    """A file before the commit: a data file that will be called `name`, or a file of a checkpoint ("")."""
 
     path: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{PENDING_NAME}|{_DRAFT_NAME}|{DATA_NAME})\Z")]
     name: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{DATA_NAME})?\Z")] = ""
 
     @property
     def as_listed(self) -> ListedFile:
-        """How the manifest lists it."""
+        """Return the file as the manifest lists it after the commit."""
         return ListedFile(path=self.name, rows=self.rows, bytes=self.bytes, sha256=self.sha256)
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The progress of a load into the snapshot of a `generation`.
 
-    `identities` are the ids it has yielded (16 bytes each), `files` and `later` the pending rows and those
-    read again with new content, `seen` a bit for each stored row.
+    `identities` are the ids of the rows that the load has yielded (16 bytes each), `files` are the pending
+    rows, `later` the rows that were read again with new content, and `seen` has one bit per stored row.
     """
 
     version: int
@@ -162,17 +165,20 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     @property
     def listed(self) -> tuple[PendingFile, ...]:
-        """All its files."""
-        return (*self.identities, *self.files, *self.later, *((self.seen,) if self.seen else ()))
+        """Return all files of the checkpoint."""
+        files = (*self.identities, *self.files, *self.later)
+        if self.seen is None:
+            return files
+        return (*files, self.seen)
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the checkpoint and of all its files."""
+        """Return the names of the checkpoint and of all files of it."""
         finished = (file.name for file in self.files if file.name)  # a stopped commit may have named some
         return frozenset((CHECKPOINT, *(file.path for file in self.listed), *finished))
 
     def mismatch_reason(self, *, expected: dict[str, Any], now: datetime) -> str:
-        """Why a load of `expected` (some of the attributes) cannot resume from it; "" where it can."""
+        """Return why a load of `expected` (some of the attributes) cannot resume from it; "" if it can."""
         if self.schema_version != SCHEMA_VERSION:
             return "of another version of the toolkit"
         if any(getattr(self, name) != value for name, value in as_stored(expected).items()):
@@ -180,29 +186,31 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         age = now - datetime.fromisoformat(self.written_at)
         if age > MOST_AGE:
             return "older than a day"
-        return "from the future" if age < timedelta() else ""
+        if age < timedelta():
+            return "from the future"
+        return ""
 
 
 def as_stored(value: dict[str, Any]) -> dict[str, Any]:
-    """The value after a round trip through JSON: tuples compare as the lists they are stored as."""
+    """Return a value after a round trip through JSON. For example, tuples become lists."""
     stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return stored
 
 
 def kept_receipts(receipts: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-    """The latest receipts, and every older one that tells of a repair: what was lost stays on record."""
+    """Return the latest receipts, and every older receipt of a repair: losses stay on record."""
     older = (receipt for receipt in receipts[:-KEPT_RECEIPTS] if repairs((receipt,)))
     return (*older, *receipts[-KEPT_RECEIPTS:])
 
 
 def repairs(receipts: Iterable[dict[str, Any]]) -> tuple[str, ...]:
-    """What receipts say of repairs."""
-    notes = (note for receipt in receipts for note in receipt.get("notes") or ())
+    """Return the descriptions of repairs in receipts."""
+    notes = chain.from_iterable(receipt.get("notes") or () for receipt in receipts)
     return tuple(note.removeprefix(REPAIRED) for note in notes if note.startswith(REPAIRED))
 
 
 def stored_retention(receipts: Sequence[dict[str, Any]]) -> timedelta | None:
-    """Return how long the queue keeps entries, as the latest sync that knew it was told."""
+    """Return how long the queue keeps entries, from the latest receipt that records it."""
     for receipt in reversed(receipts):
         retention = Receipt.from_dict(receipt).retention
         if retention is not None:
@@ -211,7 +219,7 @@ def stored_retention(receipts: Sequence[dict[str, Any]]) -> timedelta | None:
 
 
 def write_manifest(store: SnapshotStore, manifest: Manifest) -> bytes:
-    """Replace the manifest atomically, which is the commit. The bytes written."""
+    """Replace the manifest atomically, which is the commit. Return the written bytes."""
     body = msgspec.json.encode(manifest)
     envelope = _Envelope(hashlib.sha256(body).hexdigest(), msgspec.Raw(body))
     content = msgspec.json.encode(envelope) + b"\n"
@@ -220,34 +228,36 @@ def write_manifest(store: SnapshotStore, manifest: Manifest) -> bytes:
 
 
 def read_manifest(store: SnapshotStore) -> Manifest | None:
-    """The manifest, or None where there is none; raises as `decode_manifest`."""
+    """Return the manifest, or None if it does not exist; raises as `decode_manifest`."""
     content = manifest_bytes(store)
-    return None if content is None else decode_manifest(store, content)
+    if content is None:
+        return None
+    return decode_manifest(store, content)
 
 
 def manifest_bytes(store: SnapshotStore) -> bytes | None:
-    """The manifest as it is stored, or None where there is none."""
+    """Return the bytes of the manifest, or None if it does not exist."""
     with suppress(FileNotFoundError):
         return store.content(MANIFEST)
     return None
 
 
 def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
-    """The manifest of these bytes; a `SnapshotError` when it is damaged, or of a newer toolkit."""
+    """Decode a manifest. Raise SnapshotError if it is damaged, or written by a newer toolkit."""
     doing = f"reading the manifest {MANIFEST!r} of the snapshot {store}"
     try:
         envelope = _ENVELOPE.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged(doing, f"{len(content):,} bytes that are not a manifest ({error})") from None
     if hashlib.sha256(bytes(envelope.manifest)).hexdigest() != envelope.sha256:
-        raise _damaged(doing, "a text that does not have the hash it was written with")
+        raise _damaged(doing, "JSON that does not match the hash in the file")
     try:
         version = _VERSIONS.decode(envelope.manifest)
         if version.format > FORMAT or version.schema_version > SCHEMA_VERSION:
             raise SnapshotError(
                 doing,
                 got=f"format {version.format}, schema version {version.schema_version}, of a newer toolkit",
-                expected=f"at most format {FORMAT}, schema version {SCHEMA_VERSION}, which toolkit "
+                expected=f"at most format {FORMAT}, schema version {SCHEMA_VERSION}, as toolkit "
                 f"{__version__} reads",
                 next_step="Upgrade: pip install --upgrade workflow-vector-toolkit (in a clone: git pull).",
             )
@@ -259,23 +269,22 @@ def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """Raise `InputError` for values that their JSON type allows and a manifest does not."""
+    """Raise InputError for values that are not allowed although the JSON types are right."""
     checked_instant("written_at", manifest.written_at)
     if manifest.complete_at is not None:
         checked_instant("complete_at", manifest.complete_at)
-    for name, instant in manifest.coverage.instants if manifest.coverage else ():
-        checked_instant(name, instant)
+    if manifest.coverage is not None:
+        for name, instant in manifest.coverage.instants:
+            checked_instant(name, instant)
     for receipt in manifest.receipts:
         Receipt.from_dict(receipt)
-    paths = [file.path for file in manifest.listed]
-    repeated = [path for path, count in Counter(paths).items() if count > 1]
+    paths = Counter(file.path for file in manifest.listed)
+    repeated = [path for path, count in paths.items() if count > 1]
+    if repeated:
+        raise InputError("reading a manifest", got=f"{min(repeated)} twice", expected="unique names of files")
     columns = manifest.scope.get("columns", [])
-    if repeated or not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
-        raise InputError(
-            "reading a manifest",
-            got=f"{min(repeated)} twice" if repeated else "columns that are not a list of names",
-            expected="each file once, and names of columns",
-        )
+    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        raise InputError("reading a manifest", got=f"the columns {columns!r:.80}", expected="a list of names")
 
 
 def _damaged(doing: str, got: str) -> SnapshotDamagedError:
@@ -288,15 +297,15 @@ def _damaged(doing: str, got: str) -> SnapshotDamagedError:
 
 
 def write_checkpoint(store: SnapshotStore, checkpoint: StoredCheckpoint) -> None:
-    """Replace the checkpoint; what it lists has to be on the disk."""
-    # a cursor that held one of our tokens is unusable once it is masked: its range is read again
+    """Replace the checkpoint. The files that it lists have to be on the disk."""
+    # a cursor that contains one of the own tokens is masked, and cannot be used: the range is read again
     body = masked(msgspec.json.encode(checkpoint).decode()).encode()
     store.sync(*(file.path for file in checkpoint.listed))
     store.replace(CHECKPOINT, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
 def read_checkpoint(store: SnapshotStore) -> tuple[StoredCheckpoint | None, str]:
-    """The checkpoint, None without one that can be read, and what is wrong with it."""
+    """Return the checkpoint, and a problem. It is None if it does not exist, or with a problem."""
     try:
         content = store.content(CHECKPOINT)
     except FileNotFoundError:
@@ -311,8 +320,8 @@ def read_checkpoint(store: SnapshotStore) -> tuple[StoredCheckpoint | None, str]
             return None, "of another version of the toolkit"
         checkpoint = _CHECKPOINT.decode(body)
         counts = msgspec.convert(checkpoint.counts, _Counts)
-        for text in (checkpoint.began_at, checkpoint.written_at, counts.started_at):
-            checked_instant("a time", text)
+        for instant in (checkpoint.began_at, checkpoint.written_at, counts.started_at):
+            checked_instant("a time", instant)
         msgspec.convert(checkpoint.position, _Position)
     except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError):
         return None, "damaged"
@@ -320,7 +329,7 @@ def read_checkpoint(store: SnapshotStore) -> tuple[StoredCheckpoint | None, str]
 
 
 class _Counts(msgspec.Struct, frozen=True):
-    """What the counts of a load have to be (`toolkit.loading.load.LoadState.counts`)."""
+    """The form of the counts of a load (`toolkit.loading.load.LoadState.counts`)."""
 
     started_at: str
     resumed: _Count = 0
@@ -336,7 +345,7 @@ class _Counts(msgspec.Struct, frozen=True):
 
 
 class _Position(msgspec.Struct, frozen=True):
-    """What the position of a load has to be: of the DLQ in windows, or of vectors in ranges."""
+    """The form of the position of a load: of the DLQ in windows, or of vectors in ranges."""
 
     passes: _Count = msgspec.field(name="pass", default=1)
     alone: bool = False
@@ -351,14 +360,14 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Versions(msgspec.Struct, frozen=True):
-    """Versions stated by a manifest or checkpoint; where one is missing, decoding the whole fails."""
+    """Versions of a manifest or checkpoint. If one is missing, decoding the rest fails."""
 
     format: int = FORMAT
     schema_version: int = SCHEMA_VERSION
     version: int = CHECKPOINT_VERSION
 
 
-# made here, because the first use of a struct is not safe when several threads do it at once
+# made here because the first use of a struct is not safe if several threads do it at once
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _VERSIONS: Final = msgspec.json.Decoder(_Versions)
 _MANIFEST: Final = msgspec.json.Decoder(Manifest)

@@ -1,7 +1,10 @@
-"""Merging a load into the stored failures: which rows are new, changed and gone, and writing them.
+"""Merge a load into the stored failures: find new, changed and gone rows, and write them.
 
-Data files are immutable. One is written again when a row in it was replaced or went; small files of a day are
-merged on that occasion, when the day is over, and when there are too many of them.
+Data files are immutable. A file is written again if a row in it was replaced or is gone. Small files of a day
+are merged on that occasion, when the day is over, or if there are too many of them.
+
+For example, a snapshot has the rows a, b, c, and a load returns b (changed), c and d. Then d is added, b is
+changed and a is gone. The file with a and b is written again, with b in the new version and a marked gone.
 """
 
 from __future__ import annotations
@@ -53,13 +56,13 @@ SMALL_BYTES: Final = PART_BYTES // 4  # files below this are merged
 
 MOST_FILES: Final = 8  # small files of the current day; days that are over have one
 
-_EARLIEST: Final = 946_684_800_000  # the year 2000: earlier times are not those of a failure
+_EARLIEST: Final = 946_684_800_000  # the year 2000: no failure is earlier
 
 _STAYS, _ADDED, _CHANGED, _GONE = range(4)
 
 
 class Binding(NamedTuple):
-    """Whose load it is, and how long the queue keeps entries, if the caller states it."""
+    """The account of a load, and how long the queue keeps entries, if the caller tells it."""
 
     account: Account | None = None
     rebind: bool = False
@@ -67,7 +70,7 @@ class Binding(NamedTuple):
 
 
 class FileRows(NamedTuple):
-    """Rows of one data file: how many, and at which positions (None for all)."""
+    """Rows of one data file: the number of rows, and their positions (None for all)."""
 
     path: str
     rows: int
@@ -75,9 +78,10 @@ class FileRows(NamedTuple):
 
 
 class RowComparison:
-    """The sink of a sync: which stored rows were seen, and which rows are to be written, first seen `now`.
+    """The destination of the rows of a sync. It compares them with the stored rows.
 
-    Rows that are `missing` are added with the time at which they were first seen.
+    Stored rows that the load returned are marked as seen; new and changed rows are kept until the commit. New
+    rows are first seen `now`. Rows that are `missing` after a repair keep the time when they were first seen.
     """
 
     def __init__(
@@ -94,23 +98,30 @@ class RowComparison:
         self._index = index
         self._now = milliseconds(now)
         self._seen: Mask = np.zeros(len(index), dtype=bool)
-        files = (checkpoint.files, checkpoint.later) if checkpoint else ((), ())
-        self._first, self._later = (_SpooledRows(Spool(transaction, FAILURES, some)) for some in files)
         self._versions: dict[bytes, bytes] | None = None
         self._oldest = self._now
         self.rows = 0
+        # rows read first, and later versions of them
+        self._first = _SpooledRows(Spool(transaction, FAILURES))
+        self._later = _SpooledRows(Spool(transaction, FAILURES))
         if checkpoint is not None:
-            for rows in (self._first, self._later):
-                for _, table in rows.spool.tables():
-                    self._learn_oldest(table)
-                    rows.remember(*self._compared(table))
-            if checkpoint.seen:
-                bits = np.frombuffer(read_checked(transaction.store, checkpoint.seen), dtype=np.uint8)
-                self._seen = np.unpackbits(bits, count=len(index)).astype(bool)
-            self.rows = sum(file.rows for file in checkpoint.identities)
+            self._resume(checkpoint)
+
+    def _resume(self, checkpoint: StoredCheckpoint) -> None:
+        """Continue after the rows of a checkpoint."""
+        self._first.spool.files = checkpoint.files
+        self._later.spool.files = checkpoint.later
+        for rows in (self._first, self._later):
+            for _, table in rows.spool.tables():
+                self._learn_oldest(table)
+                rows.remember(*self._compared(table))
+        if checkpoint.seen:
+            bits = np.frombuffer(read_checked(self._transaction.store, checkpoint.seen), dtype=np.uint8)
+            self._seen = np.unpackbits(bits, count=len(self._index)).astype(bool)
+        self.rows = sum(file.rows for file in checkpoint.identities)
 
     def is_stored(self, identities: bytes, digests: bytes) -> Mask:
-        """Which entries are stored with the same bytes, and not marked gone."""
+        """Return which entries are stored with the same bytes, and not marked gone."""
         positions = self._index.find(as_ids(identities))
         stored: Mask = positions >= 0
         before = self._index.entries[positions[stored]]
@@ -118,13 +129,13 @@ class RowComparison:
         return stored
 
     def add(self, batch: Batch) -> None:
-        """Compare rows with the stored ones; keep the new and the changed ones."""
+        """Compare rows with the stored rows, and keep new and changed ones."""
         table = batch.table
         entries, positions = self._compared(table, batch)
         known = positions >= 0
         seen = np.concatenate([positions[known], self._index.find(as_ids(b"".join(batch.stored)))])
         if (seen < 0).any() or self._seen[seen].any() or repeated(seen):
-            raise self._twice()
+            raise self._repeated_error()
         different = ~known
         different[known] = self._differs(entries["content"][known], positions[known])
         if different.any():
@@ -134,22 +145,30 @@ class RowComparison:
         self.rows += batch.rows
 
     def add_later(self, table: pa.Table) -> None:
-        """Keep the later versions of rows that were added before, if they are different."""
+        """Keep later versions of rows that were added before, if they are different."""
         entries, positions = self._compared(table)
-        if self._versions is None:  # not before it is needed: a first load has millions of rows
-            self._versions = {}
-            for rows in (self._first, self._later):
-                self._versions |= _contents(rows.entries.whole())
+        versions = self._latest_versions()
         different = np.zeros(len(entries), dtype=bool)
-        values = zip(entries["id"].tolist(), entries["content"].tolist(), positions.tolist(), strict=True)
-        for row, (known, content, position) in enumerate(values):
-            before = self._versions.get(known)
+        rows = zip(entries["id"].tolist(), entries["content"].tolist(), positions.tolist(), strict=True)
+        for row, (entry_id, content, position) in enumerate(rows):
+            before = versions.get(entry_id)
             if before is None and position >= 0:
                 before = self._index.entries["content"][position].item()
             if before != content:
-                different[row], self._versions[known] = True, content
+                different[row] = True
+                versions[entry_id] = content
         if different.any():
             self._keep(self._later, table, entries, positions, different)
+
+    def _latest_versions(self) -> dict[bytes, bytes]:
+        """Return the fingerprint of the latest version of each kept row.
+
+        It is made when it is first needed, because a first load has millions of rows.
+        """
+        if self._versions is None:
+            self._versions = _contents(self._first.entries.whole())
+            self._versions |= _contents(self._later.entries.whole())
+        return self._versions
 
     def _keep(
         self, rows: _SpooledRows, table: pa.Table, entries: Entries, positions: Positions, chosen: Mask
@@ -162,7 +181,7 @@ class RowComparison:
             self._versions |= _contents(entries[chosen])
 
     def _learn_oldest(self, table: pa.Table) -> None:
-        """Note the earliest failure; the destination's clock is not believed if it is before the message."""
+        """Note the earliest failure. A failure before the creation is a wrong clock: the creation counts."""
         times = (table[name].cast(pa.int64()) for name in ("created_at", "failed_at"))
         failed = pc.max_element_wise(*times, skip_nulls=False)
         oldest = pc.min(failed.filter(pc.greater(failed, _EARLIEST))).as_py()
@@ -170,7 +189,7 @@ class RowComparison:
             self._oldest = oldest
 
     def save(self) -> dict[str, Any]:
-        """Write the rows kept, and which stored rows were seen, to disk."""
+        """Write the kept rows, and the marks of seen rows, to disk."""
         bits = np.packbits(self._seen).tobytes()
         seen = self._transaction.pending_file("bin", len(self._index), lambda file: file.write(bits))
         return {"files": self._first.spool.save(), "later": self._later.spool.save(), "seen": seen}
@@ -178,34 +197,26 @@ class RowComparison:
     def commit(self, receipt: Receipt, binding: Binding) -> dict[str, Any]:
         """Mark missing entries as gone, if the load was complete, write everything, and commit.
 
-        Returns the attributes of `Changes`, but for the store. `SnapshotBindingError` when the load is of
-        another account: nothing is written then, and its checkpoint is removed.
+        Return the attributes of `Changes`, except for the store. Raise SnapshotBindingError if the load is of
+        another account: nothing is written then, and the checkpoint is removed.
         """
         first = len(self._first.entries)
+        accounts, note = self._bound_accounts(binding, first)
+        if note:
+            receipt = replace(receipt, notes=(*receipt.notes, note))
         before = self._transaction.previous
-        try:
-            accounts, note = bound_accounts(
-                before.accounts if before else (),
-                binding.account,
-                self._seen_entries(first),
-                first=before is None,
-                rebind=binding.rebind,
-                snapshot=str(self._transaction.store),
-            )
-        except SnapshotBindingError:
-            self._transaction.remove_checkpoint()
-            raise
-        receipt = replace(receipt, notes=(*receipt.notes, note)) if note else receipt
         stored = stored_retention(before.receipts if before else ())
-        stated = stated_retention(binding.retention, stored)
-        if stated is not None:
-            receipt = replace(receipt, retention_seconds=stated.total_seconds())
-        receipt, coverage = self._covered(receipt, stated)
+        retention = stated_retention(binding.retention, stored)
+        if retention is not None:
+            receipt = replace(receipt, retention_seconds=retention.total_seconds())
+        receipt, coverage = self._covered(receipt, retention)
         self._first.remember(self._later.entries.whole(), self._later.positions.whole())
         entries, positions = self._first.entries.whole(), self._first.positions.whole()
         if repeated(entries["id"][:first]):
-            raise self._twice()
-        chosen = _last_of_each(entries["id"]) if len(entries) > first else np.ones(len(entries), bool)
+            raise self._repeated_error()
+        chosen = np.ones(len(entries), bool)
+        if len(entries) > first:
+            chosen = _last_of_each(entries["id"])
         known = positions >= 0
         chosen[known] &= self._differs(entries["content"][known], positions[known])
         if changed := len(np.unique(entries["id"][first:])):
@@ -218,41 +229,74 @@ class RowComparison:
         writer = _DayWriter(self._transaction, self._index, replaced, gone, new, receipt, accounts, coverage)
         return writer.commit(self._now)
 
+    def _bound_accounts(self, binding: Binding, first: int) -> tuple[tuple[AccountTag, ...], str]:
+        """Return the accounts to store and a note. If the account is refused, remove the checkpoint."""
+        before = self._transaction.previous
+        try:
+            return bound_accounts(
+                before.accounts if before else (),
+                binding.account,
+                self._seen_entries(first),
+                first=before is None,
+                rebind=binding.rebind,
+                snapshot=str(self._transaction.store),
+            )
+        except SnapshotBindingError:
+            self._transaction.remove_checkpoint()
+            raise
+
     def _seen_entries(self, first: int) -> SeenEntries:
-        """How the load compares with what is stored; the first rows kept are those of different entries."""
+        """Compare the load with the stored entries. The first rows kept are of different entries."""
         stored = self._index.entries
         new = self._first.entries.whole()["id"][:first][self._first.positions.whole()[:first] < 0]
-        retained, again = int((~stored["gone"]).sum()), int((self._seen & ~stored["gone"]).sum())
+        retained = int((~stored["gone"]).sum())
+        again = int((self._seen & ~stored["gone"]).sum())
         loaded = int(self._seen.sum()) + len(new)
-        if self._missing is not None:  # rows that a repair did not find are stored entries, too
+        if self._missing is not None:  # rows that a repair did not find are also stored entries
             lost = self._missing.entries
             retained += int((~lost["gone"]).sum())
             again += int(np.isin(new, lost["id"]).sum())
         return SeenEntries(loaded=loaded, retained=retained, again=again)
 
     def _covered(self, receipt: Receipt, retention: timedelta | None) -> tuple[Receipt, Coverage | None]:
-        """The receipt with the gaps of the snapshot, and the coverage after this load."""
+        """Return the receipt with the gaps of the snapshot, and the coverage after this load."""
         before = self._transaction.previous
         coverage = before.coverage if before else None
         if receipt.complete:
-            there = self._seen & ~self._index.entries["gone"]
-            known = self._index.entries["first_seen"][there]
-            sync = SyncTimes(
-                began=datetime.fromisoformat(receipt.started_at),
-                last=datetime.fromisoformat(before.complete_at) if before and before.complete_at else None,
-                oldest=from_milliseconds(self._oldest),
-                kept=timedelta(milliseconds=self._now - int(known.min()) if len(known) else 0),
-                overlaps=bool(len(known)),
-            )
+            sync = self._sync_times(receipt)
             coverage, gap = extended(coverage, sync, retention)
             if gap:
                 receipt = replace(receipt, notes=(*receipt.notes, overdue_note(gap, sync.began)))
-        return replace(receipt, gaps=coverage.gaps if coverage else ()), coverage
+        gaps = coverage.gaps if coverage else ()
+        return replace(receipt, gaps=gaps), coverage
+
+    def _sync_times(self, receipt: Receipt) -> SyncTimes:
+        """Return the times of this load, which is complete."""
+        before = self._transaction.previous
+        last = None
+        if before and before.complete_at:
+            last = datetime.fromisoformat(before.complete_at)
+        still_there = self._seen & ~self._index.entries["gone"]
+        first_seen = self._index.entries["first_seen"][still_there]
+        kept = timedelta()
+        if len(first_seen):
+            kept = timedelta(milliseconds=self._now - int(first_seen.min()))
+        return SyncTimes(
+            began=datetime.fromisoformat(receipt.started_at),
+            last=last,
+            oldest=from_milliseconds(self._oldest),
+            kept=kept,
+            overlaps=bool(len(first_seen)),
+        )
 
     def _compared(self, table: pa.Table, batch: Batch | None = None) -> tuple[Entries, Positions]:
-        """The index entry of each row, and the position where it is stored; -1 for new ones."""
-        ids = as_ids(b"".join(batch.identities if batch else identities(table, KEY)))
-        wire = as_ids(b"".join(batch.digests)) if batch else np.zeros_like(ids)
+        """Return the index entry of each row, and the position of the stored row; -1 for new rows."""
+        if batch is None:
+            ids = as_ids(b"".join(identities(table, KEY)))
+            wire = np.zeros_like(ids)
+        else:
+            ids = as_ids(b"".join(batch.identities))
+            wire = as_ids(b"".join(batch.digests))
         positions = self._index.find(ids)
         entries = new_entries(ids, fingerprints(table), wire, self._now)
         known = positions >= 0
@@ -263,40 +307,40 @@ class RowComparison:
         return entries, positions
 
     def add_unread(self, checkpoint: StoredCheckpoint) -> None:
-        """Keep the rows of a stopped load that this load did not yield: they may be nowhere else any more."""
-        there = self.ids
+        """Keep the rows of an interrupted load that this load did not yield: they may exist nowhere else."""
+        kept_ids = self.ids
         for file in reversed((*checkpoint.files, *checkpoint.later)):  # the latest version of a row first
             for _, table in reversed(list(Spool(self._transaction, FAILURES, (file,)).tables())):
                 entries, positions = self._compared(table)
-                wanted = _last_of_each(entries["id"]) & ~np.isin(entries["id"], there)
+                wanted = _last_of_each(entries["id"]) & ~np.isin(entries["id"], kept_ids)
                 wanted[positions >= 0] &= ~self._seen[positions[positions >= 0]]
                 if wanted.any():
                     self._keep(self._first, table, entries, positions, wanted)
                     self._seen[positions[wanted & (positions >= 0)]] = True
-                    there = np.concatenate([there, entries["id"][wanted]])
+                    kept_ids = np.concatenate([kept_ids, entries["id"][wanted]])
 
     @property
     def ids(self) -> Ids:
-        """The ids of the rows kept."""
+        """Return the ids of the kept rows."""
         return np.concatenate([self._first.entries.whole()["id"], self._later.entries.whole()["id"]])
 
     def _differs(self, content: Ids, positions: Positions) -> Mask:
-        """Whether rows have another content than is stored, or exist again after being marked gone."""
+        """Return whether rows differ from the stored ones, or exist again after being marked gone."""
         before = self._index.entries
         different: Mask = (before["content"][positions] != content) | before["gone"][positions]
         return different
 
-    def _twice(self) -> SnapshotError:
+    def _repeated_error(self) -> SnapshotError:
         return SnapshotError(
             f"syncing the snapshot {self._transaction.store}",
             got="an entry twice in one load",
-            expected="each dlq_id once",
-            next_step="Sync again. The snapshot is as it was.",
+            expected="unique dlq_ids",
+            next_step="Sync again. The snapshot is unchanged.",
         )
 
 
 class _SpooledRows:
-    """Rows that are to be written, with the index entry of each and the position of the one it replaces."""
+    """Rows to write, with the index entry of each and the position of the row that it replaces."""
 
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
@@ -304,7 +348,7 @@ class _SpooledRows:
         self.positions = GrowingArray(np.int64)
 
     def remember(self, entries: Entries, positions: Positions) -> None:
-        """Add what is known of rows that are in the spool."""
+        """Add the entries and positions of rows that are in the spool."""
         self.entries.add(entries)
         self.positions.add(positions)
 
@@ -314,12 +358,12 @@ def _contents(entries: Entries) -> dict[bytes, bytes]:
 
 
 def _last_of_each(ids: npt.NDArray[np.bytes_]) -> Mask:
-    """Whether an id does not come again further on."""
+    """Return a mask of the last occurrence of each id."""
     return first_of_each(ids[::-1])[::-1].copy()
 
 
 class _NewRows(NamedTuple):
-    """Rows in spools, their entries, whether each is to be written, and whether it is of a new entry."""
+    """Rows in spools, their entries, whether each is written, and whether it is of a new entry."""
 
     entries: Entries
     chosen: Mask
@@ -327,7 +371,7 @@ class _NewRows(NamedTuple):
     spools: tuple[Spool, ...]
 
     def tables(self, chosen: Mask) -> Iterator[tuple[pa.Table, Entries, Mask]]:
-        """These rows in tables, with their entries and whether they are added."""
+        """Yield the chosen rows in tables, with their entries and whether they are added."""
         start = 0
         for spool in self.spools:
             count = spool.rows
@@ -342,27 +386,30 @@ class _NewRows(NamedTuple):
 
 
 class _StoredFile(NamedTuple):
-    """A file of the snapshot as it was, and where its rows are in the index."""
+    """A file of the previous generation, and the positions of the rows in the index."""
 
     listed: ListedFile
     rows: slice
 
 
 class _NewFile(NamedTuple):
-    """A new file with the entries of its rows, and what became of each."""
+    """A new file with the entries of the rows, and whether each was added, changed, gone or only stays."""
 
     part: Part
     entries: list[Entries]
     kinds: list[npt.NDArray[np.uint8]]
 
     def rows_of(self, kind: int) -> FileRows:
+        """Return the rows of one kind, for example those that were added."""
         rows = np.flatnonzero(np.concatenate([np.zeros(0, np.uint8), *self.kinds]) == kind)
-        return FileRows(self.part.path, len(rows), None if len(rows) == self.part.rows else rows)
+        if len(rows) == self.part.rows:
+            return FileRows(self.part.path, len(rows), None)
+        return FileRows(self.part.path, len(rows), rows)
 
 
 @dataclass
 class _DayWriter:
-    """Writes a sync, day by day: `replaced` and `gone` are masks of the stored rows."""
+    """Writes a sync, day by day; `replaced` and `gone` are masks of the stored rows."""
 
     transaction: Transaction
     index: RowIndex
@@ -375,7 +422,7 @@ class _DayWriter:
 
     def __post_init__(self) -> None:
         self.before = self.transaction.previous
-        # files of an older version are all written again: a snapshot has one set of columns
+        # all files of an older version are written again, because a snapshot has one set of columns
         self.older = self.before is not None and self.before.is_older
         self.learned = self.transaction.learned
         self.reader = BodyReader(Redactor())
@@ -383,76 +430,109 @@ class _DayWriter:
         self.written: list[_NewFile] = []
 
     def commit(self, now: int) -> dict[str, Any]:
-        """Write what is to be written, and commit. `now` is in milliseconds since 1970."""
+        """Write all files that changed, and commit. `now` is in milliseconds since 1970."""
         today = day_of(now)
         files = self._files()
         days = (self.new.entries["first_seen"] // DAY_MS).astype(np.int32)
-        new = {day_of(int(day) * DAY_MS): int(day) for day in np.unique(days[self.new.chosen])}
-        for day in sorted({*files, *new}):
-            chosen = self.new.chosen & (days == new[day]) if day in new else None
-            self._write_day(day, files.get(day, []), chosen, most=MOST_FILES if day == today else 1)
-        if not self.written and not self.kept:  # a file without rows, so that any reader can open the folder
-            if self.before and not self.older:
-                self.kept += [_StoredFile(listed, slice(0, 0)) for listed in self.before.files[:1]]
-            if not self.kept:
-                self._new_part(today)
+        new_days = {day_of(int(day) * DAY_MS): int(day) for day in np.unique(days[self.new.chosen])}
+        for day in sorted({*files, *new_days}):
+            chosen = None
+            if day in new_days:
+                chosen = self.new.chosen & (days == new_days[day])
+            most_files = MOST_FILES if day == today else 1
+            self._write_day(day, files.get(day, []), chosen, most=most_files)
+        if not self.written and not self.kept:
+            self._add_empty_file(today)
         result: dict[str, Any] = {"receipt": self.receipt, "rows": self._commit()}
         for name, kind in (("added_rows", _ADDED), ("changed_rows", _CHANGED), ("gone_rows", _GONE)):
             rows = (file.rows_of(kind) for file in self.written)
-            result[name] = tuple(some for some in rows if some.rows)
+            result[name] = tuple(file_rows for file_rows in rows if file_rows.rows)
         return result
 
+    def _add_empty_file(self, today: str) -> None:
+        """Keep or begin a file without rows, so that any reader can open the folder."""
+        if self.before and not self.older:
+            self.kept += [_StoredFile(listed, slice(0, 0)) for listed in self.before.files[:1]]
+        if not self.kept:
+            self._new_part(today)
+
     def _commit(self) -> int:
-        before, receipt = self.before, self.receipt
-        done = receipt.to_dict()
-        files = tuple(file.listed for file in self.kept)
-        same = before is not None and files == before.files and not (self.written or self.index.has_learned)
-        kept = [self.index.entries[file.rows] for file in self.kept]
-        written = [entries for file in self.written for entries in file.entries]
+        """Commit, and return the number of rows in the snapshot."""
+        receipt = self.receipt
+        receipt_dict = receipt.to_dict()
         manifest = self.transaction.commit(
             source=receipt.source,
             scope=receipt.scope,
-            receipt=done,
-            parts=[file.part.finish(done) for file in self.written],
-            kept=files,
-            index=before.index if before is not None and same else [*kept, *written],
-            complete_at=receipt.started_at if receipt.complete else before.complete_at if before else None,
+            receipt=receipt_dict,
+            parts=[file.part.finish(receipt_dict) for file in self.written],
+            kept=tuple(file.listed for file in self.kept),
+            index=self._index(),
+            complete_at=self._complete_at(),
             learned=self.learned,
             accounts=self.accounts,
             coverage=self.coverage,
         )
         return manifest.rows
 
+    def _index(self) -> ListedFile | list[Entries] | None:
+        """Return the file of the previous index if no row changed, or the entries of a new index."""
+        files = tuple(file.listed for file in self.kept)
+        is_changed = bool(self.written) or self.index.has_learned
+        if self.before is not None and files == self.before.files and not is_changed:
+            return self.before.index
+        entries = [self.index.entries[file.rows] for file in self.kept]
+        for file in self.written:
+            entries += file.entries
+        return entries
+
+    def _complete_at(self) -> str | None:
+        """Return when the latest complete load began."""
+        if self.receipt.complete:
+            return self.receipt.started_at
+        if self.before is None:
+            return None
+        return self.before.complete_at
+
     def _files(self) -> dict[str, list[_StoredFile]]:
-        """The stored files by day, without those that hold no rows."""
+        """Return the stored files by day, without empty files."""
         files: dict[str, list[_StoredFile]] = {}
-        for listed, rows in self.before.slices if self.before else ():
+        if self.before is None:
+            return files
+        for listed, rows in self.before.slices:
             if listed.rows:
                 files.setdefault(listed.day, []).append(_StoredFile(listed, rows))
         return files
 
     def _write_day(self, day: str, files: list[_StoredFile], chosen: Mask | None, *, most: int) -> None:
+        """Write the files of a day that changed, merge small ones, and add the chosen new rows."""
         changed = self.replaced | self.gone
         touched = [self.older or bool(changed[file.rows].any()) for file in files]
         small = [file.listed.bytes < SMALL_BYTES for file in files]
-        # new rows make a file, too
-        several = any(touched) or sum(small) + (chosen is not None) > most
+        # new rows make a file as well
+        small_files = sum(small) + (chosen is not None)
+        merges = any(touched) or small_files > most
         first = len(self.written)
         for file, is_touched, is_small in zip(files, touched, small, strict=True):
-            if is_touched or (is_small and several):
+            if is_touched or (is_small and merges):
                 self._write_again(day, first, file)
             else:
                 self.kept.append(file)
-        for table, entries, added in self.new.tables(chosen) if chosen is not None else ():
-            first_seen = pa.array(entries["first_seen"], pa.int64()).cast(TIME)
-            unknown = [pa.nulls(len(entries), TIME)] * 2
-            columns = [*table.columns, first_seen, *unknown, pa.nulls(len(entries), pa.string())]
-            rows = pa.Table.from_arrays(columns, schema=STORED_FAILURES)
-            self._write(day, first, rows, entries, np.where(added, _ADDED, _CHANGED))
+        if chosen is not None:
+            self._write_new(day, first, chosen)
         for written in self.written[first:]:
             written.part.finish(self.receipt.to_dict())
 
+    def _write_new(self, day: str, first: int, chosen: Mask) -> None:
+        """Write new and changed rows, which are in the queue now."""
+        for table, entries, added in self.new.tables(chosen):
+            first_seen = pa.array(entries["first_seen"], pa.int64()).cast(TIME)
+            gone_times = [pa.nulls(len(entries), TIME)] * 2
+            columns = [*table.columns, first_seen, *gone_times, pa.nulls(len(entries), pa.string())]
+            rows = pa.Table.from_arrays(columns, schema=STORED_FAILURES)
+            self._write(day, first, rows, entries, np.where(added, _ADDED, _CHANGED))
+
     def _write_again(self, day: str, first: int, file: _StoredFile) -> None:
+        """Write a stored file again, without replaced rows, and with gone rows marked."""
         if self.before is None:
             return
         start = file.rows.start
@@ -467,7 +547,7 @@ class _DayWriter:
                 self._write(day, first, marked.filter(pa.array(stays)), entries, kinds)
 
     def _write(self, day: str, first: int, rows: pa.Table, entries: Entries, kinds: npt.NDArray[Any]) -> None:
-        """Add rows to the last file of this day: one of those from the number `first` on."""
+        """Add rows to the last file of this day. The number of the first new file of the day is `first`."""
         if len(self.written) == first or self.written[-1].part.bytes >= PART_BYTES:
             self._new_part(day)
         rows, self.learned = with_signatures(rows, self.learned, self.reader)
@@ -480,7 +560,7 @@ class _DayWriter:
 
 
 def _mark(table: pa.Table, gone: Mask, complete_at: str | None, missed_at: str) -> pa.Table:
-    """The rows; those gone with the times between which they disappeared."""
+    """Set the times between which gone rows left the queue."""
     last_seen = table.column(FIRST_SEEN_AT).combine_chunks().cast(pa.int64())
     if complete_at:
         last_seen = pc.max_element_wise(last_seen, milliseconds(datetime.fromisoformat(complete_at)))

@@ -1,7 +1,7 @@
-"""A snapshot in an object store, or on any other file system that pyarrow speaks to.
+"""A snapshot in an object store, or on any other file system that pyarrow supports.
 
-A file is uploaded when it is whole, under its final name: there are no drafts, no renames and no lock. One
-writer at a time is the user's duty, and a commit that finds traces of another writer is refused.
+A file is uploaded when it is complete, under the final name, without drafts, renames or a lock. You have to
+make sure that only one process writes at a time; a commit that finds traces of another writer is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolkit.errors import InputError, SnapshotError
 from toolkit.secret_names import is_secret_name
 from toolkit.snapshots.store import FileState, HashingFile, SnapshotStore, Step, no_step
 
-_BLOCK: Final = 16 << 20  # bytes of a request, up or down; so many are in memory
+_BLOCK: Final = 16 << 20  # bytes per request, up or down, which are in memory
 _ATTEMPTS: Final = 10
 _LONGEST: Final = 4_000  # characters of a path
 
@@ -33,22 +33,19 @@ _LONGEST: Final = 4_000  # characters of a path
 def open_store(
     path: str | os.PathLike[str], filesystem: FileSystem | None = None, *, step: Step = no_step
 ) -> SnapshotStore:
-    """The store of a snapshot: a local folder, or a prefix in an object store."""
-    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        raise wrong("path", path, "a path, or an address such as s3://bucket/prefix")
-    text = checked_text("path", os.fspath(path), empty=False)
-    if "\0" in text or len(text) > _LONGEST:
-        raise wrong("path", text, f"a path without null bytes, of at most {_LONGEST:,} characters")
+    """Return the store of a snapshot: a local folder, or a prefix in an object store."""
+    text = _path_text(path)
     if filesystem is None:
         if "://" not in text:
             return SnapshotStore(text, step=step)
-        filesystem, text = _at(text)
+        filesystem, text = _from_address(text)
     elif not isinstance(filesystem, FileSystem):
         raise InputError(
             "opening a snapshot",
             got=f"{type(filesystem).__name__} for filesystem",
             expected="a pyarrow.fs.FileSystem",
-            next_step="Wrap one of fsspec's: pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem)).",
+            next_step="Wrap a file system of fsspec: "
+            "pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem)).",
         )
     while isinstance(filesystem, SubTreeFileSystem):
         text = f"{filesystem.base_path.rstrip('/')}/{_plain(text)}"
@@ -58,13 +55,23 @@ def open_store(
     return ObjectSnapshotStore(text, filesystem, step=step)
 
 
+def _path_text(path: object) -> str:
+    """Return a path as a checked string."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise wrong("path", path, "a path, or an address such as s3://bucket/prefix")
+    text = checked_text("path", os.fspath(path), empty=False)
+    if "\0" in text or len(text) > _LONGEST:
+        raise wrong("path", text, f"a path without null bytes, of at most {_LONGEST:,} characters")
+    return text
+
+
 class ObjectSnapshotStore(SnapshotStore):
-    """The objects of one snapshot, named by keys relative to its prefix (bucket and path)."""
+    """The objects of one snapshot, named by keys relative to the prefix (bucket and path)."""
 
     exclusive: ClassVar[bool] = False
     _next_step: ClassVar[str] = (
         "Check that the store can be reached and written, and that there is room for temporary files. "
-        "The snapshot is whole, as it was or new."
+        "The snapshot is complete, in the old or in the new version."
     )
 
     def __init__(self, path: str, filesystem: FileSystem, *, step: Step = no_step) -> None:
@@ -76,14 +83,14 @@ class ObjectSnapshotStore(SnapshotStore):
         return f"{self.filesystem.type_name}://{self._root}"
 
     def address(self, name: str) -> str:
-        """Path of an object on `filesystem`."""
+        """Return the path of an object on `filesystem`."""
         return f"{self._root}/{name}"
 
     def make(self) -> None:
-        """Do nothing: a prefix exists with its first object. A bucket is not made here."""
+        """Do nothing: a prefix exists once it contains an object. Buckets are not created here."""
 
     def names(self) -> Iterator[str]:
-        """Relative keys of all objects under the prefix."""
+        """Yield the relative keys of all objects under the prefix."""
         yield from (info.path.removeprefix(f"{self._root}/") for info in self._listing())
 
     def open(self, name: str) -> BinaryIO:
@@ -107,11 +114,11 @@ class ObjectSnapshotStore(SnapshotStore):
             raise FileNotFoundError(errno.ENOENT, "No such object", name) from None
 
     def content(self, name: str) -> bytes:
-        """Everything in an object that is replaced by `replace`: of one version of it."""
+        """Return the bytes of an object that `replace` replaces; all are of the same version."""
         for _ in range(_ATTEMPTS):
             with self.open_partial(name) as source:
                 content = self._read(name, source)
-            # pyarrow asks for the size, then for so many bytes: in between, it may have become another object
+            # pyarrow requests the size, then the bytes: the object can be replaced in between
             info = self.filesystem.get_file_info(self.address(name))
             if info.type == FileType.File and info.size == len(content):
                 return content
@@ -123,12 +130,14 @@ class ObjectSnapshotStore(SnapshotStore):
         )
 
     def states(self, names: Iterable[str]) -> dict[str, FileState]:
-        """What one listing says of these objects; those that are missing are not in the result."""
+        """Return size and time of these objects from one listing; missing objects are not in the result."""
         wanted = set(names)
-        listing = ((info.path.removeprefix(f"{self._root}/"), info) for info in self._listing())
-        return {
-            name: FileState(int(info.size), info.mtime_ns or 0) for name, info in listing if name in wanted
-        }
+        states = {}
+        for info in self._listing():
+            name = info.path.removeprefix(f"{self._root}/")
+            if name in wanted:
+                states[name] = FileState(int(info.size), info.mtime_ns or 0)
+        return states
 
     def copy(self, old: str, new: str) -> None:
         """Copy an object to a second name."""
@@ -145,22 +154,22 @@ class ObjectSnapshotStore(SnapshotStore):
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[HashingFile]:
-        """Open a new object for writing. It exists from its `sync` on, as it is then."""
+        """Open a new object for writing. It exists only after `sync`, with the bytes written before."""
         self._step("create file")
         with tempfile.TemporaryFile(buffering=0) as file:
             yield _Upload(file, self._step, lambda: self._put(name, _blocks(file)))
 
     def draft_of(self, name: str) -> str:
-        """The name itself: nothing is seen of an object that is not whole."""
+        """Return the name itself: incomplete objects are not visible."""
         return name
 
     def rename(self, old: str, new: str) -> None:
-        """Do nothing: objects are uploaded under their final name. `ValueError` for any other."""
+        """Do nothing: objects are uploaded under their final name. Raise ValueError for another name."""
         if old != new:
             raise ValueError(f"an object cannot be renamed, as from {old!r} to {new!r}")
 
     def remove(self, name: str) -> None:
-        """Remove an object; nothing happens when it is not there."""
+        """Remove an object, if it exists."""
         self._step("remove")
         with suppress(FileNotFoundError):
             self.filesystem.delete_file(self.address(name))
@@ -169,22 +178,22 @@ class ObjectSnapshotStore(SnapshotStore):
         """Do nothing: an object that was uploaded is durable."""
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replace an object as a whole: a reader sees the old content or the new one."""
+        """Replace an object at once: a reader sees the old content or the new one."""
         self._step("replace")
         self._put(name, iter([content]))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Do nothing: a store has no lock that ends with its process. See `exclusive`."""
+        """Do nothing: a store has no lock that ends with the process. See `exclusive`."""
         yield
 
     def _put(self, name: str, blocks: Iterator[bytes]) -> None:
-        """Write an object on a thread of its own, which no Ctrl-C interrupts, and wait for its end.
+        """Write an object on a separate thread, which Ctrl-C does not interrupt, and wait for the end.
 
-        pyarrow closes a stream that is collected, which publishes the object truncated.
+        If a stream is garbage-collected, pyarrow closes it, which would publish a truncated object.
         """
         with ThreadPoolExecutor(1, "toolkit upload") as thread:
-            # leaving the block waits for its thread only if no Ctrl-C met it while it started
+            # leaving the block waits for the thread only if Ctrl-C did not interrupt the start of it
             thread.submit(lambda: None).result()
             thread.submit(self._write, name, blocks).result()
 
@@ -204,20 +213,20 @@ class ObjectSnapshotStore(SnapshotStore):
         address = self.address(name)
         try:
             return self.filesystem.open_output_stream(address, compression=None)
-        except FileNotFoundError:  # not a store: this file system has folders
+        except FileNotFoundError:  # not an object store: this file system has folders
             self.filesystem.create_dir(address.rpartition("/")[0], recursive=True)
             return self.filesystem.open_output_stream(address, compression=None)
 
 
 class _Upload(HashingFile):
-    """A file that is uploaded when it is whole."""
+    """A file that is uploaded when it is complete."""
 
     def __init__(self, file: FileIO, step: Step, put: Callable[[], None]) -> None:
         super().__init__(file, step)
         self._put = put
 
     def sync(self) -> None:
-        """Upload what was written so far."""
+        """Upload all bytes written before."""
         self._step("upload")
         self._put()
 
@@ -228,16 +237,18 @@ def _blocks(file: FileIO) -> Iterator[bytes]:
         yield block
 
 
-def _at(address: str) -> tuple[FileSystem, str]:
-    """File system and path of an address, which may say where, and not with which secret."""
+def _from_address(address: str) -> tuple[FileSystem, str]:
+    """Return the file system and the path of an address. Raise InputError if it contains a secret."""
     scheme, _, rest = address.partition("://")
-    name, sign, _ = rest.rpartition("@")
-    if (sign and ":" in name) or any(is_secret_name(key) for key, _ in parse_qsl(urlsplit(address).query)):
+    user, at_sign, _ = rest.rpartition("@")
+    has_password = bool(at_sign) and ":" in user
+    if has_password or any(is_secret_name(key) for key, _ in parse_qsl(urlsplit(address).query)):
         raise InputError(
             "opening a snapshot",
-            got=f"an address {scheme}://… that holds a secret",
-            expected="an address without",
-            next_step="Give it in the environment, or pass filesystem=pyarrow.fs.S3FileSystem(secret_key=…).",
+            got=f"an address {scheme}://… with a secret",
+            expected="an address without a secret",
+            next_step="Set the secret in the environment, or pass "
+            "filesystem=pyarrow.fs.S3FileSystem(secret_key=…).",
         )
     try:
         filesystem, path = FileSystem.from_uri(address)
@@ -245,7 +256,7 @@ def _at(address: str) -> tuple[FileSystem, str]:
         raise InputError(
             "opening a snapshot",
             got=f"an address that pyarrow cannot open ({error})",
-            expected="one such as s3://bucket/prefix",
+            expected="an address such as s3://bucket/prefix",
         ) from None
     except OSError as error:
         raise SnapshotError(
@@ -257,7 +268,7 @@ def _at(address: str) -> tuple[FileSystem, str]:
 
 
 def _plain(path: str) -> str:
-    """A path without what could lead elsewhere."""
+    """Return a path without slashes at the ends. Raise InputError for parts that lead elsewhere."""
     plain = path.strip("/")
     if {"", ".", ".."} & set(plain.split("/")) or "\0" in plain:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Opening snapshots: as a frame, as a dataset read in batches, or only to verify them."""
+"""Read snapshots as a frame or as a dataset in batches, and verify them."""
 
 from __future__ import annotations
 
@@ -46,43 +46,44 @@ from toolkit.visible_text import visible
 _T = TypeVar("_T")
 _ATTEMPTS: Final = 10
 _COPIES: Final = 2
-"""How often the rows are in memory, at most: as they were read, and as the columns of the frame."""
+"""Copies of the rows in memory, at most: the rows as they were read, and the columns of the frame."""
 _OLDER: Final = 4  # bytes of memory per byte of an older version while it is converted
 _IN_BATCHES: Final = "Use scan_snapshot, which reads columns and rows in batches"
-_LONGEST: Final = 300  # characters that an error shows of another
+_LONGEST: Final = 300  # characters of another error that an error shows
 
 
 def read_snapshot(
     path: str | os.PathLike[str], *, filesystem: FileSystem | None = None, memory_limit: float | None = None
 ) -> pd.DataFrame:
-    """A snapshot as a frame. Every byte read is checked against the hash it was written with.
+    """Read a snapshot as a frame. Every byte is checked against the hash stored when it was written.
 
     Parameters
     ----------
     path : str or path
-        The folder of a snapshot, or an address such as ``s3://bucket/prefix``.
+        Folder of a snapshot, or an address such as ``s3://bucket/prefix``.
     filesystem : pyarrow.fs.FileSystem, optional
-        Where the path is, if not on the local disk.
+        File system of the path, if it is not on the local disk.
     memory_limit : float, optional
-        Bytes that the frame may take while it is made. Default: what the machine, the container and the
-        process have left. ``math.inf`` tries in any case.
+        Bytes that the frame may take while it is made. If omitted, the free memory of the machine, the
+        container and the process. ``math.inf`` tries in any case.
 
     Returns
     -------
     pandas.DataFrame
         The columns and types that were written; a frame of failures has `error` again. A snapshot made by
-        `sync_failures` also has `first_seen_at`, `gone_after` and `gone_before` (null for entries still
-        there). ``attrs["receipt"]`` is the latest load's: its `rows` are those that it read, which of a
-        snapshot made by `sync_failures` are the entries that were still there.
+        `sync_failures` also has `first_seen_at`, `gone_after` and `gone_before` (null for entries that are
+        still in the queue). ``attrs["receipt"]`` is the receipt of the latest load. It counts the rows of
+        that load: after `sync_failures`, only the entries that were still in the queue.
 
     Raises
     ------
     SnapshotError
-        When there is none, or a newer version of the toolkit wrote it; every older one is read.
+        If the path contains no snapshot, or a newer version of the toolkit wrote it. Snapshots of every older
+        version are read.
     SnapshotDamagedError
-        When a file is missing, truncated or edited.
+        If a file is missing, truncated or edited.
     NotEnoughMemoryError
-        When the rows would not fit. `scan_snapshot` reads them in batches.
+        If the rows do not fit into memory. `scan_snapshot` reads them in batches.
 
     Examples
     --------
@@ -91,8 +92,9 @@ def read_snapshot(
     toolkit.errors.SnapshotError: opening the snapshot ...nowhere: got no manifest; expected a snapshot. ...
     """
     store = open_store(path, filesystem)
-    limit = arguments.positive("memory_limit", memory_limit, optional="what there is", finite=False)
-    limit = available_memory() if limit is None else limit
+    limit = arguments.positive("memory_limit", memory_limit, optional="the free memory", finite=False)
+    if limit is None:
+        limit = available_memory()
 
     def check_fits(size: float) -> None:
         check_memory(
@@ -106,6 +108,7 @@ def read_snapshot(
         tables: list[pa.Table] = []
         schema: pa.Schema | None = None
         size = 0
+        memory_per_byte = _OLDER if manifest.is_older else 1
         check_fits(manifest.rows)
         for listed in manifest.files:
             with open_data_file(store, listed, schema) as parquet:
@@ -113,7 +116,7 @@ def read_snapshot(
                 check_fits(size + parquet.decoded_bytes)
                 tables.append(schema.empty_table())
                 for table in parquet.tables():
-                    size += table.nbytes * (_OLDER if manifest.is_older else 1)
+                    size += table.nbytes * memory_per_byte
                     check_fits(size)
                     tables.append(table)
         table = pa.concat_tables(tables)
@@ -127,12 +130,12 @@ def read_snapshot(
 
 
 def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None = None) -> ds.Dataset:
-    """A snapshot as a dataset: columns and rows are read on demand, in batches.
+    """Open a snapshot as a dataset. Columns and rows are read on demand, in batches.
 
-    Names, sizes, rows and columns of all files are checked now, pages by their checksums when they are read.
-    `verify_snapshot` checks every byte. A sync that runs before the dataset is read may replace files: scan
-    again then. Where an older version of the toolkit wrote other columns, they are first written into
-    temporary files, which are removed when Python ends; the next sync makes that unnecessary.
+    Names, sizes, rows and columns of all files are checked at once; pages are checked by their checksums when
+    they are read. `verify_snapshot` checks every byte. If a sync replaces files before you read the dataset,
+    scan again. If an older version of the toolkit wrote other columns, the current columns are first written
+    to temporary files, which are removed when Python ends; after the next sync, this is not necessary.
 
     Parameters
     ----------
@@ -188,27 +191,27 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What a whole snapshot holds.
+    """The result of `verify_snapshot` for a snapshot without damage.
 
     Attributes
     ----------
     path : str
     kind : {"frame", "failures", "vectors"}
     generation : int
-        Commits so far.
+        Number of commits.
     files, rows, bytes : int
-        Data files, their rows and bytes.
+        Number of data files, and their rows and bytes.
     gone : int
         Rows of entries that are no longer in the DLQ.
     unlisted : tuple of str
         Files in the folder that are not part of the snapshot. The toolkit ignores them; other Parquet
-        readers, given the folder, may not.
+        readers that open the folder may not.
     receipt : Receipt or None
-        Of the latest load.
+        Receipt of the latest load.
     repairs : tuple of str
-        What each repair of a damaged snapshot brought back, and what stayed lost.
+        A description of each repair of a damaged snapshot, with the rows that stayed lost.
     out_of_date : str
-        How old the data are, if they are older than allowed; "" if they are not.
+        Age of the data, if they are older than allowed; "" otherwise.
 
     Examples
     --------
@@ -235,14 +238,19 @@ class Verification:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
-        unlisted_files = f"; {len(self.unlisted):,} files do not belong to it" if self.unlisted else ""
-        repaired = f"; repaired {len(self.repairs):,} times, see .repairs" if self.repairs else ""
-        gone = f" ({self.gone:,} gone)" if self.gone else ""
-        age = f"; out of date: {self.out_of_date}" if self.out_of_date else ""
+        """Return one sentence with the counts and the remarks."""
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
         files = "1 file" if self.files == 1 else f"{self.files:,} files"
-        return f"whole: {rows}{gone} in {files}, {self.bytes / 1e6:,.1f} MB{unlisted_files}{repaired}{age}"
+        if self.gone:
+            rows += f" ({self.gone:,} gone)"
+        parts = [f"whole: {rows} in {files}, {self.bytes / 1e6:,.1f} MB"]
+        if self.unlisted:
+            parts.append(f"{len(self.unlisted):,} files do not belong to it")
+        if self.repairs:
+            parts.append(f"repaired {len(self.repairs):,} times, see .repairs")
+        if self.out_of_date:
+            parts.append(f"out of date: {self.out_of_date}")
+        return "; ".join(parts)
 
     def __str__(self) -> str:
         return visible(self.verdict)
@@ -267,27 +275,27 @@ def verify_snapshot(
     max_age: str | timedelta | None = None,
     now: Clock = None,
 ) -> Verification:
-    """Read every byte of a snapshot and see that it is as it was written, and not out of date.
+    """Read every byte of a snapshot, and check that it is unchanged and not out of date.
 
     Parameters
     ----------
     path, filesystem
         As in `read_snapshot`.
     max_age : str or timedelta, optional
-        How long ago the latest complete sync may be: "2h", "1d", … Default: three times the usual time
-        between two, an hour at least, and any time if there were fewer than two.
+        Longest time since the latest complete sync, for example "2h" or "1d". If omitted, three times the
+        usual time between two syncs, an hour at least. After fewer than two syncs, any age is accepted.
     now : datetime or callable, optional
-        What the age is counted to. Default: the clock.
+        The time at which the age is measured. If omitted, the clock.
 
     Returns
     -------
     Verification
-        What it holds, when it is whole.
+        Counts and remarks, if the snapshot is not damaged.
 
     Raises
     ------
     SnapshotError, SnapshotDamagedError
-        As in `read_snapshot`; the latter says which file is damaged, and how.
+        As in `read_snapshot`; the latter names the damaged file and the damage.
 
     Examples
     --------
@@ -305,7 +313,9 @@ def verify_snapshot(
         for listed in manifest.files:
             with open_data_file(store, listed, schema) as parquet:
                 schema = parquet.schema_arrow
-        gone = read_index(store, manifest).entries["gone"].sum() if manifest.kind == "failures" else 0
+        gone = 0
+        if manifest.kind == "failures":
+            gone = read_index(store, manifest).entries["gone"].sum()
         return Verification(
             path=str(store),
             kind=manifest.kind,
@@ -324,7 +334,7 @@ def verify_snapshot(
 
 
 def _consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
-    """Read one generation. If a writer's commit removed a file meanwhile, read the next one."""
+    """Read one generation. If a commit removed a file meanwhile, read the next generation."""
     with (
         store.os_errors_named("reading"),
         memory_errors_named(f"reading the snapshot {store}", next_step=f"{_IN_BATCHES}."),
@@ -334,23 +344,25 @@ def _consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
             try:
                 return read(manifest)
             except FileNotFoundError as error:
-                superseded, manifest, before = error, _current(store), manifest
-                if manifest.generation == before.generation:
+                superseded = error
+                generation = manifest.generation
+                manifest = _current(store)
+                if manifest.generation == generation:
                     raise missing_file_error(store, error) from None
             except (ToolkitError, MemoryError):
                 raise
             except (*UNFIT, KeyError, AttributeError, ArithmeticError, RuntimeError) as error:
-                # a file that was edited and listed again can hold anything
+                # a file that was edited and listed again can contain anything
                 raise SnapshotDamagedError(
                     f"reading the snapshot {store}",
                     got=f"columns that no toolkit wrote ({type(error).__name__}: {error})"[:_LONGEST],
-                    expected="those of a snapshot",
+                    expected="the columns of a snapshot",
                     next_step=RESTORE,
                 ) from error
         raise SnapshotError(
             f"reading the snapshot {store}",
             got=f"{_ATTEMPTS} commits while it was read",
-            expected="a pause between them",
+            expected="a pause between commits",
             next_step="Read it again.",
         ) from superseded
 
@@ -360,7 +372,7 @@ def _current(store: SnapshotStore) -> Manifest:
     if manifest is None or not manifest.generation:
         raise SnapshotError(
             f"opening the snapshot {store}",
-            got="a first write that was not finished" if manifest else "no manifest",
+            got="an unfinished first write" if manifest else "no manifest",
             expected="a snapshot",
             next_step="Name the folder that sync_failures, export_vectors or write_snapshot wrote.",
         )
@@ -368,7 +380,7 @@ def _current(store: SnapshotStore) -> Manifest:
 
 
 def _rewritten(store: SnapshotStore, manifest: Manifest, schema: pa.Schema) -> ds.Dataset:
-    """The rows of an older version with today's columns, in files that are removed when Python exits."""
+    """Write the rows of an older version with the current columns to files, removed when Python ends."""
     target = tempfile.mkdtemp(prefix="toolkit-snapshot-")
     atexit.register(shutil.rmtree, target, ignore_errors=True)
     for number, listed in enumerate(manifest.files):
@@ -382,7 +394,7 @@ def _rewritten(store: SnapshotStore, manifest: Manifest, schema: pa.Schema) -> d
 
 
 def _schema_of_file(store: SnapshotStore, listed: ListedFile, first: pa.Schema | None) -> pa.Schema:
-    """The columns of a data file, from its last bytes; they have to be those of the first."""
+    """Read the columns of a data file from the end of it. Raise if they differ from the `first` file."""
     with store.open_partial(listed.path) as file:
         size = file.seek(0, os.SEEK_END)
         if size != listed.bytes:
@@ -394,20 +406,23 @@ def _schema_of_file(store: SnapshotStore, listed: ListedFile, first: pa.Schema |
         except (*UNFIT, OSError) as error:
             raise damage_error(store, listed, str(error), "a Parquet file") from None
     if first is None or metadata.num_rows != listed.rows or not schema.equals(first, check_metadata=True):
-        # not for each of the hundreds of files of a year
+        # only then, because a snapshot of a year has hundreds of files
         check_data_file(store, listed, metadata.num_rows, schema, first)
     return first or schema
 
 
 def _facts(manifest: Manifest) -> bytes:
-    """What a dataset says of its snapshot: the latest receipt, and what its signatures taught."""
+    """Return the metadata of a dataset: the latest receipt, and the words that signatures have learned."""
     receipt = _receipt(manifest)
     facts = {"receipt": receipt.to_dict() if receipt else None, "learned": manifest.learned}
     return msgspec.json.encode(facts)
 
 
 def _age_problem(receipt: Receipt | None, now: Clock, max_age: str | timedelta | None) -> str:
-    """Return what is wrong with the age of a snapshot that is synced, or whose age is to be checked."""
+    """Return the problem with the age of a snapshot; "" if it is fresh, or if the age does not matter.
+
+    The age matters if `max_age` is given, or if the snapshot is synced regularly.
+    """
     is_synced = receipt is not None and receipt.syncs is not None and receipt.syncs.every_seconds is not None
     if max_age is None and not is_synced:
         return ""
@@ -415,7 +430,7 @@ def _age_problem(receipt: Receipt | None, now: Clock, max_age: str | timedelta |
 
 
 def _receipt(manifest: Manifest) -> Receipt | None:
-    """The latest receipt, with what the manifest tells about gaps and syncs."""
+    """Return the latest receipt, with the gaps and the times of syncs from the manifest."""
     if not manifest.receipts:
         return None
     gaps = manifest.coverage.gaps if manifest.coverage else ()

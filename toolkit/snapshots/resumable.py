@@ -1,7 +1,8 @@
 """Loads into a snapshot that can be stopped, resumed and repeated.
 
-A checkpoint holds exactly the batches that were added to the sink: where that is in doubt, none is written,
-and the one before it stays. Rows pending until the end of a load are spooled: in memory, then in files.
+A checkpoint contains exactly the batches that were added to the sink. If that is in doubt, for example after
+an error of the disk, no checkpoint is written, and the previous one stays. Rows that wait for the end of a
+load are spooled: first in memory, then in files.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from toolkit.snapshots.row_index import WIDTH, Mask
 from toolkit.snapshots.store import HashingFile
 from toolkit.snapshots.transaction import Transaction
 
-_STORED_BYTES: Final = 64  # of memory for the identity of a stored row
-_SOUGHT: Final = 5  # entries of a checkpoint that are requested, to tell whose it is
+_STORED_BYTES: Final = 64  # bytes of memory for the identity of a stored row
+_REQUESTED: Final = 5  # entries of a checkpoint that are requested, to tell whose it is
 
 _Handler = Callable[[int, FrameType | None], object]
 
 
 class Spool:
-    """Tables in order of arrival, numbered by their rows; `files` are those of an earlier run."""
+    """Tables in order of arrival, numbered by their rows; `files` were written by an earlier run."""
 
     def __init__(
         self, transaction: Transaction, schema: pa.Schema, files: tuple[PendingFile, ...] = ()
@@ -49,11 +50,11 @@ class Spool:
 
     @property
     def rows(self) -> int:
-        """Rows so far."""
+        """Return the number of rows."""
         return sum(file.rows for file in self.files) + sum(int(table.num_rows) for table in self._waiting)
 
     def add(self, table: pa.Table) -> None:
-        """Keep the rows of a table."""
+        """Add the rows of a table."""
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
         if self._waiting_bytes >= self._transaction.options.spool_bytes:
@@ -71,11 +72,14 @@ class Spool:
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.ipc.new_stream(file, self._schema, options=options) as stream:
             for table in self._waiting:
-                # one record batch a table: they are read again one by one
+                # one record batch per table, so that they can be read again one by one
                 stream.write_batch(table.combine_chunks().to_batches()[0])
 
     def tables(self, chosen: Mask | None = None) -> Iterator[tuple[int, pa.Table]]:
-        """The tables, each with the number of its first row; without files of which no row is chosen."""
+        """Yield the number of the first row of each table, and the table.
+
+        Files without chosen rows are not read.
+        """
         start = 0
         for listed in self.files:
             if chosen is not None and not chosen[start : start + listed.rows].any():
@@ -94,18 +98,18 @@ class Spool:
             try:
                 with closing(pa.ipc.open_stream(file)) as stream:
                     if not stream.schema.equals(self._schema):
-                        raise damage_error(store, listed, "other columns or types", "those of the load")
+                        raise damage_error(store, listed, "other columns or types", "the columns of the load")
                     yield from stream
             except (pa.ArrowException, OSError) as error:
                 raise damage_error(store, listed, str(error), "an Arrow stream") from None
 
 
 class RowSink(Protocol):
-    """Where the rows of a load are written."""
+    """A destination for the rows of a load."""
 
     @property
     def rows(self) -> int:
-        """Rows added so far, those of the checkpoint it resumes from included."""
+        """Return the number of rows added, including the rows of the checkpoint that it resumes from."""
 
     def add(self, batch: Batch) -> None:
         """Add rows whose ids are new."""
@@ -114,11 +118,11 @@ class RowSink(Protocol):
         """Add later versions of rows that were added before."""
 
     def save(self) -> dict[str, Any]:
-        """Write all rows to disk; the values of `files`, `later` and `seen` of a checkpoint."""
+        """Write all rows to disk, and return `files`, `later` and `seen` of a checkpoint."""
 
 
 class ResumableLoad:
-    """One load into a snapshot, which resumes from the checkpoint that was left, if that fits.
+    """One load into a snapshot, which resumes from the checkpoint of an interrupted load if it fits.
 
     A repair neither resumes nor writes `checkpoints`: it has to read rows again that a checkpoint counts as
     seen.
@@ -149,7 +153,7 @@ class ResumableLoad:
             )
 
     def read(self, sink: RowSink, *, is_stored: IsStored | None = None) -> Receipt:
-        """Read the load to its end; the receipt, which also says why a checkpoint was not used."""
+        """Read the load to the end, and return the receipt, with a note if a checkpoint was not used."""
         with delayed_signals() as delayed:
             try:
                 with closing(self._load.batches(resume=self._resume, is_stored=is_stored)) as batches:
@@ -161,7 +165,7 @@ class ResumableLoad:
                     if self._due or self.checkpoint:
                         self._save(sink)
             except BaseException:
-                # where adding or saving failed, what was added is in doubt: the checkpoint before stays
+                # if adding or saving failed, the added rows are in doubt: the previous checkpoint stays
                 if not self._busy:
                     with delayed, suppress(SnapshotError, OSError):
                         self._flush(sink)
@@ -169,7 +173,9 @@ class ResumableLoad:
                 raise
         receipt = self._load.receipt
         self._load.state.rows = Identities()  # the commit needs the memory, and nothing asks for them again
-        return replace(receipt, notes=(*receipt.notes, self._note)) if self._note else receipt
+        if self._note:
+            return replace(receipt, notes=(*receipt.notes, self._note))
+        return receipt
 
     @property
     def _due(self) -> bool:
@@ -225,54 +231,62 @@ class ResumableLoad:
 
     @property
     def _binding(self) -> dict[str, Any]:
-        """What a checkpoint has to be of."""
+        """Return the attributes that a checkpoint needs so that this load can resume from it."""
         plan, kind = self._load.plan, self._transaction.kind
         return {"kind": kind, "source": plan.source, "scope": plan.scope, "columns": str(plan.schema)}
 
     def _fitting(self) -> StoredCheckpoint | None:
-        """The checkpoint that was left, if the load can resume from it; any other is removed."""
-        checkpoint, problem = self._transaction.checkpoint, self._transaction.checkpoint_problem
+        """Return the checkpoint of an interrupted load if this load can resume from it, or remove it."""
+        checkpoint = self._transaction.checkpoint
+        problem = self._transaction.checkpoint_problem
         if checkpoint is None and not problem:
             return None
         if checkpoint is not None:
-            problem = checkpoint.mismatch_reason(expected=self._binding, now=self._options.clock())
+            located = self._transaction.located(checkpoint)
+            problem = self._mismatch(checkpoint, located)
             if not problem:
-                checkpoint = self._transaction.located(checkpoint)
-                if any(problem_of(self._transaction.store, file) for file in checkpoint.listed):
-                    problem = "damaged"
-                elif self._is_of_other_account(checkpoint):
-                    problem = "of another token, and the entries it holds are not in the queue"
-                else:
-                    return checkpoint
+                return located
         self._transaction.remove_checkpoint()
         self._note = f"a checkpoint was not resumed: it is {problem}"
         return None
 
+    def _mismatch(self, checkpoint: StoredCheckpoint, located: StoredCheckpoint) -> str:
+        """Return the reason why the load cannot resume from a checkpoint; "" if it can."""
+        problem = checkpoint.mismatch_reason(expected=self._binding, now=self._options.clock())
+        if problem:
+            return problem
+        if any(problem_of(self._transaction.store, file) for file in located.listed):
+            return "damaged"
+        if self._is_of_other_account(located):
+            return "of another token, and none of the entries in it are in the queue"
+        return ""
+
     def _is_of_other_account(self, checkpoint: StoredCheckpoint) -> bool:
-        """Whether none of the rows read last, before the load stopped, is there with the token of now."""
+        """Return whether none of the rows read last before the stop are visible with the current token."""
         account = self._load.plan.account
         if account is None or not may_be_other(checkpoint.account, account):
             return False
         for file in reversed(checkpoint.files):
-            tables = [
-                table for _, table in Spool(self._transaction, self._load.plan.schema, (file,)).tables()
-            ]
-            dlq_ids = [dlq_id for table in tables for dlq_id in table["dlq_id"].to_pylist()]
-            known = [dlq_id for dlq_id in dlq_ids if not MASK.search(dlq_id)]
-            if known:
-                return not any_is_there(account, reversed(known[-_SOUGHT:]))
+            dlq_ids: list[str] = []
+            for _, table in Spool(self._transaction, self._load.plan.schema, (file,)).tables():
+                dlq_ids += table["dlq_id"].to_pylist()
+            unmasked = [dlq_id for dlq_id in dlq_ids if not MASK.search(dlq_id)]
+            if unmasked:
+                return not any_is_there(account, reversed(unmasked[-_REQUESTED:]))
         return True
 
 
 def _size(batch: Batch) -> int:
-    """Approximate bytes of memory of a batch: those of its buffers, which are cheap to count."""
-    tables = [batch.table] if batch.later_versions is None else [batch.table, batch.later_versions]
-    return sum(int(table.get_total_buffer_size()) for table in tables) + _STORED_BYTES * len(batch.stored)
+    """Return about how many bytes of memory a batch takes: the bytes of the buffers are cheap to count."""
+    size = int(batch.table.get_total_buffer_size()) + _STORED_BYTES * len(batch.stored)
+    if batch.later_versions is not None:
+        size += int(batch.later_versions.get_total_buffer_size())
+    return size
 
 
 @contextmanager
 def _handled(handlers: Mapping[int, _Handler]) -> Iterator[None]:
-    """Handle signals for a while, on the main thread: Python has no handlers on others."""
+    """Handle signals during the block, on the main thread only: other threads have no handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -286,7 +300,7 @@ def _handled(handlers: Mapping[int, _Handler]) -> Iterator[None]:
 
 @contextmanager
 def delayed_signals() -> Iterator[DelayedSignals]:
-    """Handle Ctrl-C and SIGTERM for a while; ``with delayed:`` then delays them until a block is done."""
+    """Handle Ctrl-C and SIGTERM during the block; ``with delayed:`` delays them until an inner block ends."""
     handlers = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     delayed = DelayedSignals({number: handler for number, handler in handlers.items() if callable(handler)})
     with _handled(dict.fromkeys(delayed.handlers, delayed.received)):
@@ -294,17 +308,17 @@ def delayed_signals() -> Iterator[DelayedSignals]:
 
 
 class DelayedSignals:
-    """Delays signals inside of its blocks, then calls the handler of the first one."""
+    """Delays signals that arrive inside a block, then calls the handler of the first one."""
 
     def __init__(self, handlers: Mapping[int, _Handler]) -> None:
         self.handlers = handlers
         self._inside = False
-        self._held: list[tuple[int, FrameType | None]] = []
+        self._delayed: list[tuple[int, FrameType | None]] = []
 
     def received(self, number: int, frame: FrameType | None) -> None:
-        """Keep the signal until the end of the block, or handle it at once outside of one."""
+        """Delay the signal until the end of the block, or handle it at once outside of a block."""
         if self._inside:
-            self._held.append((number, frame))
+            self._delayed.append((number, frame))
         else:
             self.handlers[number](number, frame)
 
@@ -313,6 +327,7 @@ class DelayedSignals:
 
     def __exit__(self, *_: object) -> None:
         self._inside = False
-        if self._held:
-            (number, frame), self._held = self._held[0], []
+        if self._delayed:
+            number, frame = self._delayed[0]
+            self._delayed = []
             self.handlers[number](number, frame)

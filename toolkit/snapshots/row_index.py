@@ -1,15 +1,22 @@
-"""What a sync stores about every row: hashes of its id, its content and its raw bytes.
+"""The index of a snapshot of failures: for every row, hashes of the id, the content and the raw bytes.
 
-A row's fingerprint is a hash of what has the same size in every row (for each value whether it is there, and
-its number or its length), then of its texts, one column after another. Arrow's buffers already hold all of
-this row after row and only have to be joined.
+A sync compares these hashes to find new and changed rows, without reading the stored rows. The fingerprint of
+the content is a SHA-256 of two parts, cut to 16 bytes:
+
+1. The values of fixed size: for each column, whether the value is null, and the number, or the length of a
+   string.
+2. The strings, one column after another.
+
+Arrow's buffers contain both parts row after row already, so that they only have to be joined. For example,
+the row ``("ab", 7, null)`` is hashed as ``1 2`` (not null, length 2), ``1 7`` (not null, 7), ``0 0`` (null,
+0) and then ``ab``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import sha256
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,7 +36,7 @@ from toolkit.times import from_milliseconds
 KEY: Final = ("dlq_id",)  # the columns that identify failures
 
 WIDTH: Final = 16
-"""Bytes of a fingerprint: among 10⁹ rows, two different ones share one with a probability under 10⁻²⁰."""
+"""Bytes of a fingerprint: among 10⁹ rows, the probability of any two equal ones is under 10⁻²⁰."""
 
 ENTRY = np.dtype(
     [
@@ -40,13 +47,13 @@ ENTRY = np.dtype(
         ("gone", "?"),
     ]
 )
-"""One row: its id as a load knows it, the fingerprint of its content, the digest of its raw bytes or
-zeros, when it was first seen (milliseconds since 1970), and whether it is marked gone."""
+"""One row: the hashed id, the fingerprint of the content, the digest of the raw bytes (or zeros), the time
+when it was first seen (milliseconds since 1970), and whether it is marked gone."""
 
 _INDEX_MEMORY: Final = 2
-"""Bytes of memory for a byte of the index: the entries, and the order in which they are found."""
+"""Bytes of memory per byte of the index: the entries, and the sorted beginnings of the ids."""
 
-_LATEST: Final = 253_402_300_799_999  # the last millisecond of the year 9999, which is as far as dates go
+_LATEST: Final = 253_402_300_799_999  # the last millisecond of the year 9999, the last that dates can have
 
 Entries = npt.NDArray[np.void]
 Ids = npt.NDArray[np.bytes_]
@@ -55,7 +62,10 @@ Positions = npt.NDArray[np.int64]
 
 
 class RowIndex:
-    """Entries (dtype `ENTRY`) in the order of the stored rows, found by id; `has_learned`: they changed."""
+    """Entries (dtype `ENTRY`) in the order of the stored rows, which can be found by id.
+
+    `has_learned` tells whether they were changed since they were read.
+    """
 
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
@@ -70,26 +80,26 @@ class RowIndex:
 
     @property
     def repeats(self) -> bool:
-        """Whether an id is there twice."""
+        """Return whether an id occurs twice."""
         return self._runs > 1 and repeated(self.entries["id"])
 
     def learn(self, positions: Positions, wire: Ids) -> None:
         """Record new raw bytes of rows whose content is the same."""
-        news = (wire != b"") & (wire != self.entries["wire"][positions])
-        if not news.any():
+        is_new = (wire != b"") & (wire != self.entries["wire"][positions])
+        if not is_new.any():
             return
         if not self.has_learned:
-            self.entries = self.entries.copy()  # those that were read cannot be written to
+            self.entries = self.entries.copy()  # the array that was read is read-only
             self.has_learned = True
-        self.entries["wire"][positions[news]] = wire[news]
+        self.entries["wire"][positions[is_new]] = wire[is_new]
 
     def find(self, ids: Ids) -> Positions:
-        """Positions of these ids, -1 for those that are not there."""
+        """Return the positions of these ids; -1 for unknown ids."""
         rows = np.full(len(ids), -1, dtype=np.int64)
         if not len(self):
             return rows
         begins = np.searchsorted(self._sorted, _beginnings(ids))
-        for further in range(self._runs):  # more than one where ids begin alike
+        for further in range(self._runs):  # more than one if ids have the same beginning
             positions = self._order[np.minimum(begins + further, len(self) - 1)]
             here = self.entries["id"][positions] == ids
             rows[here] = positions[here]
@@ -97,7 +107,7 @@ class RowIndex:
 
 
 class GrowingArray:
-    """An array that grows in place: a first load has millions of rows, which are in memory once."""
+    """An array that grows in place, so that the millions of rows of a first load are in memory once."""
 
     def __init__(self, dtype: npt.DTypeLike) -> None:
         self._dtype = np.dtype(dtype)
@@ -107,85 +117,84 @@ class GrowingArray:
         return len(self._bytes) // self._dtype.itemsize
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Add values at the end; `BufferError` while what `whole` returned is in use."""
+        """Add values at the end. Raise BufferError while an array returned by `whole` is in use."""
         self._bytes += values.tobytes()
 
     def whole(self) -> npt.NDArray[Any]:
-        """All values, in order, without a copy."""
+        """Return all values, in order, without a copy."""
         return np.frombuffer(self._bytes, dtype=self._dtype)
 
 
 def _beginnings(ids: Ids) -> npt.NDArray[np.uint64]:
-    """The first eight bytes as a number: finding numbers is much faster than finding bytes."""
+    """Return the first eight bytes as a number: finding numbers is much faster than finding bytes."""
     return np.ascontiguousarray(ids).view(np.uint64)[::2]
 
 
 def repeated(values: npt.NDArray[Any]) -> bool:
-    """Whether a value is there twice."""
+    """Return whether a value occurs twice."""
     if values.dtype.kind == "S" and _longest_run(np.sort(_beginnings(values))) <= 1:
         return False
     return _longest_run(np.sort(values)) > 1
 
 
 def _longest_run(ordered: npt.NDArray[Any]) -> int:
+    """Return how often the most frequent value occurs in a sorted array."""
     if len(ordered) and not (ordered[1:] == ordered[:-1]).any():
         return 1
     return int(np.max(np.unique(ordered, return_counts=True)[1], initial=0))
 
 
 def first_of_each(ids: Ids) -> Mask:
-    """Whether an id did not come before."""
+    """Return a mask of the first occurrence of each id."""
     first = np.zeros(len(ids), dtype=bool)
     first[np.unique(ids, return_index=True)[1]] = True
     return first
 
 
 def day_of(milliseconds: int) -> str:
-    """The day (ISO 8601, UTC) of a time since 1970."""
+    """Return the day (ISO 8601, UTC) of a time since 1970."""
     return from_milliseconds(milliseconds).date().isoformat()
 
 
 def as_ids(joined: bytes) -> Ids:
-    """Ids (or digests) that are joined, 16 bytes each."""
+    """Return an array of joined ids (or digests), 16 bytes each."""
     return np.frombuffer(joined, dtype=ENTRY["id"])
 
 
 def new_entries(ids: Ids, content: Ids, wire: Ids, first_seen: Any) -> Entries:
-    """Entries of rows that are there: ids, fingerprints, digests, milliseconds since 1970."""
+    """Return entries of rows that are not gone: ids, fingerprints, digests, milliseconds since 1970."""
     entries = np.zeros(len(ids), dtype=ENTRY)
-    entries["id"], entries["content"], entries["wire"] = ids, content, wire
+    entries["id"] = ids
+    entries["content"] = content
+    entries["wire"] = wire
     entries["first_seen"] = first_seen
     return entries
 
 
 def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
-    """The index of a snapshot: empty for a new one, made from the rows for one of an older version."""
+    """Return the index of a snapshot.
+
+    It is empty for a new snapshot. If an older version wrote the snapshot, it is made from the rows.
+    """
     if manifest is None:
         return RowIndex(np.zeros(0, dtype=ENTRY))
     if manifest.schema_version < INDEX_VERSION:
-        if manifest.index is not None:
-            with open_checked(store, manifest.index):
-                pass  # its hash is checked, and it is not used
-        stored = (rows for listed in manifest.files for rows in stored_failures(store, manifest, listed))
-        return RowIndex(concat_entries(map(entries_of, stored)))
+        return _index_of_rows(store, manifest)
     listed = manifest.index
-    if listed is None or listed.rows != manifest.rows or listed.bytes != listed.rows * ENTRY.itemsize:
-        raise SnapshotDamagedError(
-            f"reading the index of the snapshot {store}",
-            got="none" if listed is None else f"{listed.bytes:,} bytes for {manifest.rows:,} rows",
-            expected=f"{ENTRY.itemsize} bytes a row",
-            next_step=RESTORE,
-        )
+    if listed is None:
+        raise _wrong_size(store, "no index")
+    if listed.rows != manifest.rows or listed.bytes != listed.rows * ENTRY.itemsize:
+        raise _wrong_size(store, f"{listed.bytes:,} bytes for {manifest.rows:,} rows")
     check_memory(
         f"reading the index of the snapshot {store}",
         needed=_INDEX_MEMORY * listed.bytes,
         limit=available_memory(),
-        next_step=f"Its manifest lists {listed.rows:,} rows. Check that this is right, or use a larger "
+        next_step=f"The manifest lists {listed.rows:,} rows. Check that this is right, or use a larger "
         "machine.",
     )
     index = RowIndex(np.frombuffer(read_checked(store, listed), dtype=ENTRY))
     if index.repeats:
-        raise damage_error(store, listed, "an id twice", "each id once")
+        raise damage_error(store, listed, "an id twice", "unique ids")
     times = index.entries["first_seen"]
     if ((times < 0) | (times > _LATEST)).any():
         raise damage_error(
@@ -194,8 +203,28 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
     return index
 
 
+def _index_of_rows(store: SnapshotStore, manifest: Manifest) -> RowIndex:
+    """Make the index of an older version from the rows. The stored index is checked, and not used."""
+    if manifest.index is not None:
+        with open_checked(store, manifest.index):
+            pass
+    entries = []
+    for listed in manifest.files:
+        entries += [entries_of(rows) for rows in stored_failures(store, manifest, listed)]
+    return RowIndex(concat_entries(entries))
+
+
+def _wrong_size(store: SnapshotStore, got: str) -> SnapshotDamagedError:
+    return SnapshotDamagedError(
+        f"reading the index of the snapshot {store}",
+        got=got,
+        expected=f"{ENTRY.itemsize} bytes per row",
+        next_step=RESTORE,
+    )
+
+
 def entries_of(rows: pa.Table) -> Entries:
-    """The entries of stored rows, without the digests of their raw bytes."""
+    """Return the entries of stored rows, without the digests of their raw bytes."""
     ids = as_ids(b"".join(identities(rows, KEY)))
     first_seen = rows[FIRST_SEEN_AT].cast(pa.int64()).to_numpy()
     entries = new_entries(ids, fingerprints(rows.select(FAILURES.names)), np.zeros_like(ids), first_seen)
@@ -204,30 +233,36 @@ def entries_of(rows: pa.Table) -> Entries:
 
 
 def concat_entries(several: Iterable[Entries]) -> Entries:
-    """Entries one after another, none of none."""
+    """Concatenate entries. Return an empty array if there are none."""
     filled = [entries for entries in several if len(entries)]
-    return filled[0] if len(filled) == 1 else np.concatenate([np.zeros(0, dtype=ENTRY), *filled])
+    if len(filled) == 1:
+        return filled[0]
+    return np.concatenate([np.zeros(0, dtype=ENTRY), *filled])
 
 
 class _Encoded(NamedTuple):
-    """Rows of a column: a matrix of bytes, one line a row, and texts with the offsets where rows begin."""
+    """Rows of a column: a matrix with the bytes of fixed size, and strings with the offsets of the rows."""
 
     fixed: npt.NDArray[np.uint8]
     texts: list[tuple[Positions, pa.Buffer]]
 
 
 def fingerprints(table: pa.Table) -> Ids:
-    """One fingerprint a row, over all columns in their order; their names do not count."""
-    batches = table.combine_chunks().to_batches()
-    digests = [digest for batch in batches if len(batch) for digest in _digests(batch)]
-    whole = np.frombuffer(b"".join(digests), dtype=f"S{WIDTH}")
-    return np.ascontiguousarray(whole[:: sha256().digest_size // WIDTH])
+    """Return one fingerprint per row, over all columns in order; the names of columns do not count."""
+    digests: list[bytes] = []
+    for batch in table.combine_chunks().to_batches():
+        if len(batch):
+            digests += _digests(batch)
+    # the first half of each digest
+    halves = np.frombuffer(b"".join(digests), dtype=f"S{WIDTH}")
+    return np.ascontiguousarray(halves[:: sha256().digest_size // WIDTH])
 
 
 def _digests(batch: pa.RecordBatch) -> list[bytes]:
+    """Return the SHA-256 of each row; see the beginning of the module."""
     columns = [_encoded(column) for column in batch.columns]
     fixed = _flat(np.hstack([column.fixed for column in columns]))
-    texts = [text for column in columns for text in column.texts]
+    texts = list(chain.from_iterable(column.texts for column in columns))
     parts = [
         pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(batch), [None, pa.py_buffer(offsets), data])
         for offsets, data in (fixed, *texts)
@@ -238,6 +273,7 @@ def _digests(batch: pa.RecordBatch) -> list[bytes]:
 
 
 def _encoded(array: pa.Array) -> _Encoded:
+    """Return the bytes of a column; null values are encoded as 0 or as an empty string."""
     kind = array.type
     present = np.asarray(array.is_valid().cast(pa.uint8())).reshape(-1, 1)
     if pa.types.is_fixed_size_list(kind):
@@ -245,11 +281,7 @@ def _encoded(array: pa.Array) -> _Encoded:
     if pa.types.is_nested(kind):
         return _lists(present, array)
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
-        if array.null_count:
-            array = pc.fill_null(array, "" if pa.types.is_string(kind) else b"")
-        offsets = _offsets(array, np.int32)
-        data = array.buffers()[2] or pa.py_buffer(b"")
-        return _Encoded(np.hstack([present, _bytes(np.diff(offsets))]), [(offsets.astype(np.int64), data)])
+        return _strings(present, array)
     if pa.types.is_timestamp(kind):
         array = array.cast(pa.int64())
     elif pa.types.is_boolean(kind):
@@ -259,11 +291,20 @@ def _encoded(array: pa.Array) -> _Encoded:
     return _Encoded(np.hstack([present, _bytes(np.asarray(array))]), [])
 
 
+def _strings(present: npt.NDArray[np.uint8], array: pa.Array) -> _Encoded:
+    """Encode strings: lengths as bytes of fixed size, and the strings as they are in Arrow's buffer."""
+    if array.null_count:
+        array = pc.fill_null(array, "" if pa.types.is_string(array.type) else b"")
+    offsets = _offsets(array, np.int32)
+    data = array.buffers()[2] or pa.py_buffer(b"")
+    return _Encoded(np.hstack([present, _bytes(np.diff(offsets))]), [(offsets.astype(np.int64), data)])
+
+
 def _lists(present: npt.NDArray[np.uint8], array: pa.ListArray) -> _Encoded:
-    """Each row's items: how many they are, then their fixed parts, then their texts."""
+    """Encode lists: the number of items as bytes of fixed size, then the items as strings of bytes."""
     offsets = np.asarray(array.offsets, dtype=np.int64)
     if np.diff(offsets)[present[:, 0] == 0].any():
-        array = array.take(pa.array(np.arange(len(array))))  # without the items of rows that are null
+        array = array.take(pa.array(np.arange(len(array))))  # removes items of rows that are null
         offsets = np.asarray(array.offsets, dtype=np.int64)
     items = _encoded(array.values.slice(offsets[0], offsets[-1] - offsets[0]))
     offsets -= offsets[0]
@@ -272,17 +313,18 @@ def _lists(present: npt.NDArray[np.uint8], array: pa.ListArray) -> _Encoded:
 
 
 def _flat(fixed: npt.NDArray[np.uint8]) -> tuple[Positions, pa.Buffer]:
+    """Return a matrix of bytes as strings, one per row: the offsets and the buffer."""
     count, width = fixed.shape
     return np.arange(count + 1, dtype=np.int64) * width, pa.py_buffer(np.ascontiguousarray(fixed))
 
 
 def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The values as they are stored, a line each."""
+    """Return the bytes of values in memory, one row per value."""
     return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.dtype.itemsize)
 
 
 def _offsets(array: pa.Array, kind: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
-    """Where each text begins in the buffer of all of them, and where the last one ends."""
+    """Return the offsets of strings in their buffer: the beginning of each, and the end of the last."""
     buffer = array.buffers()[1]
     if not len(array) or buffer is None:
         return np.zeros(1, dtype=kind)

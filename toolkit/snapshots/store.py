@@ -1,7 +1,8 @@
-"""The files of a snapshot on a local disk: durable writes, one writer, and no file reached through a link.
+"""The files of a snapshot on a local disk: durable writes, one writer, and no access through links.
 
-Every access goes through a directory handle, one path part after another with ``O_NOFOLLOW``. On systems
-without directory handles (Windows) each part is checked before it is used.
+Every access goes through a directory handle, one part of the path after another with ``O_NOFOLLOW``. On
+systems without directory handles (Windows) each part is checked before it is used. For example, if
+``first_seen`` was replaced by a link to ``/etc``, opening ``first_seen/2026-11-27/x`` raises an error.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ LOCK: Final = ".lock"
 _HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 _DRAFT: Final = ".tmp"
 _BLOCK: Final = 1 << 20
-_LONGEST_LOCK: Final = 20  # bytes: a lock holds the number of a process
-_DECODED: Final = 4  # bytes of memory per byte of JSON, about, when it is decoded
+_LONGEST_LOCK: Final = 20  # bytes: a lock contains the number of a process
+_DECODED: Final = 4  # about how many bytes of memory a byte of JSON takes while it is decoded
 
-_WHOLE: Final = "The snapshot is whole, as it was or new."
-_FULL: Final = f"Make room on the disk, or in the quota of this user. {_WHOLE}"
-_FORBIDDEN: Final = f"Let this user read and write the folder. {_WHOLE}"
-_MISSING: Final = "Check the path: is the folder there, and are all folders on the way to it?"
+_COMPLETE: Final = "The snapshot is complete, in the old or in the new version."
+_FULL: Final = f"Make room on the disk, or in the quota of this user. {_COMPLETE}"
+_FORBIDDEN: Final = f"Let this user read and write the folder. {_COMPLETE}"
+_MISSING: Final = "Check the path: do the folder and all folders above it exist?"
 _NEXT_STEPS: Final = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EACCES: _FORBIDDEN,
     errno.EPERM: _FORBIDDEN,
-    errno.EROFS: f"The file system can only be read: use a folder on another one. {_WHOLE}",
+    errno.EROFS: f"The file system can only be read: use a folder on another one. {_COMPLETE}",
     errno.ENOENT: _MISSING,
     errno.ENOTDIR: _MISSING,
 }
-"""What helps, by what the operating system refused."""
+"""The next step to suggest, by the error of the operating system."""
 
 Step = Callable[[str], None]
 """Called with a name before each operation that changes something: tests stop a writer there."""
@@ -54,10 +55,10 @@ def no_step(_: str) -> None:
 
 
 class HashingFile:
-    """An unbuffered file to write, which counts and hashes the bytes that pass through it."""
+    """An unbuffered file to write, which counts and hashes the written bytes."""
 
     def __init__(self, file: FileIO, step: Step) -> None:
-        # without a buffer, which would try to write what is left when it is closed after a failure
+        # a buffer would try to write the rest when it is closed after a failure
         self._file = file
         self._step = step
         self._hash = hashlib.sha256()
@@ -65,14 +66,16 @@ class HashingFile:
         self.bytes = 0
 
     def write(self, data: bytes) -> int:
-        """Write all of it; the number of bytes."""
-        left = view = memoryview(data).cast("B")
-        if not self._discarding:
-            self._step("write")
-            self._hash.update(view)
-            self.bytes += len(view)
-            while left:
-                left = left[self._file.write(left) :]
+        """Write all bytes, and return how many."""
+        view = memoryview(data).cast("B")
+        if self._discarding:
+            return len(view)
+        self._step("write")
+        self._hash.update(view)
+        self.bytes += len(view)
+        unwritten = view
+        while unwritten:
+            unwritten = unwritten[self._file.write(unwritten) :]
         return len(view)
 
     def flush(self) -> None:
@@ -93,19 +96,20 @@ class HashingFile:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Return whether the file is closed."""
         return self._file.closed
 
     @property
     def sha256(self) -> str:
-        """Hash of everything written so far, in hex."""
+        """Return the hash of everything written so far, in hex."""
         return self._hash.hexdigest()
 
 
 def digest(file: BinaryIO) -> tuple[str, int]:
-    """Hash (hex SHA-256) and bytes of a whole file, which is rewound afterwards."""
+    """Return the hash (hex SHA-256) and the size of a file, which is rewound afterwards."""
     file.seek(0)
-    checksum, size = hashlib.sha256(), 0
+    checksum = hashlib.sha256()
+    size = 0
     while block := file.read(_BLOCK):
         checksum.update(block)
         size += len(block)
@@ -114,7 +118,7 @@ def digest(file: BinaryIO) -> tuple[str, int]:
 
 
 class FileState(NamedTuple):
-    """What the file system says of a file: its size, when it changed (in ns), why it cannot be read."""
+    """A file as the file system reports it: size, time of the last change (in ns), why it cannot be read."""
 
     bytes: int
     changed_at: int
@@ -122,13 +126,13 @@ class FileState(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A file in an open directory (its name is relative to the handle), or its path where there are none."""
+    """A file: a path relative to the handle of an open directory, or an absolute path without a handle."""
 
     path: Path
     handle: int | None
 
     def open(self, flags: int) -> int:
-        """Open the file, mode 0600 if it is created; `OSError` (ELOOP) when it is a link."""
+        """Open the file, with mode 0600 if it is created. Raise OSError (ELOOP) if it is a link."""
         if self.handle is not None:
             return os.open(self.path, flags | os.O_NOFOLLOW, 0o600, dir_fd=self.handle)
         if self.path.is_symlink():
@@ -139,34 +143,16 @@ class _Place(NamedTuple):
 class SnapshotStore:
     """The files of one snapshot in a local folder, named by paths relative to it.
 
-    Links on the way to the folder are followed, links inside it are not. `filesystem` and `address` say where
-    pyarrow finds a file. Where `locked` does not keep other writers out (`exclusive`), a commit looks for
-    traces.
+    Links to the folder are followed, links inside the folder are not. pyarrow finds a file at `address` on
+    `filesystem`. If `locked` cannot keep other writers out (`exclusive` is False), a commit looks for traces
+    of them.
     """
 
     exclusive: ClassVar[bool] = True
-    _next_step: ClassVar[str] = "The snapshot is whole, as it was or new. Call again when the cause is gone."
+    _next_step: ClassVar[str] = f"{_COMPLETE} Call again when the cause is gone."
 
     def __init__(self, path: str | os.PathLike[str], *, step: Step = no_step) -> None:
-        text = os.fspath(path)
-        if not isinstance(text, str) or not text or "://" in text or "\0" in text:
-            raise InputError("opening a snapshot", got=repr(text), expected="the path of a local folder")
-        if os.path.isfile(text):  # noqa: PTH113 - Path.is_file raises for a name that is too long
-            raise SnapshotError(
-                "opening a snapshot",
-                got=f"{text!r}, which is a file",
-                expected="the folder of a snapshot",
-                next_step="pandas.read_parquet reads a single file.",
-            )
-        try:
-            self.path = Path(text).expanduser().absolute()
-        except RuntimeError:  # as of "~nobody", and of "~" where there is no home
-            raise InputError(
-                "opening a snapshot",
-                got=f"{text!r}, of a user without a home folder",
-                expected="the path of a local folder",
-                next_step=f"A folder of this name is {f'./{text}'!r}.",
-            ) from None
+        self.path = _local_folder(os.fspath(path))
         self.filesystem: FileSystem = LocalFileSystem()
         self._step = step
 
@@ -174,11 +160,11 @@ class SnapshotStore:
         return str(self.path)
 
     def address(self, name: str) -> str:
-        """Path of a file on `filesystem`."""
+        """Return the path of a file on `filesystem`."""
         return str(self.path / name)
 
     def make(self) -> None:
-        """Make the folder, for this user only, where it is missing."""
+        """Make the folder, for this user only, if it is missing."""
         missing = [part for part in (self.path, *self.path.parents) if not part.exists()]
         for part in reversed(missing):
             self._step("make folder")
@@ -186,22 +172,22 @@ class SnapshotStore:
             sync_folder(part.parent)
 
     def names(self) -> Iterator[str]:
-        """Relative paths of everything inside that is not a folder. Links are named, not followed."""
+        """Yield the relative paths of all files. Links are named, not followed."""
         for folder, folders, files in os.walk(self.path):
             links = [name for name in folders if (Path(folder) / name).is_symlink()]
             for name in files + links:
                 yield (Path(folder) / name).relative_to(self.path).as_posix()
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading; `SnapshotDamagedError` where it, or a folder on the way, is a link."""
+        """Open a file for reading. Raise SnapshotDamagedError if it, or a folder above it, is a link."""
         return os.fdopen(self._descriptor(name, os.O_RDONLY), "rb")
 
     def open_partial(self, name: str) -> BinaryIO:
-        """Open a file of which only some bytes are wanted; raises as `open`."""
+        """Open a file to read only some bytes; raises as `open`."""
         return self.open(name)
 
     def content(self, name: str) -> bytes:
-        """Everything in a file that is replaced by `replace`, of one version of it; raises as `open`."""
+        """Return the bytes of a file that `replace` replaces; all are of one version. Raises as `open`."""
         with self.open(name) as file:
             return self._read(name, file)
 
@@ -211,34 +197,29 @@ class SnapshotStore:
             f"reading {name!r} of the snapshot {self}",
             needed=_DECODED * size,
             limit=available_memory(),
-            next_step=f"The file has {size:,} bytes, and those of the toolkit a few million at most: restore "
-            "it from a backup.",
+            next_step=f"The file has {size:,} bytes; the toolkit writes a few million at most. Restore it "
+            "from a backup.",
         )
         file.seek(0)
         return file.read()
 
     def states(self, names: Iterable[str]) -> dict[str, FileState]:
-        """What the file system says of these files; those that are missing are not in the result."""
+        """Return the states of these files; missing files are not in the result."""
         states: dict[str, FileState] = {}
         with self._place("") as inside:
             for name in names:
                 try:
-                    state = os.stat(inside.path / name, dir_fd=inside.handle, follow_symlinks=False)
+                    status = os.stat(inside.path / name, dir_fd=inside.handle, follow_symlinks=False)
                 except FileNotFoundError:
                     continue
                 except NotADirectoryError:
                     states[name] = FileState(0, 0, "inside something that is not a folder")
                     continue
-                changed = max(state.st_mtime_ns, state.st_ctime_ns)
-                if stat.S_ISREG(state.st_mode):
-                    states[name] = FileState(state.st_size, changed)
-                else:
-                    problem = "a link" if stat.S_ISLNK(state.st_mode) else "no regular file"
-                    states[name] = FileState(0, changed, problem)
+                states[name] = _state_of(status)
         return states
 
     def copy(self, old: str, new: str) -> None:
-        """Link a file under a second name in its folder, unless that exists."""
+        """Link a file under a second name in the same folder, unless the name is in use."""
         self._step("copy")
         with suppress(FileExistsError), self._place(new) as inside:
             before = inside.path.with_name(old.rpartition("/")[2])
@@ -251,16 +232,19 @@ class SnapshotStore:
             except (FileNotFoundError, FileExistsError):
                 raise
             except OSError:  # a file system without hard links
-                draft = self.draft_of(new)
-                with self.open(old) as source, self.new_file(draft) as target:
-                    while block := source.read(_BLOCK):
-                        target.write(block)
-                    target.sync()
-                self.rename(draft, new)
+                self._copy_bytes(old, new)
+
+    def _copy_bytes(self, old: str, new: str) -> None:
+        draft = self.draft_of(new)
+        with self.open(old) as source, self.new_file(draft) as target:
+            while block := source.read(_BLOCK):
+                target.write(block)
+            target.sync()
+        self.rename(draft, new)
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[HashingFile]:
-        """Open a new file for writing, for this user only; the folders on the way are made."""
+        """Open a new file for writing, for this user only; missing folders are made."""
         self._step("create file")
         with self._place(name, make=True) as inside:
             descriptor = inside.open(os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -271,7 +255,7 @@ class SnapshotStore:
             hashing.close()
 
     def draft_of(self, name: str) -> str:
-        """The name of a new file until the commit renames it; no Parquet reader opens it."""
+        """Return the name of a new file until the commit renames it; no Parquet reader opens it."""
         folder, slash, last = name.rpartition("/")
         return f"{folder}{slash}_{last.lstrip('_')}.{secrets.token_hex(8)}{_DRAFT}"
 
@@ -283,23 +267,29 @@ class SnapshotStore:
             os.replace(before, inside.path, src_dir_fd=inside.handle, dst_dir_fd=inside.handle)
 
     def remove(self, name: str) -> None:
-        """Remove a file; nothing happens when it is not there."""
+        """Remove a file, if it exists."""
         self._step("remove")
         with suppress(FileNotFoundError), self._place(name) as inside:
             os.unlink(inside.path, dir_fd=inside.handle)
 
     def sync(self, *names: str) -> None:
-        """Return when these files' names, and those of the folders on the way to them, are on the disk."""
-        inner = {name.rpartition("/")[0] for name in names}
-        outer = {folder[:index] for folder in inner for index, sign in enumerate(folder) if sign == "/"}
-        for folder in sorted(inner | outer | {""}, reverse=True):
+        """Return when the names of these files, and of all folders above them, are on the disk.
+
+        For example, for ``first_seen/2026-11-27/x``, the folders ``first_seen/2026-11-27`` and ``first_seen``
+        and the folder of the snapshot are flushed.
+        """
+        folders = {""}
+        for name in names:
+            parts = name.split("/")[:-1]
+            folders |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
+        for folder in sorted(folders, reverse=True):
             self._step("fsync folder")
             with self._place(f"{folder}/" if folder else "") as inside:
                 if inside.handle is not None:
                     os.fsync(inside.handle)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replace a file as a whole: a reader sees the old content or the new one."""
+        """Replace a file at once: a reader sees the old content or the new one."""
         draft = self.draft_of(name)
         with self.new_file(draft) as file:
             file.write(content)
@@ -309,7 +299,10 @@ class SnapshotStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the snapshot for writing until the block or the process ends; else a `SnapshotLockedError`."""
+        """Lock the snapshot for writing until the block or the process ends.
+
+        Raise SnapshotLockedError if another process has the lock.
+        """
         self._step("lock")
         descriptor = self._descriptor(LOCK, os.O_RDWR | os.O_CREAT)
         with os.fdopen(descriptor, "r+b") as file:
@@ -317,15 +310,16 @@ class SnapshotStore:
             content = file.read(_LONGEST_LOCK)
             process = content.decode("ascii", "replace").strip()
             if not acquired:
+                owner = f"process {process}" if process.isdigit() else "another process"
                 raise SnapshotLockedError(
                     f"writing the snapshot {self}",
-                    got=f"a lock held by {f'process {process}' if process.isdigit() else 'another process'}",
+                    got=f"a lock of {owner}",
                     expected="one writer",
                     next_step="Wait until it is done, then call again.",
                 )
-            # a second name of another file, or a file of somebody's own, stays as it is: it is only locked
-            ours = len(content) < _LONGEST_LOCK and (process.isdigit() or not content)
-            if ours and os.fstat(descriptor).st_nlink == 1:
+            # a hard link to another file, or a file with other content, is locked and not written
+            is_lock_file = len(content) < _LONGEST_LOCK and (process.isdigit() or not content)
+            if is_lock_file and os.fstat(descriptor).st_nlink == 1:
                 file.seek(0)
                 file.truncate(0)
                 file.write(f"{os.getpid()}\n".encode())
@@ -333,10 +327,10 @@ class SnapshotStore:
             yield
 
     def _descriptor(self, name: str, flags: int) -> int:
-        """Open a regular file."""
+        """Open a regular file, and return the descriptor."""
         with self._place(name) as inside:
             try:
-                # without O_NONBLOCK, opening a pipe in place of a file would wait for a writer for ever
+                # without O_NONBLOCK, opening a pipe in place of a file would wait for a writer forever
                 descriptor = inside.open(flags | getattr(os, "O_NONBLOCK", 0))
             except OSError as error:
                 if error.errno == errno.ELOOP:
@@ -349,49 +343,55 @@ class SnapshotStore:
 
     @contextmanager
     def _place(self, name: str, *, make: bool = False) -> Iterator[_Place]:
-        """A file (the folder itself for ""), whose folders are reached without following a link."""
+        """Find a file (the folder itself for ""), without following links inside the folder."""
         *folders, last = name.split("/")
         if not _HANDLES:
-            path = self.path
-            for depth, part in enumerate(folders, 1):
-                path /= part
-                if make:
-                    path.mkdir(mode=0o700, exist_ok=True)
-                if path.is_symlink() or (path.exists() and not path.is_dir()):
-                    raise self._not_a_file("/".join(folders[:depth]), "a link or a file", "a folder")
-            yield _Place(path / last, None)
+            yield _Place(self._checked_folder(folders, make=make) / last, None)
             return
-        flags = os.O_RDONLY | os.O_DIRECTORY
-        handle = os.open(self.path, flags)
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for depth, part in enumerate(folders, 1):
-                if make:
-                    with suppress(FileExistsError):
-                        os.mkdir(part, 0o700, dir_fd=handle)
-                try:
-                    inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=handle)
-                except OSError as error:
-                    if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-                        name = "/".join(folders[:depth])
-                        raise self._not_a_file(name, "a link or a file", "a folder") from None
-                    raise
+                inner = self._open_folder(handle, part, "/".join(folders[:depth]), make=make)
                 os.close(handle)
                 handle = inner
             yield _Place(Path(last), handle)
         finally:
             os.close(handle)
 
+    def _checked_folder(self, folders: list[str], *, make: bool) -> Path:
+        """Return the path of an inner folder after checking each part of it."""
+        path = self.path
+        for depth, part in enumerate(folders, 1):
+            path /= part
+            if make:
+                path.mkdir(mode=0o700, exist_ok=True)
+            if path.is_symlink() or (path.exists() and not path.is_dir()):
+                raise self._not_a_file("/".join(folders[:depth]), "a link or a file", "a folder")
+        return path
+
+    def _open_folder(self, parent: int, part: str, name: str, *, make: bool) -> int:
+        """Open a folder in an open one, and return the handle; `name` is the relative path for messages."""
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(part, 0o700, dir_fd=parent)
+        try:
+            return os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+                raise self._not_a_file(name, "a link or a file", "a folder") from None
+            raise
+
     def _not_a_file(self, name: str, got: str, expected: str = "a regular file") -> SnapshotDamagedError:
         return SnapshotDamagedError(
             f"opening {name!r} of the snapshot {self}",
             got=got,
             expected=expected,
-            next_step="Nothing was read through it. Find out who put it there.",
+            next_step="Nothing was read through it. Find out who created it.",
         )
 
     @contextmanager
     def os_errors_named(self, doing: str) -> Iterator[None]:
-        """Raise what the operating system refuses as a `SnapshotError` that says what was being done."""
+        """Raise an error of the operating system as a SnapshotError that names the action `doing`."""
         try:
             yield
         except OSError as error:
@@ -400,3 +400,33 @@ class SnapshotStore:
                 got=f"{type(error).__name__}: {error.strerror or error}",
                 next_step=_NEXT_STEPS.get(error.errno or 0, self._next_step),
             ) from error
+
+
+def _local_folder(text: object) -> Path:
+    """Return the absolute path of a local folder. Raise if it is a file or cannot be a folder."""
+    if not isinstance(text, str) or not text or "://" in text or "\0" in text:
+        raise InputError("opening a snapshot", got=repr(text), expected="the path of a local folder")
+    if os.path.isfile(text):  # noqa: PTH113 - Path.is_file raises for a name that is too long
+        raise SnapshotError(
+            "opening a snapshot",
+            got=f"{text!r}, which is a file",
+            expected="the folder of a snapshot",
+            next_step="pandas.read_parquet reads a single file.",
+        )
+    try:
+        return Path(text).expanduser().absolute()
+    except RuntimeError:  # for example "~nobody", or "~" if the user has no home folder
+        raise InputError(
+            "opening a snapshot",
+            got=f"{text!r}, of a user without a home folder",
+            expected="the path of a local folder",
+            next_step=f"A folder of this name is {f'./{text}'!r}.",
+        ) from None
+
+
+def _state_of(status: os.stat_result) -> FileState:
+    changed_at = max(status.st_mtime_ns, status.st_ctime_ns)
+    if stat.S_ISREG(status.st_mode):
+        return FileState(status.st_size, changed_at)
+    problem = "a link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+    return FileState(0, changed_at, problem)

@@ -1,4 +1,4 @@
-"""When a snapshot was brought up to date, by the receipts that the manifest keeps."""
+"""Find out when a snapshot was brought up to date, from the receipts in the manifest."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Span = tuple[datetime, datetime]
 
 
 def syncs_of(manifest: Manifest) -> Syncs:
-    """Return when the syncs of a snapshot were.
+    """Return the times of the syncs of a snapshot.
 
-    `complete_at` of the manifest is that of failures; of vectors, the latest complete receipt tells it.
+    For failures, the manifest has `complete_at`. For vectors, it is taken from the latest complete receipt.
     """
     complete = [_span(receipt) for receipt in manifest.receipts if receipt.get("complete")]
-    every = _usual_interval([start for start, _ in complete])
+    interval = _usual_interval([start for start, _ in complete])
     complete_at = manifest.complete_at
     if complete_at is None and complete:
         complete_at = complete[-1][0].isoformat(timespec="milliseconds")
     return Syncs(
         complete_at=complete_at,
-        every_seconds=None if every is None else every.total_seconds(),
+        every_seconds=None if interval is None else interval.total_seconds(),
         longest_seconds=max((_seconds(span) for span in complete), default=0.0),
     )
 
@@ -41,6 +41,8 @@ def _seconds(span: Span) -> float:
 
 
 def _usual_interval(starts: Sequence[datetime]) -> timedelta | None:
-    """Return the median time between two syncs: neither a stop nor a clock that was changed moves it much."""
+    """Return the median time between two syncs, on which a stop or a changed clock has little influence."""
     seconds = [(later - earlier).total_seconds() for earlier, later in pairwise(starts) if later > earlier]
-    return timedelta(seconds=median(seconds)) if seconds else None
+    if not seconds:
+        return None
+    return timedelta(seconds=median(seconds))

@@ -44,20 +44,20 @@ from toolkit.visible_text import visible
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Changes:
-    """What a sync found. The frames are read from the snapshot when they are first used.
+    """The result of a sync. The frames are read from the snapshot when you first use them.
 
     Attributes
     ----------
     receipt : Receipt
-        Of the load. Nothing is marked gone unless it is complete.
+        Receipt of the load. Nothing is marked gone unless it is complete.
     rows : int
-        Rows in the snapshot now, including those marked gone.
+        Rows in the snapshot now, including rows marked gone.
     lost : int
-        Rows that a repair did not bring back; at most, if the index was lost, too.
+        Rows that a repair did not bring back. It is an upper limit if the index was lost as well.
     store : SnapshotStore
-        Where the snapshot is stored.
+        Store of the snapshot.
     added_rows, changed_rows, gone_rows : tuple of FileRows
-        Where in its files the rows of the frames are.
+        Positions of the rows of the frames in the files of the snapshot.
 
     Examples
     --------
@@ -79,28 +79,34 @@ class Changes:
 
     @cached_property
     def added(self) -> pd.DataFrame:
-        """Entries never seen before: as in a failures frame, `first_seen_at`, `gone_after`, `gone_before`."""
+        """Read entries never seen before: a failures frame, `first_seen_at`, `gone_after`, `gone_before`."""
         return self._frame(self.added_rows)
 
     @cached_property
     def changed(self) -> pd.DataFrame:
-        """Entries with new content, as they are now, and those that exist again after being marked gone."""
+        """Read entries with new content, in the new version, and gone entries that exist again."""
         return self._frame(self.changed_rows)
 
     @cached_property
     def gone(self) -> pd.DataFrame:
-        """Entries no longer there, as last seen; they left between `gone_after` and `gone_before`."""
+        """Read entries that left the queue between `gone_after` and `gone_before`, as last seen."""
         return self._frame(self.gone_rows)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many were added, changed and gone, without reading them."""
-        counts = {"added": self.added_rows, "changed": self.changed_rows, "gone": self.gone_rows}
-        return {name: sum(some.rows for some in files) for name, files in counts.items()}
+        """Return the numbers of added, changed and gone entries, without reading them."""
+        return {
+            "added": sum(rows.rows for rows in self.added_rows),
+            "changed": sum(rows.rows for rows in self.changed_rows),
+            "gone": sum(rows.rows for rows in self.gone_rows),
+        }
 
     @property
     def verdict(self) -> str:
-        """One sentence: counts, what a repair did, what expired, and why nothing was marked gone, if so."""
+        """Return one sentence with the counts, repairs and expired entries.
+
+        If the load is incomplete, it explains that nothing was marked gone.
+        """
         counted = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
         repaired = (REPAIRED + repair for repair in repairs((self.receipt.to_dict(),)))
         counted = "; ".join((counted, *repaired, *self.receipt.overdue))
@@ -122,7 +128,9 @@ class Changes:
 
     def _frame(self, files: tuple[FileRows, ...]) -> pd.DataFrame:
         tables = [self._table(rows) for rows in files if rows.rows]
-        return to_frame(pa.concat_tables(tables) if tables else STORED_FAILURES.empty_table(), self.receipt)
+        if not tables:
+            tables = [STORED_FAILURES.empty_table()]
+        return to_frame(pa.concat_tables(tables), self.receipt)
 
     def _table(self, rows: FileRows) -> pa.Table:
         try:
@@ -135,7 +143,9 @@ class Changes:
                 expected="the files this sync wrote",
                 next_step="Read .added, .changed and .gone before the next sync, or read the snapshot.",
             ) from None
-        return table if rows.positions is None else table.take(pa.array(rows.positions))
+        if rows.positions is None:
+            return table
+        return table.take(pa.array(rows.positions))
 
 
 def sync_failures(
@@ -153,12 +163,13 @@ def sync_failures(
     rebind: bool = False,
     retention: str | timedelta | None = None,
 ) -> Changes:
-    """Bring a snapshot of the dead letter queue up to date, and say what is new, changed and gone.
+    """Bring a snapshot of the dead letter queue up to date, and return new, changed and gone entries.
 
-    Everything the service retains is listed each time and compared with what is stored: an entry older than
-    any seen before can appear later, so there is no timestamp to start from. Entries in the same bytes as
-    before are not decoded again. New and changed rows are written; an entry that is no longer there keeps its
-    row, with the times between which it went, and is unmarked when it comes back. Nothing expires here.
+    Each sync lists everything that the service retains and compares it with the stored rows: an old entry can
+    appear late, so a sync cannot start from a timestamp. Entries with the same bytes as before are not
+    decoded again. New and changed rows are written. If an entry has left the queue, the row stays and is
+    marked gone, with the times between which it left; the mark is removed if it comes back. Rows in a
+    snapshot never expire.
 
     Parameters
     ----------
@@ -168,73 +179,75 @@ def sync_failures(
         A folder, or an address such as ``s3://bucket/prefix``: new or empty, or the snapshot of an earlier
         sync of the same service, kind and filter.
     filter : FailureFilter, optional
-        Which entries. Default: all. A filter with an age (``since="7d"``) means other times at each call, so
-        a second sync with it needs another folder.
+        Filter. If omitted, all retained entries are loaded. A filter with an age (``since="7d"``) means other
+        times at each call, so a second sync with it needs another folder.
     kind : {"workflows", "messages"}
         Failed workflow runs, or failed plain messages.
     progress, connections, requests_per_second, passes
         As in `load_failures`.
     filesystem : pyarrow.fs.FileSystem, optional
-        Where the path is, if not on the local disk.
+        File system of the path, if it is not on the local disk.
     repair : bool
-        Restore what a damaged snapshot has lost. Rows that can still be read are kept, entries that are
-        still in the queue are added again, with the time they were first seen, and the receipt's notes and
-        `verify_snapshot` say what stayed lost. Lost files are kept next to the snapshot, as ``_….lost``.
-        Every byte is compared, which takes as long as `verify_snapshot`.
+        Restore a damaged snapshot. Rows that can still be read are kept. Lost entries that are still in the
+        queue are added again, with the time when they were first seen. The notes of the receipt and
+        `verify_snapshot` report the rows that stayed lost. Lost files are kept next to the snapshot, as
+        ``_….lost``. Every byte is compared, which takes as long as `verify_snapshot`.
     rebind : bool
-        Accept the token for this snapshot, whatever the entries show: once, after the token was rotated and
-        all entries of the last sync have left the queue.
+        Accept the token for this snapshot in any case. Use it once, after the token was rotated and all
+        entries of the last sync have left the queue.
     retention : str or timedelta, optional
-        How long the service keeps failures by your plan, such as ``"3d"``. It bounds the gap that remains if
-        the last complete sync is longer ago, and is stored: reports, plans and expiries of the snapshot use
-        it. Default: what an earlier sync was told, else ``TOOLKIT_RETENTION``. If nobody told, three days are
-        taken for granted, and longer times as far as earlier syncs show them.
+        How long the service keeps failures by your plan, for example ``"3d"``. It limits the gap that remains
+        if the last complete sync is longer ago. It is stored: reports, plans and expiries of the snapshot use
+        it. If omitted, the value of an earlier sync is used, then ``TOOLKIT_RETENTION``. Without any of them,
+        three days are assumed, or a longer time if earlier syncs show that the queue keeps entries longer.
 
     Returns
     -------
     Changes
         ``.added``, ``.changed`` and ``.gone`` are frames with the columns of `load_failures`,
         `first_seen_at`, `gone_after` and `gone_before` (datetime64[ms, UTC]). An entry left the queue between
-        the latter two, which are null while it is there. ``.receipt`` is the load's.
+        the latter two, which are null while it is in the queue. ``.receipt`` is the receipt of the load.
 
     Raises
     ------
     SnapshotBindingError
-        When the snapshot belongs to another service, account, kind or filter: such a load would mark
-        everything else gone. See the notes. Nothing is written.
+        If the snapshot belongs to another service, account, kind or filter: the load would mark all other
+        entries as gone. See the notes. Nothing is written.
     SnapshotLockedError, SnapshotConflictError
-        When another writer holds the snapshot; when it changed it meanwhile, where no lock keeps it out.
+        If another writer has locked the snapshot; in an object store, which has no locks, if another writer
+        changed it meanwhile.
     SnapshotDamagedError
-        When a file is missing, has another size, or was changed since it was written. It says which rows are
-        lost. See `repair`.
+        If a file is missing, has another size, or was changed since it was written. The error names the lost
+        rows. See `repair`.
     SnapshotError
-        When the disk refuses.
+        If writing fails, for example because the disk is full.
     ServiceError
-        When the load fails. After any error the snapshot is as it was, and the next call resumes the load.
+        When the load fails. After any error the snapshot is unchanged, and the next call resumes the load.
 
     Warns
     -----
     IncompleteLoadWarning
-        When entries changed while they were read. What is new is then written, but nothing is marked gone.
+        If entries changed while they were read. New rows are then written, but nothing is marked gone.
 
     Notes
     -----
-    What is read is stored in a checkpoint next to the snapshot, every half minute and when an error or Ctrl-C
-    stops the load. The same call within a day resumes from there; the receipt counts that as `resumed`.
+    The rows read so far are stored in a checkpoint next to the snapshot, every half minute and if an error or
+    Ctrl-C stops the load. If you make the same call within a day, it resumes from there; the receipt counts
+    these rows as `resumed`.
 
-    A snapshot is bound to the account by a keyed hash of the token, as all accounts of a region share one
-    address. Another token is accepted, with a note in the receipt, when at least a tenth of the entries show
-    that it reads the same queue; otherwise it is refused, and the error says what to do. With another masking
-    key (another user, a new home folder) tokens cannot be compared: then a sync is refused when all entries
-    of the last one are gone and others are there.
+    A snapshot is bound to the account by a keyed hash of the token, because all accounts of a region share
+    one address. Another token is accepted, with a note in the receipt, if at least a tenth of the entries
+    show that it reads the same queue; otherwise it is refused, and the error tells what to do. With another
+    masking key (another user, a new home folder) tokens cannot be compared: a sync is then refused if all
+    entries of the last sync are gone and others are in the queue.
 
-    If the last complete sync is longer ago than the queue keeps failures, those that expired in between were
-    never read. The receipt's `gaps` names such spans and its verdict the latest, `read_snapshot` returns them
-    with the frame, and they are left out of usual rates. There is no gap as long as an entry of the last sync
-    is still in the queue.
+    If the last complete sync is longer ago than the queue keeps failures, entries that expired in between
+    were never read. These gaps are in `gaps` of the receipt, and the verdict names the latest one.
+    `read_snapshot` returns them with the frame, and they are left out of usual rates. As long as an entry of
+    the last sync is still in the queue, the snapshot has no gap.
 
-    Of an entry that changes while it is read, the version read last is written. Header values and URLs are
-    masked with the key of this user: another user's sync of the same folder sees them all as changed.
+    If an entry changes while it is read, the latest version is written. Header values and URLs are masked
+    with the key of this user: if another user syncs the same folder, all rows are changed.
 
     Examples
     --------
@@ -252,12 +265,14 @@ def sync_failures(
         kind=kind,
     )
     repair = arguments.flag("repair", repair)
+    if retention is not None:
+        retention = parse_duration(retention, name="retention")
     changes = sync_load(
         load,
         open_store(path, filesystem),
         repair=repair,
         rebind=arguments.flag("rebind", rebind),
-        retention=None if retention is None else parse_duration(retention, name="retention"),
+        retention=retention,
     )
     if filter is not None and not changes.rows:  # rows of an earlier sync show that the filter is right
         warn_of_mistaken_values(service, filter, kind, stacklevel=3)
@@ -275,7 +290,7 @@ def sync_load(
     retention: timedelta | None = None,
     **options: Any,
 ) -> Changes:
-    """Bring a failure snapshot up to date with a load of everything retained; `options` of `WriteOptions`."""
+    """Bring a snapshot of failures up to date with a load; `options` are passed to `WriteOptions`."""
     binding = Binding(load.plan.account, rebind, retention)
     with begin(store, "failures", WriteOptions(**options)) as transaction:
         transaction.bind(load.plan.source, load.plan.scope)

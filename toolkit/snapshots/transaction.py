@@ -1,8 +1,8 @@
 """One transaction of a snapshot, from acquiring the lock to removing superseded files.
 
-Data is written to drafts, flushed to disk and read again. At the commit the drafts get their names, and
-the manifest is replaced atomically: from then on readers see the new generation, before it the old one. What
-a writer that stops leaves behind, the next one removes.
+Data is written to drafts, flushed to disk and read again. The commit renames the drafts and then replaces the
+manifest atomically: before that readers see the old generation, and afterwards the new one. If a writer
+stops, for example because the process is killed, the next writer removes the remaining files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -65,19 +65,19 @@ _UNFINISHED: Final = re.compile(
     rf"\A(?:{re.escape(CHECKPOINT)}|{PENDING_NAME}|(?:{DAYS}/\d{{4}}-\d\d-\d\d/)?"
     r"_(?:part|index|manifest|checkpoint|heartbeat)[-.0-9a-z]*\.[0-9a-f]{16}\.tmp)\Z"
 )
-_NAMED: Final = 3  # damaged files that an error names
+_NAMED: Final = 3  # damaged files that an error names; further ones are counted
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """How a snapshot is written, so that tests can do it with small numbers and another clock."""
+    """Sizes and clocks of writing, which tests replace by small numbers and other clocks."""
 
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     monotonic: Callable[[], float] = time.monotonic
     every: float = 30.0
-    """Seconds between checkpoints: what a kill loses at most, and what a short load does without."""
+    """Seconds between checkpoints. A kill loses at most the work of this time; shorter loads write none."""
     batch_bytes: int = 8 << 20
-    """Bytes of Arrow data that are written at a time: each call has a cost of its own."""
+    """Bytes of Arrow data that are written at a time, because each call has a cost."""
     spool_bytes: int = 64 << 20
     """Most bytes of Arrow data buffered in memory."""
     group_bytes: int = 64 << 20
@@ -86,29 +86,31 @@ class WriteOptions:
 
 
 class Transaction:
-    """A writer's hold on a snapshot of one kind; see `begin`."""
+    """Exclusive access of a writer to a snapshot of one kind; see `begin`."""
 
     def __init__(self, store: SnapshotStore, kind: Kind, options: WriteOptions) -> None:
         self.store = store
         self.kind = kind
         self.options = options
-        self._before, self._found = self._begin()
+        self._before, self._stored_manifest = self._begin()
         self.generation = self._before.generation
         self.previous = self._before if self.generation else None
         self.checkpoint, self.checkpoint_problem = read_checkpoint(store)
         if self.checkpoint and self.checkpoint.generation != self.generation:
-            self.checkpoint = None  # what it was for has been committed
-        self._kept_names = self.checkpoint.names if self.checkpoint else frozenset()
+            self.checkpoint = None  # the load of this checkpoint has been committed
+        self._kept_names: frozenset[str] = frozenset()
+        if self.checkpoint:
+            self._kept_names = self.checkpoint.names
         self._parts: list[Part] = []
         self._drafts: list[str] = []
         self._naming = False
 
     def _begin(self) -> tuple[Manifest, bytes]:
-        """The manifest, and its bytes as they are stored; a first writer writes one of generation 0."""
+        """Return the manifest, and the stored bytes of it. A first writer writes one of generation 0."""
         stored = manifest_bytes(self.store)
         if stored is None:
             _refuse_others(self.store)
-            # generation 0: data files without a manifest mean an interrupted first write, not a lost manifest
+            # with it, data files of an interrupted first write differ from a snapshot with a lost manifest
             manifest = self._manifest(generation=0, source="", scope={})
             return manifest, write_manifest(self.store, manifest)
         manifest = decode_manifest(self.store, stored)
@@ -116,8 +118,8 @@ class Transaction:
             raise SnapshotBindingError(
                 f"writing the snapshot {self.store}",
                 got=f"rows for a snapshot of kind {self.kind!r}",
-                expected=f"rows for one of kind {manifest.kind!r}, which it is",
-                next_step="Use another folder: this one's history would be lost.",
+                expected=f"rows of its kind {manifest.kind!r}",
+                next_step="Use another folder: the history in this one would be lost.",
             )
         return manifest, stored
 
@@ -126,18 +128,21 @@ class Transaction:
         return Manifest(format=FORMAT, schema_version=SCHEMA_VERSION, kind=self.kind, written_at=now, **facts)
 
     def remove_leftovers(self) -> None:
-        """Remove what a stopped writer left. Not before a repair: lost rows may be in it."""
-        if self.store.exclusive:  # elsewhere it may belong to another writer that is running
+        """Remove files of a stopped writer. Do not call it before a repair: they can contain lost rows."""
+        if self.store.exclusive:  # without a lock, the files may belong to another writer that is running
             _clear(self.store, self._before, kept=self._kept_names)
 
     def leftovers(self) -> list[str]:
-        """Data files that no manifest lists: superseded, or named by a stopped commit; the latest first."""
+        """Return data files that no manifest lists, the latest first.
+
+        They are superseded, or were named by a commit that was stopped.
+        """
         known = _listed(self._before) | self._kept_names
         names = (name for name in self.store.names() if name not in known and _DATA.match(name))
         return sorted(names, key=lambda name: name.rpartition("/")[2], reverse=True)
 
     def new_part(self, schema: pa.Schema, *, day: str | None = None) -> Part:
-        """Begin a data file, in the folder of the day first seen where there is one."""
+        """Begin a data file, in the folder of the day when the rows were first seen, if `day` is given."""
         name = self._name("part", "parquet", f"{DAYS}/{day}/" if day else "")
         part = Part(self.store, name, schema, self.kind, group_bytes=self.options.group_bytes)
         self._drafts.append(part.draft)
@@ -160,44 +165,46 @@ class Transaction:
         return PendingFile(path=path, rows=rows, bytes=file.bytes, sha256=file.sha256)
 
     def save_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
-        """Replace the checkpoint. What it lists stays on the disk until a commit."""
+        """Replace the checkpoint. The files that it lists stay on the disk until a commit."""
         write_checkpoint(self.store, checkpoint)
-        superseded, self._kept_names = self._kept_names - checkpoint.names, checkpoint.names
+        superseded = self._kept_names - checkpoint.names
+        self._kept_names = checkpoint.names
         for name in superseded:
             self.store.remove(name)
 
     def located(self, checkpoint: StoredCheckpoint) -> StoredCheckpoint:
-        """The checkpoint, with its data files where they are: a stopped commit may have named some."""
-        there = set(self.store.names())
-        files = tuple(
-            msgspec.structs.replace(file, path=file.name)
-            if file.name in there and file.path not in there
-            else file
-            for file in checkpoint.files
-        )
-        return msgspec.structs.replace(checkpoint, files=files)
+        """Return the checkpoint with the present paths of files: a stopped commit may have renamed some."""
+        existing = set(self.store.names())
+        files = []
+        for file in checkpoint.files:
+            was_renamed = file.name in existing and file.path not in existing
+            files.append(msgspec.structs.replace(file, path=file.name) if was_renamed else file)
+        return msgspec.structs.replace(checkpoint, files=tuple(files))
 
     def remove_checkpoint(self) -> None:
-        """Remove the checkpoint that an earlier load left, and its files."""
-        removed, self._kept_names, self.checkpoint = self._kept_names, frozenset(), None
-        for name in sorted(removed, key=lambda name: name != CHECKPOINT):
+        """Remove the checkpoint of an earlier load, and the files of it."""
+        removed = self._kept_names
+        self._kept_names = frozenset()
+        self.checkpoint = None
+        for name in _checkpoint_first(removed):
             self.store.remove(name)
 
     @property
     def learned(self) -> Learned:
-        """What the signatures of earlier generations taught; nothing where other rules made them."""
-        known = self.previous.learned if self.previous else Learned()
-        return known if known.rules_version == RULES_VERSION else Learned()
+        """Return the words that signatures of earlier generations have learned with the current rules."""
+        if self.previous is None or self.previous.learned.rules_version != RULES_VERSION:
+            return Learned()
+        return self.previous.learned
 
     def bind(self, source: str, scope: dict[str, Any]) -> None:
-        """Raise `SnapshotBindingError` when the snapshot belongs to another service or scope."""
+        """Raise SnapshotBindingError if the snapshot belongs to another service or scope."""
         before = self.previous
         if before is not None and (before.source, current_scope(before)) != (source, as_stored(scope)):
             raise SnapshotBindingError(
                 f"writing the snapshot {self.store}",
                 got=f"rows of {source or 'an unnamed source'} with the scope {scope}",
                 expected=f"rows of {before.source or 'an unnamed source'} with the scope {before.scope}",
-                next_step="Use a folder of its own for each service and filter.",
+                next_step="Use a separate folder for each service and filter.",
             )
 
     def commit(
@@ -214,15 +221,12 @@ class Transaction:
         accounts: tuple[AccountTag, ...] = (),
         coverage: Coverage | None = None,
     ) -> Manifest:
-        """Make the files kept and the finished parts, in this order, the snapshot."""
-        receipts = self.previous.receipts if self.previous else ()
-        if receipt:  # the manifest has gaps once, in its coverage
-            receipts = kept_receipts((*receipts, receipt | {"gaps": []}))
+        """Commit a generation of the kept files and the finished parts, in this order."""
         files = (*kept, *(part.as_listed for part in parts))
-        named = [(part.path, part.name) for part in parts]
+        renamed = [(part.path, part.name) for part in parts]
         if isinstance(index, list):
             draft, index = self._index(index, sum(file.rows for file in files))
-            named.append((draft, index.path))
+            renamed.append((draft, index.path))
         manifest = self._manifest(
             generation=self.generation + 1,
             source=source,
@@ -230,39 +234,55 @@ class Transaction:
             complete_at=complete_at,
             files=files,
             index=index,
-            receipts=receipts,
+            receipts=self._receipts_with(receipt),
             learned=learned or Learned(),
             accounts=accounts,
             coverage=coverage,
         )
-        if manifest_bytes(self.store) != self._found:
+        if manifest_bytes(self.store) != self._stored_manifest:
             raise _conflict(self.store)
         if kept and self.previous:
             remaining = msgspec.structs.replace(self.previous, files=kept, index=None)
             raise_for_damage(self.store, remaining, damages(self.store, remaining))
         self._naming = True
-        for draft, name in named:
+        for draft, name in renamed:
             if draft != name:
                 self.store.rename(draft, name)
-        self.store.sync(*(name for _, name in named))
+        self.store.sync(*(name for _, name in renamed))
         content = write_manifest(self.store, manifest)
-        if not self.store.exclusive:  # another writer may have committed at the same time
-            replaced = manifest_bytes(self.store) != content
-            if replaced or not _listed(manifest) <= set(self.store.names()):
-                raise _conflict(self.store)  # before anything of either is removed
+        self._raise_for_other_writer(manifest, content)
         _clear(self.store, manifest)
         return manifest
 
+    def _receipts_with(self, receipt: dict[str, Any] | None) -> tuple[dict[str, Any], ...]:
+        """Return the receipts of the next manifest. Gaps are stored once, in the coverage."""
+        receipts = self.previous.receipts if self.previous else ()
+        if not receipt:
+            return receipts
+        return kept_receipts((*receipts, receipt | {"gaps": []}))
+
+    def _raise_for_other_writer(self, manifest: Manifest, content: bytes) -> None:
+        """Raise SnapshotConflictError if another writer has committed at the same time.
+
+        Nothing of either commit has been removed then.
+        """
+        if self.store.exclusive:
+            return
+        was_replaced = manifest_bytes(self.store) != content
+        if was_replaced or not _listed(manifest) <= set(self.store.names()):
+            raise _conflict(self.store)
+
     def close(self) -> None:
-        """Close what is open, and remove the drafts unless they began to get their names."""
+        """Close open files, and remove the drafts unless a commit began to rename them."""
         for part in self._parts:
             part.close()
-        if not self._naming:
-            # what cannot be removed now, the next writer removes
-            with suppress(OSError):
-                for draft in self._drafts:
-                    if draft not in self._kept_names:
-                        self.store.remove(draft)
+        if self._naming:
+            return
+        # if a draft cannot be removed now, the next writer removes it
+        with suppress(OSError):
+            for draft in self._drafts:
+                if draft not in self._kept_names:
+                    self.store.remove(draft)
 
     def _name(self, stem: str, ending: str, folder: str = "") -> str:
         return f"{folder}{stem}-{self.generation + 1:06d}-{secrets.token_hex(8)}.{ending}"
@@ -284,7 +304,7 @@ class Transaction:
 
 @contextmanager
 def begin(store: SnapshotStore, kind: Kind, options: WriteOptions) -> Iterator[Transaction]:
-    """Hold a snapshot for one transaction. Without a call of `Transaction.commit`, it stays as it was."""
+    """Lock a snapshot for one transaction. Without a call of `Transaction.commit`, it does not change."""
     with store.os_errors_named("writing"):
         store.make()
         with store.locked():
@@ -298,7 +318,7 @@ def begin(store: SnapshotStore, kind: Kind, options: WriteOptions) -> Iterator[T
 
 
 def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
-    """Files in the store that are not part of the snapshot."""
+    """Return the files in the store that are not part of the snapshot."""
     checkpoint, _ = read_checkpoint(store)
     pending = checkpoint.names if checkpoint else ()
     listed = {MANIFEST, LOCK, HEARTBEAT, JUDGED, *_listed(manifest), *pending}
@@ -306,13 +326,17 @@ def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
 
 
 def _clear(store: SnapshotStore, manifest: Manifest, *, kept: frozenset[str] = frozenset()) -> None:
-    """Remove our own files that the manifest does not list: superseded, or left by a stopped writer."""
+    """Remove files of the toolkit that the manifest does not list, for example superseded data files."""
     listed = _listed(manifest) | kept
-    ours = (name for name in store.names() if _FINISHED.match(name) or _UNFINISHED.match(name))
-    # the checkpoint first: it may not list what is no longer there
-    for name in sorted(ours, key=lambda name: name != CHECKPOINT):
+    own_files = (name for name in store.names() if _FINISHED.match(name) or _UNFINISHED.match(name))
+    for name in _checkpoint_first(own_files):
         if name not in listed:
             store.remove(name)
+
+
+def _checkpoint_first(names: Iterable[str]) -> list[str]:
+    """Return names in the order of removal: a checkpoint must not list files that are already removed."""
+    return sorted(names, key=lambda name: name != CHECKPOINT)
 
 
 def _listed(manifest: Manifest) -> set[str]:
@@ -329,13 +353,14 @@ def _conflict(store: SnapshotStore) -> SnapshotConflictError:
 
 
 def _refuse_others(store: SnapshotStore) -> None:
+    """Raise an error if a folder without a manifest contains data files, or files of others."""
     of_jobs = {LOCK, HEARTBEAT, JUDGED}
     names = [name for name in store.names() if name not in of_jobs and not _UNFINISHED.match(name)]
     if any(_FINISHED.match(name) for name in names):
         raise SnapshotDamagedError(
             f"writing the snapshot {store}",
             got=f"data files without the manifest {MANIFEST!r}",
-            expected="both, or an empty folder",
+            expected="data files with their manifest, or an empty folder",
             next_step="Restore the manifest, or use another folder; nothing was removed.",
         )
     if names:
@@ -349,7 +374,7 @@ def _refuse_others(store: SnapshotStore) -> None:
 
 @dataclass(frozen=True)
 class Damage:
-    """A listed file that is lost, what is wrong with it, and whether there is a file with bytes in it."""
+    """A listed file that is lost, the problem, and whether a file with some bytes is present."""
 
     listed: ListedFile
     problem: str
@@ -357,7 +382,7 @@ class Damage:
 
     @property
     def is_index(self) -> bool:
-        """Whether it holds no rows: a repair makes it again from them."""
+        """Return whether it is the index, which a repair makes again from the rows."""
         return self.listed.path.startswith("_index")
 
     def __str__(self) -> str:
@@ -365,10 +390,10 @@ class Damage:
 
 
 def damages(store: SnapshotStore, manifest: Manifest, *, every_byte: bool = False) -> tuple[Damage, ...]:
-    """The listed files that are lost: missing, of another size, or changed since they were written.
+    """Return the listed files that are lost: missing, of another size, or changed since they were written.
 
-    The hash is compared of files that changed after the manifest was written (no file of ours does), or of
-    all.
+    Hashes are compared of files that changed after the manifest was written, as the toolkit never changes
+    one. If `every_byte`, the hashes of all files are compared.
     """
     states = store.states([MANIFEST, *(file.path for file in manifest.listed)])
     committed = states[MANIFEST].changed_at if MANIFEST in states else -1
@@ -380,29 +405,43 @@ def damages(store: SnapshotStore, manifest: Manifest, *, every_byte: bool = Fals
         elif state.problem or state.bytes != file.bytes:
             problem = state.problem or f"{state.bytes:,} bytes instead of {file.bytes:,}"
             damages.append(Damage(file, problem, present=state.bytes > 0))
-        elif (every_byte or state.changed_at > committed) and (problem := problem_of(store, file)):
-            damages.append(Damage(file, problem, present=True))
+        elif every_byte or state.changed_at > committed:
+            problem = problem_of(store, file)
+            if problem:
+                damages.append(Damage(file, problem, present=True))
     return tuple(damages)
 
 
 def raise_for_damage(store: SnapshotStore, manifest: Manifest, lost: tuple[Damage, ...]) -> None:
-    """Raise `SnapshotDamagedError` where files are lost: which, with how many rows, of which days."""
+    """Raise SnapshotDamagedError if files are lost. It names the files, the number of rows and the days."""
     if not lost:
         return
-    data = [damage.listed for damage in lost if not damage.is_index]
-    rows = sum(file.rows for file in data)
     named = "; ".join(str(damage) for damage in lost[:_NAMED])
-    more = f"; and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""
-    count = f"{len(data):,} of {len(manifest.files):,} data files"
-    days = sorted({file.day for file in data if "/" in file.path})
-    seen = f" first seen {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
+    if len(lost) > _NAMED:
+        named += f"; and {len(lost) - _NAMED:,} more"
+    data_files = [damage.listed for damage in lost if not damage.is_index]
+    got = f"the index lost: {named}"
+    if data_files:
+        rows = sum(file.rows for file in data_files)
+        got = (
+            f"{len(data_files):,} of {len(manifest.files):,} data files lost, with {rows:,} of "
+            f"{manifest.rows:,} rows{_days_text(data_files)}: {named}"
+        )
     raise SnapshotDamagedError(
         f"syncing the snapshot {store}",
-        got=f"{count} lost, with {rows:,} of {manifest.rows:,} rows{seen}: {named}{more}"
-        if data
-        else f"the index lost: {named}",
+        got=got,
         expected="every file as it was written",
         next_step="Restore it from a backup, or sync with repair=True (toolkit snapshot failures --repair): "
-        "that keeps every row which can still be read, adds again what is still in the queue, and records "
-        "what stays lost.",
+        "that keeps every row that can still be read, adds the entries that are still in the queue again, "
+        "and records the rows that stay lost.",
     )
+
+
+def _days_text(files: list[ListedFile]) -> str:
+    """Return when the rows of files were first seen, for example " first seen 2026-11-01 to 2026-11-03"."""
+    days = sorted({file.day for file in files if "/" in file.path})
+    if not days:
+        return ""
+    if days[0] == days[-1]:
+        return f" first seen {days[0]}"
+    return f" first seen {days[0]} to {days[-1]}"

@@ -1,4 +1,4 @@
-"""Writing snapshots whose rows are replaced as a whole: one frame, or the vectors of an index."""
+"""Write snapshots of one frame or of the vectors of an index. A new write replaces all rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from toolkit.snapshots.data_files import TABLES, DataFile, Part, extension_colum
 from toolkit.snapshots.manifest import PendingFile, StoredCheckpoint
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.resumable import ResumableLoad, Spool
-from toolkit.snapshots.row_index import fingerprints
+from toolkit.snapshots.row_index import Mask, fingerprints
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.transaction import Transaction, WriteOptions, begin
 from toolkit.tables import schemas
@@ -51,43 +51,43 @@ def write_snapshot(
     schema: pa.Schema | None = None,
     filesystem: FileSystem | None = None,
 ) -> None:
-    """Keep a frame as a snapshot: Parquet that any reader opens, and a manifest that says when it is whole.
+    """Write a frame as a snapshot: Parquet files that any reader opens, and a manifest with their hashes.
 
-    A frame of the same load written to the same folder replaces what is there, as a whole. For failures that
-    are to be followed over time there is `sync_failures`; for vectors beyond memory, `export_vectors`.
+    If you write a frame of the same load to the same folder, it replaces all rows. To follow failures over
+    time, use `sync_failures`; for vectors that do not fit into memory, use `export_vectors`.
 
     Parameters
     ----------
     frame : pandas.DataFrame, or a frame that hands over Arrow
-        A frame made by the toolkit, rows or columns of one, or one with columns of your own: text, numbers,
-        booleans, times and vectors are kept as their columns' types say, and lists of results (such as the
-        `ids` of a finding) as JSON text. Its index is not kept; of its
-        ``attrs``, only the receipt is. The ``error`` column of failures is derived again when it is read.
-        With failures, the signature of each is stored once, for analyses of the snapshot; `scan_snapshot`
-        shows it as ``signature``, `read_snapshot` returns the columns that were given.
+        A frame made by the toolkit, rows or columns of one, or a frame with your own columns. Text, numbers,
+        booleans, times and vectors keep the types of their columns; lists of results (for example the `ids`
+        of a finding) are written as JSON. The index is not written, and only the receipt of ``attrs`` is. The
+        ``error`` column of failures is derived again when the snapshot is read. The signature of each failure
+        is stored for analyses of the snapshot: `scan_snapshot` shows it as ``signature``, `read_snapshot`
+        returns only the columns of the frame.
     path : str or path
         A folder, or an address such as ``s3://bucket/prefix``: new or empty, or a snapshot of frames of the
         same service, scope and columns.
     schema : pyarrow.Schema, optional
-        Other types than the columns have.
+        Types to write, if they differ from the types of the columns.
     filesystem : pyarrow.fs.FileSystem, optional
-        Where the path is, if not on the local disk.
+        File system of the path, if it is not on the local disk.
 
     Raises
     ------
     InputError
-        When a column cannot be kept: it says which and why.
+        If a column cannot be written; the error names the column and the reason.
     SnapshotBindingError
-        When the folder holds a snapshot of another service, scope, kind or columns.
+        If the folder contains a snapshot of another service, scope, kind or columns.
     SnapshotLockedError
-        When another writer holds it.
+        If another writer has locked it.
     SnapshotError
-        When the disk refuses. The snapshot is then as it was.
+        If writing fails, for example because the disk is full. The snapshot is unchanged.
 
     Warns
     -----
     UnexpectedResultWarning
-        When the index has a name, as after ``set_index("dlq_id")``: it is not written.
+        If the index has a name, for example after ``set_index("dlq_id")``: it is not written.
 
     Examples
     --------
@@ -103,8 +103,9 @@ def write_snapshot(
     frame = checked_frame("frame", frame)
     warn_of_index(frame, stacklevel=2)
     instance("schema", schema, pa.Schema, "a pyarrow.Schema", optional=True)
-    attached = frame.attrs.get("receipt")
-    receipt = Receipt.from_dict(attached) if isinstance(attached, Mapping) else None
+    receipt = None
+    if isinstance(frame.attrs.get("receipt"), Mapping):
+        receipt = Receipt.from_dict(frame.attrs["receipt"])
     if schema is None:
         frame = _with_json(_without_error(frame))
         schema = _schema_of(frame)
@@ -127,9 +128,9 @@ def write_snapshot(
         part = transaction.new_part(table.schema)
         for start in range(0, table.num_rows, _ROWS):
             part.write(table.slice(start, _ROWS))
-        done = receipt.to_dict() if receipt else None
-        parts = [part.finish(done)]
-        transaction.commit(source=source, scope=scope, receipt=done, parts=parts, learned=learned)
+        receipt_dict = receipt.to_dict() if receipt else None
+        parts = [part.finish(receipt_dict)]
+        transaction.commit(source=source, scope=scope, receipt=receipt_dict, parts=parts, learned=learned)
 
 
 def export_vectors(
@@ -147,10 +148,10 @@ def export_vectors(
     passes: int = 1,
     filesystem: FileSystem | None = None,
 ) -> Receipt:
-    """Keep the vectors of an index as a snapshot; memory does not depend on how many there are.
+    """Write the vectors of an index to a snapshot. Memory does not depend on the number of vectors.
 
-    Another export of the same index and scope to the same folder replaces the rows as a whole: there is no
-    history, unlike with `sync_failures`.
+    Another export of the same index and scope to the same folder replaces all rows. Unlike `sync_failures`,
+    it keeps no history.
 
     Parameters
     ----------
@@ -160,35 +161,35 @@ def export_vectors(
         A folder, or an address such as ``s3://bucket/prefix``: new or empty, or an earlier export of the same
         index and scope.
     namespace, prefix, include_vectors, include_metadata, include_data
-        Whose vectors, and what comes with each id: as in `load_vectors`.
+        The vectors to load, and the columns: as in `load_vectors`.
     progress, connections, requests_per_second, passes
         As in `load_vectors`.
     filesystem : pyarrow.fs.FileSystem, optional
-        Where the path is, if not on the local disk.
+        File system of the path, if it is not on the local disk.
 
     Returns
     -------
     Receipt
-        What was read and whether it is complete. `read_snapshot` returns the columns of `load_vectors`,
+        Counts of the load, and whether it is complete. `read_snapshot` returns the columns of `load_vectors`,
         `scan_snapshot` reads them in batches.
 
     Raises
     ------
     SnapshotBindingError
-        When the snapshot belongs to another index or scope.
+        If the snapshot belongs to another index or scope.
     SnapshotDamagedError
-        When its manifest is not as it was written.
+        If the manifest was changed.
     SnapshotLockedError, SnapshotConflictError, SnapshotError, ServiceError
         As in `sync_failures`.
 
     Warns
     -----
     IncompleteLoadWarning
-        When vectors changed while they were read.
+        If vectors changed while they were read.
 
     Notes
     -----
-    The checkpoint is that of `sync_failures`.
+    An interrupted export resumes from a checkpoint, as in `sync_failures`.
 
     Examples
     --------
@@ -214,9 +215,11 @@ def export_vectors(
 
 
 def export_load(load: Load, store: SnapshotStore, *, all_namespaces: bool = False, **options: Any) -> Receipt:
-    """Write a load of vectors as the whole of a snapshot; `options` are those of `WriteOptions`."""
+    """Replace the rows of a snapshot by a load of vectors; `options` are passed to `WriteOptions`."""
     plan = load.plan
-    scope = plan.scope | ({"namespaces": "all"} if all_namespaces else {})
+    scope = plan.scope
+    if all_namespaces:
+        scope = scope | {"namespaces": "all"}
     with begin(store, "vectors", WriteOptions(batch_bytes=0, **options)) as transaction:
         transaction.bind(plan.source, scope)
         transaction.remove_leftovers()
@@ -226,7 +229,11 @@ def export_load(load: Load, store: SnapshotStore, *, all_namespaces: bool = Fals
 
 
 class ExportWriter:
-    """The sink of an export: rows in data files of bounded size; later versions are kept until the commit."""
+    """The destination of the rows of an export: data files of bounded size.
+
+    If a row is read again with other content, the later version is kept until the commit, which writes the
+    file of the earlier version again.
+    """
 
     def __init__(
         self,
@@ -238,9 +245,12 @@ class ExportWriter:
         self._transaction = transaction
         self._schema = schema
         self._key = key
-        self._files: list[PendingFile] = list(checkpoint.files if checkpoint else ())
+        self._files: list[PendingFile] = []
         self._part: Part | None = None
-        self._later = Spool(transaction, schema, checkpoint.later if checkpoint else ())
+        self._later = Spool(transaction, schema)
+        if checkpoint is not None:
+            self._files = list(checkpoint.files)
+            self._later.files = checkpoint.later
         self.rows = sum(file.rows for file in self._files)
 
     def add(self, batch: Batch) -> None:
@@ -257,7 +267,7 @@ class ExportWriter:
         self.rows += table.num_rows
 
     def add_later(self, table: pa.Table) -> None:
-        """Keep the later versions of rows that were written before."""
+        """Keep later versions of rows that were written before."""
         self._later.add(table)
 
     def save(self) -> dict[str, Any]:
@@ -266,20 +276,20 @@ class ExportWriter:
         return {"files": tuple(self._files), "later": self._later.save()}
 
     def commit(self, *, source: str, scope: dict[str, Any], receipt: Receipt) -> Receipt:
-        """Commit what was written; the receipt, with the count of rows read in two versions."""
+        """Commit the written rows. Return the receipt, with the count of rows read in two versions."""
         if not self._files and self._part is None:
             self._part = self._transaction.new_part(self._schema)
-        again: dict[int, Part] = {}
+        rewritten: dict[int, Part] = {}
         if self._later.rows:
             self._finish()
-            again, changed = self._written_again()
+            rewritten, changed = self._written_again()
             receipt = replace(receipt, changed=changed, duplicates=max(0, receipt.duplicates - changed))
-        done = receipt.to_dict()
-        self._finish(done)
-        parts = [
-            again[number].finish(done) if number in again else file for number, file in enumerate(self._files)
-        ]
-        self._transaction.commit(source=source, scope=scope, receipt=done, parts=parts)
+        receipt_dict = receipt.to_dict()
+        self._finish(receipt_dict)
+        parts = list(self._files)
+        for number, part in rewritten.items():
+            parts[number] = part.finish(receipt_dict)
+        self._transaction.commit(source=source, scope=scope, receipt=receipt_dict, parts=parts)
         return receipt
 
     def _finish(self, receipt: dict[str, Any] | None = None) -> None:
@@ -288,32 +298,40 @@ class ExportWriter:
             self._part = None
 
     def _written_again(self) -> tuple[dict[int, Part], int]:
-        """New parts by the number of the file with an earlier version of a row; how many rows have one."""
+        """Write the files with an earlier version of a row again.
+
+        Return the new parts by the number of the file, and the number of changed rows.
+        """
         latest = self._latest()
-        again: dict[int, Part] = {}
+        rewritten: dict[int, Part] = {}
         changed = 0
         for number, file in enumerate(self._files):
             wanted = np.zeros(self._later.rows, dtype=bool)
             for table in self._tables(file):
                 wanted[[later for _, later in self._outdated(table, latest)]] = True
-            if not wanted.any():
-                continue
-            changed += int(wanted.sum())
-            tables = self._later.tables(wanted)
-            later = pa.concat_tables(
-                table.filter(pa.array(wanted[start : start + table.num_rows])) for start, table in tables
-            )
-            numbers = np.cumsum(wanted) - 1  # of the later rows among those that are wanted
-            again[number] = self._transaction.new_part(self._schema)
-            for table in self._tables(file):
-                rows = np.arange(table.num_rows)
-                for row, later_row in self._outdated(table, latest):
-                    rows[row] = table.num_rows + numbers[later_row]
-                again[number].write(pa.concat_tables([table, later]).take(pa.array(rows)))
-        return again, changed
+            if wanted.any():
+                changed += int(wanted.sum())
+                rewritten[number] = self._rewritten_file(file, latest, wanted)
+        return rewritten, changed
+
+    def _rewritten_file(self, file: PendingFile, latest: _Latest, wanted: Mask) -> Part:
+        """Write a file again with the later versions of rows; `wanted` is a mask of the later rows."""
+        tables = self._later.tables(wanted)
+        later = pa.concat_tables(
+            table.filter(pa.array(wanted[start : start + table.num_rows])) for start, table in tables
+        )
+        positions = np.cumsum(wanted) - 1  # of each wanted row in `later`
+        part = self._transaction.new_part(self._schema)
+        for table in self._tables(file):
+            # rows of the table, or rows of `later` after them
+            rows = np.arange(table.num_rows)
+            for row, later_row in self._outdated(table, latest):
+                rows[row] = table.num_rows + positions[later_row]
+            part.write(pa.concat_tables([table, later]).take(pa.array(rows)))
+        return part
 
     def _latest(self) -> _Latest:
-        """By id, the number of the latest version among the later rows, and its fingerprint."""
+        """Return, by id, the number of the latest version among the later rows, and the fingerprint."""
         latest: _Latest = {}
         for start, table in self._later.tables():
             contents = zip(identities(table, self._key), fingerprints(table).tolist(), strict=True)
@@ -321,15 +339,16 @@ class ExportWriter:
         return latest
 
     def _outdated(self, table: pa.Table, latest: _Latest) -> Iterator[tuple[int, int]]:
-        """Rows of which there is a different, later version, each with the number of that."""
-        outdated = [
+        """Yield each row that has a different, later version, and the number of the later version."""
+        repeated = [
             (row, *latest[key]) for row, key in enumerate(identities(table, self._key)) if key in latest
         ]
-        if outdated:
-            chosen = table.take(pa.array([row for row, _, _ in outdated], pa.int64()))
-            for (row, later, content), before in zip(outdated, fingerprints(chosen).tolist(), strict=True):
-                if content != before:
-                    yield row, later
+        if not repeated:
+            return
+        rows = table.take(pa.array([row for row, _, _ in repeated], pa.int64()))
+        for (row, later, content), before in zip(repeated, fingerprints(rows).tolist(), strict=True):
+            if content != before:
+                yield row, later
 
     def _tables(self, file: PendingFile) -> Iterator[pa.Table]:
         with self._transaction.store.open(file.path) as source:
@@ -337,55 +356,69 @@ class ExportWriter:
 
 
 def _without_error(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame without `error`, where that is derived again: reading inserts it after the status."""
+    """Return a frame of failures without `error`, which is derived again when the snapshot is read.
+
+    If `error` is not next to the status, it is a column of the caller, and stays.
+    """
     names = list(frame.columns)
-    whole = {schemas.ERROR, *schemas.FAILURES.names}.issubset(names)
-    if whole and names[names.index(schemas.ERROR) - 1] == "response_status":
+    has_all_columns = {schemas.ERROR, *schemas.FAILURES.names}.issubset(names)
+    if has_all_columns and names[names.index(schemas.ERROR) - 1] == "response_status":
         return frame.drop(columns=schemas.ERROR)
     return frame
 
 
 def _with_json(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the JSON text of structured values of results."""
+    """Return the frame with structured values of results as JSON."""
     kinds = (JsonDict, JsonTuple)
-    texts = {
-        name: [str(value) if isinstance(value, kinds) else value for value in frame[name]]
-        for name, dtype in frame.dtypes.items()
-        if isinstance(name, str) and pd.api.types.is_object_dtype(dtype) and frame.columns.is_unique
-        if any(isinstance(value, kinds) for value in frame[name])
-    }
-    return frame.assign(**texts)
+    if not frame.columns.is_unique:
+        return frame
+    columns = {}
+    for name, dtype in frame.dtypes.items():
+        if not isinstance(name, str) or not pd.api.types.is_object_dtype(dtype):
+            continue
+        if any(isinstance(value, kinds) for value in frame[name]):
+            columns[name] = [str(value) if isinstance(value, kinds) else value for value in frame[name]]
+    return frame.assign(**columns)
 
 
 def _schema_of(frame: pd.DataFrame) -> pa.Schema:
-    """The Arrow types of a frame's columns, in their order; of a whole table of the toolkit, its schema.
+    """Return the Arrow types of the columns of a frame; for a table of the toolkit, the schema of the table.
 
-    Types are never guessed from values; a column of objects is kept where all of them are text or missing.
+    Types are never inferred from values. A column of objects is written if all values are strings or missing.
     """
+    _check_names(frame)
+    names = list(frame.columns)
+    schema = pa.schema([pa.field(name, _type(frame[name])) for name in names])
+    dimension = getattr(frame.dtypes.get("vector"), "dimension", None)
+    for table in (*TABLES, schemas.vectors(dimension), schemas.hits(dimension)):
+        if names == table.names and schema.types == table.types:
+            return table
+    return schema
+
+
+def _check_names(frame: pd.DataFrame) -> None:
+    """Raise InputError unless a frame has columns, and their names are unique strings."""
     names = list(frame.columns)
     invalid = [name for name in names if not isinstance(name, str) or not is_clean(name)]
     repeated = sorted({name for name in names if names.count(name) > 1} - set(invalid))
-    problem = "" if names else "a frame without columns"
-    if repeated:
-        problem = f"{', '.join(repeated)} more than once"
     if invalid:
         problem = f"names that are not text, such as {invalid[0]!r}"
-    if problem:
-        raise InputError(
-            _DOING,
-            got=problem,
-            expected="columns with names that are text, each once",
-            next_step="Rename them, as with frame.rename(columns=str).",
-        )
-    result = pa.schema([pa.field(name, _type(frame[name])) for name in names])
-    dimension = getattr(frame.dtypes.get("vector"), "dimension", None)
-    for schema in (*TABLES, schemas.vectors(dimension), schemas.hits(dimension)):
-        if names == schema.names and result.types == schema.types:
-            return schema
-    return result
+    elif repeated:
+        problem = f"{', '.join(repeated)} more than once"
+    elif not names:
+        problem = "a frame without columns"
+    else:
+        return
+    raise InputError(
+        _DOING,
+        got=problem,
+        expected="columns whose names are unique strings",
+        next_step="Rename them, for example with frame.rename(columns=str).",
+    )
 
 
 def _type(column: pd.Series[Any]) -> pa.DataType:
+    """Return the Arrow type of a column. Raise InputError if it cannot be written."""
     kind = column.dtype
     if isinstance(kind, VectorDtype):
         return kind.arrow_type
@@ -394,29 +427,38 @@ def _type(column: pd.Series[Any]) -> pa.DataType:
     if isinstance(kind, pd.StringDtype):
         return pa.string()
     if pd.api.types.is_object_dtype(kind):
-        others = [value for value in column if not (isinstance(value, str) or missing(value))]
-        if not others:
-            return pa.string()
-        next_step = None
-        if all(map(is_vector, others)):
-            name = VectorDtype("float32", len(others[0])).name
-            next_step = f"Vectors have a type: frame[{column.name!r}].astype({name!r})."
-        kinds = ", ".join(sorted({type(value).__name__ for value in others}))
-        raise _unkept(column, f"objects of the type {kinds}", next_step)
+        _check_strings(column)
+        return pa.string()
     try:
         inferred = pa.Array.from_pandas(column.iloc[:0]).type
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         inferred = pa.null()
-    kept = not (pa.types.is_nested(inferred) or pa.types.is_null(inferred))
-    if not kept or isinstance(inferred, pa.BaseExtensionType):
-        raise _unkept(column, f"values of the type {kind}")
+    is_plain = not (pa.types.is_nested(inferred) or pa.types.is_null(inferred))
+    if not is_plain or isinstance(inferred, pa.BaseExtensionType):
+        raise _unwritable(column, f"values of the type {kind}")
     return inferred
 
 
-def _unkept(column: pd.Series[Any], got: str, next_step: str | None = None) -> InputError:
+def _check_strings(column: pd.Series[Any]) -> None:
+    """Raise InputError if a column of objects contains values that are neither strings nor missing."""
+    others = [value for value in column if not (isinstance(value, str) or missing(value))]
+    if not others:
+        return
+    next_step = _CONVERT
+    if all(map(is_vector, others)):
+        name = VectorDtype("float32", len(others[0])).name
+        next_step = f"Vectors have a type: frame[{column.name!r}].astype({name!r})."
+    kinds = ", ".join(sorted({type(value).__name__ for value in others}))
+    raise _unwritable(column, f"objects of the type {kinds}", next_step)
+
+
+_CONVERT: Final = "Convert it, for example with frame[name].astype(str), leave it out, or pass schema=."
+
+
+def _unwritable(column: pd.Series[Any], got: str, next_step: str = _CONVERT) -> InputError:
     return InputError(
         _DOING,
         got=f"{column.name!r} with {got}",
         expected="text, numbers, booleans, times or vectors",
-        next_step=next_step or "Convert it, as with frame[name].astype(str), leave it out, or pass schema=.",
+        next_step=next_step,
     )

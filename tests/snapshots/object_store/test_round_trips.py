@@ -162,7 +162,7 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(
     address: str, read: Callable[[str], Any]
 ) -> None:
     """Addresses end up in errors, notebooks and shells' histories, so secrets have no place in them."""
-    with pytest.raises(InputError, match="holds a secret") as caught:
+    with pytest.raises(InputError, match="with a secret") as caught:
         read(address)
     assert "hid" not in repr(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
