@@ -66,7 +66,7 @@ def command(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., Ended]:
-    """The command in this process, with the service configured and a folder of its own."""
+    """The command in this process, with the service configured and a separate folder."""
     for name, value in served.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
@@ -328,7 +328,7 @@ def test_a_permanent_error_ends_a_schedule(command, tmp_path: Path) -> None:
     assert command("snapshot", "failures", "kept", "--label", "payments").returncode == 0
     bound = command("snapshot", "failures", "kept", "--every", "1h")
     assert bound.returncode == 1
-    assert "folder of its own" in bound.stderr
+    assert "separate folder" in bound.stderr
 
 
 @pytest.mark.parametrize("text", ["0s", "1", "1M", "1y", "-1h", "\u0661h", ""])

@@ -114,7 +114,7 @@ def test_snapshots_are_written_with_the_locks_that_windows_has(run):
     """A sync, a second one and a copy; a second writer is refused while the first one writes."""
     said = run(f"START = {_START!r}\n{_WRITING}")
     assert "SnapshotLockedError" in said
-    assert "a lock held by process" in said
+    assert "a lock of process" in said
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ def test_scores_are_those_of_the_service():
             others = hits["score"][hits["id"] != hits["query"].astype("str")]
             assert row["similarity"] == name.upper()
             assert row["random_median"] == pytest.approx(others.median(), abs=0.02)
-        with pytest.raises(InputError, match="fused ones"):
+        with pytest.raises(InputError, match="fused scores"):
             tk.calibrate_threshold(services["both"])
         with pytest.raises(InputError, match="similarity"):
             tk.calibrate_threshold(services["cosine"], similarity="EUCLIDEAN")

@@ -137,8 +137,8 @@ def test_fused_scores_are_recomputed_and_the_rank_base_is_inferred(base):
     assert scores["same"].tolist() == [1.0, 1.0]
     assert scores["hits"].tolist() == [100, 100]
     assert (scores["largest"] < 1e-4).all()
-    assert f"RRF and DBSF scores are those of the legs, ranks counted from {base}." in found.verdict
-    assert "nothing is judged" in found.verdict
+    assert f"ranks counted from {base}." in found.verdict
+    assert "without judgements" in found.verdict
     assert found.differences.empty
 
 
@@ -154,7 +154,7 @@ def test_scores_that_are_not_those_of_the_legs_are_said(server):
     found = tk.compare_fusion(server.service(), tk.VectorQuery(data="x"), k=2)
     assert found.scores["same"].tolist() == [0.0, 0.0]
     assert found.scores["rank_base"].isna().all()
-    assert "RRF scores are not (0 % are); its DBSF scores are not" in found.verdict
+    assert "RRF scores are not (0 % are); DBSF scores are not" in found.verdict
 
 
 def test_ranks_and_measures_are_those_of_the_rankings(stored):
@@ -247,7 +247,7 @@ def test_what_cannot_be_compared_is_refused(stored, queries, judgements, says):
 
 def test_other_indexes_are_refused(services):
     """A dense index has nothing to fuse; a NaN is refused by the query itself."""
-    with pytest.raises(InputError, match="kind DENSE; expected a hybrid one"):
+    with pytest.raises(InputError, match="kind DENSE; expected a hybrid index"):
         tk.compare_fusion(services["plain"], "x")
     with pytest.raises(InputError, match="nan"):
         tk.VectorQuery(vector=[float("nan")], sparse=([1], [1.0]))

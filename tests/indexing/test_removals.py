@@ -147,7 +147,7 @@ def test_a_namespace_is_renamed(service):
     tk.rename_namespace(service, "first", "new / name")
     assert left(service, "new / name") == before
     assert "first" not in tk.list_namespaces(service)
-    with pytest.raises(InputError, match="'second / two'.*10 vectors"):
+    with pytest.raises(InputError, match=r"'second / two'.*10 vectors"):
         tk.rename_namespace(service, "new / name", SPACES[1])
     tk.delete_vectors(service, "a0", namespace="new / name", confirm=True)
     with pytest.raises(InputError, match=r"removing 10 vectors of namespace 'second / two'.*confirm=True"):

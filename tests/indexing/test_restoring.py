@@ -216,7 +216,7 @@ def test_what_is_no_snapshot_of_vectors_is_refused(local_indexes, sample_service
     with pytest.raises(SnapshotError):
         tk.restore_vectors(service, tmp_path / "nothing")
     tk.export_vectors(sample_service, tmp_path / "wide", namespace="runbooks", progress=False)
-    with pytest.raises(InputError, match="256 dimensions; expected the 2 of the index"):
+    with pytest.raises(InputError, match="256 dimensions; expected the 2 dimensions of the index"):
         tk.restore_vectors(service, tmp_path / "wide", progress=False)
     with pytest.raises(InputError, match="snapshot"):
         tk.restore_vectors(service, 5)

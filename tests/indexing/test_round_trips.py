@@ -197,7 +197,7 @@ def test_an_error_between_requests_says_what_is_stored(server):
 def test_a_column_twice_is_refused(server):
     """Of two columns of one name one would be dropped."""
     frame = pd.DataFrame([["a", [1.0], [2.0]]], columns=["id", "vector", "vector"])
-    with pytest.raises(tk.errors.InputError, match="each column once"):
+    with pytest.raises(tk.errors.InputError, match="unique columns"):
         tk.upsert_vectors(server.service(), frame)
 
 

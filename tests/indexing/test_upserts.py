@@ -121,7 +121,7 @@ def test_a_bad_row_in_a_later_batch_says_what_was_stored(server):
 @pytest.mark.parametrize("rows", [None, 5, "text", b"bytes"])
 def test_arguments_without_rows_are_refused(server, rows):
     """The error says what is expected."""
-    with pytest.raises(InputError, match=r"reading rows.*a mapping, several, or a DataFrame"):
+    with pytest.raises(InputError, match=r"reading rows.*a mapping, several mappings, or a DataFrame"):
         tk.upsert_vectors(server.service(), rows)
 
 

@@ -170,6 +170,6 @@ def test_every_parameter_is_documented(name):
     """Also those whose description all plots share."""
     plot = getattr(tk, name)
     parameters = inspect.getdoc(plot).partition("Returns\n-------\nmatplotlib.axes.Axes\n")[0]
-    assert parameters.count("ax : matplotlib.axes.Axes, optional\n    Where to draw.") == 1
+    assert parameters.count("ax : matplotlib.axes.Axes, optional\n    Axes to draw on.") == 1
     for parameter in inspect.signature(plot).parameters:
         assert re.search(rf"^(?:\w+, )*{parameter}(?:, \w+)* : ", parameters, re.MULTILINE), parameter

@@ -97,7 +97,7 @@ def test_an_export_resumes_where_it_was_stopped(store: SnapshotStore, made: Simp
     for count in (2, 4):
         with pytest.raises(TransportError):
             export_load(load(count, _ERROR), store)
-        with pytest.raises(SnapshotError, match="not finished"):
+        with pytest.raises(SnapshotError, match="unfinished"):
             read_snapshot(store.path)
     resumed = load(6)
     receipt = export_load(resumed, store)

@@ -199,7 +199,7 @@ def test_a_newer_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
     for function in (tk.read_snapshot, tk.scan_snapshot, tk.verify_snapshot):
         with pytest.raises(SnapshotError, match=f"schema version {SCHEMA_VERSION + 1}") as caught:
             function(path)
-        assert f"schema version {SCHEMA_VERSION}, which toolkit {tk.__version__} reads" in str(caught.value)
+        assert f"schema version {SCHEMA_VERSION}, as toolkit {tk.__version__} reads" in str(caught.value)
         assert "pip install --upgrade" in str(caught.value)
     with pytest.raises(SnapshotError, match="newer"):
         tk.write_snapshot(tk.read_snapshot(_VERSIONS[-1] / "runs"), path)

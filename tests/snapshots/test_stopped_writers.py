@@ -284,7 +284,7 @@ def test_a_disk_that_returns_other_bytes_is_detected_before_the_commit(
                 content[len(content) // 2] ^= 1
                 path.write_bytes(content)
 
-    with pytest.raises(SnapshotError, match="reads back different"):
+    with pytest.raises(SnapshotError, match="other bytes than were written"):
         sync_load(_second(made), SnapshotStore(store.path, step=turn_a_byte))
     assert _state(store.path) == _OLD
     assert verify_snapshot(store.path).unlisted == ()

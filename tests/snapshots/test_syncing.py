@@ -198,7 +198,7 @@ def test_a_snapshot_belongs_to_one_service_and_scope(
     """Another account or a narrower filter is refused before anything is read, and marks nothing gone."""
     sync(made.entries("a"))
     load = made.load(made.entries("b"), **other)
-    with pytest.raises(SnapshotBindingError, match="folder of its own"):
+    with pytest.raises(SnapshotBindingError, match="separate folder"):
         sync_load(load, store)
     assert load.state.pages == 0
     assert load.receipt.rows == 0

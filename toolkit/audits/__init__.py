@@ -1,1 +1,1 @@
-"""Whether a vector index, and the scores it returns, can be trusted."""
+"""Audits that check whether a vector index, and the scores that it returns, can be trusted."""

@@ -1,4 +1,4 @@
-"""What a score means in an index: what random pairs score, and what a threshold promises."""
+"""Calibrate scores of an index: the scores of random pairs, and thresholds that promise a precision."""
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ _SAMPLE: Final = 50_000
 _PAIRS: Final = 200_000
 _CHANCE: Final = 0.001
 _STEPS: Final = 200
-_LARGEST: Final = 1e100  # no product of float32 vectors is as large
+_LARGEST: Final = 1e100  # larger than any product of float32 vectors
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Calibration:
-    """What scores mean, by namespace; made by `calibrate_threshold`.
+    """Typical scores and thresholds by namespace; made by `calibrate_threshold`.
 
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a namespace: `namespace`, `similarity`, `threshold` (float64, missing where none can be
+        One row per namespace: `namespace`, `similarity`, `threshold` (float64, missing if no threshold can be
         promised), `why`, `random_median` and `random_high` (float64, the median score of two random vectors,
         and the score that one pair in 1,000 reaches), `random_share` (float64, the share of random pairs at
-        or above the threshold), `duplicate_share` (float64, of pairs with the same text; missing without
-        such), `labels` (Int64).
+        or above the threshold), `duplicate_share` (float64, the same for pairs with equal text; missing
+        without any), `labels` (Int64).
     curve : pandas.DataFrame
-        `namespace`, `score`, `random_share` and, where there are labels, `precision` (float64, the share of
-        matches among labelled pairs of that score, rising with it).
+        `namespace`, `score`, `random_share` and, if labels were passed, `precision` (float64, the share of
+        matches among labelled pairs of this score, which rises with the score).
     pairs : pandas.DataFrame
-        At most 2,000 random pairs, duplicates and labelled pairs of each namespace: `pair` (which of these),
+        At most 2,000 random pairs, duplicates and labelled pairs per namespace: `pair` (the kind of pair),
         `score`.
     promised : bool
-        Whether thresholds promise a precision, or only what chance does not reach.
+        True if thresholds promise a precision; False if they are only scores that chance rarely reaches.
     unlabelled : int
-        Rows of the labels that were left out, as their `match` is missing.
+        Rows of the labels that were left out because `match` is missing.
 
     Examples
     --------
@@ -84,32 +84,35 @@ class Calibration:
 
     @property
     def verdict(self) -> str:
-        """A sentence for each of the first three namespaces."""
-        said = " ".join(self._sentences(self.frame.head(3))) or "There are no two vectors to compare."
-        left_out = f" Left out: {counted(self.unlabelled, 'row')} of labels whose match is missing."
-        return said + left_out * bool(self.unlabelled)
+        """Return a sentence for each of the first three namespaces."""
+        sentences = list(self._sentences(self.frame.head(3))) or ["There are no two vectors to compare."]
+        if self.unlabelled:
+            rows = counted(self.unlabelled, "row")
+            sentences.append(f"Left out: {rows} of labels whose match is missing.")
+        return " ".join(sentences)
 
     def _sentences(self, frame: pd.DataFrame) -> Iterator[str]:
         for row in frame.to_dict("records"):
             place = f"In {row['namespace']}, " if row["namespace"] else ""
-            start = f"{place}two random vectors score {row['random_median']:.2f}"
-            text = f"{start}; one pair in 1,000 reaches {row['random_high']:.2f}."
-            if self.promised:
-                start = (
-                    "no threshold: " if np.isnan(row["threshold"]) else f"from {row['threshold']:.3g} on, "
-                )
-                text = f"{text[:-1]}; {start}{row['why']}."
-            yield text[0].upper() + text[1:]
+            sentence = f"{place}two random vectors score {row['random_median']:.2f}"
+            sentence += f"; one pair in 1,000 reaches {row['random_high']:.2f}"
+            if self.promised and np.isnan(row["threshold"]):
+                sentence += f"; no threshold: {row['why']}"
+            elif self.promised:
+                sentence += f"; from {row['threshold']:.3g} on, {row['why']}"
+            yield f"{sentence[0].upper()}{sentence[1:]}."
 
     def __repr__(self) -> str:
         shown = with_default_named(self.frame.drop(columns="why"))
-        return visible(self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}"))
+        if shown.empty:
+            return visible(self.verdict)
+        return visible(f"{self.verdict}\n{shown.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
         return frame_table(self.verdict, with_default_named(self.frame))
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-        """Draw what random pairs, duplicates and labelled pairs score."""
+        """Draw the scores of random pairs, duplicates and labelled pairs."""
         return draw_similarities(self.pairs, "Scores of pairs", "score", ax=ax, theme=theme)
 
 
@@ -123,25 +126,26 @@ def calibrate_threshold(
     namespace: Namespaces | None = None,
     seed: int = 0,
 ) -> Calibration:
-    """Find out what a score means: what random pairs reach, and from where on hits are matches.
+    """Find a threshold for scores: above the scores of random pairs, or by labels that you judged.
 
     Parameters
     ----------
     vectors : Service, pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
-        An index, which is loaded now, or its vectors.
+        An index, which is loaded now, or the vectors of an index.
     labels : pandas.DataFrame, optional
-        Pairs or hits that you judged: `score` as the service gave it, `match` (whether it is one) and, where
-        the vectors are of several namespaces, `namespace`. With labels each threshold is a promise; without,
-        it is the score that one random pair in 1,000 reaches. Rows whose `match` is missing are left out, and
-        the verdict says so.
+        Pairs or hits that you judged: `score` as the service returned it, `match` (True or False) and, if the
+        vectors are of several namespaces, `namespace`. With labels, each threshold is a promise; otherwise it
+        is the score that one random pair in 1,000 reaches. Rows whose `match` is missing are left out, and
+        counted in the verdict.
     precision, confidence : float
-        The promise: at least this share of hits from the threshold on are matches, with this confidence.
+        The promise: at least this share of the hits at or above the threshold are matches, with this
+        confidence.
     similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}, optional
-        How the index scores. Default: as the service says; ``"COSINE"`` for vectors.
+        Similarity function of the index. If omitted, that of the service, or ``"COSINE"`` for vectors.
     namespace : str or sequence of str, optional
-        Of a service: the namespaces to load, as in `load_vectors`. Default: all.
+        Namespaces to load from a service, as in `load_vectors`. If omitted, all.
     seed : int
-        For random pairs and the split of labels.
+        Seed for random pairs and the split of labels.
 
     Returns
     -------
@@ -150,9 +154,8 @@ def calibrate_threshold(
     Raises
     ------
     InputError
-        For an index whose scores have no common scale (sparse or hybrid: fused scores compare only within one
-        query), labels without their columns or of no namespace that there is, or an argument that cannot be
-        used.
+        If the scores of the index have no common scale (sparse or hybrid: fused scores compare only within
+        one query), if labels lack columns or name an unknown namespace, or if an argument cannot be used.
 
     Notes
     -----
@@ -178,11 +181,11 @@ def calibrate_threshold(
             raise InputError(
                 _DOING,
                 got=f"an index of the kind {info.kind}",
-                expected="a dense index: sparse scores have no upper end, and fused ones no meaning",
-                next_step="Calibrate its dense vectors: pass load_vectors(service), and scores of them.",
+                expected="a dense index: sparse scores have no upper end, and fused scores no meaning",
+                next_step="Calibrate the dense vectors: pass load_vectors(service), and scores of them.",
             )
         if similarity is not None and similarity != info.similarity:
-            raise wrong("similarity", similarity, f"{info.similarity!r}, as the index scores")
+            raise wrong("similarity", similarity, f"{info.similarity!r}, the similarity of the index")
         similarity = info.similarity
         vectors = load_index(vectors, namespace, include_metadata=False)
     elif namespace is not None:
@@ -233,9 +236,9 @@ _Labelled = tuple[_Floats, npt.NDArray[np.bool_]]
 
 
 def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
-    """Scores and labels of each namespace, and how many rows have none.
+    """Return the scores and labels of each namespace, and the number of rows without a label.
 
-    Those that name no namespace are of the only one known.
+    Without a column `namespace`, all labels are of the only namespace.
     """
     if labels is None:
         return {}, 0
@@ -249,7 +252,7 @@ def _labels(labels: Any, known: list[str]) -> tuple[dict[str, _Labelled], int]:
     else:
         names = pd.Series(only_namespace("labels", known), index=frame.index)
     if not pd.api.types.is_numeric_dtype(frame["score"]) or (frame["score"].abs() > _LARGEST).any():
-        raise wrong("labels", labels, "in the column score numbers as the service gives them")
+        raise wrong("labels", labels, "scores as the service returns them, in the column score")
     return {
         str(name): (part["score"].to_numpy(dtype=np.float64, na_value=np.nan), part["match"].to_numpy())
         for name, part in frame.groupby(names, sort=True)
@@ -263,14 +266,14 @@ def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:
 
 
 def _same_text(matrix: Matrix, texts: npt.NDArray[Any], similarity: str) -> _Floats:
-    """Scores of rows and the row before them with the same text."""
+    """Return the scores of pairs of rows with the same text."""
     order = np.argsort(texts, kind="stable")
     equal = np.flatnonzero((texts[order][1:] == texts[order][:-1]) & (texts[order][1:] != 0))
     return pair_scores(matrix[order[equal]], matrix[order[equal + 1]], similarity)
 
 
 def _curve(name: str, chance: _Floats, labelled: _Labelled) -> Iterable[tuple[Any, ...]]:
-    """Scores over the range of all, with the share of random pairs from each on, and the precision there."""
+    """Yield scores over the whole range, the share of random pairs at or above each, and the precision."""
     known = np.concatenate([chance[[0, -1]], labelled[0]])
     scores = np.linspace(known.min(), known.max(), _STEPS)
     shares = 1 - np.searchsorted(chance, scores, side="left") / len(chance)
@@ -314,4 +317,7 @@ def _pairs(
 
 
 def _share(scores: _Floats, threshold: float) -> float:
-    return float((scores >= threshold).mean()) if len(scores) and threshold == threshold else float("nan")  # noqa: PLR0124
+    """Return the share of scores at or above the threshold; NaN without scores or without a threshold."""
+    if not len(scores) or np.isnan(threshold):
+        return float("nan")
+    return float((scores >= threshold).mean())

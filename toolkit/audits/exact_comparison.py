@@ -1,4 +1,4 @@
-"""Vectors compared exactly, in blocks: the nearest to queries, pairs, and how those of a namespace lie."""
+"""Compare vectors exactly, in blocks: nearest neighbours of queries, pairs, and whole namespaces."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ _Floats = npt.NDArray[np.float64]
 SIMILARITIES: Final = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
 _BLOCK: Final = 10_000  # pairs that are compared at once
 NEAR: Final = 0.999
-"""The cosine from which on two different vectors count as near duplicates."""
+"""Two different vectors with this cosine, or a higher one, count as near duplicates."""
 
 NEIGHBOURS: Final = 10
-_CELLS: Final = 8_000_000  # numbers of a block of similarities
+_CELLS: Final = 8_000_000  # numbers in a block of similarities
 _AXES: Final = 32
 _MOST_PAIRS: Final = 1_000_000
 _QUERIES: Final = 2_000
 _REFERENCES: Final = 4_000
-_OUTLIER_ROWS: Final = 300  # below, rare topics have a row or two
-_OUTLIER_RANK: Final = 20  # more than one document has chunks
-_OUTLIER_CHANCE: Final = 0.01  # of any outlier in an index without one
-_OUTLIER_RATIO: Final = 0.3  # the least isolation, a logarithm, and times dimensions where those are few:
-_OUTLIER_SPREAD: Final = 16  # distances vary more there
-_SAMPLE: Final = 20_000  # rows that the spread is computed from
+_OUTLIER_ROWS: Final = 300  # in smaller indexes, rare topics have only one or two rows
+_OUTLIER_RANK: Final = 20  # more than the chunks of a typical document
+_OUTLIER_CHANCE: Final = 0.01  # probability of any outlier in an index without outliers
+_OUTLIER_RATIO: Final = 0.3  # the least isolation of an outlier, a logarithm
+_OUTLIER_SPREAD: Final = 16  # with few dimensions, distances vary more: the least isolation times dimensions
+_SAMPLE: Final = 20_000  # rows used to compute the spread
 
 
 def scores_of(queries: Matrix, rows: Matrix, similarity: str) -> Matrix:
-    """Scores of all pairs, scaled to 0..1 as the service does."""
+    """Return the scores of all pairs, scaled to 0..1 as the service does."""
     if similarity == "COSINE":
         queries, rows = _unit(queries), _unit(rows)
-    with np.errstate(over="ignore", invalid="ignore"):  # what huge numbers exceed is as far as can be
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is the largest possible distance
         products: Matrix = queries @ rows.T
         if similarity == "EUCLIDEAN":
             squares = (queries**2).sum(axis=1)[:, None] + (rows**2).sum(axis=1) - 2 * products
@@ -51,13 +51,13 @@ def scores_of(queries: Matrix, rows: Matrix, similarity: str) -> Matrix:
 
 
 def _unit(rows: Matrix) -> Matrix:
-    """Rows of length 1; zero vectors stay. The lengths of huge ones do not fit into float32."""
+    """Scale rows to length 1; zero vectors stay. Lengths are float64, because huge ones exceed float32."""
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))[:, None]
     return np.asarray(rows / np.maximum(lengths, 1e-30), dtype=np.float32)
 
 
 def pair_scores(first: Matrix, second: Matrix, similarity: str) -> _Floats:
-    """Scores of each row of one matrix and the same row of another."""
+    """Return the score of each row of one matrix and the same row of another."""
     scores = np.zeros(len(first))
     for start in range(0, len(first), _BLOCK):
         part = slice(start, start + _BLOCK)
@@ -74,10 +74,11 @@ def pair_scores(first: Matrix, second: Matrix, similarity: str) -> _Floats:
 
 
 class ExactSearch:
-    """The nearest rows to each of several queries of one namespace and filter, of all batches added.
+    """Finds the nearest rows of all added batches, for several queries of one namespace and filter.
 
-    `own` are the ids that each query leaves out. `returned` are the ids that the service returned for each:
-    their exact scores are kept, too, and `unknown` is left with those that the namespace has not.
+    `own` are the ids that the queries leave out, one per query. `returned` are the ids that the service
+    returned for each query: their exact scores are kept as well. `unknown` are the returned ids that the
+    namespace does not contain.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class ExactSearch:
         self._ids: npt.NDArray[np.object_] = np.empty((len(queries), 0), dtype=object)
 
     def add(self, batch: VectorBatch, chosen: npt.NDArray[np.bool_]) -> None:
-        """Compare the queries with the rows of a batch that are chosen."""
+        """Compare the queries with the chosen rows of a batch."""
         inside = chosen & np.array([name == self.namespace for name in batch.namespaces], dtype=bool)
         if not inside.any():
             return
@@ -143,11 +144,11 @@ class ExactSearch:
 
     @property
     def most(self) -> int:
-        """How many neighbours any query has, at most."""
+        """Return the largest number of neighbours of any query."""
         return int(np.isfinite(self._scores).sum(axis=1).max(initial=0))
 
     def nearest(self) -> list[list[tuple[str, float]]]:
-        """For each query, ids and exact scores, best first: its nearest rows, and those returned for it."""
+        """Return ids and exact scores per query, best first: the nearest rows, and the returned ones."""
         rankings = []
         for ids, scores, extra in zip(self._ids, self._scores, self._extra, strict=True):
             all_scores = dict(zip(ids, scores.tolist(), strict=True)) | extra
@@ -158,14 +159,14 @@ class ExactSearch:
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhoods:
-    """How the vectors of a namespace lie, by cosine."""
+    """A comparison of the vectors of a namespace with each other, by cosine."""
 
     pairs: _Floats  # similarities of random pairs
-    nearest: _Floats  # of rows to their nearest neighbour
+    nearest: _Floats  # similarities of rows and their nearest neighbours
     near_duplicates: Positions  # rows with a near duplicate
     outliers: Positions
     hubs: Positions  # rows that are among the neighbours of far too many others
-    hub_share: float  # of the queries that have the largest hub among their neighbours
+    hub_share: float  # share of queries with the largest hub among their neighbours
     effective_rank: float
 
 
@@ -184,7 +185,7 @@ def neighbourhoods(matrix: Matrix, distinct: Positions, *, seed: int = 0) -> Nei
     queries = np.sort(rng.choice(rows, min(_QUERIES, rows), replace=False))
     similarities, nearest = _nearest(unit, queries, np.arange(rows), min(NEIGHBOURS, rows - 1))
     counts = np.bincount(nearest.ravel(), minlength=rows)
-    # in at least 5 % of the lists of neighbours, and 20 times as many as chance would have
+    # in at least 5 % of the lists of neighbours, and 20 times as many as expected by chance
     by_chance = nearest.size / rows
     hubs = np.flatnonzero(counts >= max(0.05 * len(queries), 20 * by_chance, 20))
     return Neighbourhoods(
@@ -207,15 +208,18 @@ def _dots(unit: Matrix, first: Positions, second: Positions) -> _Floats:
 
 
 def _some(unit: Matrix, rng: np.random.Generator) -> Matrix:
-    """At most so many rows that sums of their products are cheap."""
-    return unit if len(unit) <= _SAMPLE else unit[rng.choice(len(unit), _SAMPLE, replace=False)]
+    """Return at most 20,000 rows, drawn at random, so that sums of their products are cheap."""
+    if len(unit) <= _SAMPLE:
+        return unit
+    return unit[rng.choice(len(unit), _SAMPLE, replace=False)]
 
 
 def _near_duplicates(unit: Matrix, kept: Positions, rng: np.random.Generator) -> Positions:
-    """Rows of those kept with another one at a cosine of at least `NEAR`.
+    """Return the kept rows that have another kept row at a cosine of at least `NEAR`.
 
-    The cosine is at most that of the projections on some axes plus the product of what they leave: rows
-    that cannot be that close are excluded by 33 numbers each.
+    Most pairs are excluded by an upper bound of the cosine (Cauchy-Schwarz): the product of the projections
+    on 32 axes, plus the product of the lengths of the remainders. Only pairs whose bound reaches `NEAR` are
+    compared in all dimensions.
     """
     distinct = unit[kept]
     axes = _axes(distinct, rng, min(_AXES, distinct.shape[1]))
@@ -238,17 +242,18 @@ def _near_duplicates(unit: Matrix, kept: Positions, rng: np.random.Generator) ->
 
 
 def _axes(unit: Matrix, rng: np.random.Generator, count: int) -> Matrix:
-    """The directions in which the rows are longest."""
+    """Return the directions in which the rows are longest: eigenvectors of their second moments."""
     rows = _some(unit, rng)
     _, vectors = np.linalg.eigh((rows.T @ rows).astype(np.float64))
     return np.ascontiguousarray(vectors[:, ::-1][:, :count], dtype=np.float32)
 
 
 def _outliers(unit: Matrix, distinct: Positions, rng: np.random.Generator) -> Positions:
-    """Rows without company: far even from the nearest other, for where they are and for the index.
+    """Return rows that are far even from the nearest other row, compared with rows around them and others.
 
-    The isolation of a row is the logarithm of its distance to its nearest row, over the mean distance of the
-    10 rows around it to the 20th nearest of theirs, so that the only chunk of a document is not isolated.
+    The isolation of a row is the logarithm of a ratio: the distance to the nearest row, divided by the mean
+    distance of the 10 rows around it to their 20th nearest rows. The only chunk of a document is therefore
+    not isolated.
     """
     rows = len(distinct)
     if rows < _OUTLIER_ROWS:
@@ -263,7 +268,7 @@ def _outliers(unit: Matrix, distinct: Positions, rng: np.random.Generator) -> Po
     alone = np.log(_distances(similarities[:, -1]))
     least = max(_isolation(alone - around), _OUTLIER_RATIO, _OUTLIER_SPREAD / unit.shape[1])
     far = np.flatnonzero((alone - around > least) & (alone > np.quantile(wide, 0.75)))
-    if len(far) and len(references) < rows:  # a small group may have no reference near it
+    if len(far) and len(references) < rows:  # a small group may have no reference nearby
         far = far[np.argsort(-(alone - around)[far], kind="stable")[:_QUERIES]]
         nearest = np.log(_distances(_nearest(unit, far, np.arange(rows), 1)[0][:, 0]))
         far = far[nearest - around[far] > least]
@@ -275,10 +280,10 @@ def _distances(similarities: Matrix) -> _Floats:
 
 
 def _isolation(values: _Floats) -> float:
-    """What no row of a healthy index exceeds: its tail, continued as a normal one.
+    """Return a bound that no row of a healthy index exceeds: the tail, continued as a normal distribution.
 
-    The tail is that above the upper quartile, or above 90 % where that is lighter: near duplicates make the
-    quartile low, and the index no more spread out.
+    The slope of the tail is measured from the upper quartile and from the 90th percentile to the 95th, and
+    the smaller slope is used: near duplicates lower the quartile without making the index more spread out.
     """
     quantile = NormalDist().inv_cdf
     high, furthest = np.quantile(values, 0.95), quantile(1 - _OUTLIER_CHANCE / len(values))
@@ -289,7 +294,7 @@ def _isolation(values: _Floats) -> float:
 
 
 def _nearest(unit: Matrix, rows: Positions, references: Positions, count: int) -> tuple[Matrix, Positions]:
-    """The similarities of rows to their nearest references, in ascending order, and which these are."""
+    """Return the similarities of rows and their nearest references, ascending, and their positions."""
     columns = unit[references].T
     place = np.full(len(unit), -1)
     place[references] = np.arange(len(references))
@@ -310,7 +315,7 @@ def _nearest(unit: Matrix, rows: Positions, references: Positions, count: int) -
 
 
 def _effective_rank(unit: Matrix, rng: np.random.Generator) -> float:
-    """The exponential of the entropy of the spectrum: how many directions the rows really use."""
+    """Return how many directions the rows use: the exponential of the entropy of the spectrum."""
     rows = _some(unit, rng)
     centred = rows - rows.mean(axis=0)
     values = np.clip(np.linalg.eigvalsh((centred.T @ centred).astype(np.float64)), 0, None)

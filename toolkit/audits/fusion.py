@@ -1,4 +1,4 @@
-"""Dense and sparse search and their fusions side by side: do they agree, and does fusing help."""
+"""Compare dense and sparse search and their fusions: whether they agree, and whether fusing helps."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from toolkit.tables.text import clean
 from toolkit.visible_text import visible
 
 _DOING: Final = "comparing fusions"
-_AT_ONCE: Final = 20  # queries a request: each returns up to `depth` hits
+_AT_ONCE: Final = 20  # queries per request: each returns up to `depth` hits
 _SYSTEMS: Final = ("dense", "sparse", "RRF", "DBSF")
 _MEASURES: Final = ("ndcg", "mrr", "recall")
-_ROUNDING: Final = 1e-4  # relative difference of scores: those of the legs are rounded to float32
+_ROUNDING: Final = 1e-4  # relative difference of scores: scores of the legs are rounded to float32
 _RECONCILED: Final = 0.99
 
 FusionQueries: TypeAlias = str | VectorQuery | Iterable[str | VectorQuery]
@@ -46,29 +46,30 @@ class FusionComparison:
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a query and an id that is among the first ``k`` of any ranking: ``query`` (Int64), ``id``,
-        ``dense_rank``, ``sparse_rank``, ``rrf_rank``, ``dbsf_rank`` (Int64, missing beyond the hits asked
-        for), ``relevance`` (float64, as judged, missing where it was not).
+        One row per query and id that is among the first ``k`` of any ranking: ``query`` (Int64), ``id``,
+        ``dense_rank``, ``sparse_rank``, ``rrf_rank``, ``dbsf_rank`` (Int64, missing beyond the requested
+        hits), ``relevance`` (float64, as judged, otherwise missing).
     by : pandas.DataFrame
-        One row a query: ``query``, ``agreement`` (float64, the share of the first ``k`` that dense and sparse
-        have in common) and, where the query is judged, ``ndcg_dense``, ``mrr_dense``, ``recall_dense``, … of
+        One row per query: ``query``, ``agreement`` (float64, the share of the first ``k`` that dense and
+        sparse have in common) and, for judged queries, ``ndcg_dense``, ``mrr_dense``, ``recall_dense``, … of
         each ranking (float64).
     differences : pandas.DataFrame
-        One row a fusion, leg and measure: ``fusion``, ``leg``, ``measure``, ``queries`` (Int64),
-        ``difference``, ``low``, ``high`` (float64, the mean over queries of fusion minus leg, and its 95 %
+        One row per fusion, leg and measure: ``fusion``, ``leg``, ``measure``, ``queries`` (Int64),
+        ``difference``, ``low``, ``high`` (float64, the mean over queries of fusion minus leg, and the 95 %
         interval).
     scores : pandas.DataFrame
-        One row a fusion: ``fusion``, ``hits`` (Int64), ``same`` (float64, the share of the service's fused
-        scores that are those computed from its legs), ``largest`` (float64, the largest relative difference),
-        ``rank_base`` (Int64, for RRF: whether the service counts ranks from 0 or 1; missing where unknown).
+        One row per fusion: ``fusion``, ``hits`` (Int64), ``same`` (float64, the share of fused scores of the
+        service that equal the scores computed from the legs), ``largest`` (float64, the largest relative
+        difference), ``rank_base`` (Int64, for RRF: the first rank of the service, 0 or 1; missing if
+        unknown).
     k : int
-        How many hits of each ranking were compared.
+        Number of compared hits of each ranking.
 
     Examples
     --------
     >>> found = compare_fusion(hybrid, ["connection refused", "disk full"])
     >>> found.verdict.partition(";")[2]
-    " nothing is judged, so that nothing says which is better. The service's RRF and DBSF scores are ..."
+    " without judgements, it is unknown which is better. The service's RRF and DBSF scores are ..."
     """
 
     frame: pd.DataFrame
@@ -79,12 +80,13 @@ class FusionComparison:
 
     @property
     def verdict(self) -> str:
-        """What fusing does to nDCG against the better leg, or that nothing is judged; and the scores."""
-        agreement, shared = self.by["agreement"].mean(), "nothing is found"
+        """Return the effect of fusing on nDCG compared with the better leg, and whether scores are equal."""
+        shared = "nothing is found"
+        agreement = self.by["agreement"].mean()
         if not np.isnan(agreement):
             shared = f"dense and sparse share {percent(agreement)} of their first {self.k} hits"
         if self.differences.empty:
-            sentence = f"{shared}; nothing is judged, so that nothing says which is better"
+            sentence = f"{shared}; without judgements, it is unknown which is better"
         else:
             sentence = f"{'; '.join(self._judged(name) for name in ('RRF', 'DBSF'))}; {shared}"
             relevant = self.frame[self.frame["relevance"] > 0]
@@ -101,7 +103,11 @@ class FusionComparison:
             & (self.differences["leg"] == best)
             & (self.differences["measure"] == "ndcg")
         ].iloc[0]
-        effect = "helps" if chosen["low"] > 0 else "harms" if chosen["high"] < 0 else "no difference shown"
+        effect = "no difference shown"
+        if chosen["low"] > 0:
+            effect = "helps"
+        elif chosen["high"] < 0:
+            effect = "harms"
         return (
             f"{fusion} against {best} alone, the better leg: {effect} (nDCG@{self.k} "
             f"{chosen['difference']:+.3f} [{chosen['low']:+.3f}, {chosen['high']:+.3f}] over "
@@ -112,27 +118,30 @@ class FusionComparison:
         known = self.scores[self.scores["hits"] > 0]
         if known.empty:
             return "There are no fused scores to recompute."
-        good = known[known["same"] >= _RECONCILED]
-        bad = [
-            f"{row['fusion']} scores are not ({percent(row['same'])} are)"
-            for _, row in known[known["same"] < _RECONCILED].iterrows()
-        ]
-        base = good.loc[good["fusion"] == "RRF", "rank_base"].dropna()
-        counting = f", ranks counted from {base.iloc[0]}" if len(base) else ""
-        first = f"{' and '.join(good['fusion'])} scores are those of the legs{counting}"
-        return f"The service's {'; its '.join([first] * bool(len(good)) + bad)}."
+        equal = known[known["same"] >= _RECONCILED]
+        different = known[known["same"] < _RECONCILED]
+        statements = []
+        if len(equal):
+            statements.append(f"{' and '.join(equal['fusion'])} scores are equal to scores from the legs")
+        base = equal.loc[equal["fusion"] == "RRF", "rank_base"].dropna()
+        if len(base):
+            statements[0] += f", ranks counted from {base.iloc[0]}"
+        for _, row in different.iterrows():
+            statements.append(f"{row['fusion']} scores are not ({percent(row['same'])} are)")
+        return f"The service's {'; '.join(statements)}."
 
     def __repr__(self) -> str:
         tables = [part.to_string(index=False) for part in (self.differences, self.scores) if len(part)]
         return visible("\n".join([self.verdict, *tables]))
 
     def _repr_html_(self) -> str:
-        html = frame_table(self.verdict, self.differences) if len(self.differences) else ""
-        caption = "Fused scores, recomputed from the legs:" if html else self.verdict
-        return html + frame_table(caption, self.scores)
+        if not len(self.differences):
+            return frame_table(self.verdict, self.scores)
+        differences = frame_table(self.verdict, self.differences)
+        return differences + frame_table("Fused scores, recomputed from the legs:", self.scores)
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-        """Draw what fusing adds to nDCG of each leg, with intervals."""
+        """Draw the difference of nDCG between fusions and legs, with intervals."""
         chosen = self.differences[self.differences["measure"] == "ndcg"]
         named = chosen.assign(name=chosen["fusion"] + " against " + chosen["leg"])
         title, label = "What fusing adds", f"difference of nDCG@{self.k}, with the 95 % interval over queries"
@@ -155,21 +164,21 @@ def compare_fusion(
     Parameters
     ----------
     service : Service
-        From `connect`; its index must be hybrid.
+        From `connect`; the index must be hybrid.
     queries : str, VectorQuery, or iterable of them
-        Texts, where the index has models, or queries with `data`, or with both `vector` and `sparse`.
+        Text, if the index has models, or queries with `data`, or with both `vector` and `sparse`.
     judgements : pandas.DataFrame, optional
-        What is relevant: `query` (the number of the query, from 0, or its text), `id`, and perhaps
-        `relevance` (a number from 0; 1 where the column is not there). Ids that are not judged count as not
-        relevant; queries without a relevant id are left out of the measures.
+        Relevant ids: `query` (the number of the query, from 0, or the text), `id`, and optionally `relevance`
+        (a number from 0; 1 without the column). Ids that are not judged count as not relevant; queries
+        without a relevant id are left out of the measures.
     k : int
-        How many hits of each ranking are compared.
+        Number of hits of each ranking to compare.
     depth : int
-        Hits of each leg from which fusions are recomputed, at least `k`: as many as the service fuses.
+        Number of hits of each leg to recompute fusions from, at least `k`: as many as the service fuses.
     namespace : str
-        Of the texts; a VectorQuery has its own.
+        Namespace for queries that are text; a VectorQuery has a namespace.
     seed : int
-        For the intervals.
+        Seed for the intervals.
 
     Returns
     -------
@@ -178,27 +187,27 @@ def compare_fusion(
     Raises
     ------
     InputError
-        When the index is not hybrid, a query has not both legs, or judgements cannot be read.
+        If the index is not hybrid, if a query does not have both legs, or if judgements cannot be read.
     ServiceError
         When a request fails.
 
     Warns
     -----
     UnexpectedResultWarning
-        When the index has no such namespace.
+        If the index does not have the namespace.
 
     Notes
     -----
     nDCG has gains of ``2 ** relevance - 1`` (Burges et al., 2005). Intervals are a Bayesian bootstrap over
-    queries of the difference of each query, with half a query of +1 and half a one of -1 as its prior: one
-    query proves nothing. The better leg is chosen on the same queries, which favours it.
+    queries of the difference of each query. The prior is half a query of +1 and half a query of -1, because
+    one query proves nothing. The better leg is chosen on the same queries, which favours it.
 
     Examples
     --------
     >>> compare_fusion(service, ["connection refused"])
     Traceback (most recent call last):
     ...
-    toolkit.errors.InputError: comparing fusions: got an index of the kind DENSE; expected a hybrid one. ...
+    toolkit.errors.InputError: comparing fusions: got an index of the kind DENSE; expected a hybrid index. ...
     """
     k, seed = whole("k", k, most=1000), whole("seed", seed, least=0)
     depth = whole("depth", depth, least=k, most=10_000)
@@ -209,7 +218,7 @@ def compare_fusion(
         raise InputError(
             _DOING,
             got=f"an index of the kind {info.kind}",
-            expected="a hybrid one",
+            expected="a hybrid index",
             next_step="An index of another kind has nothing to fuse.",
         )
     mistakes: dict[str, None] = {}
@@ -235,7 +244,7 @@ def compare_fusion(
 def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
     listed = [queries] if isinstance(queries, str | VectorQuery) else queries
     if isinstance(listed, bytes | dict | pd.DataFrame) or not isinstance(listed, Iterable):
-        raise wrong("queries", queries, "texts or VectorQuery values")
+        raise wrong("queries", queries, "strings or VectorQuery values")
     result = []
     for number, item in enumerate(listed):
         if isinstance(item, str):
@@ -246,7 +255,7 @@ def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
         )
         if not both:
             got = repr(item) if isinstance(item, VectorQuery) else shown(item)
-            expected = "a text, or a VectorQuery with data, or with both vector and sparse"
+            expected = "a string, or a VectorQuery with data, or with both vector and sparse"
             raise InputError(f"reading queries at position {number}", got=got, expected=expected)
         result.append(item)
     if not result:
@@ -255,20 +264,21 @@ def _queries(queries: Any, namespace: str) -> list[VectorQuery]:
 
 
 def _of_system(item: VectorQuery, system: str, k: int, depth: int) -> VectorQuery:
-    """A query as one leg, or as one fusion of both."""
+    """Return a query as one leg, or as one fusion of both."""
     changes: dict[str, Any] = dict.fromkeys(("include_metadata", "include_vectors", "include_data"), False)
     if system in ("RRF", "DBSF"):
         changes |= {"top_k": k, "fusion_algorithm": system, "query_mode": None}
     else:
         changes |= {"top_k": depth, "fusion_algorithm": None}
-        changes |= {"query_mode": system.upper()} if item.data is not None else {}
+        if item.data is not None:
+            changes["query_mode"] = system.upper()
     if item.data is None and system in ("dense", "sparse"):
         changes["sparse" if system == "dense" else "vector"] = None
     return replace(item, **changes)
 
 
 def _rankings(service: Service, queries: list[VectorQuery], mistakes: dict[str, None]) -> list[_Ranking]:
-    """Ids and scores of each query; `mistakes` gets what is probably wrong where nothing is found."""
+    """Return ids and scores of each query. Warnings about probable mistakes are added to `mistakes`."""
     rankings: list[_Ranking] = [[] for _ in queries]
     for start in range(0, len(queries), _AT_ONCE):
         hits, warnings_ = run_queries(service, queries[start : start + _AT_ONCE])
@@ -279,15 +289,15 @@ def _rankings(service: Service, queries: list[VectorQuery], mistakes: dict[str, 
 
 
 def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, float]]:
-    """For each query, the relevance of each id that was judged."""
+    """Return the relevance of each judged id, per query."""
     result: list[dict[str, float]] = [{} for _ in queries]
     if judgements is None:
         return result
     given_as, judgements = judgements, pandas_frame(judgements)
     if judgements is None or not {"query", "id"} <= set(judgements.columns):
-        raise wrong("judgements", given_as, "a frame with the columns query, id and perhaps relevance")
+        raise wrong("judgements", given_as, "a frame with the columns query, id and optionally relevance")
     if not judgements.columns.is_unique:
-        raise wrong("judgements", judgements, "a frame with each column once")
+        raise wrong("judgements", judgements, "a frame with unique columns")
     number_of = {item.data: number for number, item in reversed([*enumerate(queries)]) if item.data}
     given = judgements["relevance"] if "relevance" in judgements else [1.0] * len(judgements)
     for row, (name, key, value) in enumerate(zip(judgements["query"], judgements["id"], given, strict=True)):
@@ -336,7 +346,7 @@ def _by(rankings: dict[str, list[_Ranking]], relevance: list[dict[str, float]], 
 
 
 def _measures(top: list[str], judged: dict[str, float], k: int) -> tuple[float, float, float]:
-    """nDCG, reciprocal rank of the first relevant hit, and recall, all of the first `k`."""
+    """Return nDCG, the reciprocal rank of the first relevant hit, and recall, of the first `k` hits."""
     gains = [2 ** judged.get(key, 0.0) - 1 for key in top]
     best = sorted((2**value - 1 for value in judged.values()), reverse=True)[:k]
     weights = 1 / np.log2(np.arange(2, k + 2))
@@ -363,7 +373,7 @@ def _differences(by: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 
 def _scores(rankings: dict[str, list[_Ranking]], method: Any, k: int) -> tuple[Any, ...]:
-    """The service's fused scores against those of its legs; RRF with ranks from 1 and from 0."""
+    """Compare the fused scores of the service with scores from the legs; RRF with ranks from 1 and from 0."""
     constants = {1: 60, 0: 59} if method == "RRF" else {None: 60}
     errors: dict[int | None, list[float]] = {base: [] for base in constants}
     for dense, sparse, fused in zip(rankings["dense"], rankings["sparse"], rankings[method], strict=True):

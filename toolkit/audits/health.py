@@ -1,4 +1,4 @@
-"""The health of a vector index: what is wrong with its vectors, texts, metadata and ids."""
+"""Audit the health of a vector index: find defects in vectors, text, metadata and ids."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from toolkit.redaction import Redactor, visible
 
 _SAMPLE: Final = 100_000
 _LISTED: Final = 20  # dimensions named in a detail
-_UNIT: Final = 1e-3  # how far from 1 a length may be that counts as normalised
+_UNIT: Final = 1e-3  # largest difference between 1 and a length that counts as normalised
 _MOSTLY: Final = 0.9
 _HALF: Final = 0.5
-_FIELD_USUAL: Final = 0.95  # of the rows with metadata have a field that belongs to all of them
-_USUAL_TIMES: Final = 20  # as often as a misspelt name does the right one occur, at least
-_FEW: Final = 10  # rows below which nothing is said of dimensions and fields
+_FIELD_USUAL: Final = 0.95  # share of the rows with metadata that have a field expected in all of them
+_USUAL_TIMES: Final = 20  # a correct name occurs at least this many times as often as a misspelt one
+_FEW: Final = 10  # with fewer rows, dimensions and fields are not judged
 _RANK_ROWS: Final = 200
 
 
@@ -48,7 +48,7 @@ FINDINGS: Final = {
     ),
     "not finite": (
         "error",
-        "A score with NaN or infinity is none: these rows are never found, or always.",
+        "NaN and infinity are not scores: these rows are never found, or always.",
         "Embed their texts again; look for empty or very long texts.",
     ),
     "zero vector": (
@@ -63,58 +63,58 @@ FINDINGS: Final = {
     ),
     "without text": (
         "warning",
-        "A hit among these has nothing to show.",
+        "A hit among these rows has nothing to show.",
         "Upsert them with their text as data.",
     ),
     "not normalised": (
         "warning",
-        "Most vectors have length 1: with a dot product, longer ones among them win, shorter ones lose.",
+        "Most vectors have length 1: with a dot product, longer vectors win and shorter ones lose.",
         "Divide each by its length before upserting.",
     ),
     "lengths differ": (
         "info",
         "With a dot product, long vectors win; with cosine nothing changes.",
-        "Normalise them, unless the length means something.",
+        "Normalise them, unless the length has a meaning.",
     ),
     "dead dimension": (
         "warning",
-        "Always zero: it takes memory and says nothing.",
+        "The dimension is always zero: it takes memory and carries no information.",
         "Check how the vectors are made.",
     ),
     "constant dimension": (
         "warning",
-        "One value in all rows: it raises every score by the same and separates nothing.",
+        "All rows have one value: it raises every score equally and separates nothing.",
         "Check how the vectors are made; subtract the mean.",
     ),
     "duplicate": (
         "warning",
-        "Equal vectors with equal text, or without: they take several places among the hits.",
+        "Equal vectors with equal text, or without text, take several places among the hits.",
         "Keep one of each; make ids from the content.",
     ),
     "same vector, other text": (
         "error",
-        "Different texts have one dense vector: no search by it can tell them apart.",
+        "Different texts have the same dense vector: a search cannot tell them apart.",
         "Embed them again; look for truncated texts or a default vector.",
     ),
     "same text, other vector": (
         "warning",
-        "One text has several vectors: of several models or versions, or chunks under one text.",
+        "One text has several vectors: from several models or versions, or from chunks with one text.",
         "Embed the older ones again.",
     ),
     "near duplicate": (
         "info",
-        f"Another vector is within a cosine of {NEAR}: hits repeat what others say.",
+        f"Another vector is within a cosine of {NEAR}: hits repeat the content of others.",
         "Remove repeated boilerplate before embedding, or merge the hits.",
     ),
     "outlier": (
         "warning",
-        "Far from all others: of another model, of damaged text, or noise.",
+        "The vector is far from all others: from another model, from damaged text, or noise.",
         "Read their texts; embed them again.",
     ),
     "hub": (
         "warning",
-        "Among the nearest neighbours of far too many others: it crowds out better hits.",
-        "Read its text: empty, boilerplate or a mean vector?",
+        "The vector is among the nearest neighbours of far too many others: it crowds out better hits.",
+        "Read the text: is it empty, boilerplate or a mean vector?",
     ),
     "few directions": (
         "warning",
@@ -133,7 +133,7 @@ FINDINGS: Final = {
     ),
     "field missing": (
         "warning",
-        "A filter on the field never matches these rows; nearly all others have it.",
+        "A filter on the field never matches these rows; nearly all others have the field.",
         "Fill the field.",
     ),
     "field of several types": (
@@ -147,9 +147,10 @@ FINDINGS: Final = {
         "Rename it.",
     ),
 }
-"""Each kind of finding: how bad it is, what it does to search, what to do."""
+"""Per kind of finding: the severity, the effect on search, and advice."""
 
 _SEVERITIES: Final = ("error", "warning", "info")
+_NAMED_KINDS: Final = 3  # kinds of defects in the verdict; further ones are counted
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -159,21 +160,22 @@ class VectorAudit:
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a finding, the worst first: `namespace`, `finding`, `severity` (``error``, ``warning`` or
+        One row per finding, the worst first: `namespace`, `finding`, `severity` (``error``, ``warning`` or
         ``info``), `count` (Int64, rows, or dimensions), `ids` (tuple, at most 10,000 ids), `detail`, `effect`
-        (what it does to search), `advice`.
+        (on search), `advice`.
     facts : pandas.DataFrame
-        One row a namespace: `namespace`, `rows`, `usable` (rows with a finite vector that is not zero),
-        `dimension`, `compared` (vectors whose neighbours were looked at; all Int64), `effective_rank`,
-        `random_pair` and `nearest_pair` (float64, the median cosine of two random vectors, and of one to its
-        nearest neighbour).
+        One row per namespace: `namespace`, `rows`, `usable` (rows with a finite vector that is not zero),
+        `dimension`, `compared` (vectors whose neighbours were compared; all Int64), `effective_rank`,
+        `random_pair` and `nearest_pair` (float64, the median cosine of two random vectors, and of a vector
+        and the nearest neighbour).
     similarities : pandas.DataFrame
-        Cosines of at most 2,000 random pairs and 2,000 nearest neighbours of each namespace: `pair` (which of
-        these), `score` (float64).
+        Cosines of at most 2,000 random pairs and 2,000 nearest neighbours per namespace: `pair` (the kind of
+        pair), `score` (float64).
     sample : int or None
-        How many vectors were drawn to be compared with each other; None when all were.
+        Number of vectors drawn at random to be compared with each other; None if all were compared.
     dense, sparse : int
-        Rows with a dense vector, and with a sparse one. Of sparse vectors only equality is looked at.
+        Number of rows with a dense vector, and with a sparse one. Sparse vectors are only checked for
+        equality.
 
     Examples
     --------
@@ -190,25 +192,34 @@ class VectorAudit:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Return one sentence with the kinds of defects."""
         number = int(self.facts["rows"].sum())
         if not number:
             return "There are no rows to judge."
-        rows = f"{counted(number, 'row')} in {counted(len(self.facts), 'namespace')}"
-        basis = f" (neighbours of {self.sample:,} of them, drawn at random)" if self.sample else ""
-        if not self.dense:
-            basis = f", by ids, texts and metadata alone: no row has a {'dense ' * bool(self.sparse)}vector"
+        rows = f"{counted(number, 'row')} in {counted(len(self.facts), 'namespace')}{self._basis()}"
         serious = self.frame[self.frame["severity"] != "info"]
         if serious.empty:
-            return f"Nothing wrong was found in {rows}{basis}."
+            return f"Nothing wrong was found in {rows}."
         kinds = list(dict.fromkeys(serious["finding"]))
-        named = "; ".join(kinds[:3]) + (f"; {len(kinds) - 3} more" if len(kinds) > 3 else "")  # noqa: PLR2004
-        return f"{counted(len(kinds), 'kind')} of defect in {rows}{basis}: {named}."
+        named = kinds[:_NAMED_KINDS]
+        if len(kinds) > _NAMED_KINDS:
+            named.append(f"{len(kinds) - _NAMED_KINDS} more")
+        return f"{counted(len(kinds), 'kind')} of defect in {rows}: {'; '.join(named)}."
+
+    def _basis(self) -> str:
+        """Return what was compared, if not all dense vectors were."""
+        if not self.dense:
+            vector = "dense vector" if self.sparse else "vector"
+            return f", by ids, texts and metadata alone: no row has a {vector}"
+        if self.sample:
+            return f" (neighbours of {self.sample:,} of them, drawn at random)"
+        return ""
 
     def __repr__(self) -> str:
         shown = with_default_named(self.frame[["severity", "finding", "count", "namespace", "detail"]])
-        table = "" if shown.empty else f"\n{shown.to_string(index=False, justify='left')}"
-        return visible(self.verdict + table)
+        if shown.empty:
+            return visible(self.verdict)
+        return visible(f"{self.verdict}\n{shown.to_string(index=False, justify='left')}")
 
     def _repr_html_(self) -> str:
         findings = self.frame.assign(ids=[", ".join(ids[:3]) for ids in self.frame["ids"]])
@@ -216,23 +227,24 @@ class VectorAudit:
         return html + frame_table("The namespaces:" if html else self.verdict, with_default_named(self.facts))
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-        """Draw how similar random pairs are, and each vector and its nearest neighbour, by namespace."""
+        """Draw the cosines of random pairs and of nearest neighbours, by namespace."""
         title = "Cosines of random pairs and of nearest neighbours"
         return draw_similarities(self.similarities, title, "cosine", ax=ax, theme=theme)
 
 
 def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> VectorAudit:
-    """Look for what is wrong with the vectors of an index, and with their texts, metadata and ids.
+    """Find defects in the vectors, text, metadata and ids of an index.
 
     Parameters
     ----------
     vectors : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
-        As `load_vectors` returns; the path of a snapshot or what `scan_snapshot` returns; or a matrix, a row
-        a vector. Only the columns that are there are looked at, and where no row has a dense vector, as when
-        vectors were not loaded, the verdict says so.
+        A frame of `load_vectors`, the path of a snapshot, a dataset of `scan_snapshot`, or a matrix with one
+        row per vector. Missing columns are not checked. If no row has a dense vector, for example because
+        vectors were not loaded, the verdict reports that.
     sample : int, optional
-        How many vectors are compared with each other, drawn at random. Default: all up to 100,000. Everything
-        that is seen in one row, equal vectors, texts, ids and metadata are always looked for in all rows.
+        Number of vectors to compare with each other, drawn at random. If omitted, all up to 100,000. Defects
+        of single rows, for example a vector of zeros, and equal vectors, text, ids and metadata are always
+        checked in all rows.
 
     Returns
     -------
@@ -241,18 +253,18 @@ def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> Vector
     Raises
     ------
     InputError
-        When there is no column of vectors.
+        If the input has no column of vectors.
     SnapshotError
-        When there is no snapshot at a path.
+        If a path contains no snapshot.
 
     Notes
     -----
-    Comparisons are by cosine, and those of near duplicates exact. An outlier has no company: it is farther
-    from its nearest vector than the vectors around it are from their 20th, by more than chance has in store
-    for any vector of an index of this size (1 %, from the tail of that ratio in the index); indexes of fewer
-    than 300 different vectors have none. A single vector on a subject of its own is one, too. A hub is among
-    the 10 nearest of at least 5 % of 2,000 others. Both are looked for with a sample of 4,000 and 2,000
-    vectors where there are more.
+    Vectors are compared by cosine. Near duplicates are found exactly. An outlier is far even from the nearest
+    vector: farther than the vectors around it are from their 20th neighbour, by more than is expected by
+    chance for any vector of an index of this size (1 %, from the tail of this ratio in the index). A single
+    vector on a separate subject is an outlier as well. Outliers are not searched in indexes of fewer than 300
+    different vectors. A hub is among the 10 nearest neighbours of at least 5 % of 2,000 others. In larger
+    indexes, outliers are searched with a sample of 4,000 vectors, and hubs with a sample of 2,000.
 
     Examples
     --------
@@ -298,7 +310,7 @@ def _of_namespace(name: str, index: IndexRows, compared: _Compared) -> Iterator[
     usual = index.usual.get(name, 0)
     other = has_vector & (rows["dimension"] != usual)
     sizes = ", ".join(map(str, sorted(set(rows["dimension"][other]))))
-    yield from _of_rows("several dimensions", ids[other], f"{sizes} beside {usual}")
+    yield from _of_rows("several dimensions", ids[other], f"{sizes} next to {usual}")
     yield from _of_rows("not finite", ids[has_vector & ~rows["finite"]])
     yield from _of_rows("zero vector", ids[rows["finite"] & (rows["norm"] == 0)])
     if index.has_vectors:
@@ -339,15 +351,17 @@ def _lengths(usable: pd.DataFrame) -> Iterator[_Finding]:
 
 
 def _dimensions(constant: dict[int, float], usual: int, usable: int) -> Iterator[_Finding]:
-    if usable < _FEW or len(constant) == usual:  # a few rows, or copies of one, say nothing
+    if usable < _FEW or len(constant) == usual:  # few rows, or copies of one row, show nothing
         return
     for finding, chosen in (
         ("dead dimension", [position for position, value in constant.items() if value == 0]),
         ("constant dimension", [position for position, value in constant.items() if value]),
     ):
         if chosen:
-            listed = ", ".join(map(str, chosen[:_LISTED])) + ", …" * (len(chosen) > _LISTED)
-            yield finding, len(chosen), [], f"of {usual}, counted from 0: {listed}"
+            listed = list(map(str, chosen[:_LISTED]))
+            if len(chosen) > _LISTED:
+                listed.append("…")
+            yield finding, len(chosen), [], f"of {usual}, counted from 0: {', '.join(listed)}"
 
 
 def _duplicates(usable: pd.DataFrame) -> Iterator[_Finding]:
@@ -373,7 +387,7 @@ def _neighbours(
 ) -> Iterator[_Finding]:
     yield from _of_rows("near duplicate", ids.iloc[positions[nearest.near_duplicates]])
     yield from _of_rows("outlier", ids.iloc[positions[nearest.outliers]])
-    detail = f"one is a neighbour of {percent(nearest.hub_share)} of the vectors"
+    detail = f"the largest hub is a neighbour of {percent(nearest.hub_share)} of the vectors"
     yield from _of_rows("hub", ids.iloc[positions[nearest.hubs]], detail)
     if len(positions) >= _RANK_ROWS and nearest.effective_rank < min(8, dimension / 8):
         yield "few directions", len(positions), [], f"about {nearest.effective_rank:.1f} of {dimension}"
@@ -391,12 +405,12 @@ def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
         if len(item.counts) > 1:
             *rare, common = sorted(item.counts, key=lambda kind: (item.counts[kind], kind))
             ids = [key for kind in rare for key in item.ids[kind]]
-            detail = f"{shown}: {', '.join(rare)} beside {common}"
+            detail = f"{shown}: {', '.join(rare)} next to {common}"
             yield "field of several types", total - item.counts[common], ids[:IDS], detail
         usual = [other for other, times in totals.items() if times >= _USUAL_TIMES * total]
         if alike := get_close_matches(name, usual, n=1, cutoff=0.8):
             ids = [key for kind in item.counts for key in item.ids[kind]]
-            yield "field rare and alike", total, ids[:IDS], f"{shown} beside {visible(alike[0])[:80]}"
+            yield "field rare and alike", total, ids[:IDS], f"{shown} next to {visible(alike[0])[:80]}"
 
 
 def _frame(findings: list[tuple[str, str, int, list[str], str]]) -> pd.DataFrame:

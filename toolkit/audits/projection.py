@@ -1,4 +1,4 @@
-"""Vectors in two dimensions: a projection, how far it can be trusted, and its plot."""
+"""Project vectors to two dimensions, measure whether the map can be trusted, and draw it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Method = Literal["pca", "tsne", "umap"]
 _DOING: Final = "projecting vectors"
 _NAMED: Final = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 _SAMPLES: Final = {"pca": 50_000, "tsne": 5_000, "umap": 20_000}
-_KEPT: Final = 50  # principal components that t-SNE, UMAP and clusters are computed from
-_TRUSTED_ROWS: Final = 2_000  # trustworthiness takes memory for the square of them
+_KEPT: Final = 50  # principal components for t-SNE, UMAP and clusters
+_TRUSTED_ROWS: Final = 2_000  # trustworthiness needs memory for the square of this number
 _NEIGHBOURS: Final = 10
-_FEWEST: Final = 5  # rows below which there are no neighbourhoods to keep
-_EQUAL: Final = 1e-6  # spread below which all vectors have one direction
+_FEWEST: Final = 5  # fewer rows have no neighbourhoods
+_EQUAL: Final = 1e-6  # with a smaller spread, all vectors have one direction
 _TEXTS: Final = ("namespace", "id", "data", "metadata")
 _NOT_CARRIED: Final = (*_TEXTS, "x", "y", "vector", "sparse_indices", "sparse_values")
 
@@ -43,24 +43,25 @@ class VectorProjection:
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a vector, in the order of the input: `namespace`, `id`, `x`, `y` (float64, without unit), then
-        `data` and `metadata` where the input has them, and the other columns of a DataFrame. Columns may be
-        added, to colour by them.
+        One row per vector, in the order of the input: `namespace`, `id`, `x`, `y` (float64, without unit),
+        then `data` and `metadata` if the input has them, and the other columns of a DataFrame. You can add
+        columns, to colour by them.
     method : str
         ``"pca"``, ``"tsne"`` or ``"umap"``.
     trustworthiness : float or None
-        How far neighbours on the map are neighbours in the index, 0 to 1: 1 where all are, about 0.5 by
-        chance. Of at most 2,000 of the rows, by cosine and 10 neighbours. None for fewer than 5 rows, and
-        where scikit-learn is not installed. It forgives neighbours that are not far away: see the next.
+        Measure of whether neighbours on the map are neighbours in the index, 0 to 1: 1 if all are, about 0.5
+        by chance. It is computed for at most 2,000 rows, by cosine and 10 neighbours. None for fewer than 5
+        rows, or if scikit-learn is not installed. Neighbours on the map that are almost neighbours in the
+        index reduce it little; compare `neighbours_kept`.
     neighbours_kept : float or None
-        The share of the 10 nearest vectors on the map that are among the 10 nearest in the index, 0 to 1, of
-        the same rows. None for fewer than 5 rows.
+        Share of the 10 nearest vectors on the map that are among the 10 nearest in the index, 0 to 1, for the
+        same rows. None for fewer than 5 rows.
     explained : float or None
-        The share of the variance that the two axes keep, 0 to 1; None where they are not linear.
+        Share of the variance that the two axes keep, 0 to 1; None if they are not linear.
     rows : int
-        Usable vectors in the input.
+        Number of usable vectors in the input.
     left_out : int
-        Rows of the input without a vector, or with one that is zero or not finite.
+        Number of rows of the input without a vector, or with a vector that is zero or not finite.
     is_sample : bool
         Whether the frame is a random sample of the usable vectors.
 
@@ -83,14 +84,17 @@ class VectorProjection:
 
     @property
     def basis(self) -> str:
-        """Which vectors are shown, in a few words."""
-        shown = counted(len(self.frame), "vector")
-        drawn = f"{len(self.frame):,} of {self.rows:,} vectors, drawn at random" if self.is_sample else shown
-        return drawn + (f"; {self.left_out:,} without a usable vector left out" if self.left_out else "")
+        """Return a short description of the shown vectors."""
+        drawn = counted(len(self.frame), "vector")
+        if self.is_sample:
+            drawn = f"{len(self.frame):,} of {self.rows:,} vectors, drawn at random"
+        if self.left_out:
+            drawn += f"; {self.left_out:,} without a usable vector left out"
+        return drawn
 
     @property
     def verdict(self) -> str:
-        """One sentence: what is shown, and how far it can be trusted."""
+        """Return one sentence with the shown vectors, and measures of whether the map can be trusted."""
         parts = []
         if self.explained is not None:
             parts.append(f"the two axes keep {percent(self.explained)} of the variance")
@@ -102,15 +106,18 @@ class VectorProjection:
             parts.append(
                 f"{percent(self.neighbours_kept)} of neighbours on the map are neighbours in the index"
             )
-        return f"{self.basis}, by {_NAMED[self.method]}" + (f": {'; '.join(parts)}." if parts else ".")
+        sentence = f"{self.basis}, by {_NAMED[self.method]}"
+        if parts:
+            sentence += f": {'; '.join(parts)}"
+        return f"{sentence}."
 
     def values(self, name: str) -> pd.Series[Any]:
-        """A column of `frame`, or a field of its metadata, by name; nested fields have dotted names.
+        """Return a column of `frame`, or a field of the metadata, by name; nested fields have dotted names.
 
         Raises
         ------
         InputError
-            When there is neither.
+            If no column or field has the name.
         """
         name = text("color", name, empty=False)
         if name in self.frame.columns:
@@ -126,32 +133,32 @@ class VectorProjection:
         )
 
     def metadata_fields(self) -> pd.DataFrame:
-        """The fields of the metadata, a column each; without columns where there is no metadata."""
+        """Return the fields of the metadata as columns; no columns if the vectors have no metadata."""
         if "metadata" not in self.frame.columns:
             return pd.DataFrame(index=self.frame.index)
         return explode_metadata(self.frame[["metadata"]])
 
     def clusters(self, count: int = 8, *, seed: int = 0) -> pd.Series[Any]:
-        """Clusters of the vectors (not of the map) by k-means, numbered from 1, the largest first.
+        """Cluster the vectors (not the map) by k-means. Clusters are numbered from 1, the largest first.
 
         Parameters
         ----------
         count : int
-            How many, at most the number of vectors.
+            Number of clusters, at most the number of vectors.
         seed : int
-            For the first centres.
+            Seed for the first centres.
 
         Returns
         -------
         pandas.Series
-            Of Int64, a row a row of `frame`. Computed from the first 50 principal components.
+            Int64, one value per row of `frame`. Clusters are computed from the first 50 principal components.
 
         Raises
         ------
         InputError
-            When `count` is below 1.
+            If `count` is below 1.
         SettingsError
-            When scikit-learn is not installed.
+            If scikit-learn is not installed.
         """
         count = whole("count", count)
         seed = whole("seed", seed, least=0, most=(1 << 32) - 1)
@@ -174,7 +181,7 @@ class VectorProjection:
         return frame_table(self.verdict, self.frame[["namespace", "id", "x", "y"]].head(10))
 
     def plot(self, *, color: str | None = None, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-        """Draw it, as `plot_vector_map` does."""
+        """Draw the map, as `plot_vector_map` does."""
         return plot_vector_map(self, color=color, ax=ax, theme=theme)
 
 
@@ -189,25 +196,25 @@ def project_vectors(
     sample: int | None = None,
     seed: int = 0,
 ) -> VectorProjection:
-    """Project vectors to two dimensions, and measure how far the projection can be trusted.
+    """Project vectors to two dimensions, and measure whether the projection can be trusted.
 
-    Distances on a map are not those of the index: look at the trustworthiness before reading anything into
-    groups and gaps, and never read a score off it.
+    Distances on a map are not distances in the index: look at the trustworthiness before you interpret groups
+    and gaps, and never read a score off a map.
 
     Parameters
     ----------
     vectors : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
-        As `load_vectors` returns; the path of a snapshot or what `scan_snapshot` returns; or a matrix, a row
-        a vector. Dense vectors of one dimension.
+        A frame of `load_vectors`, the path of a snapshot, a dataset of `scan_snapshot`, or a matrix with one
+        row per vector. All vectors are dense and of one dimension.
     method : {"pca", "tsne", "umap"}
-        ``"pca"`` keeps large distances and needs nothing but numpy; ``"tsne"`` keeps neighbours (needs
-        scikit-learn), ``"umap"`` neighbours and some of the rest (needs umap-learn).
+        ``"pca"`` keeps large distances and needs only numpy; ``"tsne"`` keeps neighbours (needs
+        scikit-learn), ``"umap"`` keeps neighbours and some larger distances (needs umap-learn).
     namespace : str, optional
-        Of several namespaces, which one; ``""`` is the default one. Default: all.
+        Namespace to project; ``""`` is the default namespace. If omitted, all.
     sample : int, optional
-        How many vectors at most, drawn at random. Default: 50,000, 20,000 for UMAP, 5,000 for t-SNE.
+        Number of vectors at most, drawn at random. If omitted, 50,000 (20,000 for UMAP, 5,000 for t-SNE).
     seed : int
-        For the sample and the method: the same seed gives the same coordinates.
+        Seed for the sample and the method: the same seed gives the same coordinates.
 
     Returns
     -------
@@ -216,18 +223,18 @@ def project_vectors(
     Raises
     ------
     InputError
-        For vectors of several dimensions, sparse vectors only, a namespace that is not there, and arguments
-        of another kind.
+        If the vectors have several dimensions or are all sparse, if the namespace is unknown, or if an
+        argument has another type.
     SettingsError
-        When the package of the method is not installed.
+        If the package of the method is not installed.
     SnapshotError
-        When there is no snapshot at a path.
+        If a path contains no snapshot.
 
     Notes
     -----
     Vectors are divided by their lengths first, as comparisons by cosine do. t-SNE and UMAP start from the
-    first 50 principal components. Trustworthiness is that of J. Venna and S. Kaski, *Neighborhood
-    preservation in nonlinear projection methods* (2001), as scikit-learn computes it.
+    first 50 principal components. Trustworthiness is defined by J. Venna and S. Kaski, *Neighborhood
+    preservation in nonlinear projection methods* (2001), and computed by scikit-learn.
 
     Examples
     --------
@@ -275,30 +282,31 @@ def project_vectors(
 def plot_vector_map(
     vectors: MapSource, *, color: str | None = None, ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
-    """Draw vectors in two dimensions, a point each, with the trustworthiness of the projection.
+    """Draw vectors as points in two dimensions, with the trustworthiness of the projection.
 
-    Not for comparing distances: two groups that lie apart on the map need not be far apart in the index.
+    Do not compare distances: two groups that are far apart on the map need not be far apart in the index.
 
     Parameters
     ----------
     vectors : VectorProjection, or what `project_vectors` accepts
-        Vectors are projected by PCA.
+        A projection, or vectors, which are projected by PCA.
     color : str, optional
-        A column, or a field of the metadata, by whose values points are coloured: numbers by a scale, other
-        values by their 8 most frequent ones and "other".
+        A column, or a field of the metadata, that colours the points: numbers by a scale, other values by the
+        8 most frequent ones and "other".
     ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
+        Axes to draw on. If omitted, pyplot makes a new figure.
     theme : {"light", "dark"}
+        Colours of the plot.
 
     Returns
     -------
     matplotlib.axes.Axes
-        With a sentence instead of points where there is no usable vector.
+        The Axes. If no vector is usable, they show a sentence instead of points.
 
     Raises
     ------
     InputError
-        As `project_vectors` does, and when there is no column or field `color`.
+        As in `project_vectors`, and if no column or field is named `color`.
 
     Examples
     --------
@@ -309,16 +317,21 @@ def plot_vector_map(
     ['x (2)', 'y (1)']
     """
     projection = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
-    values = None if color is None or projection.frame.empty else projection.values(color)
-    measured = projection.trustworthiness
-    trust = "" if measured is None else f", trustworthiness {measured:.2f}"
-    title = f"Map of vectors by {_NAMED[projection.method]}" + (f", colour: {color}" if color else "")
+    values = None
+    if color is not None and not projection.frame.empty:
+        values = projection.values(color)
+    note = projection.basis
+    if projection.trustworthiness is not None:
+        note += f", trustworthiness {projection.trustworthiness:.2f}"
+    title = f"Map of vectors by {_NAMED[projection.method]}"
+    if color:
+        title += f", colour: {color}"
     return draw_points(
         projection.frame["x"].to_numpy(),
         projection.frame["y"].to_numpy(),
         values,
         title=title,
-        note=f"{projection.basis}{trust}",
+        note=note,
         ax=ax,
         theme=theme,
     )
@@ -327,8 +340,11 @@ def plot_vector_map(
 def _drawn(
     tables: VectorTables, namespace: str | None, limit: int, seed: int
 ) -> tuple[Matrix, pd.DataFrame, int, int]:
-    """At most so many usable vectors, their rows, how many are usable and how many are not; read once."""
-    chance = np.random.default_rng([seed, 1]).random(tables.rows)  # the rows with the lowest are kept
+    """Read the vectors once, and draw at most `limit` usable ones.
+
+    Return the vectors, their rows, and the numbers of usable and of other rows.
+    """
+    chance = np.random.default_rng([seed, 1]).random(tables.rows)  # rows with the lowest numbers are kept
     names: set[str] = set()
     sizes: dict[int, int] = {}
     matrices: list[Matrix] = []
@@ -364,7 +380,7 @@ def _drawn(
 def _lowest(
     matrices: list[Matrix], kept: list[tuple[Any, ...]], chance: npt.NDArray[np.float64], limit: int
 ) -> tuple[list[Matrix], list[tuple[Any, ...]]]:
-    """The rows of the lowest chances, in their order."""
+    """Return the rows with the lowest random numbers, in the order of the input."""
     if not kept:
         return [np.zeros((0, 1), dtype=np.float32)], []
     order = np.argsort(chance[[row[0] for row in kept]], kind="stable")
@@ -373,7 +389,7 @@ def _lowest(
 
 
 def _check(namespace: str | None, names: set[str], sizes: dict[int, int], inside: int) -> None:
-    """Whether the rows that were read can be shown on one map."""
+    """Raise InputError if the rows cannot be shown on one map."""
     if namespace is not None and namespace not in names:
         raise InputError(
             _DOING,
@@ -386,7 +402,7 @@ def _check(namespace: str | None, names: set[str], sizes: dict[int, int], inside
         raise InputError(
             _DOING,
             got=f"vectors of several dimensions: {listed}",
-            expected="vectors of one dimension, which one model made",
+            expected="vectors of one dimension, from one model",
             next_step="Pass namespace=, or the rows of one dimension; audit_vectors names the others.",
         )
     if inside and not sizes:
@@ -396,7 +412,10 @@ def _check(namespace: str | None, names: set[str], sizes: dict[int, int], inside
 
 
 def _principal_components(unit: Matrix) -> tuple[Matrix, float]:
-    """Coordinates on the first axes, each turned so that its largest weight is positive; what two keep."""
+    """Return the coordinates on the principal axes, and the share of variance of the first two.
+
+    Each axis is turned so that the largest weight is positive, which makes the signs reproducible.
+    """
     if not len(unit):
         return np.zeros((0, 2), dtype=np.float32), 0.0
     centred = (unit - unit.mean(axis=0)).astype(np.float64)
@@ -408,7 +427,10 @@ def _principal_components(unit: Matrix) -> tuple[Matrix, float]:
 
 
 def _reducer(method: Method, seed: int) -> Callable[[Matrix], Any]:
-    """What turns principal components into two dimensions; its package is looked for now."""
+    """Return a function that reduces principal components to two dimensions.
+
+    Raise SettingsError if the package of the method is missing.
+    """
     if method == "pca":
         return lambda components: components[:, :2]
     if method == "tsne":
@@ -425,7 +447,7 @@ def _reducer(method: Method, seed: int) -> Callable[[Matrix], Any]:
 
 
 def _start(components: Matrix) -> Matrix:
-    """Where t-SNE starts: the first two components, as small as it wants them."""
+    """Return the start of t-SNE: the first two components, scaled to the recommended small size."""
     start = np.zeros((len(components), 2), dtype=np.float32)
     start[:, : components.shape[1]] = components[:, :2]
     start *= np.float32(1e-4) / start[:, 0].std()
@@ -433,7 +455,7 @@ def _start(components: Matrix) -> Matrix:
 
 
 def _kept(unit: Matrix, points: npt.NDArray[np.float64], seed: int) -> tuple[float | None, float | None]:
-    """Trustworthiness, and the share of neighbours on the map that are neighbours in the index."""
+    """Return the trustworthiness, and the share of neighbours on the map that are neighbours in the index."""
     if len(unit) < _FEWEST:
         return None, None
     rows = np.arange(len(unit))
@@ -446,7 +468,7 @@ def _kept(unit: Matrix, points: npt.NDArray[np.float64], seed: int) -> tuple[flo
     np.fill_diagonal(apart, np.inf)
     np.fill_diagonal(cosines, -np.inf)
     on_map = np.argpartition(apart, neighbours - 1, axis=1)[:, :neighbours]
-    least = np.partition(cosines, -neighbours, axis=1)[:, -neighbours, None]  # as good is one of them
+    least = np.partition(cosines, -neighbours, axis=1)[:, -neighbours, None]  # ties count as neighbours
     share = float((np.take_along_axis(cosines, on_map, axis=1) >= least - _EQUAL).mean())
     try:
         measure = import_module("sklearn.manifold").trustworthiness
@@ -457,13 +479,13 @@ def _kept(unit: Matrix, points: npt.NDArray[np.float64], seed: int) -> tuple[flo
 
 
 def _one_thread() -> AbstractContextManager[Any]:
-    """Sums in one order: a seed gives the same map on any number of cores. It comes with scikit-learn."""
+    """Limit sums to one thread, so that a seed gives the same map on any number of cores."""
     limited: AbstractContextManager[Any] = import_module("threadpoolctl").threadpool_limits(1)
     return limited
 
 
 def _needed(module: str, package: str, doing: str) -> Any:
-    """A module of an optional package, or an error that says how to install it."""
+    """Import a module of an optional package. Raise SettingsError with the command to install it."""
     try:
         return import_module(module)
     except ImportError:

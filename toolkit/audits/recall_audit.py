@@ -1,4 +1,4 @@
-"""How many of the exact nearest neighbours the service returns."""
+"""Audit the recall of an index: the share of exact nearest neighbours that the service returns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from toolkit.visible_text import visible
 
 _DOING: Final = "auditing recall"
 _GOOD: Final = 0.95
-_AT_ONCE: Final = 100  # queries a request
+_AT_ONCE: Final = 100  # queries per request
 _MISSED: Final = 10
 
 Filters: TypeAlias = str | MetadataFilter | Sequence[str | MetadataFilter] | None
@@ -46,29 +46,29 @@ Filters: TypeAlias = str | MetadataFilter | Sequence[str | MetadataFilter] | Non
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RecallAudit:
-    """The service's answers against exact search; made by `audit_recall`.
+    """The results of the service compared with exact search; made by `audit_recall`.
 
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a query, the worst first: `namespace`, `filter`, `query` (the id of the stored vector, or
-        the number of the query given), `share` (float64, the recall, 0 to 1; missing where nothing matches),
-        `score_gap` (float64, by how much the exact neighbours score better on average), `missed` (tuple of at
+        One row per query, the worst first: `namespace`, `filter`, `query` (the id of the stored vector, or
+        the number of your query), `share` (float64, the recall, 0 to 1; missing if nothing matches),
+        `score_gap` (float64, how much better the exact neighbours score on average), `missed` (tuple of at
         most 10 ids).
     by : pandas.DataFrame
-        One row a namespace and filter: `namespace`, `filter`, `selectivity` (float64, the share of rows that
-        the filter matches), `queries` (Int64), `share`, `low`, `high` (float64, the mean recall and
-        its 95 % interval over queries), `score_gap`.
+        One row per namespace and filter: `namespace`, `filter`, `selectivity` (float64, the share of rows
+        that the filter matches), `queries` (Int64), `share`, `low`, `high` (float64, the mean recall and the
+        95 % interval over queries), `score_gap`.
     stored : bool
-        Whether the queries were stored vectors, each left out of its own results. They are easier than real
-        queries: on a poor index their recall is higher.
+        Whether the queries were stored vectors. Each is left out of the results of its query. They are easier
+        than real queries: on a poor index their recall is higher.
     changed : int
-        Vectors that came or went since they were read; recall is then a lower bound.
+        Number of vectors that were added or removed since they were read; recall is then a lower bound.
     unknown : int
-        Vectors that the service returned and that are not among those passed: of an index of which a part was
-        passed, or that came later. They are left out, and a query is compared by as many fewer neighbours.
+        Number of vectors that the service returned and that are not among the passed vectors, for example
+        because you passed a part of the index. They are left out, and fewer neighbours are compared.
     k : int
-        How many neighbours were compared: as many as asked for, or as many as any query has.
+        Number of compared neighbours: as requested, or fewer if every query has fewer.
 
     Examples
     --------
@@ -87,20 +87,27 @@ class RecallAudit:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Return one sentence with the recall, and the doubts about it."""
         queries, count = self._queries, int(self.frame["share"].notna().sum())
         if not count:
-            found = "none of the vectors returned is among those passed: check their namespaces and ids"
-            if not self.unknown:
-                found = f"none of {len(self.frame):,} {queries} has a neighbour"
-            return f"Recall is not known: {found}."
+            reason = f"none of {len(self.frame):,} {queries} has a neighbour"
+            if self.unknown:
+                reason = (
+                    "none of the returned vectors is among the passed vectors: check their namespaces and ids"
+                )
+            return f"Recall is not known: {reason}."
         overall = self.overall
-        judged = "can be trusted" if overall.low >= _GOOD else "misses neighbours"
-        if overall.low < _GOOD <= overall.high:
+        if overall.low >= _GOOD:
+            judged = "can be trusted"
+        elif overall.high >= _GOOD:
             judged = "may miss neighbours"
-        doubt = f"; {counted(self.changed, 'vector')} changed meanwhile" if self.changed else ""
+        else:
+            judged = "misses neighbours"
+        doubt = ""
+        if self.changed:
+            doubt += f"; {counted(self.changed, 'vector')} changed meanwhile"
         if self.unknown:
-            doubt += f"; left out are {self.unknown:,} returned that are not among the vectors passed"
+            doubt += f"; {self.unknown:,} returned vectors that are not among the passed ones are left out"
         mean, low, high = (share * 100 for share in (overall.mean, overall.low, overall.high))
         return (
             f"Search {judged}: it returns {mean:.1f} % [{low:.1f}, {high:.1f}] of "
@@ -108,18 +115,22 @@ class RecallAudit:
         )
 
     def worst(self, n: int = 5) -> pd.DataFrame:
-        """The `n` queries with the lowest recall."""
+        """Return the `n` queries with the lowest recall."""
         return self.frame.head(whole("n", n))
 
     def __repr__(self) -> str:
         shown = with_default_named(self.by)
-        return visible(self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}"))
+        if shown.empty:
+            return visible(self.verdict)
+        return visible(f"{self.verdict}\n{shown.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
         html = frame_table(self.verdict, with_default_named(self.by))
         worst = self.frame[self.frame["share"] < 1].head(5)
-        listed = worst.assign(missed=[", ".join(keys) for keys in worst["missed"]])
-        return html if worst.empty else html + frame_table("The worst queries:", listed)
+        if worst.empty:
+            return html
+        listed = worst.assign(missed=[", ".join(ids) for ids in worst["missed"]])
+        return html + frame_table("The worst queries:", listed)
 
     @property
     def _queries(self) -> str:
@@ -143,31 +154,31 @@ def audit_recall(
     sample: int = 300,
     seed: int = 0,
 ) -> RecallAudit:
-    """Compare the service's answers with exact search over all vectors.
+    """Compare the results of the service with exact search over all vectors.
 
     Parameters
     ----------
     service : Service
-        From `connect`; its index must have dense vectors.
+        From `connect`; the index must have dense vectors.
     vectors : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset or path, optional
-        The index, as `load_vectors` returned it, or a snapshot of it, which is read in batches; rows of one
-        namespace and id count once. All of a namespace: what the service returns beyond a part of it is left
-        out, and the verdict says so. Default: it is loaded now.
+        The index, as `load_vectors` returned it, or a snapshot of it, which is read in batches. Pass all
+        vectors of a namespace: results of the service that are not among them are left out, and counted in
+        the verdict. Rows with the same namespace and id count once. If omitted, the index is loaded now.
     queries : array_like or pandas.DataFrame, optional
-        Vectors of your own queries: a matrix, a row a query, or a frame with the column `vector` and, where
-        the vectors are of several namespaces, `namespace`. Default: stored vectors, drawn at random, each
-        left out of its own results. Texts cannot be audited, as the service does not tell which vectors it
-        makes of them.
+        Vectors of your own queries: a matrix with one row per query, or a frame with the column `vector` and,
+        if the vectors are of several namespaces, `namespace`. If omitted, stored vectors are drawn at random,
+        and each is left out of the results of its query. Text cannot be audited, because the service does not
+        return the vectors that it makes of text.
     k : int
-        How many neighbours to compare, at most 1,000.
+        Number of neighbours to compare, at most 1,000.
     filter : str, MetadataFilter or a sequence of them, optional
-        The queries are asked once with each filter. ``""`` is none.
+        All queries are sent with each filter. ``""`` is no filter.
     namespace : str or sequence of str, optional
-        Without `vectors`: the namespaces to load, as in `load_vectors`. Default: all.
+        Without `vectors`: the namespaces to load, as in `load_vectors`. If omitted, all.
     sample : int
-        How many stored vectors, or rows of `queries`, are asked at most, over all namespaces.
+        Number of stored vectors, or rows of `queries`, to send at most, over all namespaces.
     seed : int
-        For the sample and the intervals.
+        Seed for the sample and the intervals.
 
     Returns
     -------
@@ -176,15 +187,15 @@ def audit_recall(
     Raises
     ------
     InputError
-        When an argument cannot be used, queries are of no namespace or of one that the vectors do not have,
-        or the index has no dense vectors.
+        If an argument cannot be used, if queries have no namespace or an unknown one, or if the index has no
+        dense vectors.
     ServiceError
         When a request fails.
 
     Notes
     -----
-    A result as good as the `k`-th exact one counts, so that ties are no misses. The interval is over
-    queries: hits of one query are right or wrong together.
+    A result with at least the score of the `k`-th exact neighbour counts as found, so that ties are not
+    misses. The interval is over queries, because hits of one query are right or wrong together.
 
     Examples
     --------
@@ -275,12 +286,12 @@ def _filters(value: Any) -> list[str]:
     texts = dict.fromkeys("" if item is None else str(item) for item in values)
     for text in texts:
         if text:
-            parse(text)  # says what is wrong before anything is asked
+            parse(text)  # raises for invalid filters before a request is sent
     return list(texts) or [""]
 
 
 def _tables_of(queries: Any) -> VectorTables:
-    """The user's queries."""
+    """Return the vectors of the caller's queries."""
     is_frame = isinstance(queries, pd.DataFrame) and not is_matrix(queries)
     if not is_frame and arrow_table(queries) is None:
         try:
@@ -290,7 +301,7 @@ def _tables_of(queries: Any) -> VectorTables:
                 "queries",
                 queries,
                 "vectors: a matrix, or a frame with the column vector",
-                "The service does not tell which vectors it makes of texts: embed them, or omit queries.",
+                "The service does not return the vectors of text: embed the text yourself, or omit queries.",
             ) from None
     return VectorTables(queries, doing=_DOING, name="queries")
 
@@ -303,9 +314,9 @@ def _drawn(
     seed: int,
     queries: Any,
 ) -> dict[str, tuple[list[str], Matrix]]:
-    """Vectors drawn from usable rows, by namespace: stored ones with their ids, a user's with their numbers.
+    """Draw vectors from usable rows, by namespace: stored vectors with their ids, queries with their numbers.
 
-    Stored vectors that cannot be compared are left out; such queries of a user's are an error.
+    Stored vectors that cannot be compared are left out. Queries of the caller that cannot be are an error.
     """
     stored = queries is None
     rng = np.random.default_rng([seed, 3])
@@ -331,14 +342,14 @@ def _drawn(
     others = sizes - {dimension}
     if others and (not stored or dimension not in sizes):
         name = "vectors" if stored else "queries"
-        raise wrong(name, f"vectors of {min(others)} numbers", f"{dimension}, as the index has")
+        raise wrong(name, f"vectors of {min(others)} numbers", f"{dimension} numbers, as in the index")
     return {name: (labels, np.stack(vectors)) for name, (labels, vectors) in found.items()}
 
 
 def _ask(
     service: Service, matrix: Matrix, namespace: str, text: str, k: int, own: list[str] | None
 ) -> list[dict[str, float]]:
-    """For each query, ids and scores as the service returns them, best first."""
+    """Return ids and scores per query as the service returns them, best first."""
     scored: list[dict[str, float]] = [{} for _ in matrix]
     for start in range(0, len(matrix), _AT_ONCE):
         hits = query(
@@ -359,14 +370,25 @@ def _ask(
 def _compared(
     search: ExactSearch, labels: list[str], scored: list[dict[str, float]], k: int
 ) -> Iterator[tuple[Any, ...]]:
-    """A row a query: its namespace, filter and label, the recall, the gap of scores, and what was missed."""
+    """Yield one row per query: namespace, filter, label, recall, gap of scores, and missed ids."""
     for label, returned_hits, exact in zip(labels, scored, search.nearest(), strict=True):
         hits = {key: score for key, score in returned_hits.items() if key not in search.unknown}
         most = k - len(returned_hits) + len(hits)
         share = recalled(list(hits), exact, most) if most else np.nan
-        best = [score for _, score in exact[:most]]
-        returned = sorted(hits.values(), reverse=True)[: len(best)]
-        gap = (sum(best) - sum(returned)) / len(best) if best else np.nan
-        gap = gap if np.isnan(gap) else max(0.0, gap) if share < 1 else 0.0
         missed = [key for key, _ in exact[:most] if key not in hits] if share < 1 else []
+        best = [score for _, score in exact[:most]]
+        gap = _score_gap(best, hits, share)
         yield search.namespace, search.filter, label, share, gap, tuple(missed[:_MISSED])
+
+
+def _score_gap(best: list[float], hits: dict[str, float], share: float) -> float:
+    """Return how much better the exact neighbours score on average; 0 if none was missed."""
+    if not best:
+        return np.nan
+    returned = sorted(hits.values(), reverse=True)[: len(best)]
+    gap = (sum(best) - sum(returned)) / len(best)
+    if np.isnan(gap):
+        return gap
+    if share < 1:
+        return max(0.0, gap)
+    return 0.0

@@ -1,4 +1,4 @@
-"""What changed between two states of a vector index, and whether the new vectors are like the old ones."""
+"""Compare two states of a vector index: find changes, and test whether new vectors are like old ones."""
 
 from __future__ import annotations
 
@@ -50,38 +50,38 @@ _SIDES: Final = {
     "after": "the state after has none",
     "neither": "neither state has any",
 }
-_CHUNK: Final = "#"  # by convention between the id of a document and the number of its chunk
+_CHUNK: Final = "#"  # by convention between the id of a document and the number of a chunk
 _CHANCE, _UNLIKELY = 0.5, 0.05  # of an area under the curve; of a p-value
-_LEAST: Final = 20  # vectors of a namespace that are compared as a distribution
-_FIELDS: Final = 12  # metadata fields that are looked at
+_LEAST: Final = 20  # vectors of a namespace that are needed to compare distributions
+_FIELDS: Final = 12  # metadata fields that are compared
 _VALUES: Final = 50  # different values of such a field, at most
 _DRIFT: Final = ("auc", "low", "high", "energy", "p_value")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class VectorChanges:
-    """What changed between two states of an index; made by `compare_vectors`.
+    """Changes between two states of an index; made by `compare_vectors`.
 
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a vector that changed: `namespace`, `id`, `change` (``appeared``, ``vanished``, ``text and
+        One row per changed vector: `namespace`, `id`, `change` (``appeared``, ``vanished``, ``text and
         vector``, ``vector only`` and ``sparse vector only`` with the same text, ``text only`` with the same
-        vectors, ``metadata only``), `differs_in` (which of ``vector``, ``sparse vector``, ``text`` and
-        ``metadata``, with commas; empty where it appeared or vanished), `distance` (float64, the cosine
-        distance that the dense vector moved, missing where it is not known).
+        vectors, ``metadata only``), `differs_in` (``vector``, ``sparse vector``, ``text`` or ``metadata``, or
+        several with commas; empty if it appeared or vanished), `distance` (float64, the cosine distance
+        between the old and the new dense vector, missing if unknown).
     drift : pandas.DataFrame
-        One row a namespace in both states: `namespace`, `auc`, `low`, `high` (float64, how well a classifier
-        separates new vectors from old ones, 0.5 is not at all), `energy`, `p_value` (float64,
-        energy distance and the probability of as much by chance).
+        One row per namespace in both states: `namespace`, `auc`, `low`, `high` (float64, how well a
+        classifier separates new vectors from old ones; 0.5 is not at all), `energy`, `p_value` (float64, the
+        energy distance, and the probability of a distance this large by chance).
     explanation : Explanation or None
-        Which metadata the changed vectors share; None where nothing changed or nothing has metadata.
+        Metadata that the changed vectors share; None if nothing changed or no vector has metadata.
     rows : int
-        Vectors in either state.
+        Number of vectors in either state.
     not_compared : dict
-        Parts (``vector``, ``sparse vector``, ``text``, ``metadata``) that one state has and the other has
-        not in any row, as when they were not loaded, with which one has none: ``before`` or ``after``. They
-        are not compared. ``vector`` with ``neither`` where no row of either state has a vector.
+        Parts (``vector``, ``sparse vector``, ``text``, ``metadata``) that one state lacks in all rows, for
+        example because they were not loaded, with the state that lacks them: ``before`` or ``after``. They
+        are not compared. ``vector`` has the value ``neither`` if no row of either state has a vector.
 
     Examples
     --------
@@ -98,45 +98,53 @@ class VectorChanges:
 
     @property
     def counts(self) -> pd.DataFrame:
-        """One row a namespace and change: `namespace`, `change`, `rows` (Int64)."""
+        """Return one row per namespace and change: `namespace`, `change`, `rows` (Int64)."""
         counts = self.frame.groupby(["namespace", "change"]).size().reset_index(name="rows")
         return counts.astype({"rows": "Int64"})
 
     @property
     def moved(self) -> pd.DataFrame:
-        """The rows of `frame` with another dense vector, where it is known how far it is from the old one."""
+        """Return the rows of `frame` with another dense vector, if the distance is known."""
         return self.frame[self.frame["distance"].notna() & self.frame["differs_in"].str.startswith("vector")]
 
     @property
     def stale(self) -> pd.DataFrame:
-        """The rows of `frame` with another text and the vectors of the old one, where both are compared."""
+        """Return the rows of `frame` with a new text and the vectors of the old text.
+
+        It is empty if vectors were not compared.
+        """
         is_known = not self.not_compared.keys() & {"vector", "sparse vector"}
         return self.frame[(self.frame["change"] == "text only") & is_known]
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
-        unseen = "".join(
-            f"; {_WERE[part]} not compared, as {_SIDES[side]}" for part, side in self.not_compared.items()
-        )
+        """Return one sentence with the changes, drift, and parts that were not compared."""
+        unseen = [
+            f"{_WERE[part]} not compared, as {_SIDES[side]}" for part, side in self.not_compared.items()
+        ]
         if self.frame.empty:
-            return f"Nothing changed in {counted(self.rows, 'vector')}{unseen}."
-        number = self.frame["change"].value_counts()
-        named = _NAMED
-        if self.not_compared.keys() - {"metadata"}:  # it is not known that the other parts are the same
-            named = {name: said.partition(" for the same")[0] for name, said in _NAMED.items()}
-        listed = ", ".join(f"{number[name]:,} {said}" for name, said in named.items() if name in number.index)
-        moved = self.drift[(self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)]
-        places = ", ".join(name or "the default namespace" for name in moved["namespace"][:3])
-        drifted = f"; new vectors differ from old ones in {places}" if len(moved) else ""
-        stale = "; texts with their old vector are not found by their new words" * (not self.stale.empty)
-        shared = ""
+            unchanged = f"Nothing changed in {counted(self.rows, 'vector')}"
+            return f"{'; '.join([unchanged, *unseen])}."
+        parts = [f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {self._listed_changes()}"]
+        if not self.stale.empty:
+            parts.append("texts with their old vector are not found by their new words")
+        drifted = self.drift[(self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)]
+        if len(drifted):
+            places = ", ".join(name or "the default namespace" for name in drifted["namespace"][:3])
+            parts.append(f"new vectors differ from old ones in {places}")
         if self.explanation is not None and self.explanation.stands_out:
             first = self.explanation.frame.iloc[0]
             condition = describe_condition(first["condition"])
-            shared = f"; {first['lift']:.1f} times as often as others if {condition}"
-        changed = f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {listed}"
-        return f"{changed}{stale}{drifted}{shared}{unseen}."
+            parts.append(f"{first['lift']:.1f} times as often as others if {condition}")
+        return f"{'; '.join([*parts, *unseen])}."
+
+    def _listed_changes(self) -> str:
+        """Return the number of each change, for example "3 appeared, 1 with other metadata"."""
+        counts = self.frame["change"].value_counts()
+        names = _NAMED
+        if self.not_compared.keys() - {"metadata"}:  # it is not known that the other parts are the same
+            names = {change: name.partition(" for the same")[0] for change, name in _NAMED.items()}
+        return ", ".join(f"{counts[change]:,} {names[change]}" for change in names if change in counts.index)
 
     def __repr__(self) -> str:
         tables = [part.to_string(index=False) for part in self._tables() if len(part)]
@@ -144,14 +152,16 @@ class VectorChanges:
 
     def _repr_html_(self) -> str:
         counts, drifts = self._tables()
-        html = frame_table("New vectors beside old ones:", drifts) if len(drifts) else ""
-        return frame_table(self.verdict, counts) + html
+        html = frame_table(self.verdict, counts)
+        if len(drifts):
+            html += frame_table("New vectors compared with old ones:", drifts)
+        return html
 
     def _tables(self) -> list[pd.DataFrame]:
         return [with_default_named(part) for part in (self.counts, self.drift)]
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-        """Draw how far vectors moved, by namespace."""
+        """Draw the distances between old and new vectors, by namespace."""
         moved = with_default_named(self.moved).rename(columns={"distance": "score", "namespace": "pair"})
         title, label = "How far vectors moved", "cosine distance between old and new vector"
         empty = f"None of {counted(self.rows, 'vector')} moved"
@@ -159,14 +169,14 @@ class VectorChanges:
 
 
 def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0) -> VectorChanges:
-    """Compare two states of an index: what changed, and whether new vectors are like old ones.
+    """Compare two states of an index: find changes, and test whether new vectors are like old ones.
 
     Parameters
     ----------
     before, after : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset or path
-        As `load_vectors` returned them, or snapshots, with ids.
+        Frames of `load_vectors`, or snapshots, with ids.
     seed : int
-        For samples and permutations.
+        Seed for samples and permutations.
 
     Returns
     -------
@@ -175,17 +185,17 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
     Raises
     ------
     InputError
-        When one has no ids or vectors.
+        If one of them has no ids or vectors.
 
     Notes
     -----
-    Texts, metadata, vectors or sparse vectors that one state has in no row, as when they were not loaded, are
-    not compared, and the verdict says so. Metadata is compared by its value: the order of names does not
-    count, and 1 and 1.0 differ. The order of indices of a sparse vector does not count.
+    If one state lacks text, metadata, vectors or sparse vectors in all rows, for example because they were
+    not loaded, they are not compared, and the verdict reports that. The order of names in metadata does not
+    count; 1 and 1.0 differ. The order of indices of a sparse vector does not count.
 
-    Vectors that appeared, or changed, are compared as a distribution with all old ones of their namespace,
-    by document: chunks of one (ids such as ``guide#3``) are permuted together. Up to 100,000 vectors of each
-    state are kept for distances.
+    Vectors that appeared or changed are compared as a distribution with all old vectors of their namespace.
+    Chunks of a document (ids such as ``guide#3``) are permuted together. Up to 100,000 vectors of each state
+    are used for distances.
 
     Examples
     --------
@@ -228,18 +238,20 @@ def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0)
 
 
 def _not_compared(before: pd.DataFrame, after: pd.DataFrame) -> dict[str, str]:
-    """The parts that are not compared, and which state has none of them."""
+    """Return the parts that are not compared, with the state that lacks them."""
     if before.empty or after.empty:
         return {}
-    result = {}
+    not_compared = {}
+    has_vectors = False
     for column, part in _PARTS.items():
-        has = (before[column] != 0).any(), (after[column] != 0).any()
-        if has[0] != has[1]:
-            result[part] = "after" if has[0] else "before"
-    has_vectors = any(
-        (side[column] != 0).any() for side in (before, after) for column in ("vector", "sparse")
-    )
-    return result if has_vectors else {"vector": "neither"} | result
+        has_before, has_after = (before[column] != 0).any(), (after[column] != 0).any()
+        if has_before != has_after:
+            not_compared[part] = "after" if has_before else "before"
+        if column in {"vector", "sparse"}:
+            has_vectors = bool(has_vectors or has_before or has_after)
+    if not has_vectors:
+        return {"vector": "neither"} | not_compared
+    return not_compared
 
 
 def _differs_in(joined: pd.DataFrame, not_compared: dict[str, str]) -> pd.Series[str]:
@@ -283,7 +295,7 @@ def _distances(
     before: dict[tuple[str, str], Any],
     after: dict[tuple[str, str], Any],
 ) -> Iterator[float]:
-    """The cosine distance between both dense vectors of each key; NaN where one is not known."""
+    """Yield the cosine distance between the dense vectors of each key; NaN if one of them is unknown."""
     for namespace, key, _, differs_in in keys:
         first, second = before.get((namespace, key)), after.get((namespace, key))
         if differs_in and not differs_in.startswith("vector"):
@@ -315,7 +327,7 @@ def _drifts(frame: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int)
 
 
 def _explained(frame: pd.DataFrame, before: VectorSource, after: VectorSource) -> Explanation | None:
-    """Metadata fields of few values in which the changed vectors are concentrated."""
+    """Explain the changes by metadata fields with few values, if the changed vectors share values."""
     if frame.empty:
         return None
     change_of = frame.set_index(["namespace", "id"])["change"].to_dict()

@@ -1,4 +1,4 @@
-"""Vectors of any container in batches, what audits keep of each row and metadata field, and their results."""
+"""Read vectors from any container in batches, and summarize rows and metadata fields for audits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from toolkit.tables.vectors import is_numbers
 
 Matrix = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.intp]
-Hashes = npt.NDArray[np.uint64]  # equal for equal values, 0 where a row has none
+Hashes = npt.NDArray[np.uint64]  # equal for equal values, 0 if a row has no value
 VectorSource: TypeAlias = pd.DataFrame | ArrowStream | ds.Dataset | str | os.PathLike[str] | npt.NDArray[Any]
 
 BATCH: Final = 8_192
@@ -35,18 +35,18 @@ _NAMES: Final = ("namespace", "id", "vector", *_SPARSE, "data", "metadata")
 
 @dataclass(frozen=True, eq=False)
 class VectorBatch:
-    """Some rows of an index; texts are empty strings where a row has none."""
+    """Some rows of an index; missing text is an empty string."""
 
     namespaces: list[str]
     ids: list[str]
-    dense: list[tuple[Positions, Matrix]]  # of each dimension: rows that have it, and their vectors
+    dense: list[tuple[Positions, Matrix]]  # per dimension: the positions of rows, and their vectors
     sparse: Hashes  # of sparse vectors
     data: list[str]
     metadata: list[str | None]
 
 
 class VectorTables:
-    """Rows of `vectors`, counted now and read in batches each time they are iterated over."""
+    """Rows of `vectors`, which are counted at once and read in batches on each iteration."""
 
     def __init__(
         self, vectors: VectorSource, *, doing: str, name: str = "vectors", with_ids: bool = False
@@ -67,15 +67,15 @@ class VectorTables:
             raise self._wrong(shown(vectors), "a frame, an Arrow table, a snapshot or a matrix")
         names = [name for name in vectors.schema.names if name in _NAMES]
         if len(names) > len(set(names)):
-            raise self._wrong(f"the columns {', '.join(names)[:200]}", "one of each name")
+            raise self._wrong(f"the columns {', '.join(names)[:200]}", "unique names of columns")
         if "vector" not in names:
-            raise self._wrong("no column vector", "a frame with it, or a matrix")
+            raise self._wrong("no column vector", "a frame with a column vector, or a matrix")
         for column in ("vector", *_SPARSE):
             kind = vectors.schema.field(column).type if column in names else pa.null()
             if not (pa.types.is_null(kind) or is_numbers(kind)):
                 raise self._wrong(f"a column {column} of the type {str(kind)[:80]}", "lists of numbers")
         if with_ids and "id" not in names:
-            raise wrong(name, given, "vectors with their ids", "Use load_vectors, or a snapshot's path.")
+            raise wrong(name, given, "vectors with their ids", "Use load_vectors, or the path of a snapshot.")
         self._source = vectors
         self.columns = [column for column in _NAMES if column in names]
         self.rows: int = vectors.count_rows() if isinstance(vectors, ds.Dataset) else vectors.num_rows
@@ -92,10 +92,12 @@ class VectorTables:
             start += batch.num_rows
 
     def keys(self) -> pd.DataFrame:
-        """The namespace and id of each row."""
+        """Return the namespace and id of each row."""
         names = [name for name in ("namespace", "id") if name in self.columns]
-        is_dataset = isinstance(self._source, ds.Dataset)
-        table = self._source.to_table(columns=names) if is_dataset else self._source.select(names)
+        if isinstance(self._source, ds.Dataset):
+            table = self._source.to_table(columns=names)
+        else:
+            table = self._source.select(names)
         columns = {name: table[name].cast(pa.string()).fill_null("") for name in names}
         columns.setdefault("namespace", pa.array([""] * self.rows, pa.string()))
         frame: pd.DataFrame = pa.table(columns).to_pandas()
@@ -103,7 +105,7 @@ class VectorTables:
 
     def _table_of_matrix(self, matrix: npt.NDArray[Any]) -> pa.Table:
         if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":  # noqa: PLR2004 - rows and numbers
-            raise self._wrong(f"an array of shape {matrix.shape}", "a matrix of numbers, a row a vector")
+            raise self._wrong(f"an array of shape {matrix.shape}", "a matrix of numbers, one row per vector")
         with np.errstate(over="ignore"):  # numbers beyond float32 are not finite, as in other containers
             flat = pa.array(np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1))
         if not matrix.shape[1]:
@@ -116,24 +118,26 @@ class VectorTables:
             arrays = [pa.array(frame.iloc[:, place], from_pandas=True) for place in places]
             return pa.Table.from_arrays(arrays, names=frame.columns[places].tolist())
         except UNFIT:
-            raise self._wrong("a frame with values of several types in a column", "one type each") from None
+            raise self._wrong("a frame with values of several types in a column", "one type") from None
 
     def _batch(self, batch: pa.RecordBatch, start: int) -> VectorBatch:
         rows = batch.num_rows
-        texts = {name: _texts(batch, name) for name in ("namespace", "data", "metadata")}
-        ids = _texts(batch, "id") if "id" in batch.schema.names else [str(start + n) for n in range(rows)]
+        if "id" in batch.schema.names:
+            ids = _strings(batch, "id")
+        else:
+            ids = [str(start + row) for row in range(rows)]
         try:
             sparse = _sparse(batch)
         except ValueError:
             got = "rows with another number of sparse_indices than of sparse_values"
             raise self._wrong(got, "a value for each index") from None
         return VectorBatch(
-            namespaces=[value or "" for value in texts["namespace"]],
-            ids=[value or "" for value in ids],
+            namespaces=[namespace or "" for namespace in _strings(batch, "namespace")],
+            ids=[vector_id or "" for vector_id in ids],
             dense=_dense(batch.column("vector")),
             sparse=sparse,
-            data=[value or "" for value in texts["data"]],
-            metadata=texts["metadata"],
+            data=[data or "" for data in _strings(batch, "data")],
+            metadata=_strings(batch, "metadata"),
         )
 
     def _wrong(self, got: str, expected: str) -> InputError:
@@ -141,25 +145,28 @@ class VectorTables:
             self._doing,
             got=f"{got} for {self._name}",
             expected=expected,
-            next_step="Use load_vectors, or the path that export_vectors wrote to.",
+            next_step="Use load_vectors, or the path of a snapshot that export_vectors wrote.",
         )
 
 
 def is_matrix(frame: pd.DataFrame) -> bool:
-    """Whether a frame is a matrix with numbers for the names of its columns."""
+    """Return whether a frame is a matrix: the names of the columns are numbers."""
     return len(frame.columns) > 0 and pd.api.types.is_integer_dtype(frame.columns.dtype)
 
 
-def _texts(batch: pa.RecordBatch, name: str) -> list[str | None]:
+def _strings(batch: pa.RecordBatch, name: str) -> list[str | None]:
+    """Return a column as strings; all are None if the batch does not have the column."""
     if name not in batch.schema.names:
         return [None] * batch.num_rows
     column = batch.column(name)
     values: list[Any] = column.to_pylist()
-    return values if pa.types.is_string(column.type) else [None if v is None else str(v) for v in values]
+    if pa.types.is_string(column.type):
+        return values
+    return [None if value is None else str(value) for value in values]
 
 
 def _dense(column: pa.Array) -> list[tuple[Positions, Matrix]]:
-    """Positions and vectors of each dimension; rows without a vector are in none."""
+    """Return the positions and vectors of each dimension; rows without a vector are left out."""
     if pa.types.is_null(column.type):
         return []
     present = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
@@ -167,7 +174,9 @@ def _dense(column: pa.Array) -> list[tuple[Positions, Matrix]]:
     flat = kept.flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)  # missing numbers are NaN
     if pa.types.is_fixed_size_list(column.type):
         size = column.type.list_size
-        return [(present, flat.reshape(-1, size))] if size and len(present) else []
+        if not size or not len(present):
+            return []
+        return [(present, flat.reshape(-1, size))]
     lengths = kept.value_lengths().to_numpy(zero_copy_only=False)
     ends = np.cumsum(lengths)
     parts = []
@@ -182,7 +191,10 @@ def _dense(column: pa.Array) -> list[tuple[Positions, Matrix]]:
 
 
 def _sparse(batch: pa.RecordBatch) -> Hashes:
-    """A number for each sparse vector, whatever the order of its indices; ValueError where lengths differ."""
+    """Return a hash per sparse vector, which does not depend on the order of indices.
+
+    Raise ValueError if a row has another number of indices than of values.
+    """
     hashes = np.zeros(batch.num_rows, dtype=np.uint64)
     columns = [batch.column(name) for name in _SPARSE if name in batch.schema.names]
     if len(columns) < len(_SPARSE) or any(pa.types.is_null(column.type) for column in columns):
@@ -193,12 +205,12 @@ def _sparse(batch: pa.RecordBatch) -> Hashes:
     bits = (values[1].astype(np.float32) + np.float32(0)).view(np.uint32)  # -0.0 becomes 0.0
     pairs = pd.util.hash_array(pd.util.hash_array(values[0].astype(np.float64)) + bits)
     np.add.at(hashes, np.repeat(np.arange(batch.num_rows), lengths[0]), pairs)
-    hashes[lengths[0] > 0] |= np.uint64(1)  # 0 means none
+    hashes[lengths[0] > 0] |= np.uint64(1)  # 0 means no vector
     return hashes
 
 
 def _flat(column: pa.Array) -> tuple[Positions, npt.NDArray[Any]]:
-    """How many numbers each row has, and all of them."""
+    """Return how many numbers each row has, and all numbers."""
     lengths = np.zeros(len(column), dtype=np.intp)
     present = column.is_valid().to_numpy(zero_copy_only=False)
     kept = column.drop_null()
@@ -210,15 +222,15 @@ def _flat(column: pa.Array) -> tuple[Positions, npt.NDArray[Any]]:
         return lengths, kept.flatten().to_numpy(zero_copy_only=False)
 
 
-IDS: Final = 10_000  # ids that a finding lists at most
-_KNOWN: Final = 20  # names that a message lists at most
+IDS: Final = 10_000  # ids in a finding at most
+_KNOWN: Final = 20  # names in a message at most
 _KINDS: Final = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
 _MOST_FIELDS: Final = 2_000
 
 
 @dataclass
 class FieldCounts:
-    """How often a field of metadata occurs, by the type of its values, with the first ids of each type."""
+    """Counts of a field of metadata by the type of the values, with the first ids of each type."""
 
     counts: Counter[str] = field(default_factory=Counter)
     ids: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -226,25 +238,26 @@ class FieldCounts:
 
 @dataclass(eq=False)
 class IndexRows:
-    """The rows of an index as an audit needs them.
+    """A summary of the rows of an index, as audits need it.
 
-    `rows` has one row a vector: `namespace`, `id`, `dimension` (0 without a vector), `norm`, `finite`,
-    `vector`, `sparse`, `text` and `metadata` (hashes, 0 without one; of metadata by its value), `usable`.
-    `usual` is the most frequent dimension of each namespace, the largest of equally frequent ones. `sampled`
-    holds, for each namespace, positions in `rows` and the usable vectors of the usual dimension there.
+    `rows` has one row per vector: `namespace`, `id`, `dimension` (0 without a vector), `norm`, `finite`,
+    `vector`, `sparse`, `text` and `metadata` (hashes, 0 if missing; the order of names in metadata does not
+    count), `usable`. `usual` is the most frequent dimension of each namespace, or the largest of equally
+    frequent ones. `sampled` contains, per namespace, the positions in `rows` and the vectors of usable rows
+    of the usual dimension.
     """
 
     rows: pd.DataFrame
     usual: dict[str, int]
     sampled: dict[str, tuple[Positions, Matrix]]
     fields: dict[str, dict[str, FieldCounts]]
-    constant: dict[str, dict[int, float]]  # by namespace: dimensions that have one value in all rows
+    constant: dict[str, dict[int, float]]  # by namespace: dimensions with one value in all rows
     columns: list[str]
     is_sample: bool
 
     @property
     def has_vectors(self) -> bool:
-        """Whether any row has a vector, dense or sparse."""
+        """Return whether any row has a vector, dense or sparse."""
         return bool((self.rows["dimension"] > 0).any() or (self.rows["sparse"] != 0).any())
 
 
@@ -254,7 +267,7 @@ _COLUMNS: Final = (
 
 
 def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
-    """Read all rows once; keep the vectors of at most `sample` of them, drawn at random."""
+    """Read all rows once, and keep the vectors of at most `sample` rows, drawn at random."""
     rng = np.random.default_rng([seed, 1])
     drawn = np.ones(tables.rows, dtype=bool)
     if tables.rows > sample:
@@ -336,17 +349,17 @@ def _text_hashes(texts: list[str]) -> Hashes:
 
 
 def _hashes(matrix: Matrix) -> Hashes:
-    """A number of 64 bits for each row, equal for equal rows."""
+    """Return a hash of 64 bits per row, which is equal for equal rows."""
     bits = np.ascontiguousarray(matrix + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0.0 becomes 0.0
     factors = np.random.default_rng(0).integers(0, 2**64, matrix.shape[1], dtype=np.uint64) | np.uint64(1)
     sums: Hashes = (bits * factors).sum(axis=1, dtype=np.uint64)
-    return sums | np.uint64(1)  # 0 means none
+    return sums | np.uint64(1)  # 0 means no vector
 
 
 def _decoded(metadata: list[str | None]) -> tuple[list[Any], list[str]]:
-    """The values of metadata, and each in one spelling: the order of names does not count, 1 and 1.0 differ.
+    """Return the decoded metadata, and a normal form of each, with sorted names; 1 and 1.0 stay different.
 
-    Text that is no JSON has no value and is its own spelling.
+    If metadata is not JSON, the decoded value is None and the normal form is the original.
     """
     values: list[Any] = []
     spellings = []
@@ -377,7 +390,7 @@ def _count_fields(batch: VectorBatch, values: list[Any], fields: dict[str, dict[
 def _by_namespace(
     rows: pd.DataFrame, usual: dict[str, int], kept: list[tuple[Positions, Matrix]]
 ) -> dict[str, tuple[Positions, Matrix]]:
-    """The sampled vectors of each namespace that have its usual dimension, in the order of rows."""
+    """Return the sampled vectors of the usual dimension by namespace, in the order of rows."""
     names = rows["namespace"].to_numpy(dtype=object)
     sampled = {
         name: ([np.zeros(0, dtype=np.intp)], [np.zeros((0, size), dtype=np.float32)])
@@ -402,30 +415,30 @@ def _usual_dimensions(rows: pd.DataFrame) -> dict[str, int]:
 
 
 def only_namespace(name: str, known: Sequence[str]) -> str:
-    """The namespace of an argument that names none: the only one there is."""
+    """Return the only namespace, for an argument without namespaces. Raise InputError if several exist."""
     if len(known) > 1:
         raise InputError(
             f"reading {name}",
             got="no column namespace",
-            expected=f"one, as the vectors are of {len(known):,} namespaces",
+            expected=f"a column namespace, because the vectors are of {len(known):,} namespaces",
             next_step=f"Known: {', '.join(map(repr, known[:_KNOWN]))}.",
         )
     return known[0] if known else ""
 
 
 def check_namespaces(name: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """InputError where one of an argument's namespaces is not there."""
-    for one in sorted(set(given) - set(known)):
-        raise wrong(name, one, "namespaces that the vectors have", nearest(one, known))
+    """Raise InputError if an argument names a namespace that the vectors do not have."""
+    for unknown in sorted(set(given) - set(known)):
+        raise wrong(name, unknown, "namespaces that the vectors have", nearest(unknown, known))
 
 
 def typed_tuples(rows: Sequence[tuple[Any, ...]], /, **kinds: str) -> pd.DataFrame:
-    """A small frame of rows, which are tuples; the dtype of each column by its name."""
+    """Return a small frame of rows, which are tuples; `kinds` are the dtypes of the columns by name."""
     columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
     named = zip(kinds.items(), columns, strict=True)
     return typed_frame(**{name: (kind, list(values)) for (name, kind), values in named})
 
 
 def with_default_named(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame as it is shown: the namespace without a name as ``(default)``."""
+    """Return a frame for display: the namespace without a name is shown as ``(default)``."""
     return frame.replace({"namespace": {"": "(default)"}})

@@ -362,7 +362,7 @@ def test_a_large_object_is_written_and_read_in_blocks(s3: SimpleNamespace) -> No
 def test_tables_of_other_types_are_refused_in_a_bucket_too(s3: SimpleNamespace) -> None:
     """What a snapshot may hold does not depend on where it is."""
     write_snapshot(_labels("a"), s3.path, filesystem=s3.filesystem)
-    with pytest.raises(SnapshotError, match="folder of its own"):
+    with pytest.raises(SnapshotError, match="separate folder"):
         write_snapshot(
             _labels("a")[["label"]],
             s3.path,
