@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 ENGLISH = (
     "toolkit/audits",
     "toolkit/client",
+    "toolkit/drawing",
     "toolkit/filters",
     "toolkit/indexing",
     "toolkit/lazy_names.py",
@@ -37,6 +38,7 @@ ENGLISH = (
 DENSITY = {
     "toolkit/audits": 0.30,
     "toolkit/client": 0.28,
+    "toolkit/drawing": 0.26,
     "toolkit/filters": 0.33,
     "toolkit/indexing": 0.26,
     "toolkit/loading": 0.28,

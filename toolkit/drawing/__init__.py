@@ -1,1 +1,1 @@
-"""What results need to draw themselves: numbers as text, tables, styles, axes and bars."""
+"""Tools with which results draw themselves: numbers as text, tables, styles, axes and bars."""

@@ -1,10 +1,11 @@
-"""Results as people read them: numbers, shares, spans and times as text, tables, and plots."""
+"""Format results for people: numbers, shares, spans and times as text, tables, and plots."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -19,18 +20,18 @@ if TYPE_CHECKING:
     from toolkit.drawing.style import Theme
 
 ROWS_SHOWN: Final = 20
-"""Rows of a table that a notebook or a terminal shows unless all are asked for."""
+"""Rows of a table that a notebook or a terminal shows unless all are requested."""
 
 _SIZES: Final = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
 _SPANS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 _TENS: Final = 10
 _NUMBER: Final = re.compile(r"[<>]?[-+]?[0-9][0-9.,]*( %)?|\N{INFINITY}|")
-_LARGE: Final = 1e15  # above which digits are noise
-_SENTENCE: Final = 24  # characters from which on a text gets room beside long addresses
+_LARGE: Final = 1e15  # digits of larger numbers are noise
+_SENTENCE: Final = 24  # longer sentences get a minimal width next to long addresses
 
 
 def short_number(value: float) -> str:
-    """A count in at most four characters or so.
+    """Return a count in about four characters.
 
     >>> short_number(999), short_number(1234), short_number(2_000_000)
     ('999', '1.2k', '2M')
@@ -39,25 +40,29 @@ def short_number(value: float) -> str:
         # 1M, not 1000k
         if abs(value) >= size * 0.9995:
             scaled = value / size
-            return f"{scaled:.1f}".removesuffix(".0") + sign if abs(scaled) < _TENS else f"{scaled:.0f}{sign}"
+            if abs(scaled) >= _TENS:
+                return f"{scaled:.0f}{sign}"
+            return f"{scaled:.1f}".removesuffix(".0") + sign
     return f"{value:g}"
 
 
 def fitting_numbers(counts: Iterable[int], limit: int) -> list[str]:
-    """Counts in full where each takes at most `limit` characters, else all of them short.
+    """Return counts in full if each takes at most `limit` characters; otherwise all of them shortened.
 
     >>> fitting_numbers([5166, 30], 5), fitting_numbers([5166, 30], 4)
     (['5,166', '30'], ['5.2k', '30'])
     """
     numbers = list(counts)
     full = [f"{number:,}" for number in numbers]
-    return full if max(map(len, full), default=0) <= limit else [short_number(number) for number in numbers]
+    if max(map(len, full), default=0) <= limit:
+        return full
+    return [short_number(number) for number in numbers]
 
 
 def readable_top(heights: NDArray[Any]) -> float:
-    """Where an axis of bars should end: it is truncated where few bars would flatten all others.
+    """Return the height at the end of an axis of bars, which is truncated if few bars would flatten the rest.
 
-    That is a twentieth of them (at least one), over five times as tall as the others.
+    Few bars are a twentieth of them (at least one), if they are over five times as tall as the others.
 
     >>> readable_top(np.array([3, 5, 4, 2, 400])), readable_top(np.array([3, 5, 4, 2, 9]))
     (6.25, 9.0)
@@ -66,11 +71,13 @@ def readable_top(heights: NDArray[Any]) -> float:
     few = max(1, len(tall) // 20)
     if len(tall) > 3 * few and tall[-1] > 5 * tall[-few - 1]:
         return float(tall[-few - 1] * 1.25)
-    return float(tall[-1]) if len(tall) else 1.0
+    if not len(tall):
+        return 1.0
+    return float(tall[-1])
 
 
 def percent(share: float) -> str:
-    """A share of 1 in whole percent, but never 0 % of something nor 100 % of not quite all.
+    """Return a share of 1 in whole percent, but "0 %" only for nothing and "100 %" only for all.
 
     >>> percent(0.347), percent(0.0004), percent(0.9996), percent(1.0)
     ('35 %', '<1 %', '>99 %', '100 %')
@@ -84,14 +91,18 @@ def percent(share: float) -> str:
 
 
 def share_text(share: float) -> str:
-    """A share of a change, which can be above 1; nothing where it is not known."""
-    return "" if pd.isna(share) else percent(share) if 0 <= share <= 1 else f"{share:.0%}".replace("%", " %")
+    """Return a share of a change, which can be above 1; an empty string if it is unknown."""
+    if bool(pd.isna(share)):
+        return ""
+    if 0 <= share <= 1:
+        return percent(share)
+    return f"{share:.0%}".replace("%", " %")
 
 
 def describe_condition(condition: dict[str, Any]) -> str:
     """Return a condition as text.
 
-    A signature is called a group: under its own name, the id would be masked as a signed token is.
+    A signature is called a group: under the name "signature", the id would be masked as a signed token is.
 
     >>> describe_condition({"region": "eu", "signature": "s5-703ae1747355"})
     'region = eu and group = s5-703ae1747355'
@@ -102,32 +113,36 @@ def describe_condition(condition: dict[str, Any]) -> str:
 
 
 def span(length: timedelta) -> str:
-    """A span of time in its one or two largest units.
+    """Return a span of time in one or two units, the largest that fit.
 
     >>> span(timedelta(hours=3)), span(timedelta(days=1, hours=6)), span(timedelta(seconds=90))
     ('3 h', '1 d 6 h', '1 min 30 s')
     """
     seconds = round(abs(length.total_seconds()))
-    for number, (sign, size) in enumerate(_SPANS):
+    for (sign, size), (smaller_sign, smaller_size) in pairwise(_SPANS):
         if seconds >= size:
-            whole, seconds_left = divmod(seconds, size)
-            smaller = _SPANS[number + 1] if number + 1 < len(_SPANS) else None
-            second = seconds_left // smaller[1] if smaller and whole < _TENS else 0
-            return f"{whole} {sign} {second} {smaller[0]}" if smaller and second else f"{whole} {sign}"
-    return "0 s"
+            count, rest = divmod(seconds, size)
+            smaller_count = rest // smaller_size
+            # the second unit of "12 d 5 h" tells little
+            if smaller_count and count < _TENS:
+                return f"{count} {sign} {smaller_count} {smaller_sign}"
+            return f"{count} {sign}"
+    return f"{seconds} s"
 
 
 def elapsed(seconds: float) -> str:
-    """What took so many seconds, with parts of a second where it took few.
+    """Return a duration, with parts of a second if it is below ten seconds.
 
     >>> elapsed(0.02), elapsed(90)
     ('0.02 s', '1 min 30 s')
     """
-    return f"{seconds:.3g} s" if seconds < _TENS else span(timedelta(seconds=seconds))
+    if seconds < _TENS:
+        return f"{seconds:.3g} s"
+    return span(timedelta(seconds=seconds))
 
 
 def value_text(value: object) -> str:
-    """A value of a column as text; a whole number that pandas made a float is without ``.0``.
+    """Return a value of a column as text. An integer that pandas converted to a float has no ``.0``.
 
     >>> value_text(500.0), value_text("a b"), value_text(True)
     ('500', 'a b', 'True')
@@ -136,7 +151,7 @@ def value_text(value: object) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """A number with its noun.
+    """Return a number with a noun.
 
     >>> counted(1, "failure"), counted(1200, "failure")
     ('1 failure', '1,200 failures')
@@ -145,16 +160,18 @@ def counted(number: int, thing: str) -> str:
 
 
 def shorten(text: str, longest: int) -> str:
-    """A text of at most so many characters; a longer one loses its end.
+    """Cut the end of a text that is longer than `longest` characters.
 
     >>> shorten("connection refused", 11)
     'connection…'
     """
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest - 1]}…"
 
 
 class HasFrame:
-    """A result that is no table. Its rows are in the attribute `frame`, which errors name."""
+    """A result that is not a table. The rows are in the attribute `frame`, which errors name."""
 
     def __getattr__(self, name: str) -> Any:
         # Only called for attributes that do not exist, for example `groups.head()`.
@@ -170,26 +187,27 @@ class HasFrame:
 
 
 class Plotted(HasFrame):
-    """A result that can be drawn, and that has its rows in the attribute `frame`."""
+    """A result that can be drawn, and that has the rows in the attribute `frame`."""
 
     def plot(self, *, ax: Axes | None = None, theme: Literal["light", "dark"] = "light") -> Axes:
-        """Draw it; its class says what is drawn.
+        """Draw the result, as described by the class.
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            Where to draw. Default: a new figure of pyplot's.
+            Axes to draw on. If omitted, pyplot makes a new figure.
         theme : {"light", "dark"}
+            Colours of the plot.
 
         Returns
         -------
         matplotlib.axes.Axes
-            With a sentence where there is nothing to draw.
+            The Axes. If the result is empty, they show a sentence.
 
         Raises
         ------
         InputError
-            When `ax` or `theme` is neither of these.
+            If `ax` or `theme` has another type or value.
         """
         from toolkit.drawing.style import drawing  # noqa: PLC0415 - matplotlib is slow to import
 
@@ -202,7 +220,7 @@ class Plotted(HasFrame):
 
 
 def headline(verdict: str, rows: int) -> str:
-    """Return the sentence above a table that shows the first rows of `.groups`, with how many there are.
+    """Return the sentence above a table of the first rows of `.groups`, with the number of all rows.
 
     >>> headline("Done", 20), headline("Done", 1_200)
     ('Done', 'Done; 20 of 1,200 rows of .groups:')
@@ -213,16 +231,17 @@ def headline(verdict: str, rows: int) -> str:
 
 
 def frame_table(caption: str, frame: pd.DataFrame) -> str:
-    """A frame of a result as a sentence and an HTML table, as `result_table` makes it."""
+    """Return a frame of a result as a sentence and an HTML table, as `result_table` does."""
     return result_table(caption, list(map(str, frame.columns)), frame.astype(object).to_numpy().tolist())
 
 
 def result_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A sentence and an HTML table: texts escaped, never maths, at the left; numbers at the right."""
+    """Return a sentence and an HTML table: text is escaped and at the left, numbers are at the right."""
     rows = list(rows)
-    columns = zip(*rows, strict=True)
-    sides = ["right" if all(map(_is_number, column)) else "left" for column in columns]
-    sides = sides or ["left"] * len(head)
+    sides = ["left"] * len(head)
+    if rows:
+        columns = zip(*rows, strict=True)
+        sides = ["right" if all(map(_is_number, column)) else "left" for column in columns]
     cells = "".join(
         f'<th scope="col" style="text-align:{side}">{escape_html(name)}</th>'
         for name, side in zip(head, sides, strict=True)
@@ -233,13 +252,14 @@ def result_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]
 
 
 def _is_number(value: Any) -> bool:
-    """Whether a value is a number, or what stands for one in a sentence."""
+    """Return whether a value is a number, or text with only a number, for example "<1 %"."""
     if isinstance(value, str):
         return _NUMBER.fullmatch(value) is not None
     return value is None or not isinstance(value, pd.Timestamp)
 
 
 def _cell(value: Any) -> str:
+    """Return a cell of an HTML table."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         return f"<td>{escape_html(value)}</td>"
     if isinstance(value, str):
@@ -252,4 +272,6 @@ def _cell(value: Any) -> str:
         return f'<td style="text-align:left">{day} {value:%H:%M}</td>'
     if isinstance(value, int):
         return f"<td>{value:,}</td>"
-    return f"<td>{value:,.0f}</td>" if 10_000 <= abs(value) < _LARGE else f"<td>{value:,.4g}</td>"  # noqa: PLR2004 - digits of %g
+    if 10_000 <= abs(value) < _LARGE:  # noqa: PLR2004 - digits of %g
+        return f"<td>{value:,.0f}</td>"
+    return f"<td>{value:,.4g}</td>"
