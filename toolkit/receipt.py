@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, Protocol
@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 
 from toolkit.errors import InputError
-from toolkit.own_tokens import masked_value
+from toolkit.own_tokens import masked, masked_value
 from toolkit.redaction import escape_html
 from toolkit.visible_text import visible
 
@@ -19,6 +19,8 @@ _LONGEST: Final = 300  # characters that an error shows of another
 # a value can be a lone surrogate, or an object of Python that only looks like a number or a list
 _ODD_VALUES: Final = (msgspec.ValidationError, RecursionError, ValueError, TypeError, AttributeError)
 _LONGEST_RETENTION: Final = 36_500 * 86_400  # seconds, as long as durations may be
+_MOST_NAMED: Final = 3  # destinations in a sentence
+_MIN_UNITS: Final = 2  # of a duration in words
 _DEEPEST: Final = 50  # levels of a scope: those that loaders write have three
 
 OVERDUE: Final = "last complete sync "
@@ -46,6 +48,61 @@ class Gap:
     def bounds(self) -> tuple[datetime, datetime]:
         """Start and end as times."""
         return datetime.fromisoformat(self.start), datetime.fromisoformat(self.end)
+
+
+@dataclass(frozen=True)
+class ClockError:
+    """A destination whose clock is off: its Date headers are impossible, so times were estimated.
+
+    Attributes
+    ----------
+    destination : str
+        Host and port.
+    seconds_ahead : int
+        Median difference between the headers and the estimated times, rounded to two digits. Negative if the
+        clock is slow.
+    rows : int
+        Failures with an impossible time.
+    """
+
+    destination: str
+    seconds_ahead: int
+    rows: int
+
+    def __post_init__(self) -> None:
+        """Mask our own tokens."""
+        object.__setattr__(self, "destination", masked(self.destination))
+
+    def __str__(self) -> str:
+        direction = "ahead" if self.seconds_ahead > 0 else "behind"
+        return f"the clock of {self.destination} is {_about(abs(self.seconds_ahead))} {direction}"
+
+
+def _about(seconds: int) -> str:
+    """Return a duration in the largest unit of which there are at least two.
+
+    >>> _about(18_000), _about(170_000), _about(290_000_000)
+    ('5 hours', '2 days', '9.2 years')
+    """
+    units = (("years", 31_557_600), ("days", 86_400), ("hours", 3_600), ("minutes", 60))
+    name, size = next((unit for unit in units if seconds >= _MIN_UNITS * unit[1]), ("seconds", 1))
+    return f"{seconds / size:.2g} {name}"
+
+
+def clock_sentence(clocks: Sequence[ClockError]) -> str:
+    """Return how many times were estimated, and which clocks are off; "" if none is.
+
+    >>> clock_sentence([ClockError("app.example.com", 18_000, 60)])
+    '60 failure times are estimated: the clock of app.example.com is 5 hours ahead (60)'
+    """
+    if not clocks:
+        return ""
+    total = sum(error.rows for error in clocks)
+    times = "1 failure time is" if total == 1 else f"{total:,} failure times are"
+    named = "; ".join(f"{error} ({error.rows:,})" for error in clocks[:_MOST_NAMED])
+    others = len(clocks) - _MOST_NAMED
+    more = f"; and {others:,} more destinations" if others > 0 else ""
+    return f"{times} estimated: {named}{more}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +176,9 @@ class Receipt:
         Of a snapshot: when it was brought up to date.
     retention_seconds : float or None
         How long the queue keeps entries, as a sync of the snapshot was told last.
+    clocks : tuple of ClockError
+        Destinations whose Date header was impossible, the most failures first. The times of these failures
+        are estimated.
 
     Examples
     --------
@@ -153,6 +213,7 @@ class Receipt:
     gaps: tuple[Gap, ...] = ()
     syncs: Syncs | None = None
     retention_seconds: float | None = None
+    clocks: tuple[ClockError, ...] = ()
 
     def __post_init__(self) -> None:
         """Mask our own tokens: receipts go wherever frames go."""
@@ -165,6 +226,11 @@ class Receipt:
         return None if self.retention_seconds is None else timedelta(seconds=self.retention_seconds)
 
     @property
+    def estimated_times(self) -> int:
+        """Failures whose time was estimated, because the Date header of the destination is impossible."""
+        return sum(error.rows for error in self.clocks)
+
+    @property
     def seconds(self) -> float:
         """How long the load took."""
         started, ended = map(datetime.fromisoformat, (self.started_at, self.ended_at))
@@ -173,7 +239,8 @@ class Receipt:
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON-able values, as in ``frame.attrs["receipt"]`` and in Parquet metadata."""
         lists = {name: list(getattr(self, name)) for name in _LISTS}
-        return asdict(self) | lists | {"gaps": [asdict(gap) for gap in self.gaps]}
+        parts = {name: [asdict(part) for part in getattr(self, name)] for name in ("gaps", "clocks")}
+        return asdict(self) | lists | parts
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
@@ -220,6 +287,8 @@ class Receipt:
         """One sentence: complete, or not and why; what expired; what part of it the frame has, if not all."""
         part = "" if self.frame_rows is None else f"; this frame has {self.part} loaded"
         part = "".join(f"; {note}" for note in self.overdue) + part
+        if self.clocks:
+            part = f"; {clock_sentence(self.clocks)}{part}"
         read = f"{self.rows:,} {self.what.removesuffix('s') if self.rows == 1 else self.what}"
         if self.complete:
             return f"complete: {read}{part}"

@@ -11,6 +11,7 @@ import re
 import sys
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from email.utils import parsedate_to_datetime
+from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from toolkit.arguments import plain
@@ -134,6 +135,11 @@ def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = Fa
         )
     # as the plain type: a pandas Timedelta counts nanoseconds too
     return timedelta(days=span.days, seconds=span.seconds, microseconds=span.microseconds)
+
+
+def unix_milliseconds() -> int:
+    """Return the time of this machine's clock in Unix milliseconds."""
+    return time_ns() // 1_000_000
 
 
 def milliseconds(timestamp: datetime) -> int:

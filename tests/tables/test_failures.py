@@ -73,6 +73,7 @@ def test_every_documented_field_has_its_column():
         "body_base64",
         "response_body_base64",
         "extra",
+        "stated_failed_at",
     }
 
 

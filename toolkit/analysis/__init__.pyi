@@ -6,6 +6,7 @@ from toolkit.analysis.calendars import failure_calendar as failure_calendar
 from toolkit.analysis.change_points import change_points as change_points
 from toolkit.analysis.classes import FailureClasses as FailureClasses
 from toolkit.analysis.classes import classify_failures as classify_failures
+from toolkit.analysis.clocks import clock_errors as clock_errors
 from toolkit.analysis.comparing import FailureComparison as FailureComparison
 from toolkit.analysis.comparing import compare_failures as compare_failures
 from toolkit.analysis.counts import CountMatrix as CountMatrix

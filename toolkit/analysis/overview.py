@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from toolkit.analysis.clocks import clock_errors
 from toolkit.analysis.counts import count_by
 from toolkit.analysis.run_log import run_summary
 from toolkit.analysis.selection import (
@@ -27,7 +28,7 @@ from toolkit.analysis.selection import (
 from toolkit.analysis.sources import AnyFrame
 from toolkit.drawing.wording import counted
 from toolkit.freshness import Clock, facts_of_age
-from toolkit.receipt import Receipt, facts_html
+from toolkit.receipt import Receipt, clock_sentence, facts_html
 from toolkit.redaction import visible
 from toolkit.time_zones import span_of_times, time_text
 from toolkit.times import parse_duration
@@ -393,6 +394,8 @@ def summary(frame: AnyFrame) -> FrameSummary:
     if {"dlq_id", "failed_at", "workflow_run_id"} <= set(names):
         overview = failure_overview(frame)
         what, rows, gone, lines = "failures", overview.count, overview.gone, _failures(overview)
+        if sentence := clock_sentence(clock_errors(frame)):
+            lines.append(("estimated", sentence))
     elif {"namespace", "vector_problem"} <= set(names):
         what, rows, lines = "vectors", *_vectors(frame)
     elif {"query", "rank", "score"} <= set(names):

@@ -26,6 +26,7 @@ from toolkit.client.responses import (
     raise_malformed,
 )
 from toolkit.errors import MalformedResponseError
+from toolkit.times import http_date_ms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class Page:
     cursor: str | None  # cursor of the next page; None at the end (absent, null or empty)
     size: int  # bytes of the body
     tries: int
+    sent_at: int | None = None  # Date of the response in Unix milliseconds, by the clock of the service
     cut: tuple[memoryview, ...] = field(default=(), repr=False)  # JSON of dense vectors cut out of `rows`
     numbers: Any = field(default=None, repr=False)  # numbers of these vectors if they have been read
 
@@ -174,7 +176,13 @@ def _page(request: Request, response: Response, fields: Mapping[str, bytes], row
         raise_malformed(request, got=f"an object of {names(fields)}", expected=f"an array under {rows!r}")
     if not array.startswith(b"["):
         raise_malformed(request, got=f"{rows!r} of {array[:40]!r}", expected=f"an array under {rows!r}")
-    return Page(rows=array, cursor=following, size=len(response.body), tries=response.tries)
+    return Page(
+        rows=array,
+        cursor=following,
+        size=len(response.body),
+        tries=response.tries,
+        sent_at=http_date_ms(response.headers.get("Date", "")),
+    )
 
 
 def _cursor(request: Request, fields: Mapping[str, bytes], name: str) -> str | None:

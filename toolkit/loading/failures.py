@@ -85,14 +85,14 @@ def load_failures(
     -------
     pandas.DataFrame
         One row per DLQ entry; ``dlq_id`` is unique. Times (datetime64[ms, UTC]): ``failed_at``,
-        ``created_at``, ``workflow_created_at``. Numbers (Int64): ``response_status``, ``max_retries``. All
-        other columns are str, NaN if a value is missing: ``workflow_url``, ``error`` (the line of the
-        response that describes the error, masked), ``workflow_run_id``, ``dlq_id``, ``labels`` (JSON, for
-        example ``["eu","beta"]``), ``failure_function_state``, ``headers`` and ``response_headers`` (JSON:
-        names as sent, each with a list of values), ``body`` and ``response_body`` (missing if not UTF-8),
-        ``body_base64`` and ``response_body_base64`` (only if not UTF-8), ``extra`` (JSON of everything
-        else), ``url``, ``method``, ``failure_callback``, ``caller_ip``, ``label``, ``flow_control_key``. The
-        receipt is in ``attrs``; see `receipt`.
+        ``created_at``, ``workflow_created_at``, ``stated_failed_at``. Numbers (Int64): ``response_status``,
+        ``max_retries``. All other columns are str, NaN if a value is missing: ``workflow_url``, ``error``
+        (the line of the response that describes the error, masked), ``workflow_run_id``, ``dlq_id``,
+        ``labels`` (JSON, for example ``["eu","beta"]``), ``failure_function_state``, ``headers`` and
+        ``response_headers`` (JSON: names as sent, each with a list of values), ``body`` and ``response_body``
+        (missing if not UTF-8), ``body_base64`` and ``response_body_base64`` (only if not UTF-8), ``extra``
+        (JSON of everything else), ``url``, ``method``, ``failure_callback``, ``caller_ip``, ``label``,
+        ``flow_control_key``. The receipt is in ``attrs``; see `receipt`.
 
     Raises
     ------
@@ -116,6 +116,10 @@ def load_failures(
     -----
     ``created_at`` is the time when the message was created. With five retries, this is 31 hours before the
     failure. For the time of the failure use ``failed_at``, which comes from the Date header of the response.
+    If this header is more than five minutes before the creation or after the load, the destination's clock is
+    off: ``failed_at`` is then estimated (the creation time plus the default delays of the retries),
+    ``stated_failed_at`` is the time of the header, and the receipt counts these rows and names the
+    destinations (`Receipt.clocks`). All other rows have no ``stated_failed_at``.
 
     If the DLQ is larger than memory, use `iter_failures` or `sync_failures`.
 

@@ -24,8 +24,10 @@ from toolkit.loading.identities import DIGEST_BYTES, Identities, IsStored, ident
 from toolkit.loading.paging import ProgressGuard
 from toolkit.own_tokens import masked_value
 from toolkit.progress import ProgressBar
-from toolkit.receipt import Receipt, utc_now
+from toolkit.receipt import ClockError, Receipt, utc_now
+from toolkit.tables.failure_times import ClockErrors
 from toolkit.tables.frames import to_frame
+from toolkit.tables.schemas import STATED_FAILED_AT
 
 _Identities = list[bytes]
 _COUNTS: Final = ("pages", "requests", "bytes", "filtered_here", "windows", "reread", "duplicates")
@@ -127,6 +129,7 @@ class LoadState:
     filtered_identities: _Identities = field(default_factory=list)  # entries of a page that a filter dropped
     unsettled: list[str] = field(default_factory=list)  # reasons why the result may be incomplete
     notes: list[str] = field(default_factory=list)
+    clocks: ClockErrors = field(default_factory=ClockErrors)  # of failures with an impossible time
     # JSON values. The dict is replaced, never changed in place, before the batch that it includes is yielded.
     position: dict[str, Any] = field(default_factory=dict)
     rows: Identities = field(default_factory=Identities)  # rows yielded so far
@@ -141,14 +144,19 @@ class LoadState:
     def counts(self) -> dict[str, Any]:
         """Return the counts so far as JSON values."""
         counted = {name: getattr(self, name) for name in _COUNTS}
-        return counted | {"unsettled": [*self.unsettled], "notes": [*self.notes]}
+        lists = {"unsettled": [*self.unsettled], "notes": [*self.notes], "clocks": self.clocks.counts}
+        return counted | lists
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Continue the counts of an interrupted load."""
         self.position = checkpoint.position
         self.rows = Identities(checkpoint.identities)
-        for name, value in self.counts().items():
-            setattr(self, name, value + checkpoint.receipt.get(name, type(value)()))
+        counts = {
+            name: value + checkpoint.receipt.get(name, type(value)()) for name, value in self.counts().items()
+        }
+        self.clocks = ClockErrors(counts.pop("clocks"))
+        for name, value in counts.items():
+            setattr(self, name, value)
 
     def batch(self, table: pa.Table, row_ids: _Identities, is_new: list[bool] | None, **known: Any) -> Batch:
         """Return the batch of a table.
@@ -227,6 +235,8 @@ class Load:
                     batch = batch.first(limit - self._rows)
                     self._reached_limit = True
                 self._rows += batch.rows
+                if STATED_FAILED_AT in batch.table.column_names:
+                    self.state.clocks.add(batch.table)
                 known, self.state.filtered_identities = self.state.filtered_identities, []
                 if not batch.rows and batch.later_versions is not None:
                     known += identities(batch.later_versions, self.plan.key)
@@ -267,6 +277,7 @@ class Load:
         if self.state.duplicates and not self.plan.rereads:
             reasons.append(f"{self.state.duplicates:,} were read twice, so entries changed while being read")
         reasons += counts.pop("unsettled")
+        del counts["clocks"]
         return Receipt(
             what=self.plan.what,
             source=self.plan.source,
@@ -280,6 +291,7 @@ class Load:
             assumptions=self.plan.assumptions,
             complete=not reasons,
             reasons=tuple(reasons),
+            clocks=tuple(ClockError(*error) for error in self.state.clocks.by_destination),
             **counts | {"windows": max(1, self.state.windows), "notes": tuple(self.state.notes)},
         )
 

@@ -7,7 +7,6 @@ consumer.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ from toolkit.loading.windows import FetchResult, Window, WindowPlanner
 from toolkit.own_tokens import MASK
 from toolkit.redaction import Redactor
 from toolkit.tables.failures import FailureDecoder, Keep
-from toolkit.times import milliseconds
+from toolkit.times import milliseconds, unix_milliseconds
 
 _MOST_PAGES: Final = 96  # pages that are buffered or requested while as many are decoded
 _MOST_BYTES: Final = 32 << 20  # bytes of buffered pages
@@ -69,7 +68,10 @@ class WindowReader:
         self._limiter = limiter
         self._kind = kind
         self._keep = keep
-        self._decoder = FailureDecoder(redactor, keep=self._kept if keep else None)
+        self._service_time: int | None = None
+        self._decoder = FailureDecoder(
+            redactor, keep=self._kept if keep else None, clock=self._time_of_loading
+        )
         # With `keep`, a page has more entries than the table has rows, so rows cannot be recognized by
         # position.
         self._recognizer = EntryRecognizer(redactor) if redactor and keep is None else None
@@ -84,7 +86,7 @@ class WindowReader:
             span, cursor = window.span, window.cursor
             return list_page(transport, wanted, cursor=cursor, span=span, kind=kind, count=count)
 
-        now = int(time.time() * 1000)
+        now = unix_milliseconds()
         self._fetcher = WindowFetcher(
             WindowPlanner(self._partition.windows, connections=options.connections, now=now),
             fetch_page,
@@ -107,7 +109,9 @@ class WindowReader:
 
     def _batches_of(self, results: list[FetchResult]) -> Iterator[Batch]:
         """Yield the batches of pages that arrived together."""
-        decoded = self._decoded([result.page.rows for result in results if result.page])
+        pages = [result.page for result in results if result.page]
+        self._learn_service_time(pages)
+        decoded = self._decoded([page.rows for page in pages])
         for result in results:
             if result.page is None:
                 is_consistent = self._read_again(result)
@@ -116,6 +120,20 @@ class WindowReader:
                 yield batch
             if not is_consistent:
                 return  # the other pages will come again
+
+    def _learn_service_time(self, pages: Iterable[Page]) -> None:
+        """Note the latest time that the service has stated in a response."""
+        times = [page.sent_at for page in pages if page.sent_at is not None]
+        if self._service_time is not None:
+            times.append(self._service_time)
+        self._service_time = max(times, default=None)
+
+    def _time_of_loading(self) -> int:
+        """Return the time by the clock of the service, which also wrote the creation times.
+
+        The clock of this machine may be wrong, and is used only if the responses have no date.
+        """
+        return unix_milliseconds() if self._service_time is None else self._service_time
 
     def _further(self) -> list[FetchResult]:
         """Return the first pages of another reading after all windows were read, or no pages.

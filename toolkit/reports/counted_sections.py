@@ -281,6 +281,10 @@ def _scope(counts: Counts) -> Iterator[Section]:
     ):
         if number:
             parts.append(ReportText(f"{counted(number, 'failure')} {said}."))
+    if facts.get("clocks"):
+        columns = ["destination", "#seconds ahead", "#failures"]
+        clocks = [(error["destination"], error["seconds_ahead"], error["rows"]) for error in facts["clocks"]]
+        parts.append(table("Clocks that are off: these failure times are estimated", columns, clocks))
     if counts.repeated:
         parts.append(ReportCode(ONCE))
     yield Section("scope", "Scope and completeness", parts=tuple(parts))

@@ -29,6 +29,7 @@ from toolkit.analysis import (
     new_and_gone,
     recent_failures,
 )
+from toolkit.analysis.clocks import clock_errors
 from toolkit.analysis.gaps import gaps_of, overlap
 from toolkit.analysis.lifetimes import next_expiring
 from toolkit.analysis.retention import Retention
@@ -39,7 +40,7 @@ from toolkit.filters.failure import FailureFilter
 from toolkit.freshness import Freshness
 from toolkit.progress import silent
 from toolkit.python_code import Code, PublicCall, fill, joined, variable
-from toolkit.receipt import Gap, Receipt, requested_time
+from toolkit.receipt import ClockError, Gap, Receipt, clock_sentence, requested_time
 from toolkit.redaction import Redactor
 from toolkit.reports.evidence import Evidence, gather
 from toolkit.time_zones import span_of_times, time_zone
@@ -240,7 +241,7 @@ class Counts:
                 "next_hours_left": next((row["hours_left"] for row in self.next_expiring), None),
             },
             "data": clean.value(self.fresh.to_dict()),
-            "completeness": _completeness(receipt, overview, clean),
+            "completeness": _completeness(receipt, overview, clock_errors(self.failures), clean),
             "comparison": _comparison(failures, previous, receipt, clean),
             "code": _code(receipt, previous is not None, self.kept, self.now, clean),
         }
@@ -254,7 +255,9 @@ def _covers(receipt: Receipt | None, start: datetime) -> bool:
     return since is None or since <= start
 
 
-def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cleaner) -> dict[str, Any]:
+def _completeness(
+    receipt: Receipt | None, overview: FailureOverview, clocks: tuple[ClockError, ...], clean: Cleaner
+) -> dict[str, Any]:
     count = overview.count - overview.gone
     gaps = _gaps_shown(receipt, overview)
     if receipt is None:
@@ -274,6 +277,8 @@ def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cle
         sentence += f" The report includes {more} no longer in the queue."
     for overdue in receipt.overdue:
         sentence += f" {overdue[0].upper()}{overdue[1:]}."
+    if clocks:
+        sentence += f" {clock_sentence(clocks)}."
     if gaps:
         sentence += f" {_gaps_in_words(gaps)}"
     return {
@@ -281,6 +286,7 @@ def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cle
         "sentence": clean.value(sentence),
         "reasons": clean.value(receipt.reasons),
         "gaps": clean.value([asdict(gap) for gap in gaps]),
+        "clocks": clean.value([asdict(error) for error in clocks]),
         "assumptions": clean.value(receipt.assumptions),
         "source": clean.value(receipt.source),
         "scope": clean.value(receipt.scope),

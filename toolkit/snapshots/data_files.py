@@ -27,6 +27,7 @@ from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.snapshots.manifest import SCHEMA_VERSION, Kind, ListedFile, Manifest, PendingFile
 from toolkit.snapshots.store import HashingFile, SnapshotStore, digest
 from toolkit.tables import schemas
+from toolkit.tables.failure_times import bounded_times
 from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, UNFIT
 from toolkit.tables.text import labels_json
 
@@ -347,7 +348,28 @@ def stored_failures(store: SnapshotStore, manifest: Manifest, listed: ListedFile
         return
     with open_data_file(store, listed, None) as parquet:
         for rows in parquet.tables():
-            yield current_columns(rows, "failures")
+            yield _current_failures(rows)
+
+
+def _current_failures(rows: pa.Table) -> pa.Table:
+    """Return stored failures of an older version with the columns of today.
+
+    Until version 6, `failed_at` was whatever the destination's clock stated. It is bounded by the time of the
+    first load now.
+    """
+    has_bounded_times = schemas.STATED_FAILED_AT in rows.column_names
+    rows = current_columns(rows, "failures")
+    if has_bounded_times:
+        return rows
+    stated, created_at, first_seen_at, max_retries = (
+        rows[name].combine_chunks()
+        for name in (schemas.FAILED_AT, "created_at", FIRST_SEEN_AT, "max_retries")
+    )
+    times = bounded_times(stated, created_at, first_seen_at, lambda: max_retries)._asdict()
+    for name, values in times.items():
+        position = rows.schema.get_field_index(name)
+        rows = rows.set_column(position, rows.schema.field(name), values)
+    return rows
 
 
 def damage_error(store: SnapshotStore, listed: ListedFile, got: str, expected: str) -> SnapshotDamagedError:

@@ -37,11 +37,11 @@ FORMAT: Final = 2
 """Version of the layout: names, manifest and index. 2 added `accounts` and `coverage` to the manifest; a
 manifest of format 1 is read as a manifest without them."""
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 """Version of the columns, of the fingerprints of rows, and of the index. Snapshots of every older version are
 read (see `data_files.current_columns`), and become current when they are written."""
 
-INDEX_VERSION: Final = 5  # the first schema version with the current form of the index
+INDEX_VERSION: Final = 7  # the first schema version with the current form of the index
 CHECKPOINT_VERSION: Final = 2  # 2 added the account, which is unknown for version 1
 MOST_AGE: Final = timedelta(days=1)
 """A load does not resume from an older checkpoint, because the queue has changed since."""
@@ -342,6 +342,7 @@ class _Counts(msgspec.Struct, frozen=True):
     duplicates: _Count = 0
     unsettled: list[str] = []
     notes: list[str] = []
+    clocks: list[tuple[str, int, _Count]] = []
 
 
 class _Position(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ from toolkit.snapshots.row_index import (
     RowIndex,
     as_ids,
     day_of,
-    fingerprints,
+    failure_fingerprints,
     first_of_each,
     new_entries,
     repeated,
@@ -298,7 +298,7 @@ class RowComparison:
             ids = as_ids(b"".join(batch.identities))
             wire = as_ids(b"".join(batch.digests))
         positions = self._index.find(ids)
-        entries = new_entries(ids, fingerprints(table), wire, self._now)
+        entries = new_entries(ids, failure_fingerprints(table), wire, self._now)
         known = positions >= 0
         entries["first_seen"][known] = self._index.entries["first_seen"][positions[known]]
         if self._missing is not None:

@@ -30,11 +30,12 @@ from toolkit.loading.memory import available_memory, check_memory
 from toolkit.snapshots.data_files import RESTORE, damage_error, open_checked, read_checked, stored_failures
 from toolkit.snapshots.manifest import INDEX_VERSION, Manifest
 from toolkit.snapshots.store import SnapshotStore
-from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_BEFORE
+from toolkit.tables.schemas import FAILED_AT, FAILURES, FIRST_SEEN_AT, GONE_BEFORE, STATED_FAILED_AT
 from toolkit.times import from_milliseconds
 
 KEY: Final = ("dlq_id",)  # the columns that identify failures
 
+_SENT: Final = [name for name in FAILURES.names if name not in (FAILED_AT, STATED_FAILED_AT)]
 WIDTH: Final = 16
 """Bytes of a fingerprint: among 10⁹ rows, the probability of any two equal ones is under 10⁻²⁰."""
 
@@ -227,7 +228,7 @@ def entries_of(rows: pa.Table) -> Entries:
     """Return the entries of stored rows, without the digests of their raw bytes."""
     ids = as_ids(b"".join(identities(rows, KEY)))
     first_seen = rows[FIRST_SEEN_AT].cast(pa.int64()).to_numpy()
-    entries = new_entries(ids, fingerprints(rows.select(FAILURES.names)), np.zeros_like(ids), first_seen)
+    entries = new_entries(ids, failure_fingerprints(rows), np.zeros_like(ids), first_seen)
     entries["gone"] = rows[GONE_BEFORE].is_valid().to_numpy()
     return entries
 
@@ -245,6 +246,15 @@ class _Encoded(NamedTuple):
 
     fixed: npt.NDArray[np.uint8]
     texts: list[tuple[Positions, pa.Buffer]]
+
+
+def failure_fingerprints(failures: pa.Table) -> Ids:
+    """One fingerprint a failure, over all columns that the service sent.
+
+    The failure times are left out. They follow from other columns and from the time of loading, so that an
+    entry that has not changed may have another time when it is read again.
+    """
+    return fingerprints(failures.select(_SENT))
 
 
 def fingerprints(table: pa.Table) -> Ids:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import accumulate, chain, compress, groupby, islice, pairwise
@@ -26,19 +26,23 @@ import pyarrow.compute as pc
 from toolkit.errors import ProtocolError
 from toolkit.own_tokens import TooDeepError, is_in
 from toolkit.redaction import Redactor
+from toolkit.tables.failure_times import bounded_times
 from toolkit.tables.header_maps import distinct_header_maps
 from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.masking import ColumnMasker, holding_own
-from toolkit.tables.schemas import FAILURE_COLUMNS, FAILURES, Kind
+from toolkit.tables.schemas import FAILURE_COLUMNS, FAILURES, TIME, Kind
 from toolkit.tables.text import INT64, LATEST, base64_column, http_dates, parse_rows, text_and_bytes
+from toolkit.times import unix_milliseconds
 
 Keep = Callable[[dict[str, Any]], bool]
+Clock = Callable[[], int]
 Fields = dict[str, pa.Array]  # by the names of the service; raw JSON if not decoded yet
 
 _WHAT: Final = "DLQ entries"
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
 _UNWRITABLE: Final = re.compile(r'["\\\x00-\x1f]')
 _ABSENT: Final = msgspec.Raw(b"")  # a field that an entry does not have; no JSON is empty
+_RETRIED: Final = ("upstash-retried", "service-retried", "retried")  # headers of the last request
 _MOST_LEARNED: Final = 200
 _MOST_HALVINGS: Final = 3
 _PAGES_PER_STEP: Final = 8  # pages that become columns together, while they are in the processor cache
@@ -73,14 +77,18 @@ class FailureDecoder:
     """Decode the pages of one load. Learned fields and masked values are kept from page to page.
 
     With `keep`, only entries for which it returns True are kept. It is called with the names of the service.
+    `clock` returns the time of loading, in Unix milliseconds: no failure can be later.
 
     >>> page = b'[{"dlqId": "a", "responseStatus": 500, "cause": {"code": 7}}]'
     >>> FailureDecoder(None).decode(page).select(["dlq_id", "response_status", "extra"]).to_pylist()
     [{'dlq_id': 'a', 'response_status': 500, 'extra': '{"cause":{"code":7}}'}]
     """
 
-    def __init__(self, redactor: Redactor | None, *, keep: Keep | None = None) -> None:
+    def __init__(
+        self, redactor: Redactor | None, *, keep: Keep | None = None, clock: Clock = unix_milliseconds
+    ) -> None:
         self._redactor = redactor
+        self._clock = clock
         self._keep = keep
         self._learned: list[str] = []
         self._kind: type[msgspec.Struct] = _SPECIFIED
@@ -131,7 +139,7 @@ class FailureDecoder:
             yield from self._halved(sizes, fields)
 
     def _leniently(self, page: bytes) -> pa.Table:
-        return decode_leniently(page, redactor=self._redactor, keep=self._keep)
+        return decode_leniently(page, redactor=self._redactor, keep=self._keep, clock=self._clock)
 
     def _strictly(self, page: bytes) -> tuple[type[msgspec.Struct] | None, bytes, list[Any]]:
         """Return the type of the entries of a page, the page, and the entries.
@@ -217,7 +225,7 @@ class FailureDecoder:
             self._check_names(columns["dlq_id"])
             unknown = {name: raws for name, raws in fields.items() if name not in _FIELDS.values()}
             columns["extra"] = self._masker.own_json(self._masker.objects(unknown, len(columns["dlq_id"])))
-            columns["failed_at"] = http_dates(columns["response_headers"].first_values("date"))
+            columns |= _failure_times(columns, self._clock)
             return self._masker.masked_table(FAILURE_COLUMNS, columns)
 
     def _check_names(self, names: pa.Array) -> None:
@@ -226,21 +234,37 @@ class FailureDecoder:
             raise ValueError("a name with an own token")
 
 
-def decode_leniently(page: bytes, *, redactor: Redactor | None, keep: Keep | None = None) -> pa.Table:
+def decode_leniently(
+    page: bytes, *, redactor: Redactor | None, keep: Keep | None = None, clock: Clock = unix_milliseconds
+) -> pa.Table:
     """Return the entries of a page with values of any type; see `FailureDecoder.decode`."""
     entries = parse_rows(page, what=_WHAT)
     kept = [keep is None or keep(entry) for entry in entries]
     try:
-        return _lenient_table(list(compress(entries, kept)), redactor)
+        return _lenient_table(list(compress(entries, kept)), redactor, clock)
     except TooDeepError:
         entries = parse_rows(page, what=_WHAT, exactly=True)
-        return _lenient_table(list(compress(entries, kept)), redactor)
+        return _lenient_table(list(compress(entries, kept)), redactor, clock)
 
 
-def _lenient_table(entries: list[dict[str, Any]], redactor: Redactor | None) -> pa.Table:
+def _lenient_table(entries: list[dict[str, Any]], redactor: Redactor | None, clock: Clock) -> pa.Table:
     rows = LenientRows(entries, FAILURE_COLUMNS, redactor, what=_WHAT)
-    rows.columns["failed_at"] = http_dates(rows.columns["response_headers"].first_values("date"))
+    rows.columns |= _failure_times(rows.columns, clock)
     return rows.table()
+
+
+def _failure_times(columns: Mapping[str, Any], clock: Clock) -> dict[str, pa.Array]:
+    """Return the columns `failed_at` and `stated_failed_at`."""
+    stated = http_dates(columns["response_headers"].first_values("date"))
+    loaded_at = pa.scalar(clock(), pa.int64()).cast(TIME)
+
+    def retries() -> pa.Array:
+        stated_retries = [columns["headers"].first_values(name) for name in _RETRIED]
+        made = pc.coalesce(*stated_retries)
+        is_number = pc.fill_null(pc.match_substring_regex(made, r"^[0-9]{1,3}$"), False)
+        return pc.coalesce(pc.if_else(is_number, made, None).cast(pa.int64()), columns["max_retries"])
+
+    return bounded_times(stated, columns["created_at"], loaded_at, retries)._asdict()
 
 
 def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:

@@ -15,6 +15,8 @@ TIME: Final = pa.timestamp("ms", tz="UTC")
 UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """What Arrow and pandas raise of values that do not fit a type."""
 
+FAILED_AT: Final = "failed_at"
+STATED_FAILED_AT: Final = "stated_failed_at"
 FIRST_SEEN_AT: Final = "first_seen_at"
 GONE_AFTER: Final = "gone_after"
 GONE_BEFORE: Final = "gone_before"
@@ -63,7 +65,7 @@ def schema(columns: Iterable[Column]) -> pa.Schema:
 
 
 FAILURE_COLUMNS: Final = (
-    Column("failed_at", Kind.TIME),
+    Column(FAILED_AT, Kind.TIME),
     Column("workflow_url", Kind.URL, "workflowUrl"),
     Column("response_status", Kind.NUMBER, "responseStatus"),
     Column("workflow_run_id", Kind.TEXT, "workflowRunId"),
@@ -86,13 +88,16 @@ FAILURE_COLUMNS: Final = (
     Column("caller_ip", Kind.TEXT, "callerIP"),
     Column("label", Kind.TEXT, "label"),
     Column("flow_control_key", Kind.TEXT, "flowControlKey"),
+    Column(STATED_FAILED_AT, Kind.TIME),
 )
 FAILURES: Final = schema(FAILURE_COLUMNS)
 """One row per DLQ entry.
 
-`failed_at` comes from the Date header of the response. Headers are JSON text with names and values as they
-were sent, and `labels` is a JSON list. A body that is not UTF-8 is base64 text in a separate column. `extra`
-is the JSON of all fields that the schema does not know, and of known fields with a value that does not fit.
+`failed_at` comes from the Date header of the response, if it is possible. Otherwise it is estimated, and
+`stated_failed_at` is the time of the header (see `failure_times`); it is null in all other rows. Headers are
+JSON text with names and values as they were sent, and `labels` is a JSON list. A body that is not UTF-8 is
+base64 text in a separate column. `extra` is the JSON of all fields that the schema does not know, and of
+known fields with a value that does not fit.
 
 The most important columns come first. Long strings are in the middle, because pandas leaves out the middle if
 a frame has more than 20 columns. `error` (see `error_column`) is part of frames, after `response_status`, and
@@ -221,7 +226,7 @@ CALLBACKS: Final = schema(CALLBACK_COLUMNS)
 """One row per callback request. `kind` is "callback" or "failure"; `received_at` and `verified` are null
 for bodies that were not received by a `CallbackReceiver`."""
 
-ADDED: Final = frozenset({"body_truncated", "source_body_truncated", "signature"})
+ADDED: Final = frozenset({"body_truncated", "source_body_truncated", "signature", STATED_FAILED_AT})
 """Columns that snapshots of older versions do not have. They are null there. Add every new column here."""
 
 _ALL: Final = (*FAILURE_COLUMNS, *RUN_COLUMNS, *EVENT_COLUMNS, *STEP_COLUMNS, *CALLBACK_COLUMNS)

@@ -16,6 +16,7 @@ from toolkit.analysis.counts import CALLBACK_STATES
 from toolkit.drawing.wording import span
 from toolkit.redaction import Redactor, escape_html, escape_wrapping
 from toolkit.tables.header_maps import header_map
+from toolkit.tables.schemas import STATED_FAILED_AT
 from toolkit.tables.text import base64_bytes
 from toolkit.time_zones import abbreviation, time_zone
 from toolkit.widgets.panel import is_missing, masked_json
@@ -133,6 +134,12 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo) -> str
             local = when.astimezone(zone)
             pairs.append((label, f"{local:%Y-%m-%d %H:%M:%S} {abbreviation(local)}{after}"))
             before = when
+    stated = _timestamp(row.get(STATED_FAILED_AT))
+    if stated is not None:
+        impossible = (
+            f"stated {stated:%Y-%m-%d %H:%M:%S} UTC, which cannot be; the time of failure is estimated"
+        )
+        pairs.append(("Clock of the destination", impossible))
     retried = next((redactor.text(text) for name in _RETRIED if (text := _header(row, name))), None)
     allowed = _text(row, "max_retries", redactor)
     if retried or allowed:

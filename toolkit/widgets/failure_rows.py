@@ -30,7 +30,7 @@ from toolkit.python_code import PublicCall
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.frame_filters import count_values, error_lines
 from toolkit.tables.frames import label_lists
-from toolkit.tables.schemas import FAILURE_COLUMNS, UNFIT, Kind
+from toolkit.tables.schemas import FAILURE_COLUMNS, STATED_FAILED_AT, UNFIT, Kind
 from toolkit.time_zones import time_zone
 from toolkit.times import parse_time
 from toolkit.widgets.controls import PageWidget, module, synced
@@ -56,6 +56,7 @@ _SEARCHED: Final = tuple(column.name for column in FAILURE_COLUMNS if column.kin
 _WORDS: Final = re.compile(r'"([^"]*)"|(\S+)')
 _MODULES: Final = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")  # before the name of an exception
 _CREATED: Final = "≥ "  # before a time that is the message's, where the time of failure is not known
+_ESTIMATED: Final = "≈ "  # before a time that is estimated, because the destination's clock is off
 _LONGEST: Final = 160
 _DELAY: Final = 1.0  # seconds until the text for searching is put together
 
@@ -239,10 +240,11 @@ class FailureRows:
             values = [", ".join(labels) for labels in _labels(rows)]
         elif name == "failed_at":
             missing = rows[name].isna() if name in rows.columns else [True] * len(rows)
+            estimated = [False] * len(rows)
+            if STATED_FAILED_AT in rows.columns:
+                estimated = rows[STATED_FAILED_AT].notna().tolist()
             times = (self._shown(name, time) for time in _times(rows).tolist())
-            return [
-                f"{_CREATED * bool(out and time)}{time}" for out, time in zip(missing, times, strict=True)
-            ]
+            return [_marked(*row) for row in zip(times, missing, estimated, strict=True)]
         return [self._shown(name, value) for value in values]
 
     def _shown(self, name: str, value: Any) -> str:
@@ -358,6 +360,15 @@ def _joined(frame: pd.DataFrame, zone: ZoneInfo) -> tuple[bytes, list[int]]:
     ends: list[int] = np.cumsum(lengths, dtype=np.int64).tolist()
     data = joined.buffers()[2]
     return (b"" if data is None else data.to_pybytes()[: sum(ends[-1:])]), ends
+
+
+def _marked(time: str, is_missing_time: bool, is_estimated: bool) -> str:  # noqa: FBT001 - two columns
+    """Return a time of failure with the mark of a bound or an estimate."""
+    if not time:
+        return time
+    if is_missing_time:
+        return f"{_CREATED}{time}"
+    return f"{_ESTIMATED}{time}" if is_estimated else time
 
 
 def _times(frame: pd.DataFrame) -> pd.Series:
