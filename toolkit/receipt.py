@@ -59,7 +59,7 @@ class ClockError:
     destination : str
         Host and port.
     seconds_ahead : int
-        Median difference between the headers and the estimated times, rounded to two digits. Negative if the
+        Median difference between the headers and the estimated times, rounded to three digits. Negative if the
         clock is slow.
     rows : int
         Failures with an impossible time.
@@ -81,7 +81,7 @@ class ClockError:
 def _about(seconds: int) -> str:
     """Return a duration in the largest unit of which there are at least two.
 
-    >>> _about(18_000), _about(170_000), _about(290_000_000)
+    >>> _about(18_000), _about(173_000), _about(290_000_000)
     ('5 hours', '2 days', '9.2 years')
     """
     units = (("years", 31_557_600), ("days", 86_400), ("hours", 3_600), ("minutes", 60))

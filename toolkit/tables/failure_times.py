@@ -83,7 +83,7 @@ def bounded_times(
 class ClockErrors:
     """Count failures with an impossible time, by destination and by how far its clock is off.
 
-    Differences are rounded to two digits, which bounds what is stored.
+    Differences are rounded to three digits, which bounds what is stored.
     """
 
     def __init__(self, counts: Iterable[tuple[str, int, int]] = ()) -> None:
@@ -132,19 +132,23 @@ def _hosts(failures: pa.Table) -> pa.Array:
 
 def _seconds_ahead(failures: pa.Table) -> npt.NDArray[np.float64]:
     """Return how far the header is ahead of the estimated time; of the creation time without an estimate."""
-    placed = pc.coalesce(failures[FAILED_AT], failures["created_at"], failures[STATED_FAILED_AT])
-    stated_ms, placed_ms = (times.cast(pa.int64()) for times in (failures[STATED_FAILED_AT], placed))
+    # frames of pandas may have other units
+    stated, failed_at, created_at = (
+        failures[name].cast(TIME, safe=False) for name in (STATED_FAILED_AT, FAILED_AT, "created_at")
+    )
+    placed = pc.coalesce(failed_at, created_at, stated)
+    stated_ms, placed_ms = stated.cast(pa.int64()), placed.cast(pa.int64())
     milliseconds: npt.NDArray[np.float64] = pc.subtract(stated_ms, placed_ms).to_numpy().astype(np.float64)
     return milliseconds / 1000
 
 
 def _rounded(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Round to two digits.
+    """Round to three digits.
 
     >>> _rounded(np.array([18_123.0, -172_801.0, 7.0]))
-    array([  18000, -170000,       7])
+    array([  18100, -173000,       7])
     """
     sizes = np.maximum(np.abs(seconds), 1.0)
-    steps = 10 ** np.maximum(np.floor(np.log10(sizes)) - 1, 0)
+    steps = 10 ** np.maximum(np.floor(np.log10(sizes)) - 2, 0)
     rounded: npt.NDArray[np.int64] = (np.round(seconds / steps) * steps).astype(np.int64)
     return rounded

@@ -136,10 +136,9 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo) -> str
             before = when
     stated = _timestamp(row.get(STATED_FAILED_AT))
     if stated is not None:
-        impossible = (
-            f"stated {stated:%Y-%m-%d %H:%M:%S} UTC, which cannot be; the time of failure is estimated"
-        )
-        pairs.append(("Clock of the destination", impossible))
+        local = stated.astimezone(zone)
+        shown = f"stated {local:%Y-%m-%d %H:%M:%S} {abbreviation(local)}, which cannot be"
+        pairs.append(("Clock of the destination", f"{shown}; the time of failure is estimated"))
     retried = next((redactor.text(text) for name in _RETRIED if (text := _header(row, name))), None)
     allowed = _text(row, "max_retries", redactor)
     if retried or allowed:
