@@ -59,8 +59,8 @@ class ClockError:
     destination : str
         Host and port.
     seconds_ahead : int
-        Median difference between the headers and the estimated times, rounded to three digits. Negative if the
-        clock is slow.
+        Median difference between the headers and the estimated times, rounded to three digits. Negative if
+        the clock is slow.
     rows : int
         Failures with an impossible time.
     """
