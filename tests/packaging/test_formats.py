@@ -11,7 +11,7 @@ from toolkit.local.vectors import index_database
 from toolkit.redrive import ledger_file, plan_file
 from toolkit.reports.failure_report import _SCHEMA as FAILURE_SCHEMA
 from toolkit.reports.index_report import _SCHEMA as INDEX_SCHEMA
-from toolkit.signatures import RULES_VERSION
+from toolkit.signatures.signing import RULES_VERSION
 from toolkit.snapshots import manifest
 
 FORMATS = {

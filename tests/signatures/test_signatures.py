@@ -21,9 +21,9 @@ from tests.accuracy.system_logs import SYSTEMS, system_log
 from tests.accuracy.written_traces import WRITTEN, written_traces
 from toolkit.analysis import error_signatures
 from toolkit.errors import InputError
-from toolkit.signatures import RULES_VERSION
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.reading import read_document
+from toolkit.signatures.signing import RULES_VERSION
 from toolkit.signatures.traces import stack_trace
 
 _NAMES = ("amber", "birch", "cedar", "dune", "ember", "frost", "glade", "harbor")

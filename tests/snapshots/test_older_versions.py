@@ -16,7 +16,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import SnapshotBindingError, SnapshotDamagedError, SnapshotError
-from toolkit.signatures import RULES_VERSION
+from toolkit.signatures.signing import RULES_VERSION
 from toolkit.snapshots.manifest import SCHEMA_VERSION, read_manifest
 from toolkit.snapshots.store import SnapshotStore
 

@@ -69,7 +69,7 @@ from toolkit.analysis.seen_before import SimilarFailures as SimilarFailures
 from toolkit.analysis.seen_before import similar_failures as similar_failures
 from toolkit.analysis.seen_before import similar_texts as similar_texts
 from toolkit.analysis.selection import sample_failures as sample_failures
-from toolkit.filters.error_text import ErrorText as ErrorText
-from toolkit.filters.error_text import error_text as error_text
-from toolkit.filters.error_text import mask_text as mask_text
-from toolkit.signatures import error_signatures as error_signatures
+from toolkit.signatures.headlines import ErrorText as ErrorText
+from toolkit.signatures.headlines import error_text as error_text
+from toolkit.signatures.headlines import mask_text as mask_text
+from toolkit.signatures.signing import error_signatures as error_signatures

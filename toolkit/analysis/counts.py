@@ -28,8 +28,8 @@ from toolkit.analysis.selection import (
 from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.arguments import texts, whole, wrong
 from toolkit.drawing.wording import shorten
-from toolkit.filters.error_text import LONGEST_READ, ErrorText, binary_line, error_text, mask_text
 from toolkit.redaction import Redactor
+from toolkit.signatures.headlines import LONGEST_READ, ErrorText, binary_line, error_text, mask_text
 from toolkit.signatures.signed_rows import SIGNATURE, are_signed
 from toolkit.tables.frames import label_lists, to_frame
 

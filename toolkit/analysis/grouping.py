@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -39,9 +39,9 @@ from toolkit.analysis.selection import (
 from toolkit.analysis.sources import AnyFrame
 from toolkit.drawing.wording import Plotted, counted, frame_table, percent, shorten, value_text
 from toolkit.errors import UnexpectedResultWarning
-from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.document import NO_FRAME, Document
+from toolkit.signatures.headlines import binary_line, error_text, headline
 from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, are_signed, sign_rows
 from toolkit.signatures.signing import RULES_VERSION, Learned, Signature
 from toolkit.tables.frames import checked_frame, made_visible
@@ -59,7 +59,8 @@ _EXAMPLE: Final = 300
 _EXAMPLES: Final = 3
 _SHOWN: Final = 50  # groups that a notebook shows
 _COMPARED: Final = 200  # different documents of a group that its cohesion is measured on
-_LANGUAGES: Final = frozenset("python javascript java go ruby dotnet php rust".split())  # noqa: SIM905 - words
+_WITHOUT_TEXT: Final = {"empty": "Empty body", "binary": "Body that is not UTF-8"}
+_KEYS_OF_TITLE: Final = 4
 _STATUSES: Final = 5
 _ALIKE: Final = {
     "html": "HTML pages with the same title and heading",
@@ -446,19 +447,29 @@ def _example(row: int, rows: SignedFailures) -> dict[str, str]:
 
 
 def _title(signature: Signature) -> str:
-    """What a person would call the group."""
-    kind, facts, messages = signature.document.kind, signature.facts, signature.templates
+    """Return the title of a group: the error in one line, with placeholders."""
+    kind, facts = signature.document.kind, signature.facts
     status = next((fact for fact in facts if fact.startswith("status ")), "")
-    if kind in ("empty", "binary"):
-        return f"{'Empty body' if kind == 'empty' else 'Body that is not UTF-8'}{', ' * bool(status)}{status}"
-    if kind == "trace":
-        where = "" if facts[-1] == NO_FRAME else f" {facts[-1]}"
-        return f"{facts[-2]}{': ' * bool(messages[0])}{messages[0]}{where}"
-    if kind == "html":
-        return f"{' - '.join(messages)}{f' ({status})' * bool(status)}"
-    named = [fact for fact in facts if not any(fact in message for message in messages)]
-    named = [fact for fact in named if not fact.startswith("at ") and fact not in _LANGUAGES]
-    return ": ".join([*named[:1], *messages[:1]]) if messages else " ".join(facts)
+    if kind in _WITHOUT_TEXT:
+        return ", ".join(filter(None, [_WITHOUT_TEXT[kind], status]))
+    line = headline(kind, facts, signature.templates)
+    if kind == "trace" and facts[-1] != NO_FRAME:
+        return f"{line} {facts[-1]}"
+    if kind == "html" and status:
+        return f"{line} ({status})"
+    return line or _title_of_keys(facts, status)
+
+
+def _title_of_keys(facts: Sequence[str], status: str) -> str:
+    """Return the title of JSON without a message, for example `JSON with "data" and "id" (status 400)`."""
+    named = [fact for fact in facts if fact != status]
+    if named[:1] != ["keys"]:
+        return " ".join(facts)
+    keys = [f'"{key}"' for key in named[1 : 1 + _KEYS_OF_TITLE]]
+    title = f"JSON with {' and '.join([', '.join(keys[:-1]), keys[-1]] if keys[1:] else keys)}"
+    if not keys:
+        title = "JSON without an error"
+    return f"{title} ({status})" if status else title
 
 
 def _reason(signature: Signature, merged: int, split: str | None) -> str:

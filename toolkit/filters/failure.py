@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 
 from toolkit.arguments import nearest, plain, plain_list, text, whole
 from toolkit.errors import InputError
-from toolkit.filters.error_text import binary_line, error_text
 from toolkit.own_tokens import MASK_START
 from toolkit.python_code import PublicCall
+from toolkit.signatures.headlines import binary_line, error_text
 from toolkit.times import Time, milliseconds, parse_time
 
 FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")

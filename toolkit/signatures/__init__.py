@@ -1,5 +1,1 @@
-"""Signatures of failures: one id for each kind of failure, whatever its numbers, ids and line numbers are."""
-
-from toolkit.signatures.signing import RULES_VERSION, error_signatures
-
-__all__ = ["RULES_VERSION", "error_signatures"]
+"""Errors of response bodies: reading them, one line for each, and one id for each kind of failure."""

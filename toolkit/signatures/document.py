@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Final, Literal
 
 import msgspec
 
 NO_FRAME: Final = "at "
 """The frame of a trace that names no function of the application."""
+
+STATUS_PHRASES: Final = frozenset(status.phrase for status in HTTPStatus) | {
+    "Unprocessable Entity", "Request Entity Too Large", "Internal Error", "Server Error",
+}  # fmt: skip
+"""Titles that only repeat the status."""
 
 Kind = Literal["json", "html", "trace", "message", "empty", "binary"]
 

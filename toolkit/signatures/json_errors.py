@@ -8,13 +8,13 @@ public services use, in lower case and with underscores. For example, the error
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from http import HTTPStatus
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
 
-from toolkit.signatures.document import Document, shortened
+from toolkit.signatures.document import STATUS_PHRASES, Document, shortened
 from toolkit.signatures.trace_frames import file_stem
 
 _MESSAGE_KEYS: Final = tuple(
@@ -26,8 +26,9 @@ _MESSAGE_KEYS: Final = tuple(
 """Keys of messages, the best first. ASP.NET has a general `Message` next to an `ExceptionMessage`."""
 _FACT_KEYS: Final = tuple(
     """
-    type name exception exceptiontype errortype error_type class __type exception_class kind
-    code error_code errorcode errno faultcode sqlstate status_code statuscode status
+    type name exception exceptiontype errortype error_type error_class errorclass class __type
+    exception_class kind code error_code errorcode errno faultcode sqlstate decline_code reason_code
+    sub_code subcode result_code status_code statuscode status
     field param property selector pointer
     """.split()  # noqa: SIM905 - a list of words
 )
@@ -36,20 +37,36 @@ _PATH_KEYS: Final = ("path", "loc", "expression")
 """Keys of the place in an input, if the value is a list. As a text, a path is usually the request's."""
 _CAUSE_KEYS: Final = tuple(
     """
-    error errors cause causes caused_by causedby innererror inner_error innerexception details exception
-    root_cause fault failure previous body response data issue issues source applicationfailureinfo
-    extensions modelstate
+    error errors cause causes caused_by causedby innererror inner_error innerexception detail details
+    exception root_cause fault failure previous body response data issue issues source
+    applicationfailureinfo extensions modelstate
     """.split()  # noqa: SIM905 - a list of words
 )
-_FIELDS_KEYS: Final = frozenset({"error", "errors", "details", "failure", "failures", "modelstate"})
+_FIELDS_KEYS: Final = frozenset({"error", "errors", "detail", "details", "failure", "failures", "modelstate"})
 """Keys that may contain an object from the fields of an input to the errors of each."""
-_NO_CAUSE_AS_TEXT: Final = frozenset({"details", "body", "response", "data", "source"})
+_NO_CAUSE_AS_TEXT: Final = frozenset({"detail", "details", "body", "response", "data", "source"})
 """Keys whose value is no cause if it is a text next to a message."""
-_STATUS_PHRASES: Final = frozenset(status.phrase for status in HTTPStatus) | {"Unprocessable Entity"}
-"""Titles that only repeat the status."""
 _STACK_KEYS: Final = ("stack", "stacktrace", "stack_trace", "trace", "traceback", "backtrace")
 
+
+def _ranks(keys: Iterable[str]) -> dict[str, int]:
+    """Return the rank of each key, the best first."""
+    return {key: rank for rank, key in enumerate(keys)}
+
+
+_FACT_RANKS: Final = _ranks(_FACT_KEYS)
+_MESSAGE_RANKS: Final = _ranks(_MESSAGE_KEYS)
+_CAUSE_RANKS: Final = _ranks(_CAUSE_KEYS)
+_STACK_RANKS: Final = _ranks(_STACK_KEYS)
+
+_TYPE_NAME: Final = re.compile(r"[A-Za-z_][\w.:\\$\-]{1,80}")
+"""One word: a type or code, for example "TypeError" or "invalid_grant"."""
+_INSPECTED: Final = re.compile(r"#<([A-Z][\w:]{0,100})(?:: (.*))?>", re.DOTALL)
+"""An exception as Ruby prints it: "#<Timeout::Error: no answer>"."""
+
 _MOST_DEPTH: Final = 6
+_MOST_NESTED: Final = 3
+"""Levels of objects at unknown keys that are searched for an error."""
 _MOST_OPEN: Final = 50
 """Open brackets of a text that was cut off."""
 _MOST_ITEMS: Final = 3
@@ -77,14 +94,52 @@ def read_json(text: str, read: Callable[[str], Document]) -> Document | None:
     if isinstance(value, str):
         inner = read(value)
         return inner if inner.kind == "empty" else Document("json", inner.facts, inner.messages)
+    found = _find(value, read)
+    if not found.messages and text[-1] not in '}]"':
+        found = _find_cut_message(text, read) or found
+    if not found.facts and not found.messages:
+        keys = sorted(value)[:_MOST_KEYS] if isinstance(value, dict) else []
+        return Document("json", ("keys", *keys))
+    return Document("json", tuple(dict.fromkeys(found.facts)), tuple(dict.fromkeys(found.messages)))
+
+
+def _find(value: Any, read: Callable[[str], Document]) -> _Findings:
+    """Return the error of a decoded body: at the known keys, else by field, else in any nested object."""
     found = _Findings(read)
     found.add(value, _MOST_DEPTH)
     if not found.facts and not found.messages:
         found.add_fields(value)
     if not found.facts and not found.messages:
-        keys = sorted(value)[:_MOST_KEYS] if isinstance(value, dict) else []
-        return Document("json", ("keys", *keys))
-    return Document("json", tuple(dict.fromkeys(found.facts)), tuple(dict.fromkeys(found.messages)))
+        return _find_nested(value, read, _MOST_NESTED) or found
+    return found
+
+
+def _find_nested(value: Any, read: Callable[[str], Document], depth: int) -> _Findings | None:
+    """Return the first error with a message below keys that are not in the tables, or None."""
+    if not depth or not isinstance(value, dict):
+        return None
+    for item in list(value.values())[:_MOST_KEYS]:
+        if isinstance(item, dict):
+            found = _Findings(read)
+            found.add(item, depth)
+            if found.messages:
+                return found
+            if nested := _find_nested(item, read, depth - 1):
+                return nested
+    return None
+
+
+def _find_cut_message(text: str, read: Callable[[str], Document]) -> _Findings | None:
+    """Return the error of a text that was cut off within its message, or None if that has another cause.
+
+    For example, `{"status": 500, "message": "no sto` has the message "no sto".
+    """
+    try:
+        value = msgspec.json.decode(_completed(text, keeps_text=True))
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    found = _find(value, read)
+    return found if found.messages else None
 
 
 def decode_json(text: str) -> Any:
@@ -105,11 +160,12 @@ def decode_json(text: str) -> Any:
         return msgspec.json.decode(_completed(text))
 
 
-def _completed(text: str) -> str:
+def _completed(text: str, *, keeps_text: bool = False) -> str:
     """Return a JSON text that was cut off, with its last incomplete member removed and its brackets closed.
 
     For example, `{"a": {"b": 1, "c": "xx` becomes `{"a": {"b": 1}}`: the text up to the last comma or
-    bracket that can end a value, and the brackets that are open there.
+    bracket that can end a value, and the brackets that are open there. With `keeps_text`, a text at the end
+    is closed instead: `{"a": {"b": 1, "c": "xx"}}`.
     """
     open_brackets: list[str] = []
     end = 0
@@ -137,7 +193,26 @@ def _completed(text: str) -> str:
             end, closing_brackets = position, open_brackets.copy()
         if len(open_brackets) > _MOST_OPEN:
             break  # copies of the brackets would take time that grows with the square of their number
+    if keeps_text and is_in_string:
+        unfinished = text.rstrip("\\")
+        return f'{unfinished}"{"".join(reversed(open_brackets))}'
     return text[:end] + "".join(reversed(closing_brackets))
+
+
+def _present(members: dict[str, Any], ranks: dict[str, int]) -> list[str]:
+    """Return the keys of an object that are in a table, the best first."""
+    keys = members.keys() & ranks.keys()
+    return sorted(keys, key=ranks.__getitem__) if len(keys) > 1 else list(keys)
+
+
+def _problem_type(address: str) -> str:
+    """Return the name of a type of problem details, which is the end of its address.
+
+    For example, "out-of-credit" for "https://shop.example.com/errors/out-of-credit". The section of an RFC
+    states the status only, and gives "rfc".
+    """
+    name = address.rstrip("/").rpartition("/")[2]
+    return "rfc" if name.lower().startswith("rfc") else name
 
 
 class _Findings:
@@ -165,22 +240,26 @@ class _Findings:
         self._add_facts(members)
         self._add_stack(members)
         message = self._add_message(members)
+        if message is not None:
+            self._add_type(members)
         count_before = len(self.facts) + len(self.messages)
-        for key in _CAUSE_KEYS:
-            cause = members.get(key)
+        for key in _present(members, _CAUSE_RANKS):
+            cause = members[key]
+            is_known = cause is None or cause is message
             is_no_cause = isinstance(cause, str) and key in _NO_CAUSE_AS_TEXT and message is not None
-            if cause is not None and cause is not message and not is_no_cause:
+            if not is_known and not is_no_cause:
                 self.add(cause, depth - 1, is_by_field=key in _FIELDS_KEYS)
         has_no_cause = len(self.facts) + len(self.messages) == count_before
         if is_by_field and has_no_cause and message is None:
             self.add_fields(value)
 
     def _add_facts(self, members: dict[str, Any]) -> None:
-        for key in _FACT_KEYS:
-            fact = members.get(key)
-            is_code = isinstance(fact, int) and not isinstance(fact, bool)
-            if is_code or (isinstance(fact, str) and 0 < len(fact) < _MOST_FACT):
+        for key in _present(members, _FACT_RANKS):
+            fact = members[key]
+            if isinstance(fact, int) and not isinstance(fact, bool):
                 self.facts.append(str(fact))
+            elif isinstance(fact, str) and 0 < len(fact) < _MOST_FACT and not fact.startswith("#<"):
+                self.facts.append(_problem_type(fact) if "://" in fact else fact)
         for key in _PATH_KEYS:
             path = members.get(key)
             if isinstance(path, list):
@@ -192,8 +271,15 @@ class _Findings:
             # the place of a PHP error, without the folder of the installation and the line
             self.facts.append(f"in {file_stem(file)}")
 
+    def _add_type(self, members: dict[str, Any]) -> None:
+        """Add the type of an error whose message stands next to it, as in `{"error": "TypeError", …}`."""
+        name = members.get("error")
+        if isinstance(name, str) and _TYPE_NAME.fullmatch(name) and name not in STATUS_PHRASES:
+            self.facts.append(name)
+            members["error"] = None
+
     def _add_stack(self, members: dict[str, Any]) -> None:
-        stack = next((members[key] for key in _STACK_KEYS if members.get(key)), None)
+        stack = next((members[key] for key in _present(members, _STACK_RANKS) if members[key]), None)
         if isinstance(stack, list):
             stack = "\n".join(map(str, stack))
         if isinstance(stack, str):
@@ -204,14 +290,14 @@ class _Findings:
     def _add_message(self, members: dict[str, Any]) -> object:
         """Add the message of an object, and return it. A validation can have a list of them."""
         title, detail = members.get("title"), members.get("detail")
-        is_kind = isinstance(title, str) and title.strip() and title not in _STATUS_PHRASES
+        is_kind = isinstance(title, str) and title.strip() and title not in STATUS_PHRASES
         if is_kind and isinstance(title, str) and isinstance(detail, str):
             # problem details (RFC 9457): the title names the kind of error, the detail this occurrence
             self._add_text(title)
             self._add_text(detail)
             return detail
-        for key in _MESSAGE_KEYS:
-            message = members.get(key)
+        for key in _present(members, _MESSAGE_RANKS):
+            message = members[key]
             if isinstance(message, str) and message.strip():
                 self._add_text(message)
                 return message
@@ -235,6 +321,9 @@ class _Findings:
 
     def _add_text(self, text: str) -> None:
         """Add a message, which can be a stack trace, markup or JSON again."""
+        if text.startswith("#<") and (inspected := _INSPECTED.fullmatch(text)):
+            self.facts.append(inspected[1])
+            text = inspected[2] or ""
         if text.lstrip()[:1] not in ("{", "[", "<") and "\n" not in text:
             self.messages.append(shortened(text))
             return

@@ -8,6 +8,7 @@ values is decided from many messages together, in `templates`. Of an address, th
 from __future__ import annotations
 
 import re
+import unicodedata
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
@@ -47,6 +48,9 @@ _NAMED_CODE: Final = re.compile(
     r"^(?:ORA|PLS|SP2|TNS|DB2|SQL|SQLITE|MSB|NU|CS|TS|NETSDK|AADSTS|KAFKA|PGRST|MY|WFLYCTL|BCE|E|W|F|R|C"
     r"|ERR|CVE|RFC|EC|LNK|JDBC|HHH|HV|AMQ|XX)-?\d{3,6}(?:[A-Z]\d+)?$"
 )
+
+CODE: Final = re.compile(r"(?=.{3,12}$)(?![0-9A-F]{8,}$)(?:[A-Z]{1,8}[-_.]?\d{1,5}[A-Z]?|\d{2}[A-Z0-9]{3})")
+"""A code of an error: capitals before at most five digits, such as `E11000`, or a state of SQL, such as `40P01`."""
 
 _TIMES: Final = re.compile(
     rf"(?<![\w./-])(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.](?:\d{{1,2}}"
@@ -121,9 +125,12 @@ _KEPT_KEYS: Final = re.compile(
     r"(?i)(?:^|[._-])(?:err(?:or)?s?|code|errno|status|state|reason|cause|type|kind|exception|level"
     r"|severity|result|op|operation|method|action|phase|step)=$"
 )
-_FULL_WIDTH_DIGITS: Final = str.maketrans(
-    "\uff10\uff11\uff12\uff13\uff14\uff15\uff16\uff17\uff18\uff19", "0123456789"
-)
+_DIGITS_OF_SCRIPTS: Final = {
+    code: str(unicodedata.decimal(chr(code)))
+    for code in range(0x80, 0x10000)
+    if unicodedata.decimal(chr(code), None) is not None
+}
+"""Digits of Arabic, Devanagari, full-width Japanese and other scripts, as the digits 0 to 9."""
 _REFUSED_KEY: Final = re.compile(
     r"(Key \([^()]{1,200}\)=\()[^()]{0,200}(\))"  # PostgreSQL
     r"|(?<=uplicate entry )'[^']{0,200}'"  # MySQL
@@ -147,7 +154,7 @@ def with_placeholders(message: str) -> str:
     """
     text = _SECRET.sub("<secret>", message) if "[masked len=" in message else message
     if not text.isascii():
-        text = text.translate(_FULL_WIDTH_DIGITS)
+        text = text.translate(_DIGITS_OF_SCRIPTS)
     if (":" in text or "-" in text or "/" in text or " " in text) and _OF_TIMES.search(text):
         text = _TIMES.sub("<time>", text)
     if '="' in text:

@@ -13,13 +13,13 @@ import pandas as pd
 
 from toolkit.arguments import wrong
 from toolkit.signatures.document import NO_FRAME, Document
-from toolkit.signatures.placeholders import with_placeholders
+from toolkit.signatures.placeholders import CODE, with_placeholders
 from toolkit.signatures.reading import read_document
 from toolkit.signatures.templates import KnownTemplates, learn
 from toolkit.signatures.trace_frames import cached, stable_name
 from toolkit.signatures.words import without_kinds
 
-RULES_VERSION: Final = 5
+RULES_VERSION: Final = 6
 """Part of every id. It changes whenever a change of the rules gives some failure another id."""
 
 
@@ -37,7 +37,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     Returns
     -------
     list of str
-        One id a text, in the same order, such as ``s5-5f0c9a3b12de``. None and empty texts share an id.
+        One id a text, in the same order, such as ``s6-5f0c9a3b12de``. None and empty texts share an id.
 
     Raises
     ------
@@ -177,8 +177,10 @@ def document_of(text: str | None, clean: Callable[[str], str] = str) -> Document
 
 @cached
 def _fact(fact: str) -> str:
-    """A fact with placeholders, unless it is a number."""
-    return with_placeholders(fact) if any(map(str.isdigit, fact)) and not fact.isdigit() else fact
+    """Return a fact with placeholders, unless it is a number or a code such as `40P01` or `ORA-00060`."""
+    if fact.isdigit() or not any(map(str.isdigit, fact)) or CODE.fullmatch(fact):
+        return fact
+    return with_placeholders(fact)
 
 
 def _error(facts: tuple[str, ...], messages: tuple[str, ...]) -> tuple[str, ...]:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from toolkit.arguments import as_json, nearest, shown, wrong
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.conditions import is_path, parse_path, resolve
-from toolkit.filters.error_text import error_text
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField, names_error
 from toolkit.filters.metadata import And, Comparison, Contains, Membership, MetadataFilter, Or, parse
 from toolkit.redaction import Redactor
+from toolkit.signatures.headlines import error_text
 from toolkit.tables.arrow_input import FrameLike
 from toolkit.tables.frames import checked_frame, label_lists, texts_of
 from toolkit.tables.text import json_value

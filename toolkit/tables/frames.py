@@ -21,9 +21,10 @@ from pandas.arrays import ArrowStringArray
 
 from toolkit.arguments import nearest, wrong
 from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.signatures.document import LONGEST
+from toolkit.signatures.headlines import LONGEST_READ, binary_line, error_text
 from toolkit.tables.arrow_input import arrow_table, conversion
 from toolkit.tables.masking import ColumnMasker, each_distinct
 from toolkit.tables.schemas import ERROR, EXACT_COLUMNS, FAILURES, UNFIT
@@ -157,12 +158,12 @@ def frame_from_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pd.
 
 
 def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
-    """Return the error line of each failure, as `error_text` finds it, masked."""
+    """Return the error of each failure as one line, as `error_text` finds it, masked."""
     masker = ColumnMasker(redactor)
     # Most bodies are repeated. All chunks have the same dictionary.
     bodies = table["response_body"].dictionary_encode().combine_chunks()
     # Masked twice: a secret can be complete in the body only, or readable only after decoding JSON.
-    distinct = masker.texts(pc.utf8_slice_codeunits(bodies.dictionary, 0, LONGEST_READ)).to_pylist()
+    distinct = masker.texts(_ends(bodies.dictionary)).to_pylist()
     errors = masker.texts(pa.array([error_text(body).text for body in distinct], pa.string()))
     coded = table["response_body_base64"].combine_chunks()
     lines = errors.take(bodies.indices).fill_null(error_text(None).text)
@@ -170,6 +171,16 @@ def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
         return lines
     binary = [binary_line(text) for text in coded.drop_null().to_pylist()]
     return pc.replace_with_mask(lines, coded.is_valid(), pa.array(binary, pa.string()))
+
+
+def _ends(bodies: pa.StringArray) -> pa.StringArray:
+    """Return bodies; of those that are longer than what is read, only their starts and ends."""
+    starts = pc.utf8_slice_codeunits(bodies, 0, LONGEST_READ)
+    is_long = pc.greater(pc.utf8_length(bodies), LONGEST_READ)
+    if not pc.any(is_long).as_py():
+        return starts
+    halves = pc.utf8_slice_codeunits(bodies, 0, LONGEST), pc.utf8_slice_codeunits(bodies, -LONGEST)
+    return pc.if_else(is_long, pc.binary_join_element_wise(*halves, "\n"), starts)
 
 
 def _pandas_type(kind: pa.DataType) -> Any:
