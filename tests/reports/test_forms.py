@@ -271,8 +271,7 @@ def test_order_of_the_sections(make, rows, options):
     markup = failure_report(make(rows), make(rows[:2]), **options).to_html()
     assert re.findall("<h2>(.*?)</h2>", markup) == [
         "When", "What expires", "Until when it can be retried", "Who is affected", "Worst workflows",
-        "What changed", "Groups of failures", "Classes", "Seen before", "Where it fails", "What it says",
-        "At which hours",
+        "What changed", "Groups of failures", "Classes", "Seen before", "Where it fails", "At which hours",
         "Failure functions", "Failure functions that need a look", "Labels",
         "New compared with the earlier failures", "Scope and completeness", "The code",
     ]  # fmt: skip

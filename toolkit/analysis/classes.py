@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,9 +21,8 @@ from toolkit.analysis.selection import opened, select, tallied
 from toolkit.analysis.sources import AnyFrame
 from toolkit.drawing.wording import Plotted, counted, frame_table, percent, shorten
 from toolkit.redaction import Redactor, visible
+from toolkit.signatures.details import Details, read_details
 from toolkit.signatures.document import Document, its_ends
-from toolkit.signatures.json_errors import decode_json
-from toolkit.signatures.reading import read_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +45,6 @@ _WRAPPED: Final = 0.8  # weight of an exception that another one of its chain ca
 _DOUBT: Final = 0.3  # how much of the second class's evidence is taken from the confidence
 _READ: Final = 4_000  # characters of messages that are searched
 _TOKENS: Final = 120  # names that are looked up
-_HEAD: Final = 1_000  # characters of the start of a body that are read as plain text
 _BATCH: Final = 20_000  # bodies that are read together
 _SHOWN: Final = 80  # characters of one piece of evidence
 _TYPES: Final = {"class": "str", "evidence": "str", "confidence": "float64"}
@@ -70,7 +68,6 @@ _INNER_STATUS: Final = re.compile(
 )
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_][\w.:\\#$/\-]*")
 _IDENTIFIER: Final = re.compile(r"[a-z][A-Z]|_|^[A-Z][A-Z0-9]{2,}$|^(?=.*\d)(?=.*[A-Za-z])")
-_TAG: Final = re.compile(r"<[^<>]{0,300}>")
 _ELEMENT: Final = re.compile(r"</?[A-Za-z][\w:.\-]{0,60}(?:\s[^<>=]{0,60}=[^<>]{0,300})?\s?/?>")
 """Markup within a message. `<class 'decimal.ConversionSyntax'>` has no attribute, and is a name of Python."""
 _ADDRESS: Final = re.compile(r"(?<=://)\S+|\bxmlns(?::\w+)?=\S+")
@@ -203,10 +200,11 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
     listed = list(statuses)
     for start in range(0, len(listed), _BATCH):
         bodies = listed[start : start + _BATCH]
-        documents = [document for body in bodies for document in _read(body, clean)]
+        parts = [_read(body, clean) for body in bodies]
+        documents = [document for details, head in parts for document in (details.document, head)]
         read = list(zip(documents, _words(documents), strict=True))
-        for body, whole, head in zip(bodies, read[::2], read[1::2], strict=True):
-            marker = refusal_in_body(body, whole[0])
+        for body, (details, _), whole, head in zip(bodies, parts, read[::2], read[1::2], strict=True):
+            marker = refusal_in_body(details)
             for status in statuses[body]:
                 if marker is None:
                     verdicts[status, body] = _verdict(status, whole, head, clean)
@@ -215,34 +213,11 @@ def _verdicts(pairs: list[_Pair], clean: Callable[[str], str]) -> dict[_Pair, _V
     return verdicts
 
 
-def _read(body: str | None, clean: Callable[[str], str]) -> tuple[Document, Document]:
-    """What a masked body says, and its first lines as plain text, for where the first says too little."""
-    body = clean(its_ends(body)) if body else ""
-    document = read_document(body)
-    head = "\n".join(_json_texts(body)) if document.kind == "json" else _TAG.sub(" ", body[:_HEAD])
-    lines = [line for line in head[:_HEAD].splitlines() if not _FRAME.match(line)]
-    return document, Document("message", (), ("\n".join(lines),))
-
-
-def _json_texts(body: str) -> Iterator[str]:
-    """Yield the text values of a JSON body, without the names of its keys, until there are enough.
-
-    For example, `{"deprecated": "no", "hint": "send it later"}` gives "no" and "send it later".
-    """
-    try:
-        unread: list[Any] = [decode_json(body)]
-    except (ValueError, RecursionError):
-        return
-    length = 0
-    while unread and length < _HEAD:
-        value = unread.pop()
-        if isinstance(value, str):
-            length += len(value) + 1
-            yield value
-        elif isinstance(value, list):
-            unread.extend(reversed(value[:_HEAD]))
-        elif isinstance(value, dict):
-            unread.extend(reversed(value.values()))
+def _read(body: str | None, clean: Callable[[str], str]) -> tuple[Details, Document]:
+    """Return the details of a masked body, and its first lines as plain text for bodies without a message."""
+    details = read_details(clean(its_ends(body)) if body else "")
+    lines = [line for line in details.texts.splitlines() if not _FRAME.match(line)]
+    return details, Document("message", (), ("\n".join(lines),))
 
 
 def _words(documents: list[Document]) -> list[list[_Hit]]:

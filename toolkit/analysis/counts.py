@@ -29,7 +29,8 @@ from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.arguments import texts, whole, wrong
 from toolkit.drawing.wording import shorten
 from toolkit.redaction import Redactor
-from toolkit.signatures.headlines import LONGEST_READ, ErrorText, binary_line, error_text, mask_text
+from toolkit.signatures.document import masked_part
+from toolkit.signatures.headlines import ErrorText, binary_line, error_text, mask_text
 from toolkit.signatures.signed_rows import SIGNATURE, are_signed
 from toolkit.tables.frames import label_lists, to_frame
 
@@ -184,11 +185,12 @@ def count_states(failures: AnyFrame) -> pd.DataFrame:
 def count_errors(
     failures: AnyFrame, *, top: int | None = None, clean: Callable[[str], str] | None = None
 ) -> pd.DataFrame:
-    """Count failures by the error text in their response bodies, with the latest example of each.
+    """Count failures by error, with the latest example of each.
 
-    Not for telling causes apart: one cause can speak in several texts, and several causes in one. Where all
-    signatures are stored (a snapshot made by `sync_failures`), failures of one signature count under the text
-    of their latest.
+    The error is the column ``error`` with placeholders. Use `group_failures` to compare errors with one
+    another: it also learns which words are values, and knows the frames of stack traces. If all signatures
+    are stored (a snapshot made by `sync_failures`), failures of one signature count under the error of the
+    latest.
 
     Parameters
     ----------
@@ -204,8 +206,9 @@ def count_errors(
     Returns
     -------
     pandas.DataFrame
-        One row a text, the most frequent first and equal ones by text: `text` (str, numbers, ids and names
-        in it replaced by signs such as ``<n>``), `kind` (str: its position in the body), `count` (Int64),
+        One row per error, the most frequent first and equal ones by text: `text` (str: the error line with
+        placeholders such as ``<num>``, as in the titles of groups), `kind` (str: ``json``, ``html``,
+        ``trace``, ``message``, ``empty`` or ``binary``), `count` (Int64),
         `share` (float64, of all failures), `workflows` (Int64, how many different ones), `dlq_id`, `example`
         (str: id and whole text of the latest failure), `last_at` (datetime64[ms, UTC], when that was).
 
@@ -222,9 +225,9 @@ def count_errors(
     >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "failed_at": times,
     ...     "created_at": times, "response_body": bodies, "response_body_base64": [None] * 3})
     >>> count_errors(frame)[["text", "count", "dlq_id"]]
-              text  count dlq_id
-    0  no user <n>      2      b
-    1      timeout      1      c
+                text  count dlq_id
+    0  no user <num>      2      b
+    1        timeout      1      c
     """
     doing = "counting error texts"
     top = whole("top", top, optional="for all")
@@ -296,7 +299,7 @@ def _read(body: str | None, raw: str | None, clean: Callable[[str], str]) -> tup
         found = error_text(body)
     else:
         # twice: a secret can be whole in the body only, or readable only once JSON is decoded
-        found = error_text(clean(body[:LONGEST_READ]))
+        found = error_text(clean(masked_part(body)))
         found = ErrorText(found.kind, clean(found.text))
     return shorten(mask_text(found.text), _LONGEST), ErrorText(found.kind, shorten(found.text, _LONGEST))
 

@@ -13,24 +13,16 @@ A marker is an explicit statement, so it outranks everything that the status or 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.signatures.details import Details
 from toolkit.signatures.document import Document
-from toolkit.signatures.json_errors import decode_json
 from toolkit.tables.lenient_rows import REFUSING_HEADER, refuses_retries
-
-_REFUSED_IF_TRUE: Final = frozenset({"nonretryable", "nonretriable", "notretryable", "donotretry", "noretry"})
-_REFUSED_IF_FALSE: Final = frozenset(
-    {"retryable", "retriable", "isretryable", "isretriable", "canretry", "shouldretry"}
-)
-_MOST_OBJECTS: Final = 200
-"""JSON objects of a body that are searched for a field. Markers stand near the top of an error."""
 
 # One or more parts such as "Workflow" around "NonRetryable"; `nonretryable-error` is a name of a code.
 _REFUSING_TYPE: Final = re.compile(
@@ -38,8 +30,6 @@ _REFUSING_TYPE: Final = re.compile(
     re.IGNORECASE,
 )
 _LEADING_TYPE: Final = re.compile(r"\s*(?:Uncaught |Error: )?([A-Za-z_][\w.:$]*?)(?=:\s|\s*$)")
-_MAY_REFUSE: Final = re.compile(r"re-?_?tr(?:y|i)|unrecoverable", re.IGNORECASE)
-"""Every marker of a body matches this. Most bodies do not, so that they need not be parsed."""
 
 
 def refused_by_headers(headers: pa.ChunkedArray) -> list[bool]:
@@ -71,65 +61,26 @@ def _asks_not_to_retry(headers: str) -> bool:
         return False
 
 
-def refusal_in_body(body: str | None, document: Document) -> str | None:
+def refusal_in_body(details: Details) -> str | None:
     """Return the marker with which a body asks not to retry, or None.
 
     Parameters
     ----------
-    body : str or None
-        The body of a response.
-    document : Document
-        The same body, read by `read_document`.
+    details : Details
+        The body, read by `read_details`.
 
     Examples
     --------
-    >>> body = '{"message": "the account is frozen", "retryable": false}'
-    >>> refusal_in_body(body, Document("json", (), ("the account is frozen",)))
+    >>> from toolkit.signatures.details import read_details
+    >>> refusal_in_body(read_details('{"message": "the account is frozen", "retryable": false}'))
     'retryable: false'
-    >>> refusal_in_body("the request is retryable", Document("message", (), ("the request is retryable",)))
+    >>> refusal_in_body(read_details("the request is retryable"))
     """
-    if not body or not _MAY_REFUSE.search(body):
+    if details.retry_marker is not None:
+        return details.retry_marker.shown if details.retry_marker.is_refused else None
+    if not details.may_refuse:
         return None
-    marker = _field_marker(body)
-    if marker is not None:
-        name, is_refused = marker
-        return name if is_refused else None
-    return next(filter(_REFUSING_TYPE.fullmatch, _error_types(document)), None)
-
-
-def _field_marker(body: str) -> tuple[str, bool] | None:
-    """Return the outermost field about retries, and whether it asks for none. Breadth-first search.
-
-    For example, `{"retryable": true, "cause": {"retryable": false}}` gives `("retryable: true", False)`.
-    """
-    if body.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        unread: deque[Any] = deque([decode_json(body)])
-    except (ValueError, RecursionError):
-        return None
-    read_objects = 0
-    while unread and read_objects < _MOST_OBJECTS:
-        value = unread.popleft()
-        read_objects += 1
-        if isinstance(value, list):
-            unread.extend(value[:_MOST_OBJECTS])
-        elif isinstance(value, dict):
-            for name, flag in value.items():
-                if isinstance(flag, bool) and (marker := _read_flag(name, flag)):
-                    return marker
-            unread.extend(value.values())
-    return None
-
-
-def _read_flag(name: str, flag: bool) -> tuple[str, bool] | None:  # noqa: FBT001 - the value of a field
-    plain_name = re.sub(r"[^a-z]", "", name.lower())
-    shown = f"{name[:40]}: {str(flag).lower()}"
-    if plain_name in _REFUSED_IF_TRUE:
-        return shown, flag
-    if plain_name in _REFUSED_IF_FALSE:
-        return shown, not flag
-    return None
+    return next(filter(_REFUSING_TYPE.fullmatch, _error_types(details.document)), None)
 
 
 def _error_types(document: Document) -> Iterator[str]:

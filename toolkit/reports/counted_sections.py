@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from toolkit.analysis import (
     count_by,
-    count_errors,
     count_labels,
     count_matrix,
     count_states,
@@ -163,26 +162,6 @@ def _where(counts: Counts) -> Iterator[Section]:
     yield Section("where", "Where it fails", parts=parts)
 
 
-def _texts(counts: Counts) -> Iterator[Section]:
-    """What response bodies say most."""
-    clean, previous = counts.clean.redactor.text, counts.previous
-    rows = count_errors(counts.failures, clean=clean)
-    before = [] if previous is None else count_errors(previous, clean=clean)["text"].tolist()
-    rows["new"] = None if previous is None else ~rows["text"].isin(before)
-    rows["example"] = rows["example"].where(rows["example"] != rows["text"], None)
-    yield Section("texts", "What it says", parts=_counts(
-        counts, rows,
-        "The most frequent texts in response bodies, numbers and names masked, with the latest example",
-        {"new": ReportColumn("new", "flag"), "text": "error text",
-         "example": ReportColumn("example", beneath=True),
-         "dlq_id": ReportColumn("latest", "id", beneath=True),
-         "last_at": ReportColumn("at", "time", beneath=True),
-         "workflows": ReportColumn("workflows", "number", beneath=True),
-         "count": "#failures", "share": _SHARE},
-        fill("tk.count_errors(failures)"), most=CAPS["texts"], more="more texts",
-    ))  # fmt: skip
-
-
 def _hours(counts: Counts) -> Iterator[Section]:
     """Weekdays and hours."""
     calendar = failure_calendar(counts.shown, gaps=gaps_of(counts.failures))
@@ -299,7 +278,7 @@ def _listed(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-COUNTED: Final = (_when, _worst, _expiry, _where, _texts, _hours, _callbacks, _labels)
+COUNTED: Final = (_when, _worst, _expiry, _where, _hours, _callbacks, _labels)
 """Sections of a report on at least one failure."""
 
 ABOUT: Final = (_new, _scope, _code)

@@ -35,7 +35,7 @@ STEPS: Final = 6
 _NEW_GROUPS: Final = 200  # ids of groups
 _ORDER: Final = (
     "why", "when", "expiry", "deadline", "impact", "worst", "changed", "groups", "classes", "seen",
-    "outcomes", "redrive", "actions", "where", "texts", "hours", "callbacks", "functions", "labels", "new",
+    "outcomes", "redrive", "actions", "where", "hours", "callbacks", "functions", "labels", "new",
     "postmortem", "scope", "code",
 )  # fmt: skip
 """The names of all sections, in the order of the page."""

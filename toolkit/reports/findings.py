@@ -46,7 +46,7 @@ from toolkit.reports.evidence import Evidence, gather
 from toolkit.time_zones import span_of_times, time_zone
 
 CAPS: Final = {
-    "workflows": 15, "labels": 25, "states": 15, "texts": 15, "ids": 200, "expiring": 10, "worst": 8,
+    "workflows": 15, "labels": 25, "states": 15, "ids": 200, "expiring": 10, "worst": 8,
     "new_workflows": 25,
 }  # fmt: skip
 ONCE: Final = fill(

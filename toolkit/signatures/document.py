@@ -40,6 +40,11 @@ def its_ends(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
 
 
+def masked_part(text: str) -> str:
+    """Return the part of a text that is masked before its ends are read, so that no secret is cut in two."""
+    return text if len(text) <= 2 * LONGEST else f"{text[:LONGEST]}\n{text[-LONGEST:]}"
+
+
 def shortened(text: str) -> str:
     """Return the first lines of a message as one line."""
     lines = [line.strip() for line in text[: 4 * _MOST_MESSAGE].splitlines() if line.strip()]

@@ -50,7 +50,7 @@ _NAMED_CODE: Final = re.compile(
 )
 
 CODE: Final = re.compile(r"(?=.{3,12}$)(?![0-9A-F]{8,}$)(?:[A-Z]{1,8}[-_.]?\d{1,5}[A-Z]?|\d{2}[A-Z0-9]{3})")
-"""A code of an error: capitals before at most five digits, such as `E11000`, or a state of SQL, such as `40P01`."""
+"""A code of an error: capitals and up to five digits, such as `E11000`, or a state of SQL: `40P01`."""
 
 _TIMES: Final = re.compile(
     rf"(?<![\w./-])(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.](?:\d{{1,2}}"

@@ -37,9 +37,7 @@ def read_document(text: str | None) -> Document:
     >>> read_document('{"error": {"code": "no_user", "message": "no such user: 17"}}')
     Document(kind='json', facts=('no_user',), messages=('no such user: 17',))
     """
-    text = its_ends((text or "").strip().lstrip("\ufeff"))
-    if "\x1b[" in text:
-        text = _TERMINAL_COLOR.sub("", text).strip()
+    text = plain_text(text or "")
     if not text:
         return Document("empty")
     for read_form in _FORMS:
@@ -47,6 +45,14 @@ def read_document(text: str | None) -> Document:
         if document is not None:
             return document
     return Document("message", (), (shortened(text),))
+
+
+def plain_text(body: str) -> str:
+    """Return the part of a body that is read, without blanks around it and colors of a terminal."""
+    text = its_ends(body.strip().lstrip("\ufeff"))
+    if "\x1b[" in text:
+        text = _TERMINAL_COLOR.sub("", text).strip()
+    return text
 
 
 def _of_trace(trace: StackTrace) -> Document:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit.redaction import Redactor
-from toolkit.signatures.document import LONGEST, Document
+from toolkit.signatures.document import Document, masked_part
 from toolkit.signatures.signing import RULES_VERSION, Learned, Signature, document_of, sign
 from toolkit.signatures.trace_frames import cached
 
@@ -52,9 +52,7 @@ class BodyReader:
         """A body without secrets; of a long one its ends, of which half is read."""
         if body is None or not body.strip():
             return None
-        if len(body) <= 2 * LONGEST:
-            return self._mask(body)
-        return f"{self.clean(body[:LONGEST])}\n{self.clean(body[-LONGEST:])}"
+        return self._mask(masked_part(body))
 
     def document(self, text: str | None) -> Document:
         """What a masked text says, with placeholders."""
