@@ -9,14 +9,14 @@ import toolkit
 
 PACKAGE = Path(toolkit.__file__).parent
 DECODERS = {
-    "json.loads", "json.load", "json.JSONDecoder", "msgspec.json.decode", "msgspec.json.Decoder", "html.unescape",
-    "HTMLParser", "ElementTree",
+    "json.loads", "json.load", "json.JSONDecoder", "msgspec.json.decode", "msgspec.json.Decoder",
+    "html.unescape", "HTMLParser", "ElementTree",
 }  # fmt: skip
 FORMS = {"json_errors", "markup", "traces", "trace_frames"}
 BODIES = ("response_body", "responseBody")
 
 DECODE_SOMETHING_ELSE = {
-    "analysis/failure_attributes.py": "labels, headers, and fields of bodies that are attributes of a failure",
+    "analysis/failure_attributes.py": "labels, headers, and fields that are attributes of a failure",
     "analysis/group_rules.py": "what was learned, as a user passes it",
     "analysis/grouping.py": "what was learned, as plain values",
     "filters/failure.py": "labels",
@@ -46,7 +46,7 @@ def decoding_modules() -> set[str]:
 
 
 def test_no_other_module_parses_bodies():
-    """A module that decodes something and names the response body is the reader, or is listed with a reason."""
+    """A module that decodes something and names the response body is listed with a reason."""
     assert decoding_modules() <= set(DECODE_SOMETHING_ELSE), "use toolkit.signatures.reading.read_document"
 
 

@@ -40,34 +40,33 @@ def _without_empty_words(message: str) -> str:
     return "".join(word for word in _WORD.findall(message.lower()) if word not in _EMPTY_WORDS)
 
 
-_GENERAL: Final = frozenset(
-    map(
-        _without_empty_words,
-        (
-            "",
-            *STATUS_PHRASES,
-            "An error occurred",
-            "An error has occurred",
-            "An unexpected error occurred",
-            "An error occurred while processing your request",
-            "Failed",
-            "Internal error",
-            "Invalid request",
-            "One or more validation errors occurred",
-            "Oops",
-            "Request failed",
-            "Request validation failed",
-            "Something went wrong",
-            "The request is invalid",
-            "Unexpected error",
-            "Unhandled error",
-            "Unknown error",
-            "Validation",
-            "Validation failed",
-        ),
-    )
+_GENERAL_PHRASES: Final = (
+    *sorted(STATUS_PHRASES),
+    "An error occurred",
+    "An error has occurred",
+    "An unexpected error occurred",
+    "An error occurred while processing your request",
+    "Failed",
+    "Internal error",
+    "Invalid request",
+    "One or more validation errors occurred",
+    "Oops",
+    "Request failed",
+    "Request validation failed",
+    "Something went wrong",
+    "The request is invalid",
+    "Unexpected error",
+    "Unhandled error",
+    "Unknown error",
+    "Validation",
+    "Validation failed",
 )
+_GENERAL: Final = frozenset({"", *map(_without_empty_words, _GENERAL_PHRASES)})
 """Messages that state no more than that something failed, without signs, digits and empty words."""
+_LONGEST_GENERAL: Final = 80
+_START: Final = re.compile(r"[^A-Za-z]{0,20}([A-Za-z]+)")
+_STARTS: Final = _EMPTY_WORDS | {_WORD.findall(phrase.lower())[0] for phrase in _GENERAL_PHRASES}
+"""First words of these messages."""
 
 _NO_NAMES: Final = frozenset(
     {"fail", "failed", "failure", "status", "rfc", "ok", "false", "true", "object", "blank", "about:blank"}
@@ -186,11 +185,11 @@ def headline(kind: Kind, facts: Sequence[str], messages: Sequence[str]) -> str:
     return ": ".join([*unsaid_names[:1], specific[0]])
 
 
-@lru_cache(maxsize=1 << 12)
 def _is_general(message: str) -> bool:
     """Return whether a message states no more than that something failed, such as "500 Internal Error"."""
-    if len(message) > 80:  # noqa: PLR2004 - longer than any of them
-        return False
+    start = _START.match(message)
+    if len(message) > _LONGEST_GENERAL or (start is not None and start[1].lower() not in _STARTS):
+        return False  # as most messages, which would take ten times as long
     return _without_empty_words(message) in _GENERAL
 
 
@@ -217,6 +216,8 @@ def _without_repeats(messages: Sequence[str]) -> list[str]:
 
 def _one_line(text: str) -> str:
     """Return a text as one line of at most `_LONGEST_LINE` characters that can be stored."""
+    if len(text) <= _LONGEST_LINE and text.isprintable() and "  " not in text:
+        return text.strip()
     line = " ".join(text[: 4 * _LONGEST_LINE].split())
     if not line.isascii():
         # JSON can escape half of a surrogate pair, which neither Arrow nor a file can store

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -49,20 +50,13 @@ _NO_CAUSE_AS_TEXT: Final = frozenset({"detail", "details", "body", "response", "
 _STACK_KEYS: Final = ("stack", "stacktrace", "stack_trace", "trace", "traceback", "backtrace")
 
 
-def _ranks(keys: Iterable[str]) -> dict[str, int]:
-    """Return the rank of each key, the best first."""
-    return {key: rank for rank, key in enumerate(keys)}
-
-
-_FACT_RANKS: Final = _ranks(_FACT_KEYS)
-_MESSAGE_RANKS: Final = _ranks(_MESSAGE_KEYS)
-_CAUSE_RANKS: Final = _ranks(_CAUSE_KEYS)
-_STACK_RANKS: Final = _ranks(_STACK_KEYS)
-
 _TYPE_NAME: Final = re.compile(r"[A-Za-z_][\w.:\\$\-]{1,80}")
 """One word: a type or code, for example "TypeError" or "invalid_grant"."""
 _INSPECTED: Final = re.compile(r"#<([A-Z][\w:]{0,100})(?:: (.*))?>", re.DOTALL)
 """An exception as Ruby prints it: "#<Timeout::Error: no answer>"."""
+
+_JSON_SIGN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+("?)|[{}\[\],]', re.DOTALL)
+"""A text, with its closing quote unless it is cut off, or a bracket or comma between texts."""
 
 _MOST_DEPTH: Final = 6
 _MOST_NESTED: Final = 3
@@ -74,6 +68,8 @@ _MOST_ITEMS: Final = 3
 _MOST_FIELDS: Final = 20
 _MOST_FACT: Final = 200
 """Characters of a code or type."""
+_MOST_MEMBERS: Final = 100
+"""Members of an object that are read."""
 _MOST_KEYS: Final = 20
 """Keys that identify JSON without an error."""
 
@@ -171,26 +167,18 @@ def _completed(text: str, *, keeps_text: bool = False) -> str:
     end = 0
     closing_brackets: list[str] = []
     is_in_string = False
-    is_escaped = False
-    for position, sign in enumerate(text):
-        if is_in_string:
-            if is_escaped:
-                is_escaped = False
-            elif sign == "\\":
-                is_escaped = True
-            elif sign == '"':
-                is_in_string = False
-            continue
+    for token in _JSON_SIGN.finditer(text):
+        sign = token[0][0]
         if sign == '"':
-            is_in_string = True
+            is_in_string = not token[1]
         elif sign in "{[":
             open_brackets.append("}" if sign == "{" else "]")
-            end, closing_brackets = position + 1, open_brackets.copy()
+            end, closing_brackets = token.end(), open_brackets.copy()
         elif sign in "}]" and open_brackets:
             open_brackets.pop()
-            end, closing_brackets = position + 1, open_brackets.copy()
+            end, closing_brackets = token.end(), open_brackets.copy()
         elif sign == ",":
-            end, closing_brackets = position, open_brackets.copy()
+            end, closing_brackets = token.start(), open_brackets.copy()
         if len(open_brackets) > _MOST_OPEN:
             break  # copies of the brackets would take time that grows with the square of their number
     if keeps_text and is_in_string:
@@ -199,10 +187,48 @@ def _completed(text: str, *, keeps_text: bool = False) -> str:
     return text[:end] + "".join(reversed(closing_brackets))
 
 
-def _present(members: dict[str, Any], ranks: dict[str, int]) -> list[str]:
-    """Return the keys of an object that are in a table, the best first."""
-    keys = members.keys() & ranks.keys()
-    return sorted(keys, key=ranks.__getitem__) if len(keys) > 1 else list(keys)
+class _Shape(NamedTuple):
+    """The keys of an object that may state its error, as they are spelled there, the best first."""
+
+    facts: tuple[str, ...]
+    paths: tuple[str, ...]
+    stacks: tuple[str, ...]
+    messages: tuple[str, ...]
+    causes: tuple[tuple[str, bool, bool], ...]
+    """Each key with whether its value can be an object of fields, and whether its text is no cause."""
+    title: str | None
+    detail: str | None
+    error: str | None
+    file: str | None
+
+
+@lru_cache(maxsize=1 << 12)
+def _shape_of(keys: tuple[str, ...]) -> _Shape:
+    """Return the roles of the keys of an object. Bodies of one service have the same keys.
+
+    >>> shape = _shape_of(("Status-Code", "message", "id"))
+    >>> shape.facts, shape.messages
+    (('Status-Code',), ('message',))
+    """
+    spelled = {key.lower().replace("-", "_"): key for key in keys}
+
+    def present(table: Iterable[str]) -> tuple[str, ...]:
+        return tuple(spelled[key] for key in table if key in spelled)
+
+    causes = tuple(
+        (spelled[key], key in _FIELDS_KEYS, key in _NO_CAUSE_AS_TEXT) for key in _CAUSE_KEYS if key in spelled
+    )
+    return _Shape(
+        present(_FACT_KEYS),
+        present(_PATH_KEYS),
+        present(_STACK_KEYS),
+        present(_MESSAGE_KEYS),
+        causes,
+        title=spelled.get("title"),
+        detail=spelled.get("detail"),
+        error=spelled.get("error"),
+        file=spelled.get("file") if "line" in spelled else None,
+    )
 
 
 def _problem_type(address: str) -> str:
@@ -236,50 +262,49 @@ class _Findings:
             self._add_object(value, depth, is_by_field=is_by_field)
 
     def _add_object(self, value: dict[str, Any], depth: int, *, is_by_field: bool) -> None:
-        members = {key.lower().replace("-", "_"): item for key, item in value.items()}
-        self._add_facts(members)
-        self._add_stack(members)
-        message = self._add_message(members)
-        if message is not None:
-            self._add_type(members)
+        shape = _shape_of(tuple(value)[:_MOST_MEMBERS])
+        self._add_facts(value, shape)
+        self._add_stack(value, shape)
+        message = self._add_message(value, shape)
+        type_name = None if message is None else self._add_type(value, shape)
         count_before = len(self.facts) + len(self.messages)
-        for key in _present(members, _CAUSE_RANKS):
-            cause = members[key]
-            is_known = cause is None or cause is message
-            is_no_cause = isinstance(cause, str) and key in _NO_CAUSE_AS_TEXT and message is not None
+        for key, has_fields, is_no_text in shape.causes:
+            cause = value[key]
+            is_known = cause is None or cause is message or cause is type_name
+            is_no_cause = is_no_text and isinstance(cause, str) and message is not None
             if not is_known and not is_no_cause:
-                self.add(cause, depth - 1, is_by_field=key in _FIELDS_KEYS)
+                self.add(cause, depth - 1, is_by_field=has_fields)
         has_no_cause = len(self.facts) + len(self.messages) == count_before
         if is_by_field and has_no_cause and message is None:
             self.add_fields(value)
 
-    def _add_facts(self, members: dict[str, Any]) -> None:
-        for key in _present(members, _FACT_RANKS):
-            fact = members[key]
-            if isinstance(fact, int) and not isinstance(fact, bool):
-                self.facts.append(str(fact))
-            elif isinstance(fact, str) and 0 < len(fact) < _MOST_FACT and not fact.startswith("#<"):
+    def _add_facts(self, value: dict[str, Any], shape: _Shape) -> None:
+        for key in shape.facts:
+            fact = value[key]
+            if isinstance(fact, str) and 0 < len(fact) < _MOST_FACT and not fact.startswith("#<"):
                 self.facts.append(_problem_type(fact) if "://" in fact else fact)
-        for key in _PATH_KEYS:
-            path = members.get(key)
+            elif isinstance(fact, int) and not isinstance(fact, bool):
+                self.facts.append(str(fact))
+        for key in shape.paths:
+            path = value[key]
             if isinstance(path, list):
                 names = [name for name in path if isinstance(name, str)]
                 if names and len(names) <= _MOST_FIELDS:
                     self.facts.append(".".join(names)[:_MOST_FACT])
-        file = members.get("file")
-        if isinstance(file, str) and isinstance(members.get("line"), int):
+        if shape.file is not None and isinstance(value[shape.file], str):
             # the place of a PHP error, without the folder of the installation and the line
-            self.facts.append(f"in {file_stem(file)}")
+            self.facts.append(f"in {file_stem(value[shape.file])}")
 
-    def _add_type(self, members: dict[str, Any]) -> None:
-        """Add the type of an error whose message stands next to it, as in `{"error": "TypeError", …}`."""
-        name = members.get("error")
+    def _add_type(self, value: dict[str, Any], shape: _Shape) -> str | None:
+        """Add the type of an error with a message next to it, as `{"error": "TypeError", …}`. Return it."""
+        name = value[shape.error] if shape.error is not None else None
         if isinstance(name, str) and _TYPE_NAME.fullmatch(name) and name not in STATUS_PHRASES:
             self.facts.append(name)
-            members["error"] = None
+            return name
+        return None
 
-    def _add_stack(self, members: dict[str, Any]) -> None:
-        stack = next((members[key] for key in _present(members, _STACK_RANKS) if members[key]), None)
+    def _add_stack(self, value: dict[str, Any], shape: _Shape) -> None:
+        stack = next((value[key] for key in shape.stacks if value[key]), None)
         if isinstance(stack, list):
             stack = "\n".join(map(str, stack))
         if isinstance(stack, str):
@@ -287,17 +312,18 @@ class _Findings:
             if trace.kind == "trace":
                 self.facts += trace.facts
 
-    def _add_message(self, members: dict[str, Any]) -> object:
+    def _add_message(self, value: dict[str, Any], shape: _Shape) -> object:
         """Add the message of an object, and return it. A validation can have a list of them."""
-        title, detail = members.get("title"), members.get("detail")
-        is_kind = isinstance(title, str) and title.strip() and title not in STATUS_PHRASES
-        if is_kind and isinstance(title, str) and isinstance(detail, str):
+        if shape.title is not None and shape.detail is not None:
             # problem details (RFC 9457): the title names the kind of error, the detail this occurrence
-            self._add_text(title)
-            self._add_text(detail)
-            return detail
-        for key in _present(members, _MESSAGE_RANKS):
-            message = members[key]
+            title, detail = value[shape.title], value[shape.detail]
+            is_kind = isinstance(title, str) and title.strip() and title not in STATUS_PHRASES
+            if is_kind and isinstance(detail, str):
+                self._add_text(str(title))
+                self._add_text(detail)
+                return detail
+        for key in shape.messages:
+            message = value[key]
             if isinstance(message, str) and message.strip():
                 self._add_text(message)
                 return message
@@ -324,7 +350,8 @@ class _Findings:
         if text.startswith("#<") and (inspected := _INSPECTED.fullmatch(text)):
             self.facts.append(inspected[1])
             text = inspected[2] or ""
-        if text.lstrip()[:1] not in ("{", "[", "<") and "\n" not in text:
+        start = text[:1] if text[:1] > " " else text.lstrip()[:1]
+        if start not in ("{", "[", "<") and "\n" not in text:
             self.messages.append(shortened(text))
             return
         inner = self._read(text)

@@ -63,6 +63,9 @@ _TIMES: Final = re.compile(
 _OF_TIMES: Final = re.compile(r"\d[-/.:]|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec")
 _NO_VALUE: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}]*[.]*")
 
+_NO_VALUES: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}\s]*[.]*")
+"""A message that consists of such words only."""
+
 # Within one word, the first of these that fits at a position.
 _VALUES: Final = re.compile(
     r"""
@@ -166,6 +169,8 @@ def with_placeholders(message: str) -> str:
         text = _BOOL.sub(r"\1<bool>", text)
     if "<" in text or ">" in text:
         text = _BELOW.sub("", text)
+    if _NO_VALUES.fullmatch(text):  # as most messages of one sentence
+        return " ".join(text.split())
     words = text.split()
     for number, word in enumerate(words):
         if number == 0 and _LEADING_CODE.fullmatch(word):

@@ -27,6 +27,8 @@ from toolkit.signatures.trace_frames import StackTrace
 from toolkit.signatures.traces import stack_trace
 
 _TERMINAL_COLOR: Final = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+_JSON_START: Final = re.compile(r'\{\s*+["}]|\{$|\[\s*+["{\[\-\dtfnNI\]]|\[$|"')
+"""How JSON begins. A message such as "[worker 3] failed" does not."""
 _EVENT_FIELD: Final = re.compile(r"(?:event|data|id|retry): ?", re.MULTILINE)
 _EVENT_DATA: Final = re.compile(r"^data: ?(.*)$", re.MULTILINE)
 
@@ -70,14 +72,14 @@ def _of_trace(trace: StackTrace) -> Document:
 
 def _read_events(text: str) -> Document | None:
     """Read server-sent events: the data of the last event with data states the error."""
-    if not _EVENT_FIELD.match(text):
+    if text[0] not in "edir" or not _EVENT_FIELD.match(text):
         return None
     data = [line for line in _EVENT_DATA.findall(text) if line.strip() not in ("", "[DONE]")]
     return read_document(data[-1]) if data else None
 
 
 def _read_json(text: str) -> Document | None:
-    return read_json(text, read_document) if text[0] in '{["' else None
+    return read_json(text, read_document) if _JSON_START.match(text) else None
 
 
 def _read_markup(text: str) -> Document | None:

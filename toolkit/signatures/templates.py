@@ -22,7 +22,7 @@ Neither is used as published, because both merge messages whose difference is th
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -107,17 +107,25 @@ def learn(messages: Iterable[str]) -> dict[str, str]:
     {'no such user <value> here'}
     """
     sentences = {message: split_sentence(message) for message in set(messages)}
-    plain_words = {message: _plain_words(sentence) for message, sentence in sentences.items()}
+    plain_words = {
+        message: _plain_words(sentence) if "<" in message or "<id>" in sentence.words else sentence.words
+        for message, sentence in sentences.items()
+    }
     shapes: defaultdict[_Words, dict[_Words, _Words]] = defaultdict(dict)
     for message, words in sorted(plain_words.items()):
         shapes[sentences[message].glue][words] = words
     for glue, templates in shapes.items():
         if len(templates) > 1:
             _generalise(templates, glue)
-    return {
-        message: _typed_template(sentence, plain_words[message], shapes[sentence.glue][plain_words[message]])
-        for message, sentence in sentences.items()
-    }
+    templates_of_messages = {}
+    for message, sentence in sentences.items():
+        own = plain_words[message]
+        shared = shapes[sentence.glue][own]
+        if own == shared:  # as most messages
+            templates_of_messages[message] = sentence.with_words(sentence.words)
+        else:
+            templates_of_messages[message] = _typed_template(sentence, own, shared)
+    return templates_of_messages
 
 
 def _plain_words(sentence: Sentence) -> _Words:
@@ -184,46 +192,61 @@ def _generalise(templates: dict[_Words, _Words], glue: _Words) -> None:
     for _ in range(TUNING.rounds):
         rows = {words: _Row(words, glue) for words in set(templates.values())}
         listed = [rows[words] for words in sorted(rows)]
-        word_count = len(listed[0].words)
-        changed = _by_frequency(listed)
-        changed |= _repeated_names(_alike(listed, 2))
-        changed |= _names_together(_alike(listed, 2, rows_with_word=TUNING.names))
-        for kind in (NAME, PLAIN):
-            changed |= _one_by_one(_alike(listed, word_count - 1), kind)
-        if not changed:
+        steps: tuple[Callable[[_Table], bool], ...] = (
+            _by_frequency,
+            lambda table: _repeated_names(table.alike(2)),
+            lambda table: _names_together(table.alike(2, rows_with_word=TUNING.names)),
+            lambda table: _one_by_one(table.alike(table.word_count - 1), NAME),
+            lambda table: _one_by_one(table.alike(table.word_count - 1), PLAIN),
+        )
+        table = _Table(listed)
+        is_changed = False
+        for step in steps:
+            if step(table):
+                is_changed = True
+                table = _Table(listed)  # words are counted again
+        if not is_changed:
             return
         learned = _covered({words: tuple(row.words) for words, row in rows.items()}, glue)
         for words, template in templates.items():
             templates[words] = learned[template]
 
 
-def _alike(rows: list[_Row], least: int, *, rows_with_word: int = 2) -> list[_Row]:
-    """Return the rows that share at least so many words, at the same places, with enough other rows.
+class _Table:
+    """Messages of one shape, a row per message and a column per place, with the counts of the words."""
 
-    Only these can be equal except for some words. If every word is random, no row is left, so that comparing
-    such messages costs next to nothing.
-    """
-    shared_words = [0] * len(rows)
-    for column in zip(*(row.words for row in rows), strict=True):
-        counts = Counter(column)
-        if len(counts) == len(rows):
-            continue
-        for number, word in enumerate(column):
-            if counts[word] >= rows_with_word:
-                shared_words[number] += 1
-    return [row for row, shared in zip(rows, shared_words, strict=True) if shared >= least]
+    def __init__(self, rows: list[_Row]) -> None:
+        self.rows = rows
+        self.word_count = len(rows[0].words)
+        self.columns = [Counter(column) for column in zip(*(row.words for row in rows), strict=True)]
+
+    def alike(self, least: int, *, rows_with_word: int = 2) -> list[_Row]:
+        """Return the rows that share at least so many words, at the same places, with enough other rows.
+
+        Only these can be equal except for some words. If every word is random, no row is left, so that
+        comparing such messages costs next to nothing.
+        """
+        shared_words = [0] * len(self.rows)
+        for place, counts in enumerate(self.columns):
+            if len(counts) == len(self.rows):
+                continue
+            frequent = {word for word, count in counts.items() if count >= rows_with_word}
+            for number, row in enumerate(self.rows):
+                if row.words[place] in frequent:
+                    shared_words[number] += 1
+        return [row for row, shared in zip(self.rows, shared_words, strict=True) if shared >= least]
 
 
-def _by_frequency(rows: list[_Row]) -> bool:
+def _by_frequency(table: _Table) -> bool:
     """Make words values that are rare at their places, if most other words of their messages are frequent.
 
     For example, in a hundred messages "Receiving block blk_<n> src: <host>" with three different sources, the
     words "Receiving", "block" and "src:" are the skeleton.
     """
-    columns = [Counter(column) for column in zip(*(row.words for row in rows), strict=True)]
+    columns = table.columns
     middle = len(columns) * 3 // 5  # the words above this rank are "most"
     skeletons: defaultdict[_Words, list[_Row]] = defaultdict(list)
-    for row in _alike(rows, middle + 1):
+    for row in table.alike(middle + 1):
         counts = [column[word] for column, word in zip(columns, row.words, strict=True)]
         usual = sorted(counts, reverse=True)[middle]
         if usual < TUNING.plain_words_in_agreement:

@@ -121,31 +121,6 @@ def file_stem(path: str) -> str:
         name = shorter
 
 
-@cached
-def _is_library_file(path: str) -> bool:
-    return bool(_LIBRARY.search(path))
-
-
-@cached
-def _is_library_name(function: str) -> bool:
-    return bool(_LIBRARY_NAMES.search(function))
-
-
-@cached
-def _is_runtime_name(function: str) -> bool:
-    return bool(_RUNTIME_NAMES.search(function))
-
-
-@cached
-def _is_test_name(function: str) -> bool:
-    return bool(_TEST_NAMES.search(function))
-
-
-@cached
-def _is_guard_name(function: str) -> bool:
-    return bool(_GUARDS.search(function))
-
-
 class Frame(msgspec.Struct, frozen=True, gc=False):
     """A function on a stack, and the file it is in where that is said."""
 
@@ -178,10 +153,6 @@ class StackTrace(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(filter(None, names)))
 
 
-def _is_library(frame: Frame) -> bool:
-    return _is_library_file(frame.path) or _is_library_name(frame.function)
-
-
 class Owner(IntEnum):
     """Whose a frame is, the best choice for the frame of a failure first."""
 
@@ -193,15 +164,20 @@ class Owner(IntEnum):
     RUNTIME = 5
 
 
-def _owner(frame: Frame) -> Owner:
-    if _is_runtime_name(frame.function):
+@lru_cache(maxsize=1 << 14)
+def _owner(function: str, path: str) -> Owner:
+    if _RUNTIME_NAMES.search(function):
         return Owner.RUNTIME
-    if _is_test_name(frame.function):
+    if _TEST_NAMES.search(function):
         return Owner.TEST
-    is_guard = _is_guard_name(frame.function)
-    if _is_library(frame):
+    is_guard = bool(_GUARDS.search(function))
+    if _LIBRARY.search(path) or _LIBRARY_NAMES.search(function):
         return Owner.LIBRARY_GUARD if is_guard else Owner.LIBRARY
     return Owner.APPLICATION_GUARD if is_guard else Owner.APPLICATION
+
+
+def _owner_of(frame: Frame) -> Owner:
+    return _owner(frame.function[:_SHORT], frame.path[-_SHORT:])
 
 
 def _own(frames: Iterable[Frame]) -> list[Frame]:
@@ -210,13 +186,16 @@ def _own(frames: Iterable[Frame]) -> list[Frame]:
     For example, of `Validate.notEmpty`, `OrderService.total` and `OrderServiceTest.adds`, only the second. If
     a trace contains frames of libraries only, all of them are returned.
     """
-    owners = {frame: _owner(frame) for frame in frames}
+    owners = {frame: _owner_of(frame) for frame in frames}
     best = min(owners.values(), default=Owner.RUNTIME)
     return [frame for frame, owner in owners.items() if owner is best]
 
 
 def _first_application(frames: list[Frame], language: str) -> str:
     """The qualified function nearest to the error that is not a library's."""
+    nearest = next((frame for frame in frames if _owner_of(frame) is Owner.APPLICATION), None)
+    if nearest is not None and not nearest.minified and (name := _named(nearest, language)):
+        return name
     own = _own(frames)
     if not own or own[0].minified:
         return ""

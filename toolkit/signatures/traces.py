@@ -24,6 +24,8 @@ from toolkit.signatures.trace_frames import (
     trace_of,
 )
 
+_START: Final = 2_000
+"""Characters at the start of a text in which the language is usually seen already."""
 MAX_LINES: Final = 4_000  # a deeper trace is recursion: its ends are read
 
 
@@ -35,15 +37,22 @@ def stack_trace(text: str) -> StackTrace | None:
     >>> found.errors, found.frame
     ((('ZeroDivisionError', 'no division'),), 'orders.total')
     """
-    for word, sign, parse in _SIGNS:
-        if word in text and sign.search(text):
-            lines = text.splitlines()
-            if len(lines) > MAX_LINES:
-                lines = lines[: MAX_LINES // 2] + lines[-MAX_LINES // 2 :]
-            found = parse(lines)
-            if found and found.errors:
-                return found
+    start = text[:_START]
+    for part in (start, text) if len(text) > _START else (text,):
+        for word, sign, parse in _SIGNS:
+            if word in part and sign.search(part):
+                found = parse(_lines(text))
+                if found and found.errors:
+                    return found
     return None
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a trace that are read."""
+    lines = text.splitlines()
+    if len(lines) > MAX_LINES:
+        return lines[: MAX_LINES // 2] + lines[-MAX_LINES // 2 :]
+    return lines
 
 
 _TYPED: Final = re.compile(

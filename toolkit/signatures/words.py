@@ -18,7 +18,7 @@ Words and glue together are the message again, character by character.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -88,6 +88,10 @@ _PLAIN_WORD: Final = re.compile(r"[a-z]+(?:'[a-z]+)?|[A-Z][a-z]+")
 _EDGES: Final = re.compile(r"^[`<\-]+|[`>\-]+$")
 
 
+_SIGN: Final = re.compile(r"[=:()\[\]{}\"',;|@]|[.!?](?:\s|$)|[^\S ]")
+"""Signs, full stops, and blanks of other kinds. Without them, words are separated by single blanks."""
+
+
 class Sentence(NamedTuple):
     """The words of a message, and the glue before each word and after the last."""
 
@@ -112,6 +116,10 @@ def split_sentence(message: str) -> Sentence:
     >>> split_sentence("orderId=abc size (0)").words
     ('orderId=', '<id>', 'size', '0')
     """
+    if not _SIGN.search(message):
+        plain_words = message.split(" ")
+        if "" not in plain_words and len(plain_words) < MOST_WORDS:
+            return Sentence(tuple(plain_words), _blanks_around(len(plain_words)))
     words: list[str] = []
     glue: list[str] = []
     end_of_last = 0
@@ -135,6 +143,12 @@ def split_sentence(message: str) -> Sentence:
     return Sentence(tuple(words), (*glue, message[end_of_last:]))
 
 
+@lru_cache(maxsize=MOST_WORDS)
+def _blanks_around(word_count: int) -> tuple[str, ...]:
+    """Return the glue of words with single blanks between them."""
+    return ("", *[" "] * (word_count - 1), "")
+
+
 def _value_is_left_out(key: str, next_sign: str) -> bool:
     """Return whether a key has no value, such as `ruser=` in `ruser= rhost=db-1`."""
     if key.endswith("="):
@@ -142,21 +156,22 @@ def _value_is_left_out(key: str, next_sign: str) -> bool:
     return next_sign in (",", ";", "|")
 
 
-def _spans(message: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each word."""
-    if not any(sign in message for sign in "\"'([{"):
-        yield from _plain_spans(message, 0, len(message))
-        return
+def _spans(message: str) -> list[tuple[int, int]]:
+    """Return the start and end of each word."""
+    if not _OPENING_SIGN.search(message):
+        return _plain_spans(message, 0, len(message))
     tokens = list(_TOKEN.finditer(message))
     outside = sum(token.lastgroup not in _PHRASES for token in tokens)
+    spans: list[tuple[int, int]] = []
     for token in tokens:
         start, end = token.span(token.lastgroup or 0)
         if token.lastgroup not in _PHRASES:
-            yield start, _end_of_word(message, start, end)
+            spans.append((start, _end_of_word(message, start, end)))
         elif outside >= LEAST_WORDS_OUTSIDE and _is_one_value(message[start:end]):
-            yield start, end
+            spans.append((start, end))
         else:
-            yield from _plain_spans(message, start, end)
+            spans += _plain_spans(message, start, end)
+    return spans
 
 
 _PLAIN_TOKEN: Final = re.compile(
@@ -164,9 +179,15 @@ _PLAIN_TOKEN: Final = re.compile(
 )
 
 
-def _plain_spans(message: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    for token in _PLAIN_TOKEN.finditer(message, start, end):
-        yield token.start(), _end_of_word(message, token.start(), token.end())
+_OPENING_SIGN: Final = re.compile(r"[\"'(\[{]")
+_FULL_STOP: Final = re.compile(r"[.!?](?:\W|$)")
+
+
+def _plain_spans(message: str, start: int, end: int) -> list[tuple[int, int]]:
+    spans = [token.span() for token in _PLAIN_TOKEN.finditer(message, start, end)]
+    if not _FULL_STOP.search(message):
+        return spans
+    return [(first, _end_of_word(message, first, last)) for first, last in spans]
 
 
 def _end_of_word(message: str, start: int, end: int) -> int:
