@@ -218,6 +218,7 @@ class _Table:
     def __init__(self, rows: list[_Row]) -> None:
         self.rows = rows
         self.word_count = len(rows[0].words)
+        self._shared: dict[int, list[int]] = {}
         self.columns = [Counter(column) for column in zip(*(row.words for row in rows), strict=True)]
 
     def alike(self, least: int, *, rows_with_word: int = 2) -> list[_Row]:
@@ -226,15 +227,21 @@ class _Table:
         Only these can be equal except for some words. If every word is random, no row is left, so that
         comparing such messages costs next to nothing.
         """
-        shared_words = [0] * len(self.rows)
-        for place, counts in enumerate(self.columns):
-            if len(counts) == len(self.rows):
-                continue
-            frequent = {word for word, count in counts.items() if count >= rows_with_word}
-            for number, row in enumerate(self.rows):
-                if row.words[place] in frequent:
-                    shared_words[number] += 1
+        shared_words = self._shared_words(rows_with_word)
         return [row for row, shared in zip(self.rows, shared_words, strict=True) if shared >= least]
+
+    def _shared_words(self, rows_with_word: int) -> list[int]:
+        """Return for each row how many of its words stand at their places in so many rows."""
+        if rows_with_word not in self._shared:
+            shared_words = [0] * len(self.rows)
+            for place, counts in enumerate(self.columns):
+                if len(counts) < len(self.rows):
+                    frequent = {word for word, count in counts.items() if count >= rows_with_word}
+                    for number, row in enumerate(self.rows):
+                        if row.words[place] in frequent:
+                            shared_words[number] += 1
+            self._shared[rows_with_word] = shared_words
+        return self._shared[rows_with_word]
 
 
 def _by_frequency(table: _Table) -> bool:
