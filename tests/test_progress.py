@@ -103,6 +103,7 @@ def test_a_notebook_shows_each_step(tmp_path: Path) -> None:
     Listening(notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
     told = "\n".join(messages).replace("\\u2007", " ")  # the bar has spaces as wide as figures
     assert [step for step in STEPS if step not in told] == []
+    assert '"danger"' not in told  # a bar that ends before its total turns red, and stays
 
 
 def test_a_callable_gets_each_step() -> None:

@@ -167,11 +167,3 @@ def test_no_text_of_a_receipt_shows_a_token_of_this_process():
     shown = Receipt.from_dict(written)
     assert token not in f"{shown!r} {shown} {shown._repr_html_()} {shown.to_dict()}"
     assert connected
-
-
-def test_failed_plain_messages_are_named_next_to_failed_runs() -> None:
-    """In a notebook, the receipt of failed runs names what a load of messages would add."""
-    times = {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": "2026-01-01T00:00:02+00:00"}
-    for kind, is_named in (("workflows", True), ("messages", False)):
-        loaded = Receipt(what="failures", source="http://127.0.0.1", scope={"kind": kind}, **times)
-        assert ("not included" in loaded._repr_html_()) == is_named

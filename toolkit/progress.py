@@ -47,9 +47,9 @@ class ProgressBar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, problem: type[BaseException] | None, *_: object) -> None:
         if self._bar is not None:
-            self._bar.close()
+            _close(self._bar, is_done=problem is None)
 
 
 class ProgressSteps:
@@ -83,9 +83,16 @@ class ProgressSteps:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, problem: type[BaseException] | None, *_: object) -> None:
         if self._bar is not None:
-            self._bar.close()
+            _close(self._bar, is_done=problem is None)
+
+
+def _close(bar: Any, *, is_done: bool) -> None:
+    """Remove a bar. In a notebook, one that ends before its total stays, in red, as if work had failed."""
+    if is_done and bar.total is not None:
+        bar.total = bar.n
+    bar.close()
 
 
 def silent(name: str) -> None:

@@ -314,8 +314,6 @@ class Receipt:
 
     def _repr_html_(self) -> str:
         facts = [(name, value) for name, value in self.to_dict().items() if value not in (None, [], {}, "")]
-        if self.what == "failures" and self.scope.get("kind") == "workflows":
-            facts.append(("not included", 'failed plain messages, which kind="messages" loads'))
         return facts_html(self.verdict, ((name, _shown(value)) for name, value in facts))
 
 

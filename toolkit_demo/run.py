@@ -191,25 +191,23 @@ def _received(address: str) -> Counter[str]:
 
 
 def _store(service: Service, out: Path, say: Say, *, own: set[str]) -> None:
-    """Load everything, and write the snapshots and the report of the history.
+    """Load everything once into snapshots, and write the report of the history.
 
     The `own` runs of the demo fail within seconds, with one caller: an incident that hides the incidents of
     the history. They are stored, and then deleted from the queue, so that the report and the notebooks do not
     show them.
     """
-    failures = tk.load_failures(service, progress=False)
-    say(f"loaded {tk.receipt(failures)}")
-    vectors = tk.load_vectors(service, namespace="all", progress=False)
-    say(f"loaded {tk.receipt(vectors)}")
     changes = tk.sync_failures(service, out / "snapshots" / "failures")
-    tk.export_vectors(service, out / "snapshots" / "vectors", namespace="all")
-    say(f"kept {len(changes.added):,} failures and {len(vectors):,} vectors under {out / 'snapshots'}")
+    say(f"loaded {changes.receipt}")
+    vectors = tk.export_vectors(service, out / "snapshots" / "vectors", namespace="all")
+    say(f"loaded {vectors}")
+    failures = changes.added
+    say(f"kept {len(failures):,} failures and {vectors.rows:,} vectors under {out / 'snapshots'}")
     is_own = failures["workflow_run_id"].isin(own)
     if is_own.any():
         tk.delete_failures(service, failures.loc[is_own, "dlq_id"].tolist(), confirm=True)
         say(f"deleted the demo's own {is_own.sum():,} runs from the DLQ, as they are stored")
-        failures = tk.load_failures(service, progress=False)
-    report = tk.failure_report(failures, retention=RETENTION, redactor=service.redactor)
+    report = tk.failure_report(failures[~is_own], retention=RETENTION, redactor=service.redactor)
     for suffix in ("html", "md", "json"):
         report.save(out / f"failure-report.{suffix}")
     say(f"wrote {out / 'failure-report.html'}, .md and .json")

@@ -43,6 +43,32 @@ def serve(server, found: dict[str, bytes]) -> tk.Service:
     return server.service()
 
 
+@pytest.mark.parametrize(
+    ("messages", "options", "is_named"),
+    [
+        ([{"dlqId": "m-1"}], {}, True),
+        ([], {}, False),
+        (None, {}, False),  # that request fails
+        ([{"dlqId": "m-1"}], {"limit": 5}, False),
+        ([{"dlqId": "m-1"}], {"since": "1d"}, False),
+        ([{"dlqId": "m-1"}], {"kind": "messages"}, False),
+    ],
+)
+def test_failed_plain_messages_are_named_if_there_are_some(server, messages, options, is_named):
+    """A load of all failed runs notes how failed plain messages are loaded, only if there are some."""
+    runs = pages(3)[""]
+
+    def give(request):
+        if request.path.endswith("/v2/workflows/dlq"):
+            return runs
+        return b"no JSON" if messages is None else json.dumps({"messages": messages}).encode()
+
+    server.responding(give)
+    receipt = tk.receipt(tk.load_failures(server.service(), progress=False, **options))
+    assert any('kind="messages"' in note for note in receipt.notes) is is_named
+    assert ("messages" in receipt._repr_html_().split("notes")[-1]) is is_named or options
+
+
 def test_all_pages_are_in_one_frame(server):
     """Every entry of every page, an empty page with a cursor included, in the listing's order."""
     service = serve(server, pages(100, 0, 100, 37))
@@ -59,7 +85,9 @@ def test_all_pages_are_in_one_frame(server):
     )
     assert receipt.bytes > 0
     assert receipt.assumptions
-    assert {requested.path for requested in server.requests} == {"/v2/workflows/dlq"}
+    *listed, last = [requested.path for requested in server.requests]
+    assert {*listed} == {"/v2/workflows/dlq"}
+    assert last == "/v2/dlq"  # whether there are plain messages, too
     json.dumps(frame.attrs)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from toolkit.redaction import escape_html, visible
+from toolkit.redaction import escape_html, escape_wrapping, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -264,7 +264,7 @@ def _cell(value: Any) -> str:
         return f"<td>{escape_html(value)}</td>"
     if isinstance(value, str):
         wide = ";min-width:14em;overflow-wrap:anywhere" if len(value) > _SENTENCE and " " in value else ""
-        return f'<td style="text-align:left{wide}">{escape_html(visible(value))}</td>'
+        return f'<td style="text-align:left{wide}">{escape_wrapping(value)}</td>'
     if value is None or pd.isna(value):
         return "<td></td>"
     if isinstance(value, pd.Timestamp):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from datetime import date, timedelta
 from itertools import chain
 from typing import Any, Final, cast, get_args
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from toolkit import arguments
 from toolkit.client.failures import Kind, get_entry, list_page
+from toolkit.client.responses import RetryPolicy
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
@@ -24,6 +26,7 @@ from toolkit.loading.rate_limiter import open_transport
 from toolkit.loading.window_reader import WindowReader
 from toolkit.own_tokens import MASK_START, map_json
 from toolkit.progress import ProgressBar, ProgressOption
+from toolkit.receipt import receipt
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.failures import FailureDecoder
@@ -33,6 +36,8 @@ from toolkit.tables.schemas import FAILURES
 from toolkit.times import Time, parse_time
 
 _SEARCHED_PAGES: Final = 10  # of entries, in which the end of an address is looked for
+_HINT_SECONDS: Final = 5.0  # how long a hint may take
+_PLAIN_MESSAGES: Final = 'failed plain messages are not included: kind="messages" loads them'
 _TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
 _ASSUMPTIONS: Final[tuple[str, ...]] = (
     "a cursor keeps its position in the listing while entries come and go",
@@ -121,6 +126,9 @@ def load_failures(
     ``stated_failed_at`` is the time of the header, and the receipt counts these rows and names the
     destinations (`Receipt.clocks`). All other rows have no ``stated_failed_at``.
 
+    A load of everything sends one more request: if there are failed plain messages, a note of the receipt
+    names the argument that loads them.
+
     If the DLQ is larger than memory, use `iter_failures` or `sync_failures`.
 
     Examples
@@ -134,7 +142,22 @@ def load_failures(
     frame = open_failures(service, wanted, options, kind=kind, reveal=reveal).frame()
     if frame.empty:
         warn_of_mistaken_values(service, wanted, kind, stacklevel=3)
+    is_everything = wanted.is_empty and limit is None and requests_per_second is None
+    if kind == "workflows" and is_everything and _has_plain_messages(service):
+        loaded = receipt(frame)
+        frame.attrs["receipt"] = replace(loaded, notes=(*loaded.notes, _PLAIN_MESSAGES)).to_dict()
     return frame
+
+
+def _has_plain_messages(service: Service) -> bool:
+    """Return whether the other queue has an entry. One request, without retries: it only adds a note."""
+    policy = RetryPolicy(tries=1, total=_HINT_SECONDS, deadline=_HINT_SECONDS)
+    try:
+        with Transport.to(service, "queue", policy=policy) as transport:
+            page = list_page(transport, FailureFilter(), cursor=None, kind="messages", count=1)
+            return len(FailureDecoder(service.redactor).decode(page.rows)) > 0
+    except ToolkitError:
+        return False  # the load itself has succeeded
 
 
 def iter_failures(
