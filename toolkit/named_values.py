@@ -268,7 +268,9 @@ def _value_span(pair: _Pair) -> Span | None:
     if first in _QUOTED:
         quoted = _QUOTED[first].match(text, begin)
         span = _unless_prose(quoted, 1) if quoted else None
-        return _if_secret(pair, span[:2], text[span[0] : span[1]]) if span else None
+        if span:
+            return _if_secret(pair, span[:2], text[span[0] : span[1]])
+        return None
     in_brackets = first in {"{", "["}
     start_of_value = text[begin : begin + _READ_OF_PROSE]
     if is_prose(start_of_value, quoted=in_brackets or pair.quote != ""):
@@ -307,7 +309,9 @@ def _unquoted_span(pair: _Pair) -> Span | None:
     if pair.sign == "=" and not pair.in_form:
         word = _SETTING.match(text, begin)
     word = word or _BARE.match(text, begin)
-    return _word_span(pair, word) if word else None
+    if word:
+        return _word_span(pair, word)
+    return None
 
 
 def _line_span(pair: _Pair, *, may_continue: bool) -> Span:

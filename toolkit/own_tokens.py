@@ -343,7 +343,9 @@ def masked_value(value: Any) -> Any:
     """Return a JSON document with every live token in strings and names masked."""
 
     def mask_string(leaf: Any, _: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
-        return masked(leaf) if isinstance(leaf, str) else leaf
+        if isinstance(leaf, str):
+            return masked(leaf)
+        return leaf
 
     return map_json(value, mask_string, masked)
 
@@ -366,7 +368,9 @@ def is_in_truncated(text: str) -> bool:
 def likely() -> re.Pattern[str] | None:
     """Return an expression (RE2 syntax) that every text with a live token matches, or None without tokens."""
     forms = _LIVE.forms()
-    return None if forms is None else forms.likely
+    if forms is None:
+        return None
+    return forms.likely
 
 
 def mask_handled() -> None:
@@ -399,11 +403,15 @@ def _masked_text(value: object) -> object:
     """Return text or bytes with every live token masked, or the same object if nothing is masked."""
     if isinstance(value, str):
         result = masked(value)
-        return value if result == value else result
+        if result == value:
+            return value
+        return result
     if isinstance(value, bytes):
         text = value.decode("latin-1")
         result = masked(text)
-        return value if result == text else result.encode("latin-1")
+        if result == text:
+            return value
+        return result.encode("latin-1")
     return value
 
 

@@ -165,7 +165,9 @@ class Redactor:
         return len(_MASKING_PERSONAL) > 0
 
     def __repr__(self) -> str:
-        return "Redactor(own secrets known)" if self._own else "Redactor()"
+        if self._own:
+            return "Redactor(own secrets known)"
+        return "Redactor()"
 
     def __copy__(self) -> Redactor:
         return self
@@ -250,14 +252,20 @@ class Redactor:
     def leaf(self, value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
         """Mask a JSON value that is neither an object nor an array, as `value` does."""
         if isinstance(value, str):
-            return self.mask(value) if value and secret else self.text(value)
+            if value and secret:
+                return self.mask(value)
+            return self.text(value)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return self.mask(str(value)) if number and (secret or is_in(str(value))) else value
+        if number and (secret or is_in(str(value))):
+            return self.mask(str(value))
+        return value
 
     def displayed_header(self, name: str, value: str) -> str:
         """Return the value of a header for HTML and widgets: only an allow-list of names stays readable."""
         shown = normalise_header(name) in DISPLAYED_HEADERS
-        return self.text(value) if shown else self.mask(value)
+        if shown:
+            return self.text(value)
+        return self.mask(value)
 
     def _masked(self, text: str, find: Callable[[str], list[Span]]) -> str:
         """Mask the secrets that `find` finds, also with escapes decoded layer by layer."""
@@ -456,7 +464,9 @@ def escape_wrapping(text: object) -> str:
     'https://shop.example/<wbr>pay'
     """
     escaped = escape_html(text)
-    return _SLASHES.sub(r"\g<0><wbr>", escaped) if "://" in escaped else escaped
+    if "://" in escaped:
+        return _SLASHES.sub(r"\g<0><wbr>", escaped)
+    return escaped
 
 
 def escape_attribute(text: object) -> str:

@@ -306,7 +306,9 @@ def plain_letters(text: str) -> str:
 def _visible_letter(match: re.Match[str]) -> str:
     """Return the character of a match, or nothing if it is an accent or invisible."""
     character = match[0]
-    return "" if unicodedata.category(character) in _DROPPED_CATEGORIES else character
+    if unicodedata.category(character) in _DROPPED_CATEGORIES:
+        return ""
+    return character
 
 
 def _folded(name: str) -> str:

@@ -342,7 +342,9 @@ def _by(rankings: dict[str, list[_Ranking]], relevance: list[dict[str, float]], 
             values = [value for top in tops.values() for value in _measures(top, judged, k)]
         rows.append((number, shared / most if most else np.nan, *values))
     frame = typed_tuples(rows, query="Int64", agreement="float64", **dict.fromkeys(measured, "float64"))
-    return frame if any(any(judged.values()) for judged in relevance) else frame[["query", "agreement"]]
+    if any(any(judged.values()) for judged in relevance):
+        return frame
+    return frame[["query", "agreement"]]
 
 
 def _measures(top: list[str], judged: dict[str, float], k: int) -> tuple[float, float, float]:

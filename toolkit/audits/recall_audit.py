@@ -134,7 +134,9 @@ class RecallAudit:
 
     @property
     def _queries(self) -> str:
-        return "stored vectors" if self.stored else "queries"
+        if self.stored:
+            return "stored vectors"
+        return "queries"
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw the mean recall with its interval, by namespace and filter."""

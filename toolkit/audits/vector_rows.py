@@ -423,7 +423,9 @@ def only_namespace(name: str, known: Sequence[str]) -> str:
             expected=f"a column namespace, because the vectors are of {len(known):,} namespaces",
             next_step=f"Known: {', '.join(map(repr, known[:_KNOWN]))}.",
         )
-    return known[0] if known else ""
+    if known:
+        return known[0]
+    return ""
 
 
 def check_namespaces(name: str, given: Iterable[str], known: Sequence[str]) -> None:

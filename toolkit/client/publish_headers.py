@@ -141,7 +141,9 @@ def method_name(header: str, value: Any) -> str:
 
 def retry_delay(header: str, value: Any) -> str:
     """Return milliseconds as header text, or an expression of milliseconds unchanged."""
-    return value if isinstance(value, str) else count(header, value)
+    if isinstance(value, str):
+        return value
+    return count(header, value)
 
 
 def duration(header: str, value: Any) -> str:

@@ -299,7 +299,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 def burst_limit(headers: Mapping[str, str]) -> int | None:
     """Requests a second that a 429 names as the limit; None when it names none."""
     limit = headers.get("Burst-RateLimit-Limit", "").strip()
-    return int(limit) if re.fullmatch(r"[1-9]\d{0,6}", limit) else None
+    if re.fullmatch(r"[1-9]\d{0,6}", limit):
+        return int(limit)
+    return None
 
 
 def daily_reset(headers: Mapping[str, str]) -> datetime | None:
@@ -319,4 +321,6 @@ def daily_reset(headers: Mapping[str, str]) -> datetime | None:
 def _server_ms(headers: Mapping[str, str]) -> int:
     """Return the Date of a response in Unix milliseconds, or the local time if it cannot be read."""
     date = http_date_ms(headers.get("Date", ""))
-    return round(datetime.now(UTC).timestamp() * 1000) if date is None else date
+    if date is None:
+        return round(datetime.now(UTC).timestamp() * 1000)
+    return date

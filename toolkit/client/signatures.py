@@ -246,7 +246,9 @@ def region_in(headers: Iterable[tuple[str, str]]) -> str | None:
 
 def _one_value(headers: Iterable[tuple[str, str]], names: tuple[str, ...]) -> str | None:
     values = {text for name, text in headers if normalise_header(name) in names}
-    return values.pop() if len(values) == 1 else None
+    if len(values) == 1:
+        return values.pop()
+    return None
 
 
 def _invalid(got: str, expected: str, next_step: str | None = None) -> SignatureError:

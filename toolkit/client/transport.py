@@ -312,7 +312,9 @@ class Transport:
         # without a callback, the body is read at once: the bytes are not copied chunk by chunk
         with self._reading(request):
             rest = received.read(decode_content=False)
-        return bytes(body) + rest if body else rest
+        if body:
+            return bytes(body) + rest
+        return rest
 
     def _chunks(self, request: Request, received: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
         while True:

@@ -303,4 +303,6 @@ def namespace_path(doing: str, namespace: str) -> str:
 
 def namespace_title(namespace: str) -> str:
     """Return a namespace as it is named in a sentence."""
-    return f"namespace {namespace[:80]!r}" if namespace else "the default namespace"
+    if namespace:
+        return f"namespace {namespace[:80]!r}"
+    return "the default namespace"

@@ -264,7 +264,9 @@ def _tick_step(days: float, most_ticks: int) -> float:
 def _days_ahead(time: float, zone: ZoneInfo) -> float:
     """Return how far the clocks of a zone are ahead of UTC, in days."""
     offset = datetime.fromtimestamp(round(time * 86_400), tz=zone).utcoffset()
-    return 0.0 if offset is None else offset / DAY
+    if offset is None:
+        return 0.0
+    return offset / DAY
 
 
 def _tick_label(tick: float, days: float, *, first: bool) -> str:
@@ -326,7 +328,9 @@ def aside(*counts: tuple[int, str]) -> str:
     '(3 due already)'
     """
     parts = [f"{number:,} {counted_thing}" for number, counted_thing in counts if number]
-    return f"({', '.join(parts)})" if parts else ""
+    if parts:
+        return f"({', '.join(parts)})"
+    return ""
 
 
 def left_out(count: int, noun: str, reason: str) -> str:

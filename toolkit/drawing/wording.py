@@ -147,7 +147,9 @@ def value_text(value: object) -> str:
     >>> value_text(500.0), value_text("a b"), value_text(True)
     ('500', 'a b', 'True')
     """
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 def counted(number: int, thing: str) -> str:
@@ -156,7 +158,9 @@ def counted(number: int, thing: str) -> str:
     >>> counted(1, "failure"), counted(1200, "failure")
     ('1 failure', '1,200 failures')
     """
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+    if number == 1:
+        return f"{number:,} {thing}"
+    return f"{number:,} {thing}s"
 
 
 def shorten(text: str, longest: int) -> str:

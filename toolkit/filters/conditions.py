@@ -332,7 +332,9 @@ def _as_operand(part: MetadataFilter) -> str:
 
 
 def _negation(negated: bool) -> str:  # noqa: FBT001 - the only argument
-    return "NOT " if negated else ""
+    if negated:
+        return "NOT "
+    return ""
 
 
 def _same_kind(actual: Any, value: Value) -> bool:
@@ -353,7 +355,9 @@ def _literal(value: Value) -> str:
     ("'it''s'", 'true', '0.5')
     """
     if isinstance(value, bool):
-        return "true" if value else "false"
+        if value:
+            return "true"
+        return "false"
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     return repr(value)

@@ -331,7 +331,9 @@ def _check_columns(row: Mapping[str, Any], compared: list[FilterField]) -> None:
 
 
 def _as_list(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return list(value)
+    return value
 
 
 def _short(value: object) -> str:

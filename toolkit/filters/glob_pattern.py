@@ -78,14 +78,18 @@ class _Characters(NamedTuple):
         if not self.negated and len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]:
             return re.escape(self.ranges[0][0])
         members = "".join(f"{re.escape(low)}-{re.escape(high)}" for low, high in self.ranges)
-        return f"[^{members}]" if self.negated else f"[{members}]"
+        if self.negated:
+            return f"[^{members}]"
+        return f"[{members}]"
 
     def positions(self, codes: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Return which code points of a string match."""
         inside = np.zeros(len(codes), np.bool_)
         for low, high in self.ranges:
             inside |= (codes >= ord(low)) & (codes <= ord(high))
-        return ~inside if self.negated else inside
+        if self.negated:
+            return ~inside
+        return inside
 
 
 _ANY: Final = _Characters((), negated=True)
@@ -114,7 +118,9 @@ def _matches_long(segments: list[_Segment], text: str) -> bool:
         possible = np.ones(max(0, end - start - len(segment) + 1), np.bool_)
         for offset, characters in enumerate(segment, start):
             possible &= positions(characters)[offset : offset + len(possible)]
-        return start + int(possible.argmax()) + len(segment) if possible.any() else -1
+        if possible.any():
+            return start + int(possible.argmax()) + len(segment)
+        return -1
 
     first, *later = segments
     if not later:

@@ -123,7 +123,9 @@ class _FilterParser:
                 continue
             groups.append(And(tuple(parts)) if len(parts) > 1 else parts[0])
             if self._take("OR") is None:
-                return Or(tuple(groups)) if len(groups) > 1 else groups[0]
+                if len(groups) > 1:
+                    return Or(tuple(groups))
+                return groups[0]
             parts = [self._condition()]
 
     def need(self, name: str) -> str:

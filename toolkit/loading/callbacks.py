@@ -190,7 +190,9 @@ def _from_file(path: Path) -> Iterator[Body]:
 def _source_name(source: Source, redactor: Redactor) -> str:
     if isinstance(source, CallbackReceiver):
         return redactor.url(source.url)
-    return Path(source).name if isinstance(source, str | Path) else "bodies"
+    if isinstance(source, str | Path):
+        return Path(source).name
+    return "bodies"
 
 
 def _size(body: Body) -> int:
@@ -198,4 +200,6 @@ def _size(body: Body) -> int:
     raw = body.body if isinstance(body, ReceivedCallback) else body
     if isinstance(raw, str):
         raw = raw.encode("utf-8", "surrogatepass")
-    return len(raw) if isinstance(raw, bytes) else 0
+    if isinstance(raw, bytes):
+        return len(raw)
+    return 0

@@ -532,4 +532,6 @@ def _several(vector: npt.ArrayLike | None) -> list[Any]:
         raise InputError("reading vector", got="rows of different lengths", expected=expected) from None
     if matrix.ndim not in (1, 2) or matrix.size == 0:
         raise InputError("reading vector", got=f"shape {matrix.shape}", expected=expected)
-    return [matrix] if matrix.ndim == 1 else list(matrix)
+    if matrix.ndim == 1:
+        return [matrix]
+    return list(matrix)

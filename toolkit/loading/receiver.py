@@ -218,7 +218,9 @@ class CallbackReceiver:
     @property
     def redactor(self) -> Redactor | None:
         """Return the redactor of the service, or a new one without a service."""
-        return self._service.redactor if self._service else None
+        if self._service:
+            return self._service.redactor
+        return None
 
     def wait(self, count: int = 1, timeout: float = 30.0) -> bool:
         """Wait at most `timeout` seconds for `count` callbacks; True if they have arrived."""
@@ -256,7 +258,9 @@ class CallbackReceiver:
         return f"CallbackReceiver({', '.join([*facts, signatures])})"
 
     def _signing_keys(self, headers: _Headers) -> tuple[Secret, ...]:
-        return self._endpoint.keys_of(region_in(headers)) if self._endpoint else ()
+        if self._endpoint:
+            return self._endpoint.keys_of(region_in(headers))
+        return ()
 
     def _check_signature(self, headers: _Headers, now: float) -> None:
         """Verify what can be verified of a signature before the body is read; raises SignatureError."""

@@ -361,7 +361,9 @@ def _with_infinity(span: Span) -> tuple[float, float]:
 
 
 def _finite(bound: float) -> int | None:
-    return None if math.isinf(bound) else int(bound)
+    if math.isinf(bound):
+        return None
+    return int(bound)
 
 
 def merge_spans(spans: Iterable[Span]) -> list[Span]:

@@ -161,7 +161,9 @@ def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: T
 
 
 def _named(seconds: float) -> str:
-    return "longer" if np.isinf(seconds) else span(timedelta(seconds=seconds))
+    if np.isinf(seconds):
+        return "longer"
+    return span(timedelta(seconds=seconds))
 
 
 @documented

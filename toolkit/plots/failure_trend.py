@@ -199,7 +199,9 @@ def _heights(trend: FailureTrend) -> Floats:
 
 
 def _unit(trend: FailureTrend) -> str:
-    return "failures" if trend.runs is None else "failures per 100 runs"
+    if trend.runs is None:
+        return "failures"
+    return "failures per 100 runs"
 
 
 def _draw_usual(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> bool:

@@ -462,7 +462,9 @@ def _from_environment(
         if not token:
             raise _missing_variable(name, present=url_variable, missing=token_variable)
         endpoint = Endpoint(name, url, Secret(token), DIALECTS[family.dialect], source)
-        return endpoint if name == "vector" else _with_signing_keys(endpoint, family, env)
+        if name == "vector":
+            return endpoint
+        return _with_signing_keys(endpoint, family, env)
     return None
 
 

@@ -118,7 +118,9 @@ def _age(age: timedelta) -> str:
         if age >= 2 * unit:
             return f"{round(age / unit)} {name}s"
     minutes = max(round(age / timedelta(minutes=1)), 1)
-    return "1 minute" if minutes == 1 else f"{minutes} minutes"
+    if minutes == 1:
+        return "1 minute"
+    return f"{minutes} minutes"
 
 
 def _text(time: datetime) -> str:

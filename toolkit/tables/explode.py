@@ -234,4 +234,6 @@ def _column(values: list[Any], index: pd.Index[Any]) -> pd.Series[Any]:
 def _as_text(value: Any) -> str | None:
     if value is None:
         return None
-    return clean(value) if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return clean(value)
+    return json.dumps(value)

@@ -101,7 +101,9 @@ class FailureDecoder:
         Several pages are faster.
         """
         tables = list(self.tables([rows] if isinstance(rows, bytes) else rows))
-        return pa.concat_tables(tables) if tables else FAILURES.empty_table()
+        if tables:
+            return pa.concat_tables(tables)
+        return FAILURES.empty_table()
 
     def tables(self, pages: Sequence[bytes]) -> Iterator[pa.Table]:
         """Yield one table per page, as `decode` returns it. The tables of many pages share memory."""

@@ -73,7 +73,9 @@ def pandas_frame(value: object) -> pd.DataFrame | None:
     if isinstance(value, pd.DataFrame):
         return value
     table = arrow_table(value)
-    return None if table is None else to_frame(table)
+    if table is None:
+        return None
+    return to_frame(table)
 
 
 def checked_frame(name: str, value: object, *columns: str, distinct: bool = False) -> pd.DataFrame:
@@ -203,7 +205,9 @@ class VisibleText(ArrowStringArray):
 
         def shown(value: Any) -> str | None:
             text: str | None = show(value)
-            return visible(text) if isinstance(text, str) else text
+            if isinstance(text, str):
+                return visible(text)
+            return text
 
         return shown
 

@@ -113,7 +113,9 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
 
 
 def _content(item: Body) -> bytes | str | Mapping[str, Any]:
-    return item.body if isinstance(item, ReceivedCallback) else item
+    if isinstance(item, ReceivedCallback):
+        return item.body
+    return item
 
 
 def _reception(item: Body, row: Row, rejected: Row) -> dict[str, Any]:
@@ -266,7 +268,9 @@ def _event_body(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, boo
 
 
 def _flag(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
+    if isinstance(value, bool):
+        return value
+    return None
 
 
 def _labels(value: Any) -> bytes | None:

@@ -267,7 +267,9 @@ def _text_only(value: Any) -> Any:
         return value
     text = _written(value) if isinstance(value, str) else str(value)
     safe = _BEGINS_FORMULA.sub("'", text)
-    return safe if isinstance(value, str) or safe != text else value
+    if isinstance(value, str) or safe != text:
+        return safe
+    return value
 
 
 def _fill(book: Any, flat: pd.DataFrame, new_cell: Any, bar: ProgressBar) -> None:
@@ -330,9 +332,13 @@ def _plain(value: Any) -> Any:
         return bool(value)
     if isinstance(value, int | np.integer):
         # Excel rounds larger integers
-        return int(value) if -_EXACT <= value <= _EXACT else str(value)
+        if -_EXACT <= value <= _EXACT:
+            return int(value)
+        return str(value)
     if isinstance(value, float | np.floating):
-        return float(value) if np.isfinite(value) else str(float(value))
+        if np.isfinite(value):
+            return float(value)
+        return str(float(value))
     if isinstance(value, pd.Timestamp):
         return _plain_time(value)
     return _written(value if isinstance(value, str) else str(value))

@@ -195,7 +195,9 @@ def _logged(extra: str | None) -> Iterator[dict[str, Any]]:
 
 
 def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
+    if isinstance(value, list):
+        return value
+    return []
 
 
 def _parse_truncated(text: str) -> tuple[Any, bool]:

@@ -144,7 +144,9 @@ def json_value(text: str) -> Any:
 
 def _integer(text: str) -> int | str:
     value = integer_or_raw(text)
-    return value if isinstance(value, int) else text
+    if isinstance(value, int):
+        return value
+    return text
 
 
 def required_id(row: Mapping[str, Any], name: str, *, what: str, index: int) -> str:
@@ -230,7 +232,9 @@ def base64_bytes(encoded: str) -> bytes | None:
 
 def is_cut_base64(encoded: Any) -> bool | None:
     """Return True if base64 ends within a group of four characters, because the service truncated it."""
-    return None if encoded is None else len(encoded) % 4 != 0
+    if encoded is None:
+        return None
+    return len(encoded) % 4 != 0
 
 
 def base64_body(_: None, encoded: Any) -> tuple[str | None, bytes | None, bool]:
@@ -249,7 +253,9 @@ def base64_body(_: None, encoded: Any) -> tuple[str | None, bytes | None, bool]:
     if raw is None:
         return text, None, fits
     cut_text = _without_cut_character(raw)
-    return (text, raw, fits) if cut_text is None else (cut_text, None, fits)
+    if cut_text is None:
+        return (text, raw, fits)
+    return (cut_text, None, fits)
 
 
 def _without_cut_character(raw: bytes) -> str | None:
@@ -315,7 +321,9 @@ def whole_number(value: Any) -> int | None:
 def unix_ms(value: Any) -> int | None:
     """Return Unix milliseconds for a timestamp column, or None outside the years 1970 to 9999."""
     number = whole_number(value)
-    return number if number is not None and 0 <= number <= LATEST else None
+    if number is not None and 0 <= number <= LATEST:
+        return number
+    return None
 
 
 def http_dates(column: pa.Array) -> pa.Array:
@@ -362,7 +370,9 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
     def masked(value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
         if isinstance(value, RawJson):
             value = value.text
-        return value if redactor is None else redactor.leaf(value, secret)
+        if redactor is None:
+            return value
+        return redactor.leaf(value, secret)
 
     name = redactor.text if redactor else str
     kept = map_json(

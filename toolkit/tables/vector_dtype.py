@@ -85,13 +85,17 @@ class VectorDtype(ExtensionDtype):
     @property
     def name(self) -> str:  # type: ignore[override]
         """As `construct_from_string` accepts it."""
-        return f"vector[{self.numbers}, {self.dimension}]" if self.dimension else f"vector[{self.numbers}]"
+        if self.dimension:
+            return f"vector[{self.numbers}, {self.dimension}]"
+        return f"vector[{self.numbers}]"
 
     @property
     def arrow_type(self) -> pa.DataType:
         """Return the type in Parquet and Arrow: a plain list, of a fixed size if the dimension is known."""
         numbers = _NUMBERS[self.numbers]
-        return pa.list_(numbers, self.dimension) if self.dimension else pa.list_(numbers)
+        if self.dimension:
+            return pa.list_(numbers, self.dimension)
+        return pa.list_(numbers)
 
     @classmethod
     def of(cls, kind: pa.DataType) -> Self:
@@ -243,11 +247,15 @@ class VectorArray(ExtensionArray):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         # never two-dimensional: pandas counts on one object a row
-        return self._objects() if dtype is None else self._objects().astype(dtype)
+        if dtype is None:
+            return self._objects()
+        return self._objects().astype(dtype)
 
     def __arrow_array__(self, type: pa.DataType | None = None) -> pa.ChunkedArray:  # noqa: A002 - the protocol's
         """Return the Arrow memory of the column."""
-        return self._data if type is None or type == self._data.type else self._data.cast(type)
+        if type is None or type == self._data.type:
+            return self._data
+        return self._data.cast(type)
 
     def isna(self) -> npt.NDArray[np.bool_]:
         """Return which rows have no vector."""
@@ -374,7 +382,9 @@ def _without_ellipsis(item: Any) -> Any:
     indices = [part for part in item if part is not Ellipsis]
     if len(indices) > 1:
         raise IndexError("too many indices for array.")
-    return indices[0] if indices else slice(None)
+    if indices:
+        return indices[0]
+    return slice(None)
 
 
 def missing(value: Any) -> bool:
@@ -397,4 +407,6 @@ def is_vector(value: Any) -> bool:
 
 def _comparable(value: Any) -> Any:
     """Return a value in the form that is compared: numbers, or NaN, which equals nothing."""
-    return tuple(value) if isinstance(value, tuple | list | np.ndarray) else float("nan")
+    if isinstance(value, tuple | list | np.ndarray):
+        return tuple(value)
+    return float("nan")

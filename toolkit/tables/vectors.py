@@ -269,7 +269,9 @@ def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
 
 def _member_value(members_present: dict[str, str], name: str) -> Any:
     text = members_present.get(name)
-    return None if text is None else read_json(text)
+    if text is None:
+        return None
+    return read_json(text)
 
 
 def _lenient_data(members_present: dict[str, str]) -> str | None:
@@ -290,7 +292,9 @@ def _score(score: Any, index: int) -> float:
     try:
         return float(score)
     except OverflowError:
-        return math.inf if score > 0 else -math.inf
+        if score > 0:
+            return math.inf
+        return -math.inf
 
 
 def _unreadable(what: str) -> ProtocolError:
