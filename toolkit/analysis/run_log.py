@@ -82,7 +82,7 @@ class RunSummary(Plotted):
     def _draw(self, ax: Axes, theme: Theme) -> Axes:
         from toolkit.drawing.result_bars import draw_run_outcomes  # noqa: PLC0415 - matplotlib is slow to import
 
-        return draw_run_outcomes(self.frame, ax, theme, runs=int(self.total["runs"]))
+        return draw_run_outcomes(self.frame, ax, theme, runs=int(self.frame["runs"].sum()))
 
 
 def run_summary(runs: AnyFrame) -> RunSummary:

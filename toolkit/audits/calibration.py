@@ -93,7 +93,9 @@ class Calibration:
 
     def _sentences(self, frame: pd.DataFrame) -> Iterator[str]:
         for row in frame.to_dict("records"):
-            place = f"In {row['namespace']}, " if row["namespace"] else ""
+            place = ""
+            if row["namespace"]:
+                place = f"In {row['namespace']}, "
             sentence = f"{place}two random vectors score {row['random_median']:.2f}"
             sentence += f"; one pair in 1,000 reaches {row['random_high']:.2f}"
             if self.promised and np.isnan(row["threshold"]):
@@ -301,7 +303,9 @@ def _pairs(
     name: str | None, chance: _Floats, same: _Floats, labelled: _Labelled, seed: int
 ) -> list[tuple[str, float]]:
     rng = np.random.default_rng([seed, 5])
-    place = "" if name is None else f" in {name or '(default)'}"
+    place = ""
+    if name is not None:
+        place = f" in {name or '(default)'}"
     right = np.asarray(labelled[1], dtype=bool)
     kinds = {
         "random pairs": chance,

@@ -304,7 +304,9 @@ def _judgements(judgements: Any, queries: list[VectorQuery]) -> list[dict[str, f
         number: Any = number_of.get(name) if isinstance(name, str) else name
         is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
         try:
-            relevance = -1.0 if isinstance(value, bool | str) else float(value)
+            relevance = -1.0
+            if not isinstance(value, bool | str):
+                relevance = float(value)
         except (TypeError, ValueError, OverflowError):
             relevance = -1.0
         if not is_number or not 0 <= int(number) < len(queries):

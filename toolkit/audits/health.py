@@ -209,7 +209,9 @@ class VectorAudit:
     def _basis(self) -> str:
         """Return what was compared, if not all dense vectors were."""
         if not self.dense:
-            vector = "dense vector" if self.sparse else "vector"
+            vector = "vector"
+            if self.sparse:
+                vector = "dense vector"
             return f", by ids, texts and metadata alone: no row has a {vector}"
         if self.sample:
             return f" (neighbours of {self.sample:,} of them, drawn at random)"
@@ -223,7 +225,9 @@ class VectorAudit:
 
     def _repr_html_(self) -> str:
         findings = self.frame.assign(ids=[", ".join(ids[:3]) for ids in self.frame["ids"]])
-        html = "" if findings.empty else frame_table(self.verdict, with_default_named(findings))
+        html = ""
+        if not findings.empty:
+            html = frame_table(self.verdict, with_default_named(findings))
         return html + frame_table("The namespaces:" if html else self.verdict, with_default_named(self.facts))
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
@@ -429,7 +433,9 @@ def _frame(findings: list[tuple[str, str, int, list[str], str]]) -> pd.DataFrame
 def _similarities(compared: _Compared) -> pd.DataFrame:
     rows = []
     for name, (_, nearest) in compared.items():
-        place = f" in {name or '(default)'}" if len(compared) > 1 else ""
+        place = ""
+        if len(compared) > 1:
+            place = f" in {name or '(default)'}"
         for pair, scores in (("random pairs", nearest.pairs), ("nearest neighbours", nearest.nearest)):
             rows += [(pair + place, score) for score in scores[:2000].tolist()]
     return typed_tuples(rows, pair="str", score="float64")

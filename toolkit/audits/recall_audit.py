@@ -235,7 +235,9 @@ def audit_recall(
         check_namespaces("queries", queried, known)
     searches: list[tuple[ExactSearch, list[str], list[dict[str, float]]]] = []
     for name, (labels, matrix) in sorted(queried.items()):
-        own = labels if queries is None else None
+        own = None
+        if queries is None:
+            own = labels
         for text in filters:
             hits = _ask(service, matrix, name, text, k, own)
             search = ExactSearch(
@@ -343,7 +345,9 @@ def _drawn(
         start += len(batch.ids)
     others = sizes - {dimension}
     if others and (not stored or dimension not in sizes):
-        name = "vectors" if stored else "queries"
+        name = "queries"
+        if stored:
+            name = "vectors"
         raise wrong(name, f"vectors of {min(others)} numbers", f"{dimension} numbers, as in the index")
     return {name: (labels, np.stack(vectors)) for name, (labels, vectors) in found.items()}
 

@@ -350,7 +350,9 @@ def _explained(frame: pd.DataFrame, before: VectorSource, after: VectorSource) -
 
 def _fields(text: str | None) -> dict[str, str]:
     try:
-        value = json.loads(text) if text else None
+        value = None
+        if text:
+            value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):

@@ -161,7 +161,9 @@ def _deletion_result(kind: Kind, deleted: int, unknown: int) -> str:
             f"the service counted {deleted:,}; {unknown:,} more may have been deleted by a try whose "
             "response was lost, or were gone already. None of them is in the DLQ now."
         )
-    other = "messages" if kind == "workflows" else "workflows"
+    other = "workflows"
+    if kind == "workflows":
+        other = "messages"
     return (
         f"the service deleted none, because none is in the DLQ of failed {_NOUNS[kind]}. They are gone "
         f"already (expired, deleted, resumed), never existed, or belong to kind={other!r}."

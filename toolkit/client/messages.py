@@ -316,7 +316,9 @@ def publish_batch(
                 done += transport.fetch(request, partial(_accepted, count=len(some)))
             except (ToolkitError, KeyboardInterrupt) as error:
                 refused = isinstance(error, ResponseError) and error.status < _SERVER_ERRORS
-                fate = "were not" if refused else "were is unknown"
+                fate = "were is unknown"
+                if refused:
+                    fate = "were not"
                 error.add_note(
                     f"Before this, {len(done):,} of {len(items):,} messages were accepted. "
                     f"{'The' if refused else 'Whether the'} {len(some):,} of this request {fate}. "

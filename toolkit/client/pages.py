@@ -83,7 +83,9 @@ def runs_page(request: Request, response: Response) -> Page:
 def events_page(request: Request, response: Response) -> Page:
     """Return the page of an event log. The rows are ``events`` or, in the documentation, ``logs``."""
     fields = envelope(request, response.body)
-    rows = "logs" if "logs" in fields else "events"
+    rows = "events"
+    if "logs" in fields:
+        rows = "logs"
     return _page(request, response, fields, rows, "cursor")
 
 
@@ -154,7 +156,9 @@ def result_arrays(request: Request, response: Response, count: int | None = None
         except ValueError:
             raise_malformed(request, got=f"{raw[:40]!r} under 'result'", expected="an array of arrays")
     if len(arrays) != (count or 1) or not all(array.lstrip().startswith(b"[") for array in arrays):
-        expected = "an array" if count is None else f"an array of {count} arrays"
+        expected = "an array"
+        if count is not None:
+            expected = f"an array of {count} arrays"
         raise_malformed(request, got=f"{raw[:40]!r} under 'result'", expected=expected)
     return arrays
 

@@ -123,7 +123,9 @@ def _check_unique(request: Request, names: list[str]) -> None:
 
 def read_body(request: Request, response: Response, kind: type = dict) -> Any:
     """Return the JSON of a small response: an object or an array, without a repeated name at any depth."""
-    expected = "a JSON object" if kind is dict else "a JSON array"
+    expected = "a JSON array"
+    if kind is dict:
+        expected = "a JSON object"
 
     def made(members: list[tuple[str, Any]]) -> dict[str, Any]:
         _check_unique(request, [name for name, _ in members])

@@ -188,7 +188,9 @@ class Transport:
             start, failure = self._monotonic(), None
             try:
                 outcome = self._exchange(request, number, watch, self.policy.total - spent)
-                failure = None if isinstance(outcome, Response) else outcome[0]
+                failure = None
+                if not isinstance(outcome, Response):
+                    failure = outcome[0]
             except KeyboardInterrupt as stopped:
                 raise stopped.with_traceback(None)  # noqa: B904 - the same, without the frames of the token
             finally:
@@ -266,7 +268,9 @@ class Transport:
                 query = (*query, (self._endpoint.dialect.query_token, self._endpoint.token.reveal()))
             else:
                 headers["Authorization"] = f"Bearer {self._endpoint.token.reveal()}"
-        after = f"?{urlencode(query, quote_via=quote)}" if query else ""
+        after = ""
+        if query:
+            after = f"?{urlencode(query, quote_via=quote)}"
         return self._pool.urlopen(
             request.method,
             f"{self._before_path}{request.path}{after}",

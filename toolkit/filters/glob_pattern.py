@@ -126,7 +126,9 @@ def _matches_long(segments: list[_Segment], text: str) -> bool:
     if not later:
         return len(text) == len(first) and find(first, 0, len(text)) >= 0
     *between, last = later
-    position = find(first, 0, len(first)) if len(first) <= len(text) else -1
+    position = -1
+    if len(first) <= len(text):
+        position = find(first, 0, len(first))
     last_start = len(text) - len(last)
     for segment in between:
         if position < 0:

@@ -220,7 +220,9 @@ class _FilterParser:
         word = _WORD.match(self._text, position)
         *others, last = (name for name in _TOKENS if name in self._tried)
         expected = f"{', '.join(others)} or {last}" if others else last
-        got = repr(word[0][:40]) if word else "the end"
+        got = "the end"
+        if word:
+            got = repr(word[0][:40])
         return self.error(position, got, expected, _hint(self._text, position))
 
 

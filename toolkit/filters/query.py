@@ -211,7 +211,9 @@ def _numeric_array(name: str, values: Iterable[object]) -> np.ndarray[Any, Any]:
     items = values if isinstance(values, np.ndarray) else list(values)
     array = _as_array(items)
     if array.ndim != 1 or not array.size:
-        shape = f"shape {array.shape}" if array.size else "no numbers"
+        shape = "no numbers"
+        if array.size:
+            shape = f"shape {array.shape}"
         raise InputError(
             f"reading {name}", got=shape, expected="a sequence of finite numbers with one axis, at least one"
         )

@@ -82,7 +82,9 @@ def load_callbacks(
     reveal = arguments.flag("reveal", reveal)
     arguments.instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor", optional=True)
     started = utc_now()
-    receiver = source if isinstance(source, CallbackReceiver) else None
+    receiver = None
+    if isinstance(source, CallbackReceiver):
+        receiver = source
     known = redactor or (receiver.redactor if receiver else None) or Redactor()
     result = _bodies(source)
     bodies = list(result) if limit is None else list(islice(result, limit + 1))

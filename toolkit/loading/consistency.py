@@ -241,6 +241,10 @@ def _span_name(span: Span) -> str:
     first, last = span
     if first is None and last is None:
         return "all of it"
-    start = "the oldest" if first is None else from_milliseconds(first).isoformat()
-    end = "the newest" if last is None else from_milliseconds(last).isoformat()
+    start = "the oldest"
+    if first is not None:
+        start = from_milliseconds(first).isoformat()
+    end = "the newest"
+    if last is not None:
+        end = from_milliseconds(last).isoformat()
     return f"{start} to {end}"

@@ -316,8 +316,12 @@ def open_failures(
     expected = "a FailureFilter, for example FailureFilter(since='7d', label='billing')"
     wanted = FailureFilter() if wanted is None else wanted
     arguments.instance("filter", wanted, FailureFilter, expected)
-    redactor = None if reveal else service.redactor
-    keep = _comparing(wanted, service.redactor) if wanted.unsendable else None
+    redactor = None
+    if not reveal:
+        redactor = service.redactor
+    keep = None
+    if wanted.unsendable:
+        keep = _comparing(wanted, service.redactor)
 
     def read(state: LoadState) -> Generator[Batch]:
         sender, limiter = open_transport(service, "queue", options, transport)

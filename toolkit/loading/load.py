@@ -324,7 +324,9 @@ class Load:
     def _interrupted(self, batches: list[Batch], error: BaseException) -> IncompleteLoadError:
         """Return the error of a load that stopped after some rows, with these rows as `partial`."""
         partial = to_frame(pa.concat_tables(_in_order(batches)), self.receipt)
-        reason = str(error) if isinstance(error, ToolkitError) else "an interrupt"
+        reason = "an interrupt"
+        if isinstance(error, ToolkitError):
+            reason = str(error)
         return IncompleteLoadError(
             f"loading {self.plan.what}",
             partial=partial,

@@ -205,7 +205,9 @@ def _open(
     """Return a load of a log. `filters` are the values of the other filters by argument."""
     parameters = _parameters(log, since, until, state, filters)
     endpoint = endpoint_of(service, "queue")
-    redactor = None if arguments.flag("reveal", reveal) else service.redactor
+    redactor = None
+    if not arguments.flag("reveal", reveal):
+        redactor = service.redactor
     count = log.page_limit if options.limit is None else min(options.limit, log.page_limit)
     pairs: list[tuple[str, str]] = []
     for name, values in parameters.items():

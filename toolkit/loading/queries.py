@@ -451,10 +451,14 @@ def _by_vector(wanted: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
 def _pages(service: Service, wanted: VectorQuery, idle: int) -> Iterator[pd.DataFrame]:
     doing = f"querying {namespace_title(wanted.namespace)}"
     masker = ColumnMasker(service.redactor)
-    own = wanted.id if wanted.exclude_self else None
+    own = None
+    if wanted.exclude_self:
+        own = wanted.id
     with Transport.to(service, "vector") as transport:
         (sent,) = with_vectors(transport, [wanted])
-        operation = "resumable-query" if sent.data is None else "resumable-query-data"
+        operation = "resumable-query-data"
+        if sent.data is None:
+            operation = "resumable-query"
         body = wire_query(sent) | {"maxIdle": idle}
         key, rows = transport.fetch(index_request(doing, operation, sent.namespace, body), _first_page)
         seen: set[str] = set()

@@ -67,7 +67,9 @@ class VectorRange(NamedTuple):
     @property
     def title(self) -> str:
         """Return a name for messages."""
-        beginning = f" with prefix {self.prefix!r}" if self.prefix else ""
+        beginning = ""
+        if self.prefix:
+            beginning = f" with prefix {self.prefix!r}"
         return f"the vectors of {namespace_title(self.namespace)}{beginning}"
 
 
@@ -174,7 +176,9 @@ class RangeReader:
 
     def _opened(self, reading: _RangeReading) -> Iterator[Batch]:
         """Start to read a range. Return the batches."""
-        numbers = (self._dimension or 0) if self._parts.vectors else 0
+        numbers = 0
+        if self._parts.vectors:
+            numbers = self._dimension or 0
         limit = self._options.limit
         size = PageSize(numbers, most=limit, page_bytes=self._page_bytes)
         depth = DEPTH if limit is None else min(DEPTH, math.ceil(limit / size.rows))
@@ -275,7 +279,9 @@ class RangeReader:
         except TooLargeError:
             return self._request(wanted, size, cursor, watch, refused + 1)
         check_page(page.rows, self._dimension, self._memory_limit)
-        numbers = read_numbers(page.cut, self._dimension) if page.cut and self._dimension else None
+        numbers = None
+        if page.cut and self._dimension:
+            numbers = read_numbers(page.cut, self._dimension)
         return replace(page, tries=page.tries + refused, numbers=numbers)
 
 
@@ -397,7 +403,9 @@ class ReadAhead:
         return self._request(requested.cursor, watch)
 
     def _go_on(self) -> None:
-        last = self._requested[-1] if self._requested else None
+        last = None
+        if self._requested:
+            last = self._requested[-1]
         if last is not None and last.after is not None and len(self._requested) < self._depth:
             self._begin(last.after)
 

@@ -128,7 +128,9 @@ class AdaptiveRateLimiter:
         self._calm_from = max(now, self._free_from)
 
     def _succeeded(self, now: float, seconds: float) -> None:
-        calm = now - self._calm_from if self._calm_from is not None else 0.0
+        calm = 0.0
+        if self._calm_from is not None:
+            calm = now - self._calm_from
         self._latencies.append(seconds)
         recent = median(self._latencies)
         if len(self._latencies) == _LATENCIES:

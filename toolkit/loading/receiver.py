@@ -246,8 +246,12 @@ class CallbackReceiver:
 
     def __repr__(self) -> str:
         known = self._public_url is not None or self._port
-        url = (self.redactor or Redactor()).url(self.url) if known else "not started"
-        signatures = "signatures verified" if self._endpoint else "signatures not verified: no keys known"
+        url = "not started"
+        if known:
+            url = (self.redactor or Redactor()).url(self.url)
+        signatures = "signatures not verified: no keys known"
+        if self._endpoint:
+            signatures = "signatures verified"
         facts = [repr(url), f"{len(self)} received"]
         if self.refused:
             facts.append(f"{self.refused} refused")
@@ -289,7 +293,9 @@ class CallbackReceiver:
         except ToolkitError as error:
             return self._refused(error)
         received_at = from_milliseconds(round(self._clock() * 1000))
-        verified = True if self._endpoint else None
+        verified = None
+        if self._endpoint:
+            verified = True
         with self._changed:
             if len(self._kept) < self._keep:  # unless others arrived first
                 self._kept.append(ReceivedCallback(body=body, received_at=received_at, verified=verified))

@@ -145,7 +145,9 @@ def load_index(
     include_data: bool = True,
 ) -> pd.DataFrame:
     """Return the vectors of some namespaces of an index, or of all if `namespace` is None."""
-    namespaces = "all" if namespace is None else namespace
+    namespaces = "all"
+    if namespace is not None:
+        namespaces = namespace
     return load_vectors(
         service, namespace=namespaces, include_metadata=include_metadata, include_data=include_data
     )
@@ -260,7 +262,9 @@ def fetch_vectors(
     if namespace is not None:
         default_name = arguments.unmasked("namespace", arguments.text("namespace", namespace))
     parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
-    requested = None if ids is None else ids_in_namespaces("ids", ids, namespace)
+    requested = None
+    if ids is not None:
+        requested = ids_in_namespaces("ids", ids, namespace)
     if prefix is not None:
         prefix = arguments.unmasked("prefix", arguments.text("prefix", prefix, empty=False))
     if (requested is None) == (prefix is None):
@@ -347,10 +351,14 @@ def _fetch_notes(requested: list[tuple[str, str]], missing: int) -> tuple[str, .
     occurrences = Counter(requested)
     repeated = sum(count > 1 for count in occurrences.values())
     if missing:
-        verb = "is" if missing == 1 else "are"
+        verb = "are"
+        if missing == 1:
+            verb = "is"
         notes.append(f"{missing:,} of {len(occurrences):,} ids {verb} not there")
     if repeated:
-        subject = "id was" if repeated == 1 else "ids were"
+        subject = "ids were"
+        if repeated == 1:
+            subject = "id was"
         notes.append(f"{repeated:,} {subject} requested more than once")
     return tuple(notes)
 
@@ -430,7 +438,9 @@ def open_vectors(
     for name in names:  # checked now, because the others may take hours
         namespace_path(f"reading vectors of {namespace_title(name)}", name)
     ranges = list(starmap(VectorRange, product(names, prefixes)))
-    counted = None if any(prefixes) else sum(info.namespaces.get(name, 0) for name in names)
+    counted = None
+    if not any(prefixes):
+        counted = sum(info.namespaces.get(name, 0) for name in names)
     expected = counted if options.limit is None else min(options.limit, counted or options.limit)
 
     def check_fits(row_bytes: float) -> None:

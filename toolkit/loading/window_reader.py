@@ -76,9 +76,15 @@ class WindowReader:
         # position.
         self._recognizer = EntryRecognizer(redactor) if redactor and keep is None else None
         ahead = options.limit is None
-        since = None if wanted.since is None else milliseconds(wanted.since)
-        until = None if wanted.until is None else milliseconds(wanted.until)
-        passes = options.passes if ahead else 1
+        since = None
+        if wanted.since is not None:
+            since = milliseconds(wanted.since)
+        until = None
+        if wanted.until is not None:
+            until = milliseconds(wanted.until)
+        passes = 1
+        if ahead:
+            passes = options.passes
         self._partition = Partition((since, until), state, passes=passes, splits=ahead)
         count = PAGE_LIMIT if options.limit is None else min(options.limit, PAGE_LIMIT)
 
@@ -328,7 +334,9 @@ class WindowFetcher:
             return int(self._consumer_waits and not self._ready and not self._planner.busy)
         most = _MOST_PAGES
         if self._alternates:
-            most = 2 * _MOST_PAGES if self._consumer_waits else 0
+            most = 0
+            if self._consumer_waits:
+                most = 2 * _MOST_PAGES
         return max(0, min(self._limiter.width, most - len(self._ready)) - self._planner.busy)
 
     def _request_pages(self) -> None:
@@ -351,7 +359,9 @@ class WindowFetcher:
                     self._planner.release(window)
                 if not is_dropped:
                     self._record(window, page, error)
-                window = self._planner.next() if self._free() and self._planner.available else None
+                window = None
+                if self._free() and self._planner.available:
+                    window = self._planner.next()
                 self._request_pages()
                 if len(self._ready) == 1 or self._enough(waited=False):
                     self._arrival.notify()
@@ -361,14 +371,18 @@ class WindowFetcher:
         requested = window.cursor
         if page is not None:
             try:
-                free = self._free() + 1 if self._limiter.is_delaying else None
+                free = None
+                if self._limiter.is_delaying:
+                    free = self._free() + 1
                 outcome = self._planner.arrived(window, page, free=free)
             except Exception as raised:  # noqa: BLE001 - raised by `take`; the page itself is good
                 self._error, outcome = raised, "more"
             self._ready.append(FetchResult(window, outcome, page, window.cursor, window.pages))
             self._ready_bytes += page.size
         elif isinstance(error, ResponseError) and is_refusal(error) and (requested or not window.whole):
-            outcome = "lost" if requested else "refused"
+            outcome = "refused"
+            if requested:
+                outcome = "lost"
             self._ready.append(FetchResult(window, outcome, error=error))
         else:
             self._error = self._error or error

@@ -543,9 +543,9 @@ def _checked_address(url: str, doing: str) -> SplitResult:
 
 def _not_an_address(url: str, doing: str) -> SettingsError:
     # Text without "://" is not shown: it may be the token, passed as the address.
-    shown = (
-        repr(Redactor(key=secrets.token_bytes(32)).url(url)) if "://" in url else "text that is no address"
-    )
+    shown = "text that is no address"
+    if "://" in url:
+        shown = repr(Redactor(key=secrets.token_bytes(32)).url(url))
     return _settings_error(shown, "an http(s) address of host, port and path only", doing=doing)
 
 

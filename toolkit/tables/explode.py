@@ -148,7 +148,9 @@ def explode_metadata(frame: FrameLike, *, fields: Iterable[str] | None = None) -
     1  b       NaN  <NA>
     """
     frame = checked_frame("frame", frame, "metadata")
-    requested = None if fields is None else list(dict.fromkeys(checked_texts("fields", fields)))
+    requested = None
+    if fields is not None:
+        requested = list(dict.fromkeys(checked_texts("fields", fields)))
     members = [list(_flat(value)) for value in metadata_values(frame["metadata"])]
     rows = [dict(pairs) for pairs in members]
     messages = _collisions(members)

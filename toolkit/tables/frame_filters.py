@@ -79,9 +79,13 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
             masked = redactor.url(value) if name == "workflow_url" else redactor.text(str(value))
             if _is_known(name, masked, known):
                 continue
-            suggestion = _addresses_ending_with(masked, known) if name == "workflow_url" else ""
+            suggestion = ""
+            if name == "workflow_url":
+                suggestion = _addresses_ending_with(masked, known)
             # no suggestion for a status: 429 is no mistyped 409
-            mistyped = "" if field.kind == "status" else masked
+            mistyped = ""
+            if field.kind != "status":
+                mistyped = masked
             messages.append(f"no {name} {masked!r}. {suggestion or nearest(mistyped, known)}")
     return messages
 
@@ -300,7 +304,9 @@ def _unknown_step(rows: list[dict[str, Any]], path: tuple[str | int, ...]) -> st
         if not known or not isinstance(step, str):
             return None
         if step not in known:
-            inside = f" in {'.'.join(map(str, path[:depth]))!r}" if depth else ""
+            inside = ""
+            if depth:
+                inside = f" in {'.'.join(map(str, path[:depth]))!r}"
             return f"no metadata has a field {step!r}{inside}. {nearest(step, sorted(known))}"
     return None
 
@@ -350,7 +356,9 @@ def metadata_values(column: pd.Series[Any]) -> Iterator[Any]:
     for row, cell in enumerate(column):
         try:
             text = as_json(cell) if isinstance(cell, Mapping) else cell
-            value = json_value(text) if isinstance(text, str) else None
+            value = None
+            if isinstance(text, str):
+                value = json_value(text)
         except (TypeError, ValueError, RecursionError) as error:
             raise _unreadable_metadata("a value that is not JSON", row) from error
         if not isinstance(text, str) and not missing(cell):

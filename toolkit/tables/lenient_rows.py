@@ -210,7 +210,9 @@ class LenientRows:
         texts = []
         for row, rejected in zip(self._rows, self.rejected_values, strict=True):
             value = row.get(source)
-            text = clean(value) if isinstance(value, str) else None
+            text = None
+            if isinstance(value, str):
+                text = clean(value)
             if text is not value:
                 rejected[source] = value
             texts.append(text or None)
@@ -221,7 +223,9 @@ class LenientRows:
         converted_values = []
         for row, rejected in zip(self._rows, self.rejected_values, strict=True):
             value = row.get(source)
-            converted = None if value is None else convert(value)
+            converted = None
+            if value is not None:
+                converted = convert(value)
             if converted is None and value is not None:
                 rejected[source] = value
             converted_values.append(converted)
@@ -242,7 +246,9 @@ class LenientRows:
 
     def _without_own_tokens(self, encoded: Any) -> Any:
         """Return rejected base64, with live tokens of this process masked in the bytes that it encodes."""
-        raw = base64_bytes(encoded) if isinstance(encoded, str) else None
+        raw = None
+        if isinstance(encoded, str):
+            raw = base64_bytes(encoded)
         if raw is None or self._redactor is None:
             return encoded
         if not is_in(raw.decode("latin-1")):
@@ -304,7 +310,9 @@ _CONVERSIONS: Final[dict[Kind, tuple[Callable[[Any], Any], pa.DataType]]] = {
 def _is_truncated(row: Mapping[str, Any], encoded: str) -> bool | None:
     """Return True if a body was truncated: by the length in the response, else by the form of the base64."""
     value = row.get(encoded)
-    length = _stated_length(row.get("header")) if encoded == "body" else None
+    length = None
+    if encoded == "body":
+        length = _stated_length(row.get("header"))
     if length is None or not isinstance(value, str):
         return is_cut_base64(value)
     return len(value.rstrip("=")) * 3 // 4 < length

@@ -143,7 +143,9 @@ class ColumnMasker:
 
     def table(self, table: pa.Table) -> pa.Table:
         """Mask the live tokens of this process in all strings of a table, including ids and names in JSON."""
-        pattern = None if self._redactor is None else likely()
+        pattern = None
+        if self._redactor is not None:
+            pattern = likely()
         if pattern is None:
             return table
         # Columns of base64 are left out, because `base64_text` has masked the bytes: a mask is not base64.

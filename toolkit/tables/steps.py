@@ -114,7 +114,9 @@ def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, An
     """Return the steps of a delivered body, or no steps and a description of the body."""
     if body is None and encoded is not None:
         raw = base64_bytes(encoded)
-        body = None if raw is None else raw.decode("utf-8", "surrogateescape")
+        body = None
+        if raw is not None:
+            body = raw.decode("utf-8", "surrogateescape")
     if not body or not body.strip():
         return [], "empty"
     if not body.lstrip().startswith("["):
@@ -169,7 +171,9 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
     if fields.get("stepType") != "Call":
         return fields
     response, _ = _parse_truncated(output)
-    status = response.get("status") if isinstance(response, dict) else None
+    status = None
+    if isinstance(response, dict):
+        status = response.get("status")
     if status is None:
         return fields
     return {"callResponseStatus": status} | fields
@@ -188,7 +192,9 @@ def _logged(extra: str | None) -> Iterator[dict[str, Any]]:
     except (ValueError, AttributeError):
         return
     for group in _as_list(groups):
-        steps = group.get("steps") if isinstance(group, Mapping) else None
+        steps = None
+        if isinstance(group, Mapping):
+            steps = group.get("steps")
         for step in _as_list(steps):
             if isinstance(step, dict):
                 yield _known(step) | {"truncated": False}

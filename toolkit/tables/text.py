@@ -199,7 +199,9 @@ def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, 
     Return it as text if it is UTF-8, else as bytes, and True if both fields had a usable value.
     """
     if not isinstance(plain, str | None) or not isinstance(encoded, str | None):
-        usable_text = plain if isinstance(plain, str) and is_clean(plain) else None
+        usable_text = None
+        if isinstance(plain, str) and is_clean(plain):
+            usable_text = plain
         return usable_text, None, False
     if encoded and not plain:
         return _decoded_body(encoded)

@@ -304,7 +304,9 @@ def _unreadable(what: str) -> ProtocolError:
 def _first_dimension(rows: Sequence[VectorRow]) -> int | None:
     """Return the length of the first dense vector that is a list, or None."""
     for row in rows:
-        vector = None if row.vector is None else as_value(row.vector)
+        vector = None
+        if row.vector is not None:
+            vector = as_value(row.vector)
         if isinstance(vector, list):
             return len(vector) or None
     return None
@@ -315,7 +317,9 @@ def _columns(rows: Sequence[VectorRow], dense: pa.Array, problems: list[str | No
     indices: list[list[int] | None] = []
     values: list[list[float] | None] = []
     for row_number, row in enumerate(rows):
-        sparse = None if row.sparse is None else _sparse(row.sparse)
+        sparse = None
+        if row.sparse is not None:
+            sparse = _sparse(row.sparse)
         if row.sparse is not None and sparse is None:
             reasons = (problems[row_number], "sparse vector not usable")
             problems[row_number] = "; ".join(filter(None, reasons))
