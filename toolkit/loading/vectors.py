@@ -145,9 +145,9 @@ def load_index(
     include_data: bool = True,
 ) -> pd.DataFrame:
     """Return the vectors of some namespaces of an index, or of all if `namespace` is None."""
-    namespaces = "all"
-    if namespace is not None:
-        namespaces = namespace
+    namespaces = namespace
+    if namespaces is None:
+        namespaces = "all"
     return load_vectors(
         service, namespace=namespaces, include_metadata=include_metadata, include_data=include_data
     )

@@ -39,22 +39,22 @@ ReceiveFields = Callable[[object], None]
 
 @cache
 def script(name: str) -> str:
-    """The text of a file in this package's ``js`` folder."""
+    """Return the text of a file in this package's ``js`` folder."""
     return resources.files("toolkit.widgets").joinpath("js", name).read_text("utf-8")
 
 
 def module(name: str) -> str:
-    """The JavaScript module ``js/<name>.js``, with the functions that all modules share."""
+    """Return the JavaScript module ``js/<name>.js``, with the functions that all modules share."""
     return f"{script('shared.js')}{script(f'{name}.js')}"
 
 
 def synced(kind: traitlets.TraitType[Any, Any]) -> Any:
-    """A trait that kernel and page share."""
+    """Return a trait that kernel and page share."""
     return kind.tag(sync=True)
 
 
 def is_count(value: object) -> bool:
-    """Whether a value is a whole number from 0 that Python and JavaScript both hold exactly.
+    """Return whether a value is a whole number from 0 that Python and JavaScript both hold exactly.
 
     >>> is_count(3), is_count(True), is_count(10**30)
     (True, False, False)
@@ -175,7 +175,7 @@ Completion = tuple[str, str, str]
 
 
 def note(text: str, kind: str = "note") -> str:
-    """A line of markup: a ``note``, a ``count``, or a ``problem`` with a sign before it."""
+    """Return a line of markup: a ``note``, a ``count``, or a ``problem`` with a sign before it."""
     if not text:
         return ""
     sign, role = ("⚠ ", "alert") if kind == "problem" else ("", "status")
@@ -218,7 +218,7 @@ class TextField(Control):
 
     @property
     def value(self) -> Any:
-        """The text without spaces around it; empty when there is none."""
+        """Return the text without spaces around it; empty when there is none."""
         return self._value
 
     @value.setter
@@ -231,7 +231,7 @@ class TextField(Control):
         return str(value)
 
     def _read(self, text: str) -> Any:
-        """The value that a text means; an InputError is shown below the field, and the value stays."""
+        """Return the value that a text means; an InputError is shown below the field, and the value stays."""
         return text
 
     def _process(self, content: dict[str, Any]) -> bool:
@@ -253,7 +253,7 @@ class TextField(Control):
         return True
 
     def _suggested(self, text: str, head: str) -> list[Completion]:
-        """The suggestions that contain what is typed; all of them in a field that was not touched."""
+        """Return the suggestions that contain what is typed; all of them in a field that was not touched."""
         kept, tail = "", ""
         if self.several:
             kept = head[: len(head.rpartition(",")[0])] + ", " if "," in head else ""
@@ -345,7 +345,7 @@ class CheckList(Control):
 
     @property
     def value(self) -> tuple[str, ...]:
-        """The chosen values, in the order of choosing."""
+        """Return the chosen values, in the order of choosing."""
         return self._value
 
     @value.setter
@@ -385,7 +385,7 @@ class CheckList(Control):
         return True
 
     def _found(self, sought: str) -> list[str]:
-        """The values that contain a text, those that begin with it first; all without one."""
+        """Return the values that contain a text, those that begin with it first; all without one."""
         names = [*self._counts, *(value for value in self._value if value not in self._counts)]
         if names != list(self._short):
             self._short = dict(zip(names, self._named(names), strict=True))
@@ -394,7 +394,7 @@ class CheckList(Control):
         return sorted(matches, key=lambda name: not self._short[name].casefold().startswith(folded))
 
     def _named(self, names: Sequence[str]) -> list[str]:
-        """The values as they are shown."""
+        """Return the values as they are shown."""
         return short_names(names)
 
     def _draw(self) -> None:

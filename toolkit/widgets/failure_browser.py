@@ -54,24 +54,25 @@ class FailureBrowser(Panel):
     Parameters
     ----------
     failures : pandas.DataFrame
-        Of `load_failures`, or rows of one. 100,000 are fluid.
+        A frame of `load_failures`, or rows of one. 100,000 rows stay fluid.
     value : FailureView, optional
         Initial search, order and selection.
     key : str, optional
         Keeps the value when the cell is run again in the same kernel.
     redactor : Redactor, optional
-        ``service.redactor`` masks that service's tokens too.
+        ``service.redactor`` also masks the tokens of that service.
     rules : str, Path or GroupRules, optional
-        As of `group_failures`. To a file, which need not exist yet, merging and splitting add lines.
+        Rules as in `group_failures`. If you pass a file, merging and splitting add lines to it; it need not
+        exist yet.
     service : Service, optional
-        Where "Plan a redrive" can run its plan; without it, the plan is shown with its code.
+        Service on which "Plan a redrive" can run the plan. Otherwise the plan is shown with the code.
     max_age : str or timedelta, optional
-        How old the failures may be until a line above the table warns, as in `failure_report`.
+        Age of the failures above which a line above the table warns, as in `failure_report`.
     now : datetime or callable, optional
-        What the age is counted to, as in `failure_report`.
+        The time at which the age is measured, as in `failure_report`.
     tz : str or tzinfo, optional
-        The time zone in which times are shown and searched, such as ``"Europe/Berlin"``. Default: the
-        environment variable ``TOOLKIT_TZ``, else UTC. Frames stay in UTC.
+        Time zone for showing and searching times, for example ``"Europe/Berlin"``. If omitted, the
+        environment variable ``TOOLKIT_TZ``, or UTC if it is not set. Frames stay in UTC.
 
     Attributes
     ----------
@@ -81,22 +82,22 @@ class FailureBrowser(Panel):
     Raises
     ------
     InputError
-        When `failures` is not a frame of failures, or the rules cannot be read.
+        If `failures` is not a frame of failures, or if the rules cannot be read.
 
     Notes
     -----
-    Header values are shown by an allow-list; texts and bodies are masked where they look like secrets.
-    The frame is not changed. Keys in the table: arrows move, Space selects, Ctrl+A selects all that is found,
-    Ctrl+C copies the selected ids.
+    Header values are shown by an allow-list; text and bodies are masked if they look like secrets. The frame
+    is not changed. Keys in the table: arrows move, Space selects, Ctrl+A selects all matching rows, Ctrl+C
+    copies the selected ids.
 
-    A search finds the failures in which every word is: in ids, addresses, times, error, labels, bodies and
-    all other texts but headers. A number that is a status of a failure is compared with statuses alone; in
-    quotation marks it is text, as a phrase is. A failure whose time is not known has the time its
-    message was created, marked with ``≥``.
+    A search finds failures that contain every word, in ids, addresses, times, error, labels, bodies and all
+    other text except headers. A number that is a status of a failure is only compared with statuses; in
+    quotation marks it is text, as a phrase is. If the time of a failure is not known, the time when the
+    message was created is shown, marked with ``≥``.
 
-    Groups are listed a little later than rows, where the frame has the columns that `group_failures` needs.
-    The table shows failures of the groups that are ticked, and of the bars of the trend that were clicked or
-    dragged over; a click on the same bar shows all times again.
+    If the frame has the columns that `group_failures` needs, groups are listed shortly after the rows. The
+    table shows failures of ticked groups, and of bars of the trend that you clicked or dragged over; click
+    the same bar again to show all times.
 
     Examples
     --------
@@ -163,7 +164,7 @@ class FailureBrowser(Panel):
         )
 
     def _group_controls(self) -> list[widgets.Widget]:
-        """The trend, and the list of groups with its buttons; filled when the failures were read."""
+        """Return the trend, and the list of groups with its buttons; filled when the failures were read."""
         self.trend = Brush(changed=self._brushed, zone=self._rows.zone)
         self.group_list = GroupList(
             "Groups", lambda: self._look_at(self.group_list.value), zone=self._rows.zone
@@ -201,7 +202,7 @@ class FailureBrowser(Panel):
         return [trend, groups, self.group_actions, fields, self._rules_code]
 
     def groups(self) -> FailureGroups:
-        """The groups of all failures of the frame, by the rules as they are now.
+        """Return the groups of all failures of the frame, by the rules as they are now.
 
         Examples
         --------
@@ -212,7 +213,7 @@ class FailureBrowser(Panel):
         return self._grouping.groups
 
     def more_like_this(self) -> None:
-        """Show the group of the failure that is shown, and those groups that say nearly the same."""
+        """Show the group of the shown failure, and groups with similar messages."""
         with MESSAGE_LOCK:
             if self._active is None:
                 self.say("No failure is shown.", "problem")
@@ -232,7 +233,7 @@ class FailureBrowser(Panel):
         self._failed(error)
 
     def _show_groups(self) -> None:
-        """Show the groups and their trend, as far as they have been read."""
+        """Show the groups and their trend, or the part that has been read."""
         with MESSAGE_LOCK:
             grouping, value = self._grouping, self.value
             if grouping.ready:
@@ -278,7 +279,7 @@ class FailureBrowser(Panel):
         self._rule(partial(self._grouping.choose, self.rules_file.value), "")
 
     def _rule(self, change: Callable[[], object], done: str) -> None:
-        """Change the rules; an error is shown, and what was changed nevertheless is, too."""
+        """Change the rules. An error is shown, together with changes that succeeded."""
         with MESSAGE_LOCK:
             try:
                 if change() is False:
@@ -295,11 +296,11 @@ class FailureBrowser(Panel):
             self._rules_code.value = code_markup(self._grouping.code())
 
     def found(self) -> pd.DataFrame:
-        """The failures that the search finds, in the table's order: rows of the frame."""
+        """Return the failures that the search finds, in the table's order: rows of the frame."""
         return self._rows.frame.iloc[self._order]
 
     def frame(self) -> pd.DataFrame:
-        """The failures that are selected, in the order in which they were: rows of the frame, or none."""
+        """Return the selected failures in the order of selection, as rows of the frame."""
         return self._rows.frame.iloc[self._rows.indices_of(self.value.selected)]
 
     def select_found(self) -> None:
@@ -333,7 +334,7 @@ class FailureBrowser(Panel):
         Returns
         -------
         str
-            It finds the frame by its name in the notebook, or else as ``failures``, as a comment says.
+            The code uses the variable of the frame in the notebook, or ``failures``, with a comment.
 
         Examples
         --------
@@ -401,7 +402,7 @@ class FailureBrowser(Panel):
         self._count()  # after the rows, so that the count never precedes them
 
     def _shown_position(self) -> int:
-        """The position in the table of the failure that is shown; -1 where it is not there."""
+        """Return the position in the table of the failure that is shown; -1 where it is not there."""
         positions = np.flatnonzero(self._order == (-1 if self._active is None else self._active))
         return int(positions[0]) if len(positions) else -1
 

@@ -67,7 +67,7 @@ def detail_markup(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo | N
 
 
 def coloured(body: object, redactor: Redactor) -> str:
-    r"""A body as markup: masked, escaped, and its syntax coloured where it is JSON or markup.
+    r"""Return a body as markup: masked, escaped, and its syntax coloured where it is JSON or markup.
 
     Bytes that are not UTF-8 are shown in hexadecimal, None as ``none``; of a long body the beginning.
 
@@ -149,13 +149,13 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor, zone: ZoneInfo) -> str
 
 
 def _list(pairs: Iterable[tuple[str, str]]) -> str:
-    """A list of names and texts, without those that are empty."""
+    """Return a list of names and texts, without those that are empty."""
     items = [f"<dt>{escape_html(name)}</dt><dd>{escape_wrapping(text)}</dd>" for name, text in pairs if text]
     return f"<dl>{''.join(items)}</dl>" if items else '<p class="tk-note">nothing is known</p>'
 
 
 def _timestamp(value: Any) -> datetime | None:
-    """A time in UTC, also where it has no time zone; None where there is none."""
+    """Return a time in UTC, also where it has no time zone; None where there is none."""
     readable = value if isinstance(value, datetime | str) else None
     when = pd.NaT if readable is None else pd.to_datetime(readable, utc=True, errors="coerce")
     # Python's own: pandas overflows for times that are centuries apart
@@ -185,7 +185,7 @@ def _header(row: Mapping[str, Any], name: str) -> str | None:
 
 
 def _headers(value: Any) -> dict[str, list[str]]:
-    """A header map of its JSON text; none where the text is something else."""
+    """Return a header map of its JSON text; none where the text is something else."""
     try:
         return header_map(json.loads(value)) or {} if isinstance(value, str) else {}
     except (ValueError, RecursionError):

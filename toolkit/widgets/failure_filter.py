@@ -73,8 +73,8 @@ class FailureFilterWidget(SourcePanel):
     clock : callable, optional
         Ages such as ``7d`` are counted back from this time.
     tz : str or tzinfo, optional
-        The time zone in which times are shown, and in which a date begins, such as ``"Europe/Berlin"``.
-        Default: the environment variable ``TOOLKIT_TZ``, else UTC. Filters and frames stay in UTC.
+        Time zone of shown times and of dates, for example ``"Europe/Berlin"``. If omitted, the environment
+        variable ``TOOLKIT_TZ``, or UTC if it is not set. Filters and frames stay in UTC.
 
     Attributes
     ----------
@@ -84,12 +84,12 @@ class FailureFilterWidget(SourcePanel):
     Raises
     ------
     InputError
-        For a source or value of another kind.
+        If the source or the value has another type.
 
     Notes
     -----
     In a frame, times are compared with ``created_at``. Values that were masked when a frame was loaded can
-    apply to that frame, not to the service: the widget says so.
+    match in that frame, but not in the service; the widget explains that.
 
     Examples
     --------
@@ -156,9 +156,9 @@ class FailureFilterWidget(SourcePanel):
         Returns
         -------
         str
-            Of another kind than ``"workflows"``, the call that loads with it: the filter alone would load the
-            default kind. It finds the service by its name in the notebook, or else as ``service``, as a
-            comment says.
+            If the kind is not ``"workflows"``, the code is the call that loads with the filter, because the
+            filter alone would load the default kind. It uses the variable of the service in the notebook, or
+            ``service``, with a comment.
         """
         if self._service is None or self._kind == "workflows":
             return super().to_code()
@@ -167,7 +167,7 @@ class FailureFilterWidget(SourcePanel):
         )
 
     def _control(self, field: FilterField) -> TextField | CheckList:
-        """The control of a field of the filter."""
+        """Return the control of a field of the filter."""
         if field.many:
             fits = re.compile(field.typed).fullmatch
             return CheckList(
@@ -237,7 +237,7 @@ class FailureFilterWidget(SourcePanel):
             choice.problem = _MASKED if masked else None
 
     def matching(self) -> str:
-        """How many of the failures known here match, as a sentence; no network is used."""
+        """Return how many of the failures known here match, as a sentence; no network is used."""
         if self._known is None:
             return _UNREAD
         try:
@@ -266,14 +266,14 @@ class FailureFilterWidget(SourcePanel):
         if self._known is not None:
             self._errors = ErrorChoices(line for line, _ in count_values(self._known, "error"))
         if self._known is not None and "created_at" in self._known.columns and len(self._known):
-            # on created_at, with which the filter's times are compared
+            # on created_at, which is compared with the times of the filter
             trend = failure_trend(
                 self._known[["created_at"]].assign(failed_at=self._known["created_at"]), tz=self._zone
             )
             self.brush.draw(trend)
 
     def _start(self, call: Callable[[Job, Any], Any], then: Callable[[Any], Any]) -> None:
-        """Start a call; not by a field that holds a mistake, whose earlier value would be used in silence."""
+        """Start a call, unless a field has a mistake: the earlier value would be used in silence."""
         fields = [field for field in self.fields.values() if not isinstance(field, CheckList)]
         if call != self._looked and any(field.problem for field in fields):
             self.say(_NOT_SENT, "problem")
@@ -296,7 +296,7 @@ class FailureFilterWidget(SourcePanel):
         self._run_and_wait(self._looked, self._learn)
 
     def count(self) -> int:
-        """How many failures of the service match: reads them all and keeps none; blocks."""
+        """Return how many failures of the service match: reads them all and keeps none; blocks."""
         return self._run_and_wait(self._counted, self._say_count)
 
     def _call(self, job: Job, requested: FailureFilter) -> pd.DataFrame:

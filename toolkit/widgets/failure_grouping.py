@@ -135,7 +135,7 @@ class GroupList(CheckList):
 
 
 def _of_file(path: str) -> GroupRules | None:
-    """The rules of a file; None where there is none yet."""
+    """Return the rules of a file; None where there is none yet."""
     try:
         exists = bool(path) and Path(path).exists()
     except (OSError, ValueError):  # no file can have this name: reading says so
@@ -162,29 +162,29 @@ class FailureGrouping:
 
     @property
     def ready(self) -> bool:
-        """Whether the failures were read."""
+        """Return whether the failures were read."""
         return self._rows is not None
 
     @property
     def groups(self) -> FailureGroups:
-        """The groups; reads the failures when called for the first time, which can take a minute."""
+        """Return the groups; reads the failures when called for the first time, which can take a minute."""
         with self._lock:
             if self._rows is None:
                 self._use(self.rules)
             return self._groups
 
     def of_rows(self, groups: Iterable[str]) -> NDArray[np.bool_]:
-        """Which rows of the frame are in one of these groups."""
+        """Return which rows of the frame are in one of these groups."""
         chosen = self.groups.frame["group"].isin(list(groups)).to_numpy(dtype=bool)
         mask: NDArray[np.bool_] = chosen[self._codes]
         return mask
 
     def of_row(self, row: int) -> str:
-        """The group of a row."""
+        """Return the group of a row."""
         return str(self.groups.frame["group"].iloc[int(self._codes[row])])
 
     def series(self, chosen: Sequence[str]) -> list[dict[str, Any]]:
-        """The trend's parts by colour, of these groups or else of all."""
+        """Return the trend's parts by colour, of these groups or else of all."""
         sums: dict[int, NDArray[np.int64]] = {}
         for group, counts in zip(self.trend.groups, self.trend.counts, strict=True):
             if not chosen or group in chosen:
@@ -193,7 +193,7 @@ class FailureGrouping:
         return [{"colour": colour, "counts": counts.tolist()} for colour, counts in sums.items()]
 
     def like(self, row: int) -> tuple[str, ...]:
-        """The group of a row, and groups that say nearly the same."""
+        """Return the group of a row, and groups with similar messages."""
         own, rows = self.of_row(row), self._rows
         assert rows is not None  # noqa: S101 - read by the line above
         codes, firsts = np.unique(self._codes, return_index=True)
@@ -209,7 +209,7 @@ class FailureGrouping:
         self._add([f"merge {group} into {ordered[0]}" for group in ordered[1:]])
 
     def shared_by_all(self, row: int, column: str) -> int:
-        """How many failures the group of a row has, if all share its value in a column; else 0."""
+        """Return how many failures the group of a row has, if all share its value in a column; else 0."""
         group, rows = self.of_row(row), self._rows
         assert rows is not None  # noqa: S101 - read by the line above
         table = rows.table.filter(pa.array(self.of_rows([group])))
@@ -268,7 +268,7 @@ class FailureGrouping:
         return self._grouped(made, rules=variable("rules"))
 
     def _grouped(self, *before: Code, **options: object) -> Code:
-        """The call of `group_failures`, and what is before it."""
+        """Return the call of `group_failures`, and what is before it."""
 
         def write(name: Code) -> Code:
             groups = fill("groups = {call}", call=_GROUP.write(name, **options))
@@ -325,7 +325,7 @@ class FailureGrouping:
         return GroupRules("\n".join(edit(lines)), self.rules.learned)
 
     def _knows(self, known: GroupRules) -> bool:
-        """Whether all that a file has learned was known when the rows were read."""
+        """Return whether all that a file has learned was known when the rows were read."""
         return known.learned is None or known.learned in (self._basis, self.rules.learned)
 
     def _learn(self, known: GroupRules | None) -> None:

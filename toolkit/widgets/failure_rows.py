@@ -130,7 +130,7 @@ class FailureView:
             object.__setattr__(self, name, value)
 
     def replace(self, **parts: Any) -> FailureView:
-        """The same view with some parts changed.
+        """Return the same view with some parts changed.
 
         >>> FailureView(search="a").replace(ascending=True).search
         'a'
@@ -215,18 +215,18 @@ class FailureRows:
         return rows[np.argsort(keys, kind="stable")]
 
     def cells(self, indices: Sequence[int]) -> list[list[str]]:
-        """The cells of these rows, masked."""
+        """Return the cells of these rows, masked."""
         needed = {*self.columns, "created_at", "labels", "response_body"}
         rows = self.frame[[name for name in self.frame.columns if name in needed]].iloc[list(indices)]
         shown = [self._column(rows, name) for name in self.columns]
         return [list(row) for row in zip(*shown, strict=True)]
 
     def ids(self, indices: Sequence[int]) -> list[str]:
-        """The ids of these rows."""
+        """Return the ids of these rows."""
         return [str(dlq_id) for dlq_id in self.frame["dlq_id"].iloc[list(indices)]]
 
     def indices_of(self, ids: Sequence[str]) -> list[int]:
-        """The rows of those ids that are there, in the order of the ids."""
+        """Return the rows of those ids that are there, in the order of the ids."""
         if self._indices is None:
             self._indices = {str(dlq_id): index for index, dlq_id in enumerate(self.frame["dlq_id"].tolist())}
         known = self._indices
@@ -262,7 +262,7 @@ class FailureRows:
         return visible(shorten(text, _LONGEST))
 
     def _ranked(self, name: str) -> Indices:
-        """The rank of each row's value in a column, -1 where there is none."""
+        """Return the rank of each row's value in a column, -1 where there is none."""
         if name not in self._ranks:
             column = self.frame[name] if name in self.frame.columns else pd.Series([None] * len(self.frame))
             if name == "failed_at":
@@ -277,7 +277,7 @@ class FailureRows:
         return self._ranks[name]
 
     def _found(self, search: str) -> Indices:
-        """The rows in which every word is found."""
+        """Return the rows in which every word is found."""
         matched = np.ones(len(self.frame), dtype=bool)
         for quoted, bare in _WORDS.findall(search):
             if self.is_status(bare):
@@ -287,7 +287,7 @@ class FailureRows:
         return np.flatnonzero(matched)
 
     def unknown_words(self, search: str) -> list[str]:
-        """Which words of a search no failure has, each with the nearest workflow and label, or status."""
+        """Return the words of a search that no failure has, each with the nearest known word."""
         unknown = []
         for quoted, bare in _WORDS.findall(search):
             word = quoted or bare
@@ -301,7 +301,7 @@ class FailureRows:
         return unknown
 
     def is_status(self, word: str) -> bool:
-        """Whether a word of a search is a status that a failure has: it is compared with statuses alone."""
+        """Return whether a word of a search is a status of a failure, and is only compared with statuses."""
         return word.isascii() and word.isdigit() and bool(self._with_status(word).any())
 
     def _with_status(self, word: str) -> NDArray[np.bool_]:
@@ -328,7 +328,7 @@ class FailureRows:
             self._prepared()
 
     def _prepared(self) -> tuple[bytes, list[int]]:
-        """The texts of all rows, one after the other, and where each ends."""
+        """Return the texts of all rows, one after the other, and where each ends."""
         with self._lock:
             if self._searched is None:
                 self._searched = _joined(self.frame, self.zone)
@@ -378,14 +378,14 @@ def _times(frame: pd.DataFrame) -> pd.Series:
 
 
 def _time_column(frame: pd.DataFrame, name: str) -> pd.Series:
-    """A column of times in UTC; missing values, where it is not one of times."""
+    """Return a column of times in UTC; missing values, where it is not one of times."""
     if name in frame.columns and pd.api.types.is_datetime64_any_dtype(frame[name].dtype):
         return pd.to_datetime(frame[name], utc=True).astype("datetime64[ms, UTC]")
     return pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
 
 
 def _labels(frame: pd.DataFrame) -> list[list[str]]:
-    """The labels of each row: the list, or the single label of old entries."""
+    """Return the labels of each row: the list, or the single label of old entries."""
     none: list[Any] = [None] * len(frame)
     lists = label_lists(frame["labels"]).to_pylist() if "labels" in frame.columns else none
     single = _texts(frame["label"]).to_pylist() if "label" in frame.columns else none
@@ -397,7 +397,7 @@ def _lower(column: pd.Series) -> pa.Array:
 
 
 def _texts(column: pd.Series) -> pa.Array:
-    """The values as texts, whatever their types."""
+    """Return the values as texts, whatever their types."""
     try:
         texts = pa.array(column, from_pandas=True).cast(pa.large_string())
     except UNFIT:

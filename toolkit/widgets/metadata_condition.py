@@ -45,7 +45,7 @@ _VALUE: Final = re.compile(
 
 
 def field_named(fields: Iterable[MetadataField], name: str) -> MetadataField | None:
-    """The field of this name; for another item of an array, that of its first.
+    """Return the field of this name; for another item of an array, that of its first.
 
     >>> field_named([MetadataField("tags[0]", ("text",), 1, ())], "tags[7]").kinds
     ('text',)
@@ -55,7 +55,7 @@ def field_named(fields: Iterable[MetadataField], name: str) -> MetadataField | N
 
 
 def fitting(field: MetadataField | None) -> tuple[str, ...]:
-    """The operators that fit the values of a field; all, where nothing is known of it.
+    """Return the operators that fit the values of a field; all, where nothing is known of it.
 
     >>> fitting(MetadataField("open", ("boolean",), 2, ()))
     ('=', '!=', 'HAS FIELD', 'HAS NOT FIELD')
@@ -67,7 +67,7 @@ def fitting(field: MetadataField | None) -> tuple[str, ...]:
 
 
 def condition(field: str, operator: str, typed: str) -> Condition:
-    """The condition of a field, one of `OPERATORS` and a typed value; an `InputError` for other values.
+    """Return the condition of a field, one of `OPERATORS` and a typed value. Raise InputError if invalid.
 
     The value is a number, ``true`` or ``false``, text in quotes, or any other text; several after IN. A
     pattern after GLOB is always text.
@@ -106,7 +106,7 @@ def typed_condition(made: Condition) -> tuple[str, str, str]:
 
 
 def typed_value(value: Value) -> str:
-    """How a person would type a value: text in quotes only where it would be read as something else.
+    """Return how a person would type a value: text in quotes only where it would be read as something else.
 
     >>> typed_value("Izmir"), typed_value("3"), typed_value(3), typed_value(True)
     ('Izmir', "'3'", '3', 'true')
@@ -118,12 +118,12 @@ def typed_value(value: Value) -> str:
 
 
 def _literal(value: Value) -> str:
-    """A value as the language writes it."""
+    """Return a value as the language writes it."""
     return Comparison("x", "=", value).text().removeprefix("x = ")
 
 
 def value_typed(text: str) -> Value:
-    """The value that a typed text means; InputError for a quotation that does not end."""
+    """Return the value that a typed text means; InputError for a quotation that does not end."""
     try:
         parsed = parse(f"x = {text}")
     except FilterSyntaxError:
@@ -166,7 +166,7 @@ def completions(text: str, head: str, fields: Sequence[MetadataField]) -> list[C
 
 
 def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[str]]:
-    """The word begun at the end of a text, and the words that it can become."""
+    """Return the word begun at the end of a text, and the words that it can become."""
     quoted = text.count("'") % 2 or text.count('"') % 2
     if not quoted and (match := _STARTING.search(text)):
         names = [f"{field.name} " for field in fields] + ["HAS FIELD ", "HAS NOT FIELD "]
@@ -186,7 +186,7 @@ def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[st
 
 
 def _matching(begun: str, endings: Iterable[str]) -> tuple[str, list[str]]:
-    """Those of the endings that begin with `begun`, in either quotes, and are shown exactly."""
+    """Return those of the endings that begin with `begun`, in either quotes, and are shown exactly."""
     sought = begun.replace('"', "'").casefold()
     matches = [
         ending

@@ -68,7 +68,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
 
     @property
     def value(self) -> str:
-        """The filter. Text that does not parse is kept, with an explanation below it."""
+        """Return the filter. Text that does not parse is kept, with an explanation below it."""
         return self._value
 
     @value.setter
@@ -94,7 +94,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
         self.rows.number(Counter())
 
     def rows_changed(self) -> None:
-        """Make the text of the rows; where one has a problem, the filter stays."""
+        """Make the text of the rows. If a row has a problem, the filter stays."""
         try:
             made = self.rows.read()
         except InputError:
@@ -133,7 +133,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
                 self.note.value = _marked(text, error.position) + note(str(error), "problem") + note(advice)
 
     def _show_rows(self) -> None:
-        """Show the conditions of the text; none where it does not parse, or has too many of them."""
+        """Show the conditions of the text; none if it does not parse, or has too many."""
         tree = self._tree
         count, depth = (0, 0) if tree is None else (_conditions(tree), tree.depth)
         hidden = ""
@@ -180,7 +180,7 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         self.operator.label, self.remove.description = f"Operator {number}", f"Remove {number}"
 
     def read(self) -> MetadataFilter | None:
-        """The condition; None where it is not complete. An InputError is shown beside the controls, too."""
+        """Return the condition, or None if it is incomplete. An InputError is also shown in the panel."""
         if self._made is not None:
             return self._made
         field, typed = str(self.field.value), str(self.value.value)
@@ -287,7 +287,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             part.number(counts)
 
     def read(self) -> MetadataFilter | None:
-        """The filter that the rows make; None where they are empty."""
+        """Return the filter of the rows; None if they are empty."""
         filters = [made for part in self.parts if (made := part.read()) is not None]
         if len(filters) > 1:
             joined: MetadataFilter = self.joined(tuple(filters))
@@ -296,7 +296,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
     @property
     def joined(self) -> type[And | Or]:
-        """How the parts are joined."""
+        """Return how the parts are joined."""
         return And if self.kind.value == _JOINED[And] else Or
 
     def attend(self) -> None:
@@ -343,7 +343,7 @@ def _conditions(tree: MetadataFilter) -> int:
 
 
 def _marked(text: str, position: int) -> str:
-    """The text around a position, the character there marked: with a caret under it, by the style."""
+    """Return the text around a position, the character there marked: with a caret under it, by the style."""
     first, last = max(0, position - _CONTEXT), position + _CONTEXT
     before, character, after = (
         escape_html(part.replace("\n", " ").replace("\t", " "))
@@ -356,7 +356,7 @@ def _marked(text: str, position: int) -> str:
 
 
 def _described(fields: Sequence[MetadataField], vectors: int) -> str:
-    """The fields with their kinds and frequent values, as a table that is folded at first."""
+    """Return the fields with their kinds and frequent values, as a table that is folded at first."""
     head = f"{counted(len(fields), 'field')} that a filter can name, in the metadata of "
     head += counted(vectors, "vector")
     if not fields:

@@ -123,7 +123,7 @@ class MetadataFilterWidget(SourcePanel):
         self._compose(self.editor, self._count, self._code, self.actions)
 
     def _checked(self, value: object) -> str:
-        """A filter as its text, which must parse; spaces alone are no filter."""
+        """Return a filter as its text, which must parse; spaces alone are no filter."""
         if isinstance(value, MetadataFilter):
             return value.text()
         if not isinstance(value, str):
@@ -134,11 +134,11 @@ class MetadataFilterWidget(SourcePanel):
         return value
 
     def to_code(self) -> str:
-        """The filter as a Python text: what ``filter=`` and `match_metadata` take."""
+        """Return the filter as a Python text: what ``filter=`` and `match_metadata` take."""
         return literal(self.value)
 
     def matching(self) -> str:
-        """How many of the vectors known here match, as a sentence; no network is used."""
+        """Return how many of the vectors known here match, as a sentence; no network is used."""
         if self._known is None:
             return "No vectors are loaded yet: Find fields reads some of them, Load reads all."
         some = self._known.head(COUNTED)
@@ -168,7 +168,7 @@ class MetadataFilterWidget(SourcePanel):
         self._reflect()
 
     def _is_old(self) -> bool:
-        """Whether the result is that of another filter; of a frame, it follows the filter."""
+        """Return whether the result is that of another filter; of a frame, it follows the filter."""
         origin = None if self._service is None else self._kept.origin
         return isinstance(origin, MatchedVectors) and origin.requested != self.value
 
@@ -181,7 +181,7 @@ class MetadataFilterWidget(SourcePanel):
         return self._call(job, "", SAMPLE)
 
     def _call(self, job: Job, requested: str, limit: int | None = None) -> MatchedVectors:
-        """All that can be read, also where the load ends early; of a frame, the frame."""
+        """Return all that can be read, also where the load ends early; of a frame, the frame."""
         try:
             read = self._vectors(job, limit)
         except IncompleteLoadError as error:

@@ -74,7 +74,7 @@ class JobProgress:
     waits_for: Callable[[], Sequence[str]] | None = None
 
     def words(self) -> str:
-        """The progress as people read it: items done, speed, time left, retries, and what is waited for."""
+        """Return the progress for people: items done, speed, time left, retries, and the reason of a wait."""
         parts = [f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")]
         if not self.done and self.total is None:
             parts = ["Loading …" if self.seconds < 1 else f"Loading for {self.seconds:.0f} s …"]
@@ -108,7 +108,7 @@ class Job:
 
     @property
     def due(self) -> bool:
-        """Whether the next step reports."""
+        """Return whether the next step reports."""
         return self.clock() - self._last >= _INTERVAL
 
     def step(self, done: int | None = None, total: int | None = None) -> None:
@@ -143,7 +143,7 @@ class Job:
             self.report(replace(self.progress, seconds=self.clock() - self._started))
 
     def wait(self, call: Callable[[], T]) -> T:
-        """The result of a call that cannot be interrupted; when the job is stopped, it is dropped."""
+        """Return the result of a call that cannot be interrupted; when the job is stopped, it is dropped."""
         self.step()
         future = in_thread(call)
         while not wait([future], _POLL).done:
@@ -166,7 +166,7 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
 
 
 def on_loop() -> Callable[[Callable[[], None]], Any]:
-    """A function that calls on the running event loop; directly, where none is running."""
+    """Return a function that calls on the running event loop; directly, where none is running."""
     try:
         return asyncio.get_running_loop().call_soon_threadsafe
     except RuntimeError:
@@ -221,7 +221,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return self._checked(proposal["value"])
 
     def _checked(self, value: Any) -> Any:
-        """A value that fits, or InputError."""
+        """Return a value that fits, or InputError."""
         return instance("value", value, self._value_type, f"a {self._value_type.__name__}")
 
     def _compose(self, *children: widgets.Widget) -> None:
@@ -241,7 +241,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         raise NotImplementedError
 
     def _request(self) -> Any:
-        """The argument of a run: the value when it starts."""
+        """Return the argument of a run: the value when it starts."""
         return self.value
 
     def _settle(self, result: Any) -> pd.DataFrame:
@@ -256,7 +256,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return counted(len(frame), "row")
 
     def _empty(self) -> pd.DataFrame:
-        """The result before there is one."""
+        """Return the result before there is one."""
         return pd.DataFrame()
 
     def to_code(self) -> str:
@@ -264,7 +264,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return str(self.value.to_code())
 
     def frame(self) -> pd.DataFrame:
-        """The last result; empty, with its columns, before there is one. Never uses the network."""
+        """Return the last result; empty, with its columns, before there is one. Never uses the network."""
         return self._empty() if self._kept.frame is None else self._kept.frame
 
     def run(self) -> pd.DataFrame:
@@ -384,7 +384,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
                 self._reading = False
 
     def _short_code(self) -> str:
-        """The code as the panel shows it, masked."""
+        """Return the code as the panel shows it, masked."""
         return self._redactor.code(self.to_code())
 
     def _show_code(self) -> None:
@@ -394,12 +394,12 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return visible(f"{type(self).__name__}({self._short_code()})")
 
     def _static(self) -> tuple[pd.DataFrame, str]:
-        """The form for pages without widgets: rows, and a line about them."""
+        """Return the form for pages without widgets: rows, and a line about them."""
         frame = self.frame()
         return frame, f"{counted(len(frame), 'row')} in the last result"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        """The widget where it can be drawn; elsewhere text and a table of the first rows."""
+        """Return the widget if it can be drawn, otherwise text and a table of the first rows."""
         frame, rows = self._static()
         parts = map(escape_html, (self._title, self._redactor.code(self.to_code()), rows))
         html = "<strong>{}</strong><pre>{}</pre><p>{}</p>".format(*parts)
@@ -435,7 +435,7 @@ class SourcePanel(Panel):
         self.value = self._value_type()
 
     def frame(self) -> pd.DataFrame:
-        """The rows chosen: of a frame those that match now, of a service those that `run` loaded last."""
+        """Return the chosen rows: rows of a frame that match now, or rows that `run` loaded last."""
         if self._service is None and self._known is not None:
             matching: pd.DataFrame = self._matching(self._known)
             return matching
@@ -448,14 +448,14 @@ class SourcePanel(Panel):
 
 
 def table_markup(names: Iterable[object], rows: Iterable[Iterable[str]], attributes: str = "") -> str:
-    """An HTML table, every text escaped."""
+    """Return an HTML table, every text escaped."""
     head = "".join(f"<th>{escape_html(name)}</th>" for name in names)
     body = "".join(f"<tr>{''.join(f'<td>{escape_wrapping(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table{attributes}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def static_table(frame: pd.DataFrame, redactor: Redactor) -> str:
-    """The first rows of a frame as an HTML table, every value masked and escaped.
+    """Return the first rows of a frame as an HTML table, every value masked and escaped.
 
     >>> static_table(pd.DataFrame({"n": ["<b>"]}), Redactor(key=b"k"))
     '<table><thead><tr><th>n</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
@@ -465,7 +465,7 @@ def static_table(frame: pd.DataFrame, redactor: Redactor) -> str:
 
 
 def masked_table(frame: pd.DataFrame, redactor: Redactor, *, longest: int = _LONGEST) -> str:
-    """All of a frame as an HTML table, every value masked, shortened and escaped; empty without rows."""
+    """Return a frame as an HTML table with masked, shortened and escaped values; empty without rows."""
     rows = frame.itertuples(index=False, name=None)
     cells = [[_cell(value, redactor, longest) for value in row] for row in rows]
     return table_markup(frame.columns, cells) if cells else ""
@@ -481,12 +481,12 @@ def _cell(value: Any, redactor: Redactor, longest: int) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell of a frame holds no value; those with lists, maps or arrays do."""
+    """Return whether a cell of a frame is missing; lists, maps and arrays never are."""
     return bool(pd.api.types.is_scalar(value) and pd.isna(value))
 
 
 def masked_text(text: str, redactor: Redactor) -> str:
-    """A text, masked; where it is a JSON object or array, values under secret names as well.
+    """Return a text, masked; where it is a JSON object or array, values under secret names as well.
 
     >>> masked_text('{"password": "abc"}', Redactor(key=b"k"))
     '{"password": "[masked len=3 tag=342e519c]"}'
@@ -497,7 +497,7 @@ def masked_text(text: str, redactor: Redactor) -> str:
 
 
 def masked_json(text: str, redactor: Redactor, *, indent: int | None = None) -> str | None:
-    """A JSON object or array with masked values; None for other texts, and where nothing would change."""
+    """Return a JSON object or array with masked values; None for other text, and if nothing changes."""
     if text[:50].lstrip()[:1] in {"{", "["} and len(text) <= _LONGEST_JSON:
         with suppress(ValueError, RecursionError):  # not readable as JSON
             value = json.loads(text)

@@ -185,7 +185,7 @@ class RedrivePanel(Panel):
         Returns
         -------
         str
-            It finds the frame by its name in the notebook, or else as ``failures``, as a comment says.
+            The code uses the variable of the frame in the notebook, or ``failures``, with a comment.
         """
         plan: RedrivePlan = self.value
         return named_code(lambda name: plan.to_code(self.ledger, failures=name), self._failures, "failures")
@@ -197,7 +197,7 @@ class RedrivePanel(Panel):
         return checked
 
     def _planned(self, options: dict[str, Any]) -> RedrivePlan:
-        """A plan; what an earlier redrive of the ledger brought back is left."""
+        """Return a plan; what an earlier redrive of the ledger brought back is left."""
         history = self.ledger if self.ledger.exists() else None
         return plan_redrive(self._failures, history=history, **options)
 
@@ -221,7 +221,7 @@ class RedrivePanel(Panel):
         )
 
     def _waits_for(self, plan: RedrivePlan) -> Callable[[], list[str]]:
-        """What the run waits for, by the ledger, as a function that counts down to the deadline."""
+        """Return what the run waits for, by the ledger, as a function that counts down to the deadline."""
         with closing(Ledger(self.ledger, make=False)) as ledger:
             waiting = waiting_of(plan, ledger)
         return lambda: [self._redactor.text(part) for part in waiting.words(time.time())]

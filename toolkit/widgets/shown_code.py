@@ -1,4 +1,4 @@
-"""Code that panels show and copy: frames named as in the notebook, shortened where it is long."""
+"""Code that panels show and copy. Frames are named as in the notebook, and long code is shortened."""
 
 from __future__ import annotations
 

@@ -46,18 +46,18 @@ class Question:
 
     @property
     def pending(self) -> bool:
-        """Whether its vectors have to be fetched."""
+        """Return whether its vectors have to be fetched."""
         return self.data is None and self.vector is None and self.sparse is None
 
     def query(self, options: Mapping[str, Any]) -> VectorQuery:
-        """The whole query. The mode is left out without a text: vector queries have none."""
+        """Return the whole query. The mode is left out without a text: vector queries have none."""
         chosen = dict(options)
         if self.data is None:
             chosen.pop("query_mode", None)
         return VectorQuery(data=self.data, vector=self.vector, sparse=self.sparse, **chosen)
 
     def words(self, masked: Callable[[str], str] = str) -> str:
-        """The source of the query, as a sentence; texts are masked before they are truncated.
+        """Return the source of the query, as a sentence; texts are masked before they are truncated.
 
         >>> Question(vector=(0.5, 1.0), stored="rb-7", origin="the frame").words()
         'Query by the vector of rb-7, from the frame: 2 numbers.'
@@ -88,12 +88,12 @@ class Question:
 
 
 def query_source(query: VectorQuery) -> Question:
-    """The question of a query."""
+    """Return the question of a query."""
     return Question(query.data, query.vector, query.sparse)
 
 
 def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
-    """The vectors in a pasted text, with what an error repeats `masked`.
+    """Return the vectors in a pasted text, with what an error repeats `masked`.
 
     A JSON array, or numbers between commas or spaces, is a dense vector; a JSON object with ``indices`` and
     ``values`` a sparse one; one with ``vector`` and ``sparse`` is both.
@@ -127,7 +127,7 @@ def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
 
 
 def written(question: Question) -> str:
-    """The vectors as `vectors_typed` reads them; empty without one."""
+    """Return the vectors as `vectors_typed` reads them; empty without one."""
     vector = None if question.vector is None else list(question.vector)
     sparse = None if question.sparse is None else question.sparse._asdict()
     if vector is not None and sparse is not None:
@@ -137,7 +137,7 @@ def written(question: Question) -> str:
 
 
 def vectors_of(row: Mapping[str, Any], origin: str, masked: Callable[[str], str] = str) -> Question:
-    """The vectors of a row of a frame; InputError when it has none that can be used."""
+    """Return the vectors of a row of a frame; InputError when it has none that can be used."""
     names = ("vector", "sparse_indices", "sparse_values")
     cells: Iterable[Any] = (row.get(name) for name in names)
     dense, indices, values = (None if is_missing(cell) else list(cell) for cell in cells)
@@ -155,7 +155,7 @@ def vectors_of(row: Mapping[str, Any], origin: str, masked: Callable[[str], str]
 
 
 def whole_number(text: str) -> int | None:
-    """A whole number as a person types it, with commas between thousands or without; None for other texts.
+    """Return an integer from text, with or without commas between thousands; None for other text.
 
     >>> whole_number("1,000"), whole_number("12"), whole_number("1,2")
     (1000, 12, None)
@@ -165,15 +165,15 @@ def whole_number(text: str) -> int | None:
 
 
 def row_of(frame: pd.DataFrame, index: int) -> dict[str, Any]:
-    """A row of a frame, by name of column."""
+    """Return a row of a frame, by name of column."""
     return {str(name): value for name, value in frame.iloc[index].items()}
 
 
 class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """The fields for the source of a query. They exclude each other: the one edited last counts.
 
-    Rows of a `frame` of vectors can be sources, and ids are looked up in it. A field that a person edits
-    holds the exact text, even where that looks like a secret; messages about it are masked.
+    Rows of a `frame` of vectors can be sources, and ids are looked up in it. A field that you edit contains
+    the exact text, even if it looks like a secret; messages about it are masked.
     """
 
     def __init__(
@@ -210,11 +210,11 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
     @property
     def mistaken(self) -> bool:
-        """Whether a field holds a mistake, and so is not part of the query."""
+        """Return whether a field has a mistake, and is therefore not part of the query."""
         return any(field.problem for field in self._fields)
 
     def question(self, namespace: str) -> Question | None:
-        """The source of a query in a namespace, or None. Ids are looked up here, never fetched."""
+        """Return the source of a query in a namespace, or None. Ids are looked up here, never fetched."""
         question = self._question
         if question is None or question.stored is None or not question.pending:
             return question
@@ -240,7 +240,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             self._fetched = {(namespace, question.stored): question}
 
     def learn_index(self, info: IndexInfo) -> None:
-        """Explain from now on what this index does not accept."""
+        """Remember the index, and explain sources that it does not accept."""
         self._info = info
         if not info.model:
             self.text.hint = "no model to embed texts"
@@ -254,7 +254,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         self.note.value = note(self._redactor.text(text)) + note(mismatch, "problem")
 
     def explain(self, problem: str | None) -> None:
-        """Explain beside its field why the source is not accepted; None clears it."""
+        """Explain next to the field why the source is not accepted; None clears the explanation."""
         if problem is not None:
             self._explained = self._from or self.text
             self._explained.problem = self._redactor.text(problem)
@@ -320,7 +320,7 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         self.add_class("tk-control")
 
     def read(self) -> dict[str, Any]:
-        """The options as arguments of `VectorQuery`; an InputError is shown beside the control, too."""
+        """Return the options as arguments of `VectorQuery`. An InputError is also shown in the panel."""
         typed = str(self.top_k.value) or str(_DEFAULT)
         top_k = whole_number(typed)
         self.top_k.problem = None
@@ -340,7 +340,7 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
 
     @property
     def mistaken(self) -> bool:
-        """Whether a control holds a mistake, and so is not part of the options."""
+        """Return whether a control has a mistake, and is therefore not part of the options."""
         # a filter that was set from Python is part of them, right or wrong
         shown, used = self.filter.text.text.strip(), visible(self.filter.value).strip()
         return (self.filter.mistake is not None and shown != used) or self.top_k.problem is not None

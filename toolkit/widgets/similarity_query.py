@@ -56,12 +56,12 @@ class SimilarityQueryWidget(Panel):
     Parameters
     ----------
     service : Service
-        Queried when a button is pressed, a hit is chosen, or Enter is pressed in a line other than the
+        The service is queried when you press a button, choose a hit, or press Enter in a line other than the
         filter.
     value : VectorQuery, optional
-        Initial query. Default: none.
+        Initial query. If omitted, none.
     frame : pandas.DataFrame, optional
-        Vectors loaded earlier (`load_vectors`): to query by a row, to look up ids, to complete the filter.
+        Vectors loaded earlier (`load_vectors`), to query by a row, look up ids, and complete the filter.
     key : str, optional
         Keeps value and result when the cell is run again in the same kernel.
 
@@ -73,17 +73,17 @@ class SimilarityQueryWidget(Panel):
     Raises
     ------
     InputError
-        For a service, value or frame of another kind.
+        If the service, the value or the frame has another type.
 
     Notes
     -----
-    A stored id becomes its vector: queries hold vectors and texts, no ids. It is read from the frame where
-    that has the id in the queried namespace, else fetched by the query. Until then the value
-    is None, afterwards the query by the vector that was fetched, so that its code repeats the same query even
-    when the stored vector changes. A fetched vector is used again until another id is fetched.
+    A stored id is replaced by the vector, because queries contain vectors and text, but no ids. The vector is
+    read from the frame if it contains the id in the queried namespace, and otherwise fetched by the query.
+    Until then the value is None. Afterwards it is the query by the fetched vector, so that the code repeats
+    the same query even if the stored vector changes. A fetched vector is used again until you fetch another.
 
-    Pin keeps a result; the next ones are shown beside it with rank changes. Compare ranks, not scores: scores
-    of two models or modes do not compare.
+    Pin keeps a result; later results are shown next to it with rank changes. Compare ranks, not scores:
+    scores of two models or modes are not comparable.
 
     Examples
     --------
@@ -156,7 +156,7 @@ class SimilarityQueryWidget(Panel):
         self._show(None)
 
     def look(self) -> IndexInfo:
-        """Read the kind and the namespaces of the index; blocks. An error is shown in the panel, too."""
+        """Read the kind and the namespaces of the index; blocks. An error is also shown in the panel."""
         return self._run_and_wait(lambda *_: index_info(self._service), self._learn)
 
     def ask_from(self, position: int) -> None:
@@ -172,14 +172,14 @@ class SimilarityQueryWidget(Panel):
         self._ask(Question(stored=text("id", id, empty=False)), text("namespace", namespace))
 
     def on_result(self, call: Callable[[pd.DataFrame], object]) -> None:
-        """Call a function with every new result; at once with the last one, where there is one."""
+        """Call a function with every new result, and at once with the last result, if any."""
         self._listeners += (call,)
         if self._kept.frame is not None:
             call(self._kept.frame)
 
     @property
     def redactor(self) -> Redactor:
-        """What masks texts here."""
+        """Return what masks texts here."""
         return self._redactor
 
     def pin(self) -> None:
@@ -198,7 +198,7 @@ class SimilarityQueryWidget(Panel):
         self.say("Nothing is pinned.")
 
     def pinned(self) -> pd.DataFrame | None:
-        """The pinned result; None without one."""
+        """Return the pinned result; None without one."""
         return self._pinned
 
     def moves(self) -> pd.DataFrame:
@@ -207,14 +207,14 @@ class SimilarityQueryWidget(Panel):
         Returns
         -------
         pandas.DataFrame
-            One row a hit of either result, by query and best rank: `query`, `namespace`, `id`, `rank_before`,
-            `rank_after`, `score_before`, `score_after` (missing where the hit is in one result only),
-            `moved` (ranks it rose).
+            One row per hit of either result, by query and best rank: `query`, `namespace`, `id`,
+            `rank_before`, `rank_after`, `score_before`, `score_after` (missing if the hit is in only one
+            result), `moved` (ranks gained).
 
         Raises
         ------
         InputError
-            When nothing is pinned.
+            If nothing is pinned.
         """
         if self._pinned is None:
             raise InputError("comparing results", got="nothing pinned", expected="a pinned result")
@@ -225,7 +225,7 @@ class SimilarityQueryWidget(Panel):
         return self._redactor.code(code if len(code) <= _LONGEST else repr(self.value))
 
     def _entered(self, fields: object) -> None:
-        """Run the query, as Enter in its source field does, unless that field holds a mistake."""
+        """Run the query, as Enter in the source field does, unless the field has a mistake."""
         self._receive_fields(fields)
         self._start_unless(mistaken=self.source.mistaken)
 
@@ -241,7 +241,7 @@ class SimilarityQueryWidget(Panel):
             self._start_run()
 
     def _read(self) -> bool:
-        """Make the value of the controls; where they do not fit together, explain it and return False."""
+        """Make the value of the controls. If they do not fit together, explain it and return False."""
         try:
             options = self.options.read()
             question = self.source.question(options["namespace"])
@@ -273,7 +273,7 @@ class SimilarityQueryWidget(Panel):
             self.say("The hits shown are from an earlier query.")
 
     def _mark_old(self) -> bool:
-        """Say in the heading of the hits whether they are of an earlier query, whatever else is said."""
+        """Show in the heading of the hits whether they are of an earlier query."""
         frame = self._kept.frame
         old = frame is not None and self._is_old(frame)
         self.results.table.remark = "; from an earlier query" if old else ""

@@ -1,4 +1,4 @@
-"""The hits of a query as a table and a figure, alone or beside a pinned result with rank changes."""
+"""The hits of a query as a table and a figure, alone or next to a pinned result with rank changes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def hit_rows(
     moved: Mapping[str, str] | None = None,
     beside: pd.DataFrame | None = None,
 ) -> tuple[list[HitRow], str]:
-    """The first hits of a result as rows, with the rank changes `moved`, and a caption.
+    """Return the first hits of a result as rows, with the rank changes `moved`, and a caption.
 
     The same vector is described alike in a result that is shown `beside`.
     """
@@ -87,7 +87,7 @@ def hit_rows(
 
 
 def _descriptions(hits: pd.DataFrame, redactor: Redactor, beside: pd.DataFrame | None) -> list[str]:
-    """What describes each hit: its data, else the most descriptive metadata field of both results."""
+    """Return what describes each hit: its data, else the most descriptive metadata field of both results."""
     data = hits["data"].tolist() if "data" in hits else [None] * len(hits)
     whole = _metadata(hits)
     fields = [_texts(value) for value in whole]
@@ -119,7 +119,7 @@ def _metadata(hits: pd.DataFrame) -> list[Any]:
 
 
 def _texts(metadata: Any) -> dict[str, str]:
-    """The fields of a metadata object that are text."""
+    """Return the fields of a metadata object that are text."""
     try:
         value = json_value(metadata) if isinstance(metadata, str) else None
     except ValueError:  # shown unchanged
@@ -134,7 +134,7 @@ def _one_line(text: str, redactor: Redactor) -> str:
 
 
 def rank_changes(moves: pd.DataFrame) -> tuple[dict[str, str], str]:
-    """The rank change of each hit of `score_moves`, of one query, in signs and words, and a summary.
+    """Return the rank change of each hit of `score_moves`, of one query, in signs and words, and a summary.
 
     >>> frame = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     >>> rank_changes(score_moves(frame, frame.assign(id=["b", "c"])))
@@ -161,7 +161,7 @@ def _moved(before: Any, after: Any) -> str:
 
 
 def difference(before: dict[str, Any], after: dict[str, Any], masked: Callable[[str], str] = str) -> str:
-    """The differences between the scopes of two queries; texts are masked before they are truncated.
+    """Return the differences between the scopes of two queries; texts are masked before they are truncated.
 
     >>> difference({"data": "a", "top_k": 5}, {"data": "a"})
     'top_k: 5 → 10'
@@ -180,7 +180,7 @@ def _option(scope: dict[str, Any], name: str, masked: Callable[[str], str]) -> s
 
 
 def scope(frame: pd.DataFrame) -> dict[str, Any]:
-    """The scope of a result's query (`VectorQuery.scope`); empty where the frame has none."""
+    """Return the scope of a result's query (`VectorQuery.scope`); empty where the frame has none."""
     queries: list[dict[str, Any]] = frame.attrs.get("queries") or [{}]
     return queries[0]
 
@@ -246,7 +246,7 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
         self.add_class("tk-control")
 
     def show(self, frame: pd.DataFrame) -> None:
-        """Show a result, beside the pinned one where there is one."""
+        """Show a result, next to the pinned one if a result is pinned."""
         self.frame = frame
         if self.pinned is None or self.pinned is frame:
             self._show_one(frame)

@@ -47,9 +47,9 @@ Key = tuple[str, str]
 class PointCanvas(PageWidget):
     """Points drawn in the page (``js/map.js``).
 
-    `points` are two float32 a point, `colours` a byte a point: the number of a category, or with `scaled`
-    0 to 254 on the scale; 255 has no value. `none` is the place of that in the legend. `selected` is a byte a
-    point, `hits` are positions.
+    `points` are two float32 per point, `colours` one byte per point: the number of a category, or with
+    `scaled` 0 to 254 on the scale; 255 is a missing value, and `none` is the place of missing values in the
+    legend. `selected` is one byte per point, `hits` are positions.
     """
 
     _esm = module("map")
@@ -69,17 +69,17 @@ class VectorMap(Panel):
     Parameters
     ----------
     vectors : VectorProjection, or what `project_vectors` accepts
-        Vectors are projected by PCA. 50,000 points are fluid.
+        A projection, or vectors, which are projected by PCA. 50,000 points stay fluid.
     value : iterable of str or of (str, str), optional
-        Ids that are selected at first, or pairs of namespace and id. Default: none.
+        Ids that are selected at first, or pairs of namespace and id. If omitted, none.
     color : str, optional
-        A column or metadata field to colour by at first.
+        Column or metadata field that colours the points at first.
     query : SimilarityQueryWidget, optional
-        Its hits are marked on the map, and choosing a point queries from it there.
+        Panel whose hits are marked on the map. If you choose a point, this panel queries from it.
     key : str, optional
         Keeps the selection when the cell is run again in the same kernel.
     redactor : Redactor, optional
-        ``service.redactor`` masks that service's tokens too. Default: that of `query`.
+        ``service.redactor`` also masks the tokens of that service. If omitted, the redactor of `query`.
 
     Attributes
     ----------
@@ -89,14 +89,14 @@ class VectorMap(Panel):
     Raises
     ------
     InputError
-        As `project_vectors` does; for an id that is not on the map, and a column that is not there.
+        As in `project_vectors`, and if an id is not on the map or a column does not exist.
 
     Notes
     -----
-    The lasso and the filter choose among the points on the map: where that is a sample, the title says so.
-    Keys on the map: arrows move it, plus and minus zoom, 0 shows all, Enter chooses the point in the
-    middle, Escape selects nothing. The wheel zooms once the map was clicked. Distances on a map are not those
-    of the index; its trustworthiness is below the title.
+    The lasso and the filter select points on the map. If the points are a sample, the title shows that. Keys
+    on the map: arrows move it, plus and minus zoom, 0 shows all, Enter chooses the point in the middle,
+    Escape clears the selection. The wheel zooms after you clicked the map. Distances on a map are not distances in
+    the index; the trustworthiness is below the title.
 
     Examples
     --------
@@ -165,16 +165,16 @@ class VectorMap(Panel):
 
     @property
     def selection(self) -> list[str]:
-        """The ids of the selected vectors, in the order of the map."""
+        """Return the ids of the selected vectors, in the order of the map."""
         return [identity for _, identity in self.value]
 
     @property
     def selected(self) -> pd.DataFrame:
-        """The rows of the projection's frame that are selected, with their coordinates."""
+        """Return the rows of the projection's frame that are selected, with their coordinates."""
         return self.projection.frame[self._mask()].copy()
 
     def frame(self) -> pd.DataFrame:
-        """The same as `selected`."""
+        """Return the same as `selected`."""
         return self.selected
 
     def to_code(self) -> str:
@@ -183,7 +183,7 @@ class VectorMap(Panel):
         Returns
         -------
         str
-            It finds the frame by its name in the notebook, or else as ``vectors``, as a comment says.
+            The code uses the variable of the frame in the notebook, or ``vectors``, with a comment.
         """
         return named_code(self._choosing, self._vectors, "vectors")
 
@@ -203,9 +203,9 @@ class VectorMap(Panel):
         Raises
         ------
         FilterSyntaxError
-            For a filter that does not parse.
+            If the filter does not parse.
         InputError
-            When there is no metadata.
+            If the vectors have no metadata.
         """
         matched = match_metadata(self.projection.frame, filter)
         self.filter.value = filter
@@ -217,7 +217,7 @@ class VectorMap(Panel):
         self._choose(np.zeros(len(self._keys), dtype=bool))
 
     def mark(self, hits: pd.DataFrame) -> None:
-        """Mark the hits of a query on the map: those of `hits` that are on it, by namespace and id."""
+        """Mark the hits of a query that are on the map, by namespace and id."""
         usual = scope(hits).get("namespace", "")
         spaces = hits["namespace"] if "namespace" in hits.columns else pd.Series(usual, index=hits.index)
         self._scores = {
@@ -237,7 +237,7 @@ class VectorMap(Panel):
         Raises
         ------
         InputError
-            When there is no such point.
+            If the position is not on the map.
         """
         if type(position) is not int or not 0 <= position < len(self._keys):
             raise wrong("position", position, f"a position among {counted(len(self._keys), 'point')}, from 0")
@@ -312,7 +312,7 @@ class VectorMap(Panel):
                 self.clear()
 
     def _described(self, position: int) -> str:
-        """A point in words, masked: its id, its text, and what it is coloured by."""
+        """Return a point in words, masked: its id, its text, and what it is coloured by."""
         row = self.projection.frame.iloc[[position]].assign(rank=1, score=0.0)
         (hit,), _ = hit_rows(row, self._redactor)
         parts = [hit.id + (f" in {row['namespace'].iloc[0]}" if row["namespace"].iloc[0] else "")]
@@ -324,7 +324,7 @@ class VectorMap(Panel):
         return visible(self._redactor.text(" · ".join(parts)))[:_LONGEST]
 
     def _colours(self) -> list[str]:
-        """What points can be coloured by: values of several rows, by names that hold no secret."""
+        """Return what points can be coloured by: values of several rows, by names that hold no secret."""
         frame = self.projection.frame
         columns = [name for name in frame.columns if name not in _NO_VALUES]
         columns = [name for name in columns if 0 < frame[name].astype("str").nunique() != 1]
