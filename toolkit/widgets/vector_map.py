@@ -93,10 +93,10 @@ class VectorMap(Panel):
 
     Notes
     -----
-    The lasso and the filter select points on the map. If the points are a sample, the title shows that. Keys
-    on the map: arrows move it, plus and minus zoom, 0 shows all, Enter chooses the point in the middle,
-    Escape clears the selection. The wheel zooms after you clicked the map. Distances on a map are not distances in
-    the index; the trustworthiness is below the title.
+    The lasso and the filter select points on the map. If the points are a sample, the title shows that.
+    Keys on the map: arrows move it, plus and minus zoom, 0 shows all, Enter chooses the point in the
+    middle, Escape clears the selection. The wheel zooms after you clicked the map. Distances on a map are
+    not distances in the index; the trustworthiness is below the title.
 
     Examples
     --------
