@@ -55,7 +55,7 @@ def bounded_times(
     loaded_at: pa.Scalar | pa.Array,
     retries: Callable[[], pa.Array],
 ) -> FailureTimes:
-    """Return when failures happened, and what a header states that cannot be right.
+    """Return when failures happened, and impossible times of headers.
 
     `stated` are the times of the Date headers. `loaded_at` is one time, or one per row. `retries` returns the
     retries of each row, and is called only if a time is impossible.

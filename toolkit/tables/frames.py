@@ -176,7 +176,7 @@ def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
 
 
 def _ends(bodies: pa.StringArray) -> pa.StringArray:
-    """Return bodies; of those that are longer than what is read, only their starts and ends."""
+    """Return bodies. Of a body that is longer than the part that is read, only the start and the end."""
     starts = pc.utf8_slice_codeunits(bodies, 0, LONGEST_READ)
     is_long = pc.greater(pc.utf8_length(bodies), LONGEST_READ)
     if not pc.any(is_long).as_py():
