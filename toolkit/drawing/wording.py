@@ -28,6 +28,9 @@ _TENS: Final = 10
 _NUMBER: Final = re.compile(r"[<>]?[-+]?[0-9][0-9.,]*( %)?|\N{INFINITY}|")
 _LARGE: Final = 1e15  # digits of larger numbers are noise
 _SENTENCE: Final = 24  # longer sentences get a minimal width next to long addresses
+_SENTENCES: Final = 32  # minimal width of all columns of sentences together, in em
+_NARROWEST: Final = 8  # of one of them
+_WIDEST: Final = 14
 
 
 def short_number(value: float) -> str:
@@ -242,15 +245,18 @@ def frame_table(caption: str, frame: pd.DataFrame) -> str:
 def result_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return a sentence and an HTML table: text is escaped and at the left, numbers are at the right."""
     rows = list(rows)
+    columns = list(zip(*rows, strict=True))
     sides = ["left"] * len(head)
     if rows:
-        columns = zip(*rows, strict=True)
         sides = ["right" if all(map(_is_number, column)) else "left" for column in columns]
     cells = "".join(
         f'<th scope="col" style="text-align:{side}">{escape_html(name)}</th>'
         for name, side in zip(head, sides, strict=True)
     )
-    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    # several columns of sentences share a width, so that the last one is not beyond the page
+    sentences = sum(any(map(_is_sentence, column)) for column in columns)
+    width = min(_WIDEST, max(_NARROWEST, _SENTENCES // max(sentences, 1)))
+    body = "".join(f"<tr>{''.join(_cell(value, width) for value in row)}</tr>" for row in rows)
     title = escape_html(visible(caption))
     return f"<p>{title}</p><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -262,12 +268,17 @@ def _is_number(value: Any) -> bool:
     return value is None or not isinstance(value, pd.Timestamp)
 
 
-def _cell(value: Any) -> str:
-    """Return a cell of an HTML table."""
+def _is_sentence(value: Any) -> bool:
+    """Return whether a value is a text of several words that needs a width of its own."""
+    return isinstance(value, str) and len(value) > _SENTENCE and " " in value
+
+
+def _cell(value: Any, width: int) -> str:
+    """Return a cell of an HTML table. `width` is the least width of a sentence, in em."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         return f"<td>{escape_html(value)}</td>"
     if isinstance(value, str):
-        wide = ";min-width:14em;overflow-wrap:anywhere" if len(value) > _SENTENCE and " " in value else ""
+        wide = f";min-width:{width}em;overflow-wrap:anywhere" if _is_sentence(value) else ""
         return f'<td style="text-align:left{wide}">{escape_wrapping(value)}</td>'
     if value is None or pd.isna(value):
         return "<td></td>"
