@@ -15,6 +15,7 @@ from toolkit.redaction import escape_html
 from toolkit.visible_text import visible
 
 _LISTS: Final = ("assumptions", "notes", "reasons")
+_SPANS: Final = ("gaps", "clocks", "pauses")
 _LONGEST: Final = 300  # characters that an error shows of another
 # a value can be a lone surrogate, or an object of Python that only looks like a number or a list
 _ODD_VALUES: Final = (msgspec.ValidationError, RecursionError, ValueError, TypeError, AttributeError)
@@ -106,6 +107,35 @@ def clock_sentence(clocks: Sequence[ClockError]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pause:
+    """The time between two complete syncs of a snapshot after which no earlier entry was in the queue.
+
+    If the queue keeps entries for a shorter time than the pause, those of its beginning expired unread.
+
+    Attributes
+    ----------
+    start, end : str
+        ISO 8601, UTC: when the two syncs began.
+    """
+
+    start: str
+    end: str
+
+    def gap(self, retention: timedelta) -> Gap | None:
+        """Return the gap that the pause is for a queue that keeps entries so long.
+
+        >>> pause = Pause(start="2026-03-01T00:00:00+00:00", end="2026-03-09T00:00:00+00:00")
+        >>> pause.gap(timedelta(days=3)).end, pause.gap(timedelta(days=9))
+        ('2026-03-06T00:00:00.000+00:00', None)
+        """
+        start, end = datetime.fromisoformat(self.start), datetime.fromisoformat(self.end)
+        read_from = end - retention
+        if read_from <= start:
+            return None
+        return Gap(start=self.start, end=read_from.isoformat(timespec="milliseconds"), is_certain=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Syncs:
     """When a snapshot was brought up to date.
 
@@ -179,6 +209,9 @@ class Receipt:
     clocks : tuple of ClockError
         Destinations whose Date header was impossible, the most failures first. The times of these failures
         are estimated.
+    pauses : tuple of Pause
+        Of a snapshot: pauses of a day or longer between complete syncs, the earliest first. They show which
+        gaps there are if the queue keeps entries for another time than the syncs assumed.
 
     Examples
     --------
@@ -214,6 +247,7 @@ class Receipt:
     syncs: Syncs | None = None
     retention_seconds: float | None = None
     clocks: tuple[ClockError, ...] = ()
+    pauses: tuple[Pause, ...] = ()
 
     def __post_init__(self) -> None:
         """Mask our own tokens: receipts go wherever frames go."""
@@ -224,6 +258,20 @@ class Receipt:
     def retention(self) -> timedelta | None:
         """How long the queue keeps entries, if a sync was told."""
         return None if self.retention_seconds is None else timedelta(seconds=self.retention_seconds)
+
+    def for_retention(self, retention: timedelta) -> Receipt:
+        """Return the receipt with the gaps that a queue has which keeps entries so long.
+
+        Gaps from before the first pause that is known stay as the syncs found them.
+        """
+        if not self.pauses:
+            return self
+        first = datetime.fromisoformat(self.pauses[0].start)
+        earlier = [gap for gap in self.gaps if gap.bounds[0] < first]
+        found = [gap for pause in self.pauses if (gap := pause.gap(retention)) is not None]
+        is_gap_at_last = self.pauses[-1].gap(retention) is not None
+        notes = tuple(note for note in self.notes if is_gap_at_last or note not in self.overdue)
+        return replace(self, gaps=(*earlier, *found), notes=notes)
 
     @property
     def estimated_times(self) -> int:
@@ -239,8 +287,8 @@ class Receipt:
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON-able values, as in ``frame.attrs["receipt"]`` and in Parquet metadata."""
         lists = {name: list(getattr(self, name)) for name in _LISTS}
-        parts = {name: [asdict(part) for part in getattr(self, name)] for name in ("gaps", "clocks")}
-        return asdict(self) | lists | parts
+        spans = {name: [asdict(span) for span in getattr(self, name)] for name in _SPANS}
+        return asdict(self) | lists | spans
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
@@ -268,6 +316,7 @@ class Receipt:
             raise _unfit(str(error)[:_LONGEST]) from None
         times = [("started_at", result.started_at), ("ended_at", result.ended_at)]
         times += [("a gap", text) for gap in result.gaps for text in (gap.start, gap.end)]
+        times += [("a pause", text) for pause in result.pauses for text in (pause.start, pause.end)]
         if result.syncs is not None and result.syncs.complete_at is not None:
             times.append(("complete_at", result.syncs.complete_at))
         for name, text in times:
@@ -313,7 +362,9 @@ class Receipt:
         return visible(f"{self.verdict} ({work}, {self.bytes / 1e6:,.1f} MB, {self.seconds:.1f} s)")
 
     def _repr_html_(self) -> str:
-        facts = [(name, value) for name, value in self.to_dict().items() if value not in (None, [], {}, "")]
+        values = self.to_dict()
+        del values["pauses"]  # the gaps among them are shown
+        facts = [(name, value) for name, value in values.items() if value not in (None, [], {}, "")]
         return facts_html(self.verdict, ((name, _shown(value)) for name, value in facts))
 
 

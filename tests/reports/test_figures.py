@@ -204,6 +204,6 @@ def test_a_receipt_of_a_snapshot_says_what_its_load_read(server: Any, tmp_path: 
     assert tk.summary(frame).complete is True
     for source in (frame, tmp_path / "kept"):
         assert failure_report(source, now=NOW).to_dict()["completeness"]["sentence"] == (
-            "Complete: every entry present during the load was read (1 rows). The report includes 2 from "
+            "Complete: every entry present during the load was read (1 row). The report includes 2 from "
             "earlier loads that are no longer in the queue."
         )

@@ -207,3 +207,39 @@ def test_a_stored_retention_that_is_no_duration_is_refused() -> None:
     for bad in (0, -5, 1e12, "7d"):
         with pytest.raises(InputError, match="receipt"):
             Receipt.from_dict(facts | {"retention_seconds": bad})
+
+
+@pytest.mark.parametrize(("retention", "gaps"), [("2d", [6, 3]), ("6d", [2]), ("30d", [])])
+def test_a_report_finds_the_gaps_of_the_retention_that_it_is_told(
+    made: SimpleNamespace, store: SnapshotStore, retention: str, gaps: list[float]
+) -> None:
+    """Syncs assumed three days; a report of a frame and of a dataset has the gaps of another retention."""
+    path = Path(str(store))
+    _synced(made, store, _failed(made, "a", _days(14)))
+    for pause, name in ((8, "b"), (5, "c")):
+        _last_complete(path, _days(pause))
+        _synced(made, store, _failed(made, name, _days(1)))
+    stored = tk.read_snapshot(path)
+    assert [round(_length(gap)) for gap in tk.receipt(stored).gaps] == [5, 2]
+    for failures in (stored, tk.scan_snapshot(path)):
+        report = tk.failure_report(failures, retention=retention).to_dict()
+        lengths = [_length(Gap(**gap)) for gap in report["completeness"]["gaps"]]
+        assert lengths == pytest.approx(gaps, abs=0.01)
+        assert all(gap["is_certain"] for gap in report["completeness"]["gaps"])
+        assert (OVERDUE in report["completeness"]["sentence"].lower()) is bool(gaps and retention != "6d")
+    assert [round(_length(gap)) for gap in tk.receipt(stored).gaps] == [5, 2]
+
+
+def test_pauses_are_kept_once_and_carried_by_every_sync(made: SimpleNamespace, store: SnapshotStore) -> None:
+    """The manifest has pauses in one receipt; syncs without one, complete or not, carry them along."""
+    path = Path(str(store))
+    _synced(made, store, _failed(made, "a", _days(1)))
+    _last_complete(path, _days(8))
+    row = _failed(made, "b", _days(1))
+    (pause,) = _synced(made, store, row).receipt.pauses
+    load = made.load([row])
+    load.state.unsettled.append("entries changed while they were read")
+    assert sync_load(load, store).receipt.pauses == (pause,)
+    assert _synced(made, store, row).receipt.pauses == (pause,)
+    assert tk.receipt(tk.read_snapshot(path)).pauses == (pause,)
+    assert [len(receipt["pauses"]) for receipt in _manifest(store).receipts] == [0, 0, 0, 1]

@@ -14,7 +14,7 @@ from typing import Final
 
 import pandas as pd
 
-from toolkit.analysis.selection import receipt_of, select_retained, with_time
+from toolkit.analysis.selection import receipt_of, select_retained, with_receipt, with_time
 from toolkit.analysis.sources import AnyFrame
 from toolkit.drawing.wording import counted, span
 from toolkit.freshness import data_end, stated_retention
@@ -85,3 +85,14 @@ def retention_of(
     # a failure from the future is of a wrong clock, and the data can be looked at as of an earlier time
     end = min([max(ends), *([] if now is None else [now])])
     return Retention(length=length, oldest=max(end - first, timedelta()))
+
+
+def with_gaps(failures: AnyFrame, stated: str | timedelta | None, kept: Retention) -> AnyFrame:
+    """Return the failures of a snapshot with the gaps that a stated retention leaves between its syncs.
+
+    If nobody stated one, or older entries contradict it, the gaps stay as the syncs found them.
+    """
+    receipt = receipt_of(failures)
+    if receipt is None or not kept.is_known or stated_retention(stated, receipt.retention) is None:
+        return failures
+    return with_receipt(failures, receipt.for_retention(kept.length))

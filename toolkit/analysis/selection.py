@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from toolkit import snapshots  # loaded when a path is given
@@ -265,6 +266,21 @@ def receipt_of(frame: object) -> Receipt | None:
     """The receipt that a frame, or what was scanned of a snapshot, carries, or None."""
     values = facts_of(frame).get("receipt")
     return Receipt.from_dict(values) if isinstance(values, Mapping) else None
+
+
+def with_receipt(frame: AnyFrame, receipt: Receipt) -> AnyFrame:
+    """Return a frame of a loader with another receipt; the frame that is passed keeps its own."""
+    facts = {**facts_of(frame), "receipt": receipt.to_dict()}
+    if isinstance(frame, pd.DataFrame):
+        changed = frame.copy(deep=False)
+        changed.attrs = facts
+        return changed
+    metadata = {b"toolkit": json.dumps(facts).encode()}
+    if isinstance(frame, pa.Table):
+        return frame.replace_schema_metadata({**(frame.schema.metadata or {}), **metadata})
+    if isinstance(frame, ds.Dataset):
+        return frame.replace_schema(frame.schema.with_metadata({**(frame.schema.metadata or {}), **metadata}))
+    return frame
 
 
 def freshness_of(frame: object, now: Clock = None, max_age: str | timedelta | None = None) -> Freshness:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final
 
-from toolkit.analysis.retention import retention_of
+from toolkit.analysis.retention import retention_of, with_gaps
 from toolkit.analysis.selection import freshness_of
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import instance, text
@@ -88,7 +88,7 @@ def failure_report(
         How long the queue keeps an entry ("3d", "7d", … by plan); entries expire that long after `failed_at`.
         Default: what a sync of the snapshot was told (`sync_failures`), else ``TOOLKIT_RETENTION``, else
         seven days. If an older entry is in the queue, the report calls the retention unknown and announces no
-        expiry.
+        expiry. Gaps between the syncs of a snapshot are those of this retention, if it is stated.
     now : datetime or callable, optional
         What "within 24 hours" counts from; without a time zone, UTC. A callable is a clock: data from its
         future are out of date, too. Default: the clock of this machine.
@@ -165,6 +165,9 @@ def _report(
     if previous is not None:
         previous, _ = without_repeated(previous, doing="comparing failures", name="previous")
     kept = retention_of(failures, retention, fresh.now)
+    failures = with_gaps(failures, retention, kept)
+    if previous is not None:
+        previous = with_gaps(previous, retention, kept)
     counts = Counts(
         failures=failures,
         previous=previous,

@@ -266,7 +266,7 @@ def _completeness(
             "sentence": "Not known to be complete: the frame has no receipt of its load.",
         }
     if receipt.complete:
-        sentence = f"Complete: every entry present during the load was read ({receipt.rows:,} rows)."
+        sentence = f"Complete: every entry present during the load was read ({counted(receipt.rows, 'row')})."
     else:
         reasons = "; ".join(receipt.reasons) or "the load did not end"
         sentence = f"Not complete: {receipt.rows:,} rows were read; {reasons}."

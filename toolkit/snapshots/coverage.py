@@ -11,6 +11,9 @@ it keeps them, so the following is used, in this order:
 3. The longest time for which the queue is known to have kept an entry, and three days at least, which is the
    shortest retention of the public service. Entries that entered within that time are still in the queue.
    Entries before it, and before the oldest failure that was read, may be missing.
+
+If somebody states another retention later, for example for a report, the gaps are found again: receipts keep
+the pauses between syncs that share no entry.
 """
 
 from __future__ import annotations
@@ -21,12 +24,15 @@ from typing import Final
 
 import msgspec
 
-from toolkit.receipt import OVERDUE, Gap
+from toolkit.receipt import OVERDUE, Gap, Pause
 
 SHORTEST_RETENTION: Final = timedelta(days=3)  # of the public service's plans
 
 _MOST_GAPS: Final = 500
-"""Gaps that a manifest keeps. If there are more, the two earliest are merged into a longer one."""
+"""Gaps and pauses that a manifest keeps. If there are more, the two earliest are merged into a longer one."""
+
+_SHORTEST_PAUSE: Final = timedelta(days=1)
+"""A queue that keeps entries for less than a day needs more than one sync a day anyway."""
 
 _UNITS: Final = (("day", timedelta(days=1)), ("hour", timedelta(hours=1)), ("minute", timedelta(minutes=1)))
 
@@ -84,6 +90,17 @@ def extended(
     if gap:
         gaps = _limited((*gaps, gap))
     return msgspec.structs.replace(before, kept_seconds=kept.total_seconds(), gaps=gaps), gap
+
+
+def with_pause(before: tuple[Pause, ...], sync: SyncTimes) -> tuple[Pause, ...]:
+    """Return the pauses of a snapshot with the one that a complete sync ends, if it is one."""
+    if sync.last is None or sync.overlaps or sync.began - sync.last < _SHORTEST_PAUSE:
+        return before
+    pauses = (*before, Pause(start=_text(sync.last), end=_text(sync.began)))
+    if len(pauses) <= _MOST_GAPS:
+        return pauses
+    first, second, *others = pauses
+    return (Pause(start=first.start, end=second.end), *others)
 
 
 def overdue_note(gap: Gap, began: datetime) -> str:

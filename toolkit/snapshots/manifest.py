@@ -18,7 +18,7 @@ import msgspec
 
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
 from toolkit.own_tokens import masked
-from toolkit.receipt import Receipt, checked_instant
+from toolkit.receipt import Pause, Receipt, checked_instant
 from toolkit.signatures.signing import RULES_VERSION, Learned
 from toolkit.snapshots.binding import AccountTag
 from toolkit.snapshots.coverage import Coverage
@@ -216,6 +216,25 @@ def stored_retention(receipts: Sequence[dict[str, Any]]) -> timedelta | None:
         if retention is not None:
             return retention
     return None
+
+
+def stored_pauses(receipts: Sequence[dict[str, Any]]) -> tuple[Pause, ...]:
+    """Return the pauses between syncs that the latest receipt with some of them names."""
+    for receipt in reversed(receipts):
+        pauses = Receipt.from_dict(receipt).pauses
+        if pauses:
+            return pauses
+    return ()
+
+
+def with_receipt(receipts: tuple[dict[str, Any], ...], receipt: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the receipts with another one.
+
+    The manifest has gaps once, in its coverage, and pauses once, in the latest receipt that names them.
+    """
+    if receipt.get("pauses"):
+        receipts = tuple(earlier | {"pauses": []} for earlier in receipts)
+    return kept_receipts((*receipts, receipt | {"gaps": []}))
 
 
 def write_manifest(store: SnapshotStore, manifest: Manifest) -> bytes:

@@ -28,9 +28,9 @@ from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
 from toolkit.signatures.signed_rows import BodyReader, with_signatures
 from toolkit.snapshots.binding import AccountTag, SeenEntries, bound_accounts
-from toolkit.snapshots.coverage import Coverage, SyncTimes, extended, overdue_note
+from toolkit.snapshots.coverage import Coverage, SyncTimes, extended, overdue_note, with_pause
 from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, Part, read_checked, stored_failures
-from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint, stored_retention
+from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint, stored_pauses, stored_retention
 from toolkit.snapshots.resumable import Spool
 from toolkit.snapshots.row_index import (
     ENTRY,
@@ -259,16 +259,18 @@ class RowComparison:
         return SeenEntries(loaded=loaded, retained=retained, again=again)
 
     def _covered(self, receipt: Receipt, retention: timedelta | None) -> tuple[Receipt, Coverage | None]:
-        """Return the receipt with the gaps of the snapshot, and the coverage after this load."""
+        """Return the receipt with the gaps and pauses of the snapshot, and the coverage after this load."""
         before = self._transaction.previous
         coverage = before.coverage if before else None
+        pauses = stored_pauses(before.receipts if before else ())
         if receipt.complete:
             sync = self._sync_times(receipt)
             coverage, gap = extended(coverage, sync, retention)
+            pauses = with_pause(pauses, sync)
             if gap:
                 receipt = replace(receipt, notes=(*receipt.notes, overdue_note(gap, sync.began)))
         gaps = coverage.gaps if coverage else ()
-        return replace(receipt, gaps=gaps), coverage
+        return replace(receipt, gaps=gaps, pauses=pauses), coverage
 
     def _sync_times(self, receipt: Receipt) -> SyncTimes:
         """Return the times of this load, which is complete."""

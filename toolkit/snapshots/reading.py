@@ -33,7 +33,7 @@ from toolkit.snapshots.data_files import (
     missing_file_error,
     open_data_file,
 )
-from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest, repairs
+from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest, repairs, stored_pauses
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.row_index import read_index
 from toolkit.snapshots.store import SnapshotStore
@@ -435,4 +435,5 @@ def _receipt(manifest: Manifest) -> Receipt | None:
         return None
     gaps = manifest.coverage.gaps if manifest.coverage else ()
     syncs = None if manifest.kind == "frame" else syncs_of(manifest)
-    return replace(Receipt.from_dict(manifest.receipts[-1]), gaps=gaps, syncs=syncs)
+    pauses = stored_pauses(manifest.receipts)
+    return replace(Receipt.from_dict(manifest.receipts[-1]), gaps=gaps, pauses=pauses, syncs=syncs)

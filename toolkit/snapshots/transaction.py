@@ -51,9 +51,9 @@ from toolkit.snapshots.manifest import (
     StoredCheckpoint,
     as_stored,
     decode_manifest,
-    kept_receipts,
     manifest_bytes,
     read_checkpoint,
+    with_receipt,
     write_checkpoint,
     write_manifest,
 )
@@ -255,11 +255,11 @@ class Transaction:
         return manifest
 
     def _receipts_with(self, receipt: dict[str, Any] | None) -> tuple[dict[str, Any], ...]:
-        """Return the receipts of the next manifest. Gaps are stored once, in the coverage."""
+        """Return the receipts of the next manifest."""
         receipts = self.previous.receipts if self.previous else ()
         if not receipt:
             return receipts
-        return kept_receipts((*receipts, receipt | {"gaps": []}))
+        return with_receipt(receipts, receipt)
 
     def _raise_for_other_writer(self, manifest: Manifest, content: bytes) -> None:
         """Raise SnapshotConflictError if another writer has committed at the same time.
