@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 
 def main() -> int:
-    """Run the command; Ctrl-C while it is imported ends it with its usual status."""
+    """Run the command; Ctrl-C or SIGTERM while it is imported ends it with its usual status."""
     try:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
         from toolkit.cli import main as run  # noqa: PLC0415 - importing it takes a while
     except KeyboardInterrupt:
         return 130

@@ -98,6 +98,21 @@ def test_verify_goes_on_after_a_damaged_snapshot(synced: Path) -> None:
     assert ended.stderr.startswith("toolkit: nothing: ")
 
 
+def test_options_may_stand_between_paths(synced: Path, monkeypatch, capsys) -> None:
+    """Commands of several paths take options before, between and after them; after -- all are paths."""
+    monkeypatch.chdir(synced)
+    assert main(["verify", "before", "--max-age", "1h", "kept", "--log-format", "time"]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["before", "kept"]
+    assert main(["status", "--max-age", "1h", "before", "--json", "kept"]) == 0
+    assert [json.loads(line)["path"] for line in capsys.readouterr().out.splitlines()] == ["before", "kept"]
+    (synced / "kept").rename("--max-age")
+    assert main(["verify", "before", "--", "--max-age"]) == 0
+    for words in (["verify", "--max-age", "1h"], ["verify", "before", "--maximum", "kept"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2
+
+
 @pytest.mark.slow
 def test_an_index_that_is_not_healthy_fails(tmp_path: Path) -> None:
     """With --fail-on unhealthy 7, else 0; of failures it is refused."""
@@ -109,6 +124,74 @@ def test_an_index_that_is_not_healthy_fails(tmp_path: Path) -> None:
     assert ended.returncode == ExitStatus.UNHEALTHY, ended.stderr
     assert ended.stdout.splitlines()[-1] == "--fail-on unhealthy: failed with status 7 (not healthy)"
     assert run("report", "--snapshot", "ill", "--fail-on", "unhealthy", folder=tmp_path).returncode == 1
+
+
+def test_a_folder_without_permission_is_named_and_nothing_else_is_claimed(synced: Path) -> None:
+    """Readers ask to read, writers to write; no snapshot that is not there is called whole."""
+    if not hasattr(os, "geteuid"):
+        pytest.skip("a system without permissions of POSIX")
+    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+
+    def refused(*words: str) -> str:
+        command = [*drop, sys.executable, "-m", "toolkit", *words]
+        ended = subprocess.run(
+            command, cwd=synced, env=configured("http://127.0.0.1:9"), capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 1, ended.stderr
+        return " ".join(ended.stderr.split())
+
+    manifest = synced / "kept" / "_manifest.json"
+    manifest.chmod(0)
+    for command in ("verify", "status"):
+        error = refused(command, "kept")
+        assert "_manifest.json" in error
+        assert "snapshot is complete" not in error
+        assert "write" not in error
+    manifest.chmod(0o600)
+    synced.chmod(0o500)
+    try:
+        error = refused("snapshot", "failures", "fresh")
+    finally:
+        synced.chmod(0o700)
+    assert "fresh" in error
+    assert "The snapshot is complete" not in error
+
+
+_STOPPED_WHILE_IMPORTED = """
+import os, signal, sys
+
+class Stopping:
+    def find_spec(self, name, path=None, target=None):
+        if name == "toolkit.cli":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+sys.meta_path.insert(0, Stopping())
+from toolkit.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_sigterm_while_a_command_is_imported_has_the_usual_status(tmp_path: Path) -> None:
+    """Importing takes a second, of which a job that is stopped at once must not have another status."""
+    command = [sys.executable, "-c", _STOPPED_WHILE_IMPORTED, "verify", "nothing"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (ExitStatus.INTERRUPTED, "")
+
+
+def test_options_that_would_do_nothing_are_refused(synced: Path, monkeypatch, capsys) -> None:
+    """An option that is ignored looks like an alarm that is set."""
+    monkeypatch.chdir(synced)
+    for name, value in configured("http://127.0.0.1:9").items():
+        monkeypatch.setenv(name, value)
+    for words in (
+        ["snapshot", "failures", "kept", "--max-failures", "2"],
+        ["snapshot", "failures", "kept", "--heartbeat", "beat.json"],
+        ["report", "--vectors", "--snapshot", "kept", "--max-age", "2h"],
+        ["report", "--vectors", "--snapshot", "kept", "--retention", "3d"],
+    ):
+        assert main(words) == ExitStatus.FAILED
+        assert " got " in capsys.readouterr().err
 
 
 def test_an_error_in_the_middle_of_a_load_is_an_error(server, synced: Path, monkeypatch, capsys) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from toolkit.cli.exit_status import ExitStatus, exit_help, help_width
 from toolkit.cli.output import abandon_broken_streams, complain, log_format
-from toolkit.cli.shared_options import PATH_ARGUMENTS
+from toolkit.cli.shared_options import PATH_ARGUMENTS, CommandParser
 from toolkit.drawing.wording import counted
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, ToolkitError, UnexpectedResultWarning
 from toolkit.version import __version__
@@ -168,7 +168,7 @@ def build_parser(chosen: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"toolkit {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
     for name, summary in COMMANDS.items():
         if name in chosen:
             import_module(f"toolkit.cli.{name}_command").add(commands, summary)

@@ -88,6 +88,7 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
     limits = {name: getattr(given, name) for name in (*options, "rate", "parallelism")}
     plan = tk.plan_redrive(failures, actions=given.action, **limits)
     saved = plan.save(given.output).resolve()  # before anything is printed, as the reader may leave early
+    status = status_of(tk.receipt(failures))  # before the preview, which ends with its command
     if given.json:
         say(json.dumps(_preview(plan, saved)))
     else:
@@ -98,7 +99,7 @@ def _plan(given: argparse.Namespace) -> ExitStatus:
             say_wrapped(visible(f"{row['class']}: {row['advice']}"))
         # one line, which can be copied whatever the width
         say(f"toolkit redrive run {shlex.quote(given.output)} --confirm {plan.confirmation}")
-    return status_of(tk.receipt(failures))
+    return status
 
 
 def _preview(plan: tk.RedrivePlan, saved: Path) -> dict[str, Any]:

@@ -161,7 +161,8 @@ def _completeness(failures: Any, *, is_snapshot: bool) -> ExitStatus:
 
 
 def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
-    if selects or {*given.fail_on} & {*FAILURES}:
+    of_failures = given.retention is not None or given.max_age is not None
+    if selects or of_failures or {*given.fail_on} & {*FAILURES}:
         raise InputError(
             "reporting on a vector index",
             got="options for failures together with --vectors",

@@ -81,8 +81,9 @@ def _token_of(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         got = error.strerror if isinstance(error, OSError) else "bytes that are not text"
         raise SettingsError(doing, got=got, expected="a file of one line", next_step=_NEXT_STEP) from None
-    if not token or len(content) > _LONGEST:
-        got = "nothing" if not token else f"{len(content):,} bytes"
+    lines = len(token.splitlines())
+    if lines != 1 or len(content) > _LONGEST:
+        got = f"{len(content):,} bytes in {lines:,} lines" if token else "nothing"
         raise SettingsError(doing, got=got, expected="the token alone", next_step=_NEXT_STEP)
     return token
 

@@ -34,6 +34,29 @@ PATH_ARGUMENTS: Final = frozenset(
 """Names of arguments whose values are paths, except the `plan` of a status, which is a hash."""
 
 
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command, which accepts options between paths: ``verify A --max-age 1h B``.
+
+    The parser of the standard library takes all values of one argument from one place in the command line.
+    """
+
+    _is_intermixed = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the options first, and then the paths, if there can be several.
+
+        After ``--`` every word is a path, which the standard library handles only without that.
+        """
+        has_several = any(action.nargs == "+" for action in self._actions)
+        if self._is_intermixed or not has_several or "--" in (args or ()):
+            return super().parse_known_args(args, namespace)
+        self._is_intermixed = True  # the method below calls this one
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_intermixed = False
+
+
 def add_command(
     commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, example: str
 ) -> Callable[..., object]:

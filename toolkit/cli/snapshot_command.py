@@ -105,6 +105,14 @@ def _write(given: argparse.Namespace, run: Callable[[], Outcome]) -> ExitStatus:
         plan = Plan(every=given.every, max_failures=given.max_failures)
         schedule = Schedule(given.path, plan, heartbeat_file(given.path, given.heartbeat))
         return schedule.run_until_stopped(run)
+    for option in ("max_failures", "heartbeat"):
+        if getattr(given, option) is not None:
+            raise InputError(
+                "writing a snapshot once",
+                got=f"--{option.replace('_', '-')} without --every",
+                expected="both, or neither",
+                next_step="One run ends with its status; toolkit status has the age of the snapshot.",
+            )
     try:
         outcome = run()
     except (ToolkitError, KeyboardInterrupt) as error:

@@ -71,7 +71,7 @@ class ObjectSnapshotStore(SnapshotStore):
     exclusive: ClassVar[bool] = False
     _next_step: ClassVar[str] = (
         "Check that the store can be reached and written, and that there is room for temporary files. "
-        "The snapshot is complete, in the old or in the new version."
+        "If there was a snapshot, it is complete, in the old or in the new version."
     )
 
     def __init__(self, path: str, filesystem: FileSystem, *, step: Step = no_step) -> None:

@@ -25,15 +25,19 @@ from toolkit.loading.memory import available_memory, check_memory
 from toolkit.private_files import hold, sync_folder
 
 LOCK: Final = ".lock"
+WRITING: Final = "writing"
+"""What a writer is doing, as errors of the operating system name it."""
+
 _HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 _DRAFT: Final = ".tmp"
 _BLOCK: Final = 1 << 20
 _LONGEST_LOCK: Final = 20  # bytes: a lock contains the number of a process
 _DECODED: Final = 4  # about how many bytes of memory a byte of JSON takes while it is decoded
 
-_COMPLETE: Final = "The snapshot is complete, in the old or in the new version."
+_COMPLETE: Final = "If there was a snapshot, it is complete, in the old or in the new version."
 _FULL: Final = f"Make room on the disk, or in the quota of this user. {_COMPLETE}"
 _FORBIDDEN: Final = f"Let this user read and write the folder. {_COMPLETE}"
+_UNREADABLE: Final = "Let this user read the folder and the files in it."
 _MISSING: Final = "Check the path: do the folder and all folders above it exist?"
 _NEXT_STEPS: Final = {
     errno.ENOSPC: _FULL,
@@ -395,10 +399,14 @@ class SnapshotStore:
         try:
             yield
         except OSError as error:
+            next_step = _NEXT_STEPS.get(error.errno or 0, self._next_step)
+            if next_step is _FORBIDDEN and doing != WRITING:
+                next_step = _UNREADABLE
+            file = f" ({Path(error.filename).name})" if isinstance(error.filename, str) else ""
             raise SnapshotError(
                 f"{doing} the snapshot {self}",
-                got=f"{type(error).__name__}: {error.strerror or error}",
-                next_step=_NEXT_STEPS.get(error.errno or 0, self._next_step),
+                got=f"{type(error).__name__}: {error.strerror or error}{file}",
+                next_step=next_step,
             ) from error
 
 

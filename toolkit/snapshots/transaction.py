@@ -57,7 +57,7 @@ from toolkit.snapshots.manifest import (
     write_checkpoint,
     write_manifest,
 )
-from toolkit.snapshots.store import LOCK, HashingFile, SnapshotStore
+from toolkit.snapshots.store import LOCK, WRITING, HashingFile, SnapshotStore
 
 _DATA: Final = re.compile(rf"\A(?:{DATA_NAME})\Z")
 _FINISHED: Final = re.compile(rf"\A(?:{DATA_NAME}|{INDEX_NAME})\Z")
@@ -305,7 +305,7 @@ class Transaction:
 @contextmanager
 def begin(store: SnapshotStore, kind: Kind, options: WriteOptions) -> Iterator[Transaction]:
     """Lock a snapshot for one transaction. Without a call of `Transaction.commit`, it does not change."""
-    with store.os_errors_named("writing"):
+    with store.os_errors_named(WRITING):
         store.make()
         with store.locked():
             transaction = Transaction(store, kind, options)
