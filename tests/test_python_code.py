@@ -249,3 +249,20 @@ def test_reports() -> None:
     assert len(pieces) > 10
     for piece in pieces:
         check(piece)
+
+
+class _Posing(str):
+    """A text that poses as another one when it is written."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "__import__('os')"
+
+    __repr__ = __str__
+
+
+def test_a_text_with_methods_of_its_own_is_written_as_what_it_is() -> None:
+    """As a variable and as a literal."""
+    assert str.__str__(variable(_Posing("failures"))) == "failures"
+    assert literal(_Posing("failures")) == "'failures'"

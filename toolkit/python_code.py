@@ -65,7 +65,7 @@ def variable(name: object) -> Code:
     """Return the name of a variable, which must be an identifier; `tk` is the toolkit itself."""
     if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name == "tk":
         raise wrong("the name of a variable", name, "a Python identifier, and not tk")
-    return Code(name)
+    return Code(str.__str__(name))  # not by the own methods of a subclass
 
 
 def fill(template: str, **values: object) -> Code:

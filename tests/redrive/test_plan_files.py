@@ -154,6 +154,7 @@ WRONG: dict[str, Edit] = {
     "boolean limit": lambda found: found["limits"].update(wave=True),
     "learned": lambda found: found.update(learned={"templates": 7}),
     "learned deep": lambda found: found.update(learned={"frames": [[[["a"]]]]}),
+    "learned surrogate": lambda found: found.update(learned={"templates": ["\ud800"]}),
     "mark": lambda found: found["entries"][0].update(marks=["fine"]),
     "class": lambda found: found["entries"][0].update({"class": PAYLOAD}),
     "status": lambda found: found["entries"][0].update(response_status=10**30),
@@ -199,6 +200,13 @@ def test_a_key_twice_is_refused(plan: tk.RedrivePlan) -> None:
     text = plan.to_json().decode().replace('"wave": 50', '"wave": 50, "wave": 50')
     with pytest.raises(InputError, match="'wave' twice"):
         tk.RedrivePlan.from_json(text.encode(), "mine.json")
+
+
+def test_a_key_twice_among_many_is_found_by_one_pass() -> None:
+    """200,000 other keys before it: comparing each with all of them would take minutes."""
+    keys = "".join(f'"k{number}": 0, ' for number in range(200_000))
+    with pytest.raises(InputError, match="'last' twice"):
+        tk.RedrivePlan.from_json(f'{{{keys}"last": 0, "last": 0}}'.encode(), "mine.json")
 
 
 @pytest.mark.parametrize(
@@ -343,14 +351,12 @@ def outcome(content: object) -> tk.RedrivePlan | str:
         return str(error)
 
 
+any_text = st.text(st.characters(exclude_categories=()), max_size=8)
+"""Text as JSON can contain it, with lone surrogates."""
+
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8)
-    | st.sampled_from([PAYLOAD]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | any_text | st.sampled_from([PAYLOAD]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(any_text, inner, max_size=3),
     max_leaves=6,
 )
 

@@ -9,6 +9,7 @@ from ledgers only, so that you can see the outcome of an earlier redrive.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Final, Literal
@@ -151,7 +152,7 @@ def checked_learned(learned: object) -> dict[str, Any]:
         return {}
     with unreadable("reading what a plan has learned", expected="what grouping had learned"):
         known = msgspec.convert(learned, Learned)
-    values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(known))
+        values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(known))
     return values
 
 
@@ -174,11 +175,11 @@ def read_parts(content: bytes, doing: str, *, older: bool) -> PlanParts:
         saved = msgspec.convert(values, kind)
         parse_duration(saved.options.retention, name="retention")
         frame = _frame(saved.entries)
+        learned = checked_learned(values["learned"])
     _check_ids(frame["dlq_id"], doing)
-    learned: Any = values["learned"]
     return PlanParts(
         saved.format, saved.hash, saved.source, saved.limits,
-        msgspec.to_builtins(saved.options), checked_learned(learned), frame,
+        msgspec.to_builtins(saved.options), learned, frame,
     )  # fmt: skip
 
 
@@ -227,8 +228,8 @@ def _strict_json(content: object) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise ValueError(f"the key {twice[:_SHOWN]!r} twice")
     return made
 
