@@ -91,6 +91,17 @@ def test_results_are_printed_escaped(failures, show):
     assert not RAW.search(result._repr_html_())
 
 
+def test_frames_of_results_are_printed_escaped(failures):
+    """As text, as pandas' own HTML, and column by column: tables that are taken out of a result."""
+    plan, groups = tk.plan_redrive(failures), tk.group_failures(failures)
+    frames = [plan.frame, plan.groups, groups.frame, tk.classify_failures(failures).frame]
+    frames += [tk.count_by(failures, "error"), tk.count_errors(failures), tk.expiring(failures)]
+    for frame in frames:
+        shown = [repr(frame), frame.to_html(), frame._repr_html_()]
+        shown += [repr(frame[name]) for name in frame.columns]
+        assert not RAW.search("".join(shown))
+
+
 def test_errors_warnings_and_receipts_are_printed_escaped():
     """Whatever they quote; line ends stay."""
     error = ToolkitError(f"reading {HOSTILE}", got=f"a\n{HOSTILE}")

@@ -44,8 +44,8 @@ _FULL_WIDTH: Final = "\uff1d\uff1a"  # "=" and ":" in full width
 _STATED: Final = r"(?:passw|passphrase|passcode|pwd|secret|token|credential|jwt|[a-z][ _\-]?key)"
 
 # Signs that end a prefix of tokens. As "error_" and "region_" are frequent, "r_" and "g_" are not enough: the
-# prefixes that end so are "ghr_", "figdr_" and "api_org_".
-_PREFIX_ENDS: Final = ("[^gr]_", "[hd]r_", "rg_", r"\w-", "~")
+# prefixes that end so are "ghr_", "figdr_", "api_org_", "os_v2_org_" and "sig_" (but not "config_").
+_PREFIX_ENDS: Final = ("[^gr]_", "[hd]r_", "rg_", r"\bsig_", r"\w-", "~")
 _SIGNS: Final = (
     rf"[=?@\\&%{_FULL_WIDTH}]",  # settings, URLs, escapes
     *("//", "^/", "</", "--"),
@@ -83,7 +83,12 @@ SUSPICIOUS_URL: Final = _alternatives(
 # `SUSPICIOUS` tries some 60 alternatives at each character. If it matches, one of these is in the text,
 # which Python finds many times faster.
 _ANY_SIGN: Final = re.compile(rf"[=?@\\&%/<:~_\-.({_FULL_WIDTH}]")
-_ANY_WORD_OF_TOKENS: Final = tuple(prefix for prefix in BLOCKS if not _ANY_SIGN.search(prefix))
+_WORDS_OF_PATTERNS: Final = (
+    word for pattern in PATTERNS if not pattern.ignores_case for word in pattern.words
+)
+_ANY_WORD_OF_TOKENS: Final = tuple(
+    word for word in (*BLOCKS, *_WORDS_OF_PATTERNS) if not _ANY_SIGN.search(word)
+)
 _ANY_WORD_IN_LOWER_CASE: Final = (
     *(
         "passw",

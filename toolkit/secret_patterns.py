@@ -193,6 +193,31 @@ PATTERNS: Final = (
             r"(?P<secret>(?<![A-Za-z0-9])[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk(?![A-Za-z0-9]))"
         ),
     ),
+    # New Relic, with an ending of its own (docs.newrelic.com: license keys)
+    SecretPattern(
+        "«0123456789abcdef0123456789abcdef0123NRAL»",
+        words=("NRAL",),
+        expression=re.compile(r"(?P<secret>(?<![A-Za-z0-9])[0-9a-f]{32}[0-9A-Fa-f]{4}NRAL(?![A-Za-z0-9]))"),
+    ),
+    # Braintree: the token is the end (truffleHog, gitrob: PayPal Braintree access token)
+    SecretPattern(
+        "access_token$production$k3j9x0q2v7b1m5k3$«0123456789abcdef0123456789abcdef»",
+        words=("access_token$",),
+        quick="",
+        expression=re.compile(r"access_token\$[a-z]{1,20}\$[0-9a-z]{16}\$(?P<secret>[0-9a-f]{32})"),
+    ),
+    # Salesforce: the id of an organization, and its session (salesforce.com: session ids)
+    SecretPattern(
+        "00DaB3dE6fG9hI2!«AQ0123456789abcdefghijABCDEFGHI0123456789»",
+        words=("!AQ",),
+        expression=re.compile(r"(?<![A-Za-z0-9])00D[A-Za-z0-9]{12,15}!(?P<secret>AQ[A-Za-z0-9._]{30,})"),
+    ),
+    # Firebase Cloud Messaging (secrets-patterns-db: keys of servers)
+    SecretPattern(
+        "«AAAAaB3dE6_:APA91bF0123456789abcdefghijABCDEFGHIJ0123456789abcdefghijABCDEFGHIJ0123456789abcdefghijABCDEFGHIJ»",
+        words=(":APA91b",),
+        expression=re.compile(r"(?P<secret>[A-Za-z0-9_\-]{11,24}:APA91b[A-Za-z0-9_\-]{80,})"),
+    ),
     # Mailchimp, with the data center as an ending (gitleaks: mailchimp-api-key)
     SecretPattern(
         "«0123456789abcdef0123456789abcdef-us12»",
@@ -207,7 +232,8 @@ PATTERNS: Final = (
         words=("Private-Lines:",),
         expression=re.compile(
             r"Private-Lines:[ \t]{0,4}[0-9]{1,4}[ \t]{0,4}\r?\n"
-            r"(?P<secret>(?:[A-Za-z0-9+/=]{1,256}(?:\r?\n|\Z))++"
+            # an atomic group: before Python 3.11.5, "++" keeps a part of the line that does not match
+            r"(?P<secret>(?>(?:[A-Za-z0-9+/=]{1,256}(?:\r?\n|\Z))+)"
             r"(?:Private-(?:MAC|Hash):[ \t]{0,4}[0-9a-f]{1,128})?)"
         ),
     ),

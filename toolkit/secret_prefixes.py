@@ -246,6 +246,38 @@ xai-                  word     80    trufflehog: xai
 xau_                  alnum    30+   xata.io: keys
 AQVN                  word     35+   gitleaks: yandex-api-key
 y0_                   word     50+   trufflehog: yandex
+aio_                  alnum    28    trufflehog: adafruitio
+AVNS_                 word     16+   aiven.io: passwords of services
+AIK_                  alnum    40+   aikido.dev: tokens
+xaat-                 word     36    axiom.co: API tokens
+xapt-                 word     36    axiom.co: personal tokens
+ddo_                  alnum    36    deno.com: tokens of organizations
+dvc_server_           word     32+   devcycle.com: server keys
+sk_                   hex      48    trufflehog: elevenlabs
+eyJrIjoi              base64   70+   gitleaks: grafana-api-key
+signkey-prod-         hex      64    inngest.com: signing keys
+jina_                 alnum    60    trufflehog: jina
+sdk-                  word     36    trufflehog: launchdarkly
+mka_                  word     40+   mergify.com: keys
+nyk_v0_               alnum    64    nylas.com: keys
+api_live.             dotted   40+   onfido.com: tokens
+api_sandbox.          dotted   40+   onfido.com: tokens
+os_v2_app_            lower    90+   onesignal.com: keys of apps
+os_v2_org_            lower    90+   onesignal.com: keys of organizations
+pdl_live_apikey_      word     40+   paddle.com: keys
+pdl_sdbx_apikey_      word     40+   paddle.com: keys
+persona_production_   word     36    withpersona.com: keys
+persona_sandbox_      word     36    withpersona.com: keys
+polar_pat_            alnum    40+   polar.sh: personal tokens
+polar_oat_            alnum    40+   polar.sh: tokens of organizations
+tr_prod_              alnum    20+   trigger.dev: keys
+tr_dev_               alnum    20+   trigger.dev: keys
+tr_pat_               lower    40    trigger.dev: personal tokens
+sig_                  alnum    28    upstash.com: signing keys of QStash
+eyJVc2VySUQiOi        base64   60+   upstash.com: tokens of QStash
+vtwn_                 alnum    27    val.town: tokens
+vercel_blob_rw_       word     40+   vercel.com: tokens of blob stores
+wandb_v1_             word     77    wandb.ai: keys
 """
 
 
