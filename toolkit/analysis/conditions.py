@@ -1,11 +1,44 @@
-"""Conditions by how well a rise inside of them explains counts; those of the same rows as one."""
+"""Find the conditions in which a rise of events is concentrated, by a scan of counts.
+
+A *condition* states one value for each of up to three attributes, for example `region = eu and release =
+2.1`. A *cell* is one combination of the values of all attributes that matter. The scan answers two
+questions: which condition describes the rise, and is the rise real?
+
+Which condition
+---------------
+The gain of a condition is the Poisson log-likelihood ratio of a rise: with `o` events observed and `e`
+expected, `o * ln(o / e) - (o - e)`, or 0 if `o <= e`. With large counts, a difference of one percent
+between a condition and a narrower one would decide. So each cell counts as about five events at most, and a
+condition scores by how many of its cells rose, not by how large the largest one is:
+
+                     before           after           score, cells that count in full
+    workflow       a    b    c      a    b    c       region = eu                3 cells
+    region = eu   10   10   10     40   40   40       workflow = a               1 cell
+    region = us   10   10   10     10   10   10       region = eu, workflow = a  1 cell
+
+Here every cell of `region = eu` rose, so the region wins. If only the cell of `eu` and `a` had risen, from
+10 to 400, all three conditions contain the same risen cell, and the narrowest has the fewest cells that did
+not rise: it wins. No further rule chooses between a condition and its refinements. Each stated attribute
+costs a fixed price.
+
+Is it real
+----------
+The full counts of the first condition are compared with noise that is measured in *the rest*, the cells
+outside of everything that rose: counts there vary by `bursts * m + varied * m**2` around their mean `m`.
+The evidence is a negative binomial log-likelihood ratio with that noise. A rise of everything is no
+evidence for a condition: what is expected inside grows as the rest did.
+
+Attributes that appear in no condition with a tenth of the best gain are summed away first, so a column of
+random values changes nothing.
+
+Sources: Kulldorff 1997, A spatial scan statistic; Neill 2009, Expectation-based scan statistics; Sun et al.
+2018 (HotSpot) and Li et al. 2019 (Squeeze) for the idea that all cells of one cause rise together.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations, compress
 from typing import Any, Final
 
@@ -15,205 +48,486 @@ import pandas as pd
 
 _Floats = npt.NDArray[np.float64]
 _Codes = npt.NDArray[np.int64]
-_Scored = tuple[float, tuple[str, ...], tuple[int, ...]]
-
-_DEPTH: Final = 3  # attributes of a condition
-_VALUES: Final = 400  # values of an attribute that are looked at, the largest in excess first
-_KEPT: Final = 300  # conditions that are compared with each other
-_CLASSES: Final = 30  # of conditions that describe the same rows, that are compared
-_DENSE: Final = 8  # combinations of values for each leaf: up to as many, all are counted
-_SAME: Final = 0.95  # overlap of the rows of two conditions from which on they describe the same
-_AS_WELL: Final = 0.9  # of the gain of the best of them: conditions that explain the rise as well
-_COUNTED: Final = 20  # events of a cell from which on its ratio is taken for the dispersion
-_CELLS: Final = 8
-_MANY: Final = 60  # cells from which on the mean of the lower ones is taken, too
-_PRIOR: Final = 4  # cells of single events, as if they had been counted beside the others
-_LOWER: Final = 0.85  # of the cells, those that rose least
-_MEDIAN, _LOWER_MEAN = 0.4549, 0.52  # of the chi-squared distribution of one degree of freedom; of that part
-_LEAST: Final = 3.0  # events in excess
+_Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class RankedCondition:
-    """A condition, and its events."""
+class Tuning:
+    """Constants of the scan, with the data they were set on.
 
-    named: dict[str, Any]
+    RS is a public set of incidents of a streaming service with known roots. Nulls are windows of it in which
+    nothing rose. Page views are public counts of page views with rises added to them. Gains, prices and
+    evidence are in natural units of log-likelihood.
+    """
+
+    max_attributes: int = 3
+    """Attributes of a condition. Roots of four are rare, and tables of four attributes are too large."""
+    max_values: int = 60
+    """Values of an attribute that conditions can state: those that rose most. It bounds the tables."""
+    max_paired: int = 16
+    """Attributes that are combined in pairs: those whose values rose most. It bounds the time."""
+    added_events: float = 1.5
+    """Events added to each expectation, as nothing is impossible. RS: 1 to 2 are equal, .5 is worse."""
+    min_excess: float = 3.0
+    """Fewer events beyond the expectation are no rise. RS: .5 to 3 are equal."""
+    cell_events: float = 5.0
+    """Most events that a cell counts as: cells of one cause rise unevenly, by 1/sqrt(5). RS: 4 to 7 equal."""
+    price: float = 3.0
+    """Gain that a stated attribute must add: a value is a choice among about twenty. RS: 2 to 4 are equal."""
+    relevant_gain: float = 0.1
+    """Share of the best gain that an attribute needs to be kept. RS with columns of noise: .03 is equal."""
+    max_relevant: int = 7
+    """Attributes that are kept. RS: 5 is equal, 4 is worse."""
+    min_varied: float = 0.01
+    """Squared variation of a count between windows: 10 %. RS, page views: few histories are steadier."""
+    max_varied: float = 0.4
+    """Most that this can be, as few events cannot measure it. RS, seeded sets: .3 to .7 are equal."""
+    prior_cells: float = 30.0
+    """Cells of single events that are added to the rest, which can be small. RS: 100 is equal, 10 worse."""
+    clear_evidence: float = 9.0
+    """Evidence of a rise that stands out: e**9 is about how many conditions exist. RS, nulls: 8 is equal."""
+    risen_score: float = 12.5
+    """Score of a condition that is no part of the rest. RS: from 12 to 13, one window differs."""
+    ranked: int = 10
+    """Conditions that are reported."""
+    per_table: int = 20
+    """Conditions of one set of attributes that are compared with the others: twice those reported."""
+
+
+TUNING: Final = Tuning()
+
+
+@dataclass(frozen=True)
+class Column:
+    """An attribute: the code of each row, and the text of each code."""
+
+    codes: _Codes
+    texts: Sequence[str]
+    unstated: str | None = None
+    """A text that no condition may state."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Events after, and events before in as long a time; one of each per row, cell or condition."""
+
+    after: _Floats
+    before: _Floats
+
+    def summed(self, groups: npt.NDArray[Any], size: int) -> Counts:
+        """Return the sums of groups that are numbered from 0 to `size - 1`."""
+        after, before = (np.bincount(groups, events, size) for events in (self.after, self.before))
+        return Counts(after.astype(np.float64), before.astype(np.float64))
+
+    def chosen(self, positions: Any) -> Counts:
+        """Return the counts at some positions."""
+        return Counts(self.after[positions], self.before[positions])
+
+    def scaled(self, factors: _Floats) -> Counts:
+        """Return the counts times a factor each."""
+        return Counts(self.after * factors, self.before * factors)
+
+    @property
+    def totals(self) -> tuple[float, float]:
+        """All events after, and all before."""
+        return float(self.after.sum()), float(self.before.sum())
+
+
+@dataclass(frozen=True)
+class Rise:
+    """A condition with its events, and other conditions with the same rows."""
+
+    condition: dict[str, str]
     observed: float
     expected: float
-    score: float  # by which conditions are compared
-    evidence: float  # that it rose at all, where counts may be bursts
+    worth: float
+    """The score minus the price: comparable with the other rises of the scan."""
+    alternatives: list[dict[str, str]] = field(default_factory=list)
 
 
-class ConditionSearch:
-    """Leaves with the events of each, after and before, and attributes as codes of values."""
+@dataclass(frozen=True)
+class Findings:
+    """The rises of a scan, the likeliest first, and the evidence for the first one."""
+
+    rises: list[Rise] = field(default_factory=list)
+    evidence: float = 0.0
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether the first rise is real."""
+        return self.evidence >= TUNING.clear_evidence
+
+
+def scan_rises(
+    columns: Mapping[str, Column],
+    after: _Floats,
+    before: _Floats,
+    exposure: float,
+    *,
+    least_bursts: float = 1.0,
+    by_shares: bool = False,
+) -> Findings:
+    """Find the conditions in which a rise is concentrated.
+
+    `before` are events of a time that is `exposure` times as long. `least_bursts` is the size of bursts if
+    it is known that events come in bursts. `by_shares` compares two sets of single events of given sizes,
+    such as failed and successful runs, instead of two times.
+    """
+    if not columns or not before.any():
+        return Findings()
+    scan = _Scan(columns, after, before, exposure)
+    best = scan.ranked()
+    if not best:
+        return Findings()
+    evidence = scan.evidence_of_shares(best[0]) if by_shares else scan.evidence(best, least_bursts)
+    rises: list[Rise] = []
+    named: list[dict[str, str]] = []
+    for scored in best:
+        rise = scan.described(scored)
+        if rise.condition not in named:  # else it describes the same rows as an earlier one
+            rises.append(rise)
+            named += [rise.condition, *rise.alternatives]
+        if len(rises) == TUNING.ranked:
+            break
+    return Findings(rises, evidence)
+
+
+@dataclass(frozen=True)
+class _Statable:
+    """An attribute with new numbers for the values that a condition can state, and one for all others."""
+
+    codes: _Codes
+    originals: _Codes
+
+    @classmethod
+    def of(cls, codes: _Codes, counts: Counts, texts: Sequence[str], unstated: str | None) -> _Statable:
+        """Choose the values that rose most, then the most frequent."""
+        values = counts.summed(codes, len(texts))
+        rose = gain(values.after, values.before + TUNING.added_events)
+        best = np.lexsort((-values.after, -rose))[: TUNING.max_values]
+        kept = np.array(sorted(code for code in best.tolist() if texts[code] != unstated), np.int64)
+        numbers = np.full(len(rose), len(kept), np.int64)
+        numbers[kept] = np.arange(len(kept))
+        return cls(numbers[codes], kept)
+
+    @property
+    def size(self) -> int:
+        """Numbers in use."""
+        return len(self.originals) + 1
+
+    def of_cells(self, first_rows: _Codes) -> _Statable:
+        """Return the same for cells, of which one row each is known."""
+        return _Statable(self.codes[first_rows], self.originals)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """All conditions on some attributes that have enough events."""
+
+    names: tuple[str, ...]
+    place_of_cell: npt.NDArray[np.int32]
+    """The condition of each cell; the number after the last if it has none."""
+    stated: _Codes
+    """A row of original codes per condition."""
+    counts: Counts
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], statable: Mapping[str, _Statable], cells: Counts) -> _Table:
+        """Count all combinations of values at once."""
+        sizes = [statable[name].size for name in names]
+        combination = np.ravel_multi_index([statable[name].codes for name in names], sizes)
+        total = int(np.prod(sizes))
+        sums = cells.summed(combination, total)
+        enough = np.flatnonzero(sums.after >= TUNING.min_excess)
+        numbers = np.stack(np.unravel_index(enough, sizes), axis=1)
+        is_stated = (numbers < np.array(sizes) - 1).all(axis=1)
+        enough, numbers = enough[is_stated], numbers[is_stated]
+        places = np.full(total, len(enough), np.int32)
+        places[enough] = np.arange(len(enough))
+        values = [statable[name].originals[numbers[:, at]] for at, name in enumerate(names)]
+        return cls(names, places[combination], np.stack(values, axis=1), sums.chosen(enough))
+
+    @property
+    def size(self) -> int:
+        """How many conditions there are."""
+        return len(self.stated)
+
+    def condition_counts(self, cells: Counts) -> Counts:
+        """Return what the cells of each condition sum to."""
+        sums = cells.summed(self.place_of_cell, self.size + 1)
+        return sums.chosen(slice(self.size))
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """One condition of a table with its score."""
+
+    score: float
+    table: _Table
+    place: int
+
+    @property
+    def worth(self) -> float:
+        """The score minus the price of stating the condition."""
+        return self.score - TUNING.price * len(self.table.names)
+
+    @property
+    def cells(self) -> _Bools:
+        """The cells of the condition."""
+        return np.asarray(self.table.place_of_cell == self.place)
+
+    @property
+    def events(self) -> tuple[float, float]:
+        """All its events, after and before."""
+        return float(self.table.counts.after[self.place]), float(self.table.counts.before[self.place])
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The cells of the relevant attributes, and the tables of all conditions on them."""
+
+    counts: Counts
+    tables: list[_Table]
+
+
+class _Scan:
+    """Distinct rows with their events, and what is learned from them on the way."""
 
     def __init__(
-        self, leaves: pd.DataFrame, observed: _Floats, usual: _Floats, exposure: float, named: Sequence[str]
+        self, columns: Mapping[str, Column], after: _Floats, before: _Floats, exposure: float
     ) -> None:
-        self._observed, self._usual, self._exposure = observed, usual, exposure
-        self._measured: dict[str, _Codes] = {}  # for the dispersion, also those that no condition names
-        self._values: dict[str, npt.NDArray[Any]] = {}
-        for name in leaves.columns:
-            self._measured[name], self._values[name] = _largest(leaves[name], observed, usual / exposure)
-        self._codes = {name: self._measured[name] for name in named}
-        self._costs: dict[tuple[str, ...], float] = {}
-        self._sums = float(observed.sum()), float(usual.sum())
-        self._spread = 1.0
-        self._measures: list[tuple[float, float]] = []  # of all events and of those that did not rise
+        self._exposure = exposure
+        self._texts = {name: column.texts for name, column in columns.items()}
+        codes = [column.codes for column in columns.values()]
+        number_of_row, first_rows = numbered(codes, len(after))
+        rows = Counts(after, before / exposure)
+        self._rows = rows.summed(number_of_row, len(first_rows))
+        self._codes = {name: column.codes[first_rows] for name, column in columns.items()}
+        self._statable = {
+            name: _Statable.of(self._codes[name], self._rows, column.texts, column.unstated)
+            for name, column in columns.items()
+        }
+        self._small_tables = self._tables_of_one_and_two()
+        self._counted: dict[tuple[str, ...], _Cells] = {}
+        self._cells = _Cells(self._rows, [])
+        self._rest: _Bools = np.zeros(0, bool)
+        self._rest_ratio = 1.0  # events of the rest after, over those before
+        self._growth = 1.0
 
-    def classes(self, searched: Sequence[str], spread: float | None) -> list[list[RankedCondition]]:
-        """Conditions that describe the same rows together, the likeliest first, and in each the plainest."""
-        codes = {name: self._codes[name] for name in searched}
-        events = self._observed, self._usual
-        measures = [_dispersion(self._measured, *events) if spread is None else (spread, np.inf)]
-        self._spread = measures[0][0]
-        found = self._best(codes)
-        if not found:
-            return []
-        if spread is None:
-            rest = ~_holds(codes, *found[0][1:])
-            if self._spread > 1:  # what rose looks like bursts: measured again without it
-                calm = {name: code[rest] for name, code in self._measured.items()}
-                measures.append(_dispersion(calm, *(part[rest] for part in events)))
-                self._spread = min(measures)[0]
-                found = self._best(codes)
-            bursts = _bursts(*(part[rest] for part in events))
-            measures = [(max(known, bursts), freedom) for known, freedom in measures]
-        self._measures = measures
-        classes: list[list[RankedCondition]] = []
-        there = self._observed > 0
-        held = np.array([_holds(codes, *condition[1:])[there] for condition in found], dtype=np.float64)
-        weights = self._observed[there]
-        left = np.arange(len(found))
-        while left.size and len(classes) < _CLASSES:
-            both = held[left] @ (held[left[0]] * weights)
-            either = held[left] @ weights + both[0] - both
-            classes.append(self._same(*found[left[0]][1:]))
-            different = both < _SAME * either
-            different[0] = False
-            left = left[different]
-        return sorted(_merged(classes), key=likelihood, reverse=True)
+    def ranked(self) -> list[_Scored]:
+        """Return the conditions that rose: the one worth most, then the others by their score.
 
-    def _best(self, codes: dict[str, _Codes]) -> list[_Scored]:
-        """Conditions of one to three attributes with their scores, the best first."""
-        found: list[_Scored] = []
-        for depth in range(1, min(_DEPTH, len(codes)) + 1):
-            for names in combinations(codes, depth):
-                least = found[-1][0] if len(found) == _KEPT else -np.inf
-                found += self._risen(names, least)
-                found = sorted(found, key=lambda item: -item[0])[:_KEPT]
-        return found
-
-    def _conditions(self, names: tuple[str, ...]) -> tuple[_Codes, _Floats, _Floats]:
-        """All conditions on these attributes with events enough to rise, as numbers, and their events."""
-        codes = [self._codes[name] for name in names]
-        known = np.logical_and.reduce([code >= 0 for code in codes])
-        sizes = [len(self._values[name]) for name in names]
-        groups, observed, usual = _counted(
-            [code[known] for code in codes], sizes, self._observed[known], self._usual[known]
-        )
-        enough = observed + usual >= _LEAST
-        cost = math.log(math.comb(len(self._codes), len(names))) + math.log(max(2, enough.sum()))
-        fewer = [self._cost(some) + math.log(2) for some in combinations(names, len(names) - 1) if some]
-        self._costs[names] = max([cost, *fewer])
-        return groups[enough], observed[enough], usual[enough]
-
-    def _cost(self, names: tuple[str, ...]) -> float:
-        """What it takes to state a condition, in natural units: which attributes, and which of all on these.
-
-        Always more than on fewer of them, also where only few of all have events enough.
+        How much the rest grew is known after the first pass, so a second pass uses it.
         """
-        if names not in self._costs:
-            self._conditions(names)
-        return self._costs[names]
+        best: list[_Scored] = []
+        growth: float | None = None
+        for _ in range(2):
+            self._cells = self._cells_of(self._relevant(growth))
+            best = self._scored_finely(growth)
+            if not best:
+                return []
+            growth = self._measured_growth(best)
+        self._growth = growth or 1.0
+        return best
 
-    def _risen(self, names: tuple[str, ...], least: float) -> Iterator[_Scored]:
-        """Scores of all conditions on these attributes that rose, and score more than the least."""
-        groups, observed, usual = self._conditions(names)
-        cost = self._cost(names)
-        sizes = [len(self._values[name]) for name in names]
-        rose = observed - usual / self._exposure >= _LEAST
-        groups, observed, usual = groups[rose], observed[rose], usual[rose]
-        scores = self._gain(observed, usual) / self._spread - cost
-        order = np.argsort(-scores)[:_KEPT]
-        for position in order[scores[order] > max(least, -cost)]:  # at minus the cost, no more than the rest
-            key = np.unravel_index(int(groups[position]), sizes)
-            yield float(scores[position]), names, tuple(map(int, key))
+    def evidence(self, best: Sequence[_Scored], least_bursts: float) -> float:
+        """Return the log-likelihood ratio of the first condition with noise as in the rest, minus its price.
 
-    def _gain(self, observed: _Floats, usual: _Floats) -> _Floats:
-        """Log-likelihood of two rates, inside and outside, over that of one; zero where the inside rose less.
-
-        Of counts after and before, so that few events before are known to be few.
+        Events come in bursts, so bursts are counted. The distribution is negative binomial: rates vary, and
+        a few events before leave it open how many were to be expected (a Gamma prior).
         """
-        total, before = self._sums
-        other_observed, other_usual = total - observed, before - usual
-        gain = _split(observed, usual) + _split(other_observed, other_usual)
-        gain -= _split(np.array([total]), np.array([before]))
-        return np.where(observed * other_usual > other_observed * usual, gain, 0.0)
+        rest = self._cells.counts.chosen(self._rest)
+        usual = rest.before * self._rest_ratio
+        bursts, varied = _noise(rest.after, usual, self._rest_ratio / self._exposure)
+        bursts = max(bursts, least_bursts)
+        observed, before = (events / bursts for events in best[0].events)
+        expected = (before + TUNING.added_events) * self._growth
+        shape = 1 / (varied + 1 / (before * self._exposure + 1))
+        if observed <= expected:
+            return 0.0
+        both = (observed + shape) * np.log((observed + shape) / (expected + shape))
+        ratio = observed * np.log(observed / expected) - both
+        return float(ratio) - TUNING.price * len(best[0].table.names)
 
-    def _same(self, names: tuple[str, ...], key: tuple[int, ...]) -> list[RankedCondition]:
-        """All conditions on up to three attributes that describe the rows of one as well, the plainest first.
+    def evidence_of_shares(self, first: _Scored) -> float:
+        """Return the log-likelihood ratio of two shares over one, minus the price.
 
-        Each of their values is that of nearly all of these rows.
+        For example, if all of 8 failed runs have a label, and none of 16 others, it is 15.3 - 3.
         """
-        rows = _holds(self._codes, names, key)
-        weights = self._observed[rows]
-        shared = {}
-        for name, codes in self._codes.items():
-            counts = np.bincount(codes[rows] + 1, weights, 1)[1:]
-            if counts.size and counts.max() >= _SAME * weights.sum():
-                shared[name] = int(counts.argmax())
-        holds = np.array([self._codes[name] == code for name, code in shared.items()] + [rows])
-        # few leaves differ in which of these values they have: those alike are counted as one
-        packed = np.ascontiguousarray(np.packbits(holds, axis=0).T)
-        kinds = packed.view(f"V{packed.shape[1]}").ravel()
-        _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
-        events = np.column_stack([np.bincount(kind, each) for each in (self._observed, self._usual)])
-        inside = holds[-1, first]
-        chosen = _up_to_depth(len(shared))
-        values = np.vstack([holds[:-1, first], np.ones_like([inside])])
-        held = np.logical_and.reduce([values[positions] for positions in chosen.T])
-        observed, usual = (held @ events).T
-        both = held[:, inside] @ events[inside, 0]
-        gains = self._gain(observed, usual)
-        same = both >= _SAME * (weights.sum() + observed - both)
-        # rows that are nearly all there are, as in a large rise, share what was as usual before it, too
-        as_well = np.flatnonzero(same & (gains >= _AS_WELL * gains[same].max()))
-        found = []
-        attributes = list(shared)
-        for number in as_well.tolist():
-            others = tuple(attributes[index] for index in chosen[number] if index < len(shared))
-            cost, gain = self._cost(others), float(gains[number])
-            stated = {name: str(self._values[name][shared[name]]) for name in others}
-            expected = float(usual[number]) / self._exposure
-            evidence = max(_evidence(gain / known, freedom) for known, freedom in self._measures)
-            scores = gain / self._spread - cost, evidence - cost
-            found.append(RankedCondition(stated, float(observed[number]), expected, *scores))
-        return sorted(found, key=lambda condition: -condition.score)
+        observed, before = first.events
+        total, total_before = self._rows.totals
+        sides = ((observed, total), (before * self._exposure, total_before * self._exposure))
+        both = sides[0][0] + sides[1][0], sides[0][1] + sides[1][1]
+        ratio = sum(_share_likelihood(*side) for side in sides) - _share_likelihood(*both)
+        return ratio - TUNING.price * len(first.table.names)
+
+    def described(self, scored: _Scored) -> Rise:
+        """Return a condition in texts, with the conditions that have exactly the same cells."""
+        observed, expected = scored.events
+        cells = scored.cells
+        same: list[dict[str, str]] = []
+        for table in self._cells.tables:
+            equal = (table.counts.after == observed) & (table.counts.before == expected)
+            for place in np.flatnonzero(equal).tolist():
+                is_itself = table is scored.table and place == scored.place
+                if not is_itself and np.array_equal(table.place_of_cell == place, cells):
+                    same.append(self._named(table, place))
+        return Rise(self._named(scored.table, scored.place), observed, expected, scored.worth, same)
+
+    def _named(self, table: _Table, place: int) -> dict[str, str]:
+        values = zip(table.names, table.stated[place].tolist(), strict=True)
+        return {name: str(self._texts[name][code]) for name, code in values}
+
+    def _tables_of_one_and_two(self) -> list[_Table]:
+        """Return the tables of all attributes, and of pairs of those whose values rose most."""
+        singles = [_Table.of((name,), self._statable, self._rows) for name in self._statable]
+        gains = {table.names[0]: self._best_gain(table, None) for table in singles}
+        strongest = sorted(gains, key=lambda name: -gains[name])[: TUNING.max_paired]
+        pairs = combinations([name for name in gains if name in strongest], 2)
+        return singles + [_Table.of(pair, self._statable, self._rows) for pair in pairs]
+
+    def _relevant(self, growth: float | None) -> tuple[str, ...]:
+        """Return the attributes of small conditions that gain at least a share of what the best gains."""
+        best = dict.fromkeys(self._statable, 0.0)
+        for table in self._small_tables:
+            gained = self._best_gain(table, growth)
+            for name in table.names:
+                best[name] = max(best[name], gained)
+        least = max(TUNING.relevant_gain * max(best.values()), 1e-9)
+        strongest = sorted(best, key=lambda name: -best[name])[: TUNING.max_relevant]
+        return tuple(name for name in best if name in strongest and best[name] >= least)
+
+    def _best_gain(self, table: _Table, growth: float | None) -> float:
+        expected = _expected(table.counts, self._rows.totals, growth)
+        return float(gain(table.counts.after, expected).max(initial=0.0))
+
+    def _cells_of(self, relevant: tuple[str, ...]) -> _Cells:
+        """Count rows that differ in other attributes only as one cell, and the tables of these cells."""
+        if relevant not in self._counted:
+            codes = [self._codes[name] for name in relevant]
+            cell_of_row, first_rows = numbered(codes, len(self._rows.after))
+            counts = self._rows.summed(cell_of_row, len(first_rows))
+            statable = {name: self._statable[name].of_cells(first_rows) for name in relevant}
+            sizes = range(1, TUNING.max_attributes + 1)
+            stated = [names for size in sizes for names in combinations(relevant, size)]
+            self._counted[relevant] = _Cells(counts, [_Table.of(names, statable, counts) for names in stated])
+        return self._counted[relevant]
+
+    def _scored_finely(self, growth: float | None) -> list[_Scored]:
+        """Return the conditions that rose, with cells that saturate as early as the rise allows.
+
+        Large rises are told apart best if no cell counts much. Small ones are visible only if it counts more.
+        """
+        counts = self._cells.counts
+        usual = counts.before * (growth or 1.0)
+        mean = (counts.after + usual * self._exposure) / (1 + self._exposure)
+        cell_events = TUNING.cell_events
+        while True:
+            saturated = counts.scaled(1 / (1 + mean / cell_events))
+            best = self._scored(saturated, growth)
+            if not best:
+                return []
+            first = max(best, key=lambda scored: scored.worth)
+            if first.worth >= TUNING.price or cell_events > mean.max():
+                return [first, *(scored for scored in best if scored is not first)]
+            cell_events *= 2
+
+    def _scored(self, saturated: Counts, growth: float | None) -> list[_Scored]:
+        """Return the conditions that rose, the highest score first; of equal ones, fewer attributes first."""
+        best: list[_Scored] = []
+        for table in self._cells.tables:
+            counts = table.condition_counts(saturated)
+            scores = gain(counts.after, _expected(counts, saturated.totals, growth))
+            excess = table.counts.after - table.counts.before * (growth or 1.0)
+            scores[excess < TUNING.min_excess] = 0
+            scores = scores.round(6)  # conditions with the same rows have equal scores
+            highest = np.argsort(-scores, kind="stable")[: TUNING.per_table]
+            highest = highest[scores[highest] > 0]
+            best += [_Scored(float(scores[place]), table, place) for place in highest.tolist()]
+        return sorted(best, key=lambda scored: -scored.score)
+
+    def _measured_growth(self, best: Sequence[_Scored]) -> float:
+        """Measure how much the cells outside of everything that rose have grown; at least 1."""
+        rose = best[0].cells.copy()
+        for scored in best:
+            if scored.score >= TUNING.risen_score:
+                rose |= scored.cells
+        self._rest = ~rose
+        after, before = self._cells.counts.chosen(self._rest).totals
+        self._rest_ratio = (after + TUNING.added_events) / (before + TUNING.added_events)
+        return max(1.0, self._rest_ratio)
 
 
-def _merged(classes: list[list[RankedCondition]]) -> list[list[RankedCondition]]:
-    """Those that begin with the same condition as one: it is near to rows that differ a little more."""
-    merged: dict[frozenset[tuple[str, str]], list[RankedCondition]] = {}
-    for conditions in classes:
-        known = merged.setdefault(frozenset(conditions[0].named.items()), [])
-        known += [condition for condition in conditions if condition not in known]
-    return [sorted(known, key=lambda condition: -condition.score) for known in merged.values()]
+def gain(observed: _Floats, expected: _Floats) -> _Floats:
+    """Return the log-likelihood ratio of a rise of single events; 0 if no more are observed than expected."""
+    rose = observed > expected
+    ratio = np.divide(observed, expected, out=np.ones_like(observed), where=rose)
+    return np.where(rose, observed * np.log(ratio) - observed + expected, 0.0)
 
 
-@lru_cache
-def _up_to_depth(count: int) -> _Codes:
-    """Combinations of one to three of so many positions, a row each, padded with the one after the last."""
-    rows = [
-        others + (count,) * (_DEPTH - depth)
-        for depth in range(1, _DEPTH + 1)
-        for others in combinations(range(count), depth)
-    ]
-    return np.array(rows, dtype=np.int64).reshape(len(rows), _DEPTH)
+def _share_likelihood(part: float, whole: float) -> float:
+    """Return the log-likelihood of a share at its maximum."""
+    parts = [count for count in (part, whole - part) if count > 0]
+    return float(sum(count * np.log(count / whole) for count in parts))
+
+
+def _expected(counts: Counts, totals: tuple[float, float], growth: float | None) -> _Floats:
+    """Return the events before, times the growth of the rest, or of all outside of each condition."""
+    after, before = totals
+    added = TUNING.added_events
+    factor: Any = growth
+    if growth is None:
+        outside = (after - counts.after + added) / (before - counts.before + added)
+        factor = np.maximum(1.0, outside)
+    return np.asarray(counts.before * factor + added)
+
+
+def _noise(after: _Floats, usual: _Floats, times: float) -> tuple[float, float]:
+    """Measure how counts of cells that did not rise vary: the size of bursts, and the variation beyond it.
+
+    The variance of a count is `bursts * m + varied * m**2`. Both are fitted to the squared differences of
+    the cells by weighted least squares. The mean `m` is of both times together, so that cells with events
+    only after count, too.
+    """
+    mean = (after * times + usual) / (1 + times)
+    squares = (after - usual) ** 2 / (1 + times)
+    weights = 1 / (mean + 1) ** 2
+    # the normal equations: [s2 s3; s3 s4] @ [bursts, varied] = [t1, t2]
+    s2, s3, s4 = (float((weights * mean**power).sum()) for power in (2, 3, 4))
+    t1, t2 = (float((weights * squares * mean**power).sum()) for power in (1, 2))
+    # single events have a variance of 1 and a mean of 1
+    s2, t1 = s2 + TUNING.prior_cells, t1 + TUNING.prior_cells
+    bursts, varied = t1 / s2, 0.0
+    if s4 > 0 and s2 * t2 > s3 * t1:
+        determinant = s2 * s4 - s3**2  # positive: Cauchy and Schwarz, as s2 contains the prior
+        bursts, varied = (t1 * s4 - t2 * s3) / determinant, (s2 * t2 - s3 * t1) / determinant
+    if bursts < 1:
+        bursts = 1.0
+        varied = (t2 - s3) / s4 if s4 > 0 else 0.0
+    return bursts, float(np.clip(varied, TUNING.min_varied, TUNING.max_varied))
+
+
+def numbered(columns: Sequence[_Codes], length: int) -> tuple[_Codes, _Codes]:
+    """Return a number per row, equal for equal rows, and the first row of each number.
+
+    >>> numbered([np.array([0, 1, 0]), np.array([2, 2, 2])], 3)
+    (array([0, 1, 0]), array([0, 1]))
+    """
+    key, size = np.zeros(length, np.int64), 1
+    for codes in columns:
+        width = int(codes.max(initial=0)) + 1
+        if size * width >= 2**62:  # the product would not fit into 64 bits
+            key, distinct = pd.factorize(key)
+            size = len(distinct)
+        key, size = key * width + codes, size * width
+    key, distinct = pd.factorize(key)
+    first_rows = np.empty(len(distinct), np.int64)
+    first_rows[key[::-1]] = np.arange(length - 1, -1, -1)
+    return key.astype(np.int64), first_rows
 
 
 def plainest(conditions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of some conditions of the same rows that need all their attributes: with fewer, none is there.
+    """Return the conditions that need all their attributes: with fewer, no other one is in the list.
 
     >>> plainest([{"a": 1}, {"a": 1, "b": 2}, {"b": 2, "c": 3}])
     [{'a': 1}, {'b': 2, 'c': 3}]
@@ -221,89 +535,3 @@ def plainest(conditions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     named = [frozenset(condition.items()) for condition in conditions]
     plain = [not any(other < items for other in named) for items in named]
     return list(compress(conditions, plain))
-
-
-def likelihood(conditions: list[RankedCondition]) -> float:
-    """Combined log-likelihood of conditions that describe the same rows."""
-    return float(np.logaddexp.reduce([condition.score for condition in conditions]))
-
-
-def _holds(codes: dict[str, _Codes], names: tuple[str, ...], key: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """The leaves that a condition holds."""
-    held: npt.NDArray[np.bool_] = np.logical_and.reduce(
-        [codes[name] == code for name, code in zip(names, key, strict=True)]
-    )
-    return held
-
-
-def _largest(column: pd.Series, observed: _Floats, expected: _Floats) -> tuple[_Codes, npt.NDArray[Any]]:
-    """Codes of an attribute's values; -1 for those beyond the largest in excess."""
-    codes, values = pd.factorize(column)
-    excess = np.bincount(codes, observed, len(values)) - np.bincount(codes, expected, len(values))
-    order = np.argsort(-excess)[:_VALUES]
-    renumbered = np.full(len(values), -1, dtype=np.int64)
-    renumbered[order] = np.arange(len(order))
-    return renumbered[codes], np.asarray(values, dtype=object)[order]
-
-
-def _counted(
-    codes: list[_Codes], sizes: list[int], observed: _Floats, usual: _Floats
-) -> tuple[_Codes, _Floats, _Floats]:
-    """The combinations of codes that occur, as numbers, with the events of each."""
-    number = np.ravel_multi_index(codes, sizes)
-    total = math.prod(sizes)
-    if total > _DENSE * number.size:
-        groups, number = np.unique(number, return_inverse=True)
-        total = groups.size
-    else:
-        groups = np.arange(total)
-    one, two = (np.bincount(number, events, total) for events in (observed, usual))
-    there = (one > 0) | (two > 0)
-    return groups[there], one[there].astype(np.float64), two[there].astype(np.float64)
-
-
-def _split(one: _Floats, two: _Floats) -> _Floats:
-    """Log-likelihood of how events are split in two, at its maximum."""
-    both = np.maximum(one + two, 1e-300)
-    return sum(  # type: ignore[return-value]
-        np.where(part > 0, part * np.log(np.maximum(part, 1e-300) / both), 0.0) for part in (one, two)
-    )
-
-
-def _evidence(gain: float, freedom: float) -> float:
-    """What a gain says, in units of a dispersion that is itself estimated: Student's log-likelihood."""
-    return gain if np.isinf(freedom) else (freedom + 1) / 2 * math.log1p(2 * gain / freedom)
-
-
-def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> tuple[float, float]:
-    """Variance over mean of counts, 1 for single events and more where they come in bursts; its freedom.
-
-    The median over values of attributes and of pairs of them, so that what rose hardly counts. The fewer
-    they are, the less is known: the freedom is that of Student's distribution.
-    """
-    ratios: list[_Floats] = []
-    for depth in (1, 2):
-        for names in combinations(codes, depth):
-            several = [codes[name] + 1 for name in names]
-            sizes = [int(code.max(initial=0)) + 1 for code in several]
-            _, one, two = _counted(several, sizes, observed, usual)
-            known = one + two >= _COUNTED
-            share = float(np.median(one[known] / (one + two)[known])) if known.any() else 0.0
-            if 0 < share < 1:
-                both = (one + two)[known]
-                ratios.append((one[known] - share * both) ** 2 / (both * share * (1 - share)))
-    ordered = np.sort(np.concatenate([np.empty(0), *ratios]))
-    if ordered.size <= 1:
-        return _bursts(observed, usual), np.inf
-    spread = max(1.0, float(np.median(ordered)) / _MEDIAN)
-    if ordered.size >= _MANY:
-        spread = max(spread, float(ordered[: int(ordered.size * _LOWER)].mean()) / _LOWER_MEAN)
-    freedom = ordered.size - 1
-    return (freedom * spread + _PRIOR) / (freedom + _PRIOR), float(freedom + _PRIOR)
-
-
-def _bursts(observed: _Floats, usual: _Floats) -> float:
-    """The size of bursts, from leaves that occur on one side only: most of those hold a single burst."""
-    sides = ((observed, usual), (usual, observed))
-    sizes = [events[(events > 0) & (other == 0)] for events, other in sides]
-    return min((float((size**2).sum() / size.sum()) for size in sizes if size.size >= _CELLS), default=1.0)

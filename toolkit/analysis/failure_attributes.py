@@ -79,7 +79,7 @@ class FailureAttributes:
             columns[SIGNATURE] = _categories(grouped(frame)[1])
         for source, prefix in JSON_FIELDS.items():
             if source in names:
-                columns |= dict(_fields(table[source], prefix, redactor))
+                columns |= dict(json_fields(table[source], prefix, redactor))
         self.columns = _distinct({name: column.take(order) for name, column in columns.items()})
         self.labels = labels_of(table, redactor).iloc[order].to_numpy(dtype=object)
         self.label_codes, self.labelled, self._label_names = _coded(self.labels)
@@ -137,11 +137,14 @@ class FailureAttributes:
         return shared
 
 
-def rising_labels(
-    labels: NDArray[np.object_], observed: NDArray[np.float64], expected: NDArray[np.float64]
+def rising_values(
+    values: NDArray[np.object_], observed: NDArray[np.float64], expected: NDArray[np.float64]
 ) -> NDArray[np.object_]:
-    """One label of each row, by the events that each row stands for: of several the one that rose most."""
-    return _risen(*_coded(labels), observed, expected)
+    """Return one of the values of each row, for example of the labels: the one that rose most.
+
+    `observed` and `expected` are the events that each row stands for.
+    """
+    return _risen(*_coded(values), observed, expected)
 
 
 def _coded(labels: NDArray[np.object_]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.object_]]:
@@ -279,7 +282,9 @@ def labels_of(table: pa.Table, redactor: Redactor) -> pd.Series[Any]:
     return pd.Series(rows, dtype=object)
 
 
-def _fields(column: pa.ChunkedArray, prefix: str, redactor: Redactor) -> Iterator[tuple[str, pd.Categorical]]:
+def json_fields(
+    column: pa.ChunkedArray, prefix: str, redactor: Redactor
+) -> Iterator[tuple[str, pd.Categorical]]:
     """The fields of JSON objects that have few values and are often there, as ``prefix name``."""
     if len(column) > _READ:
         return

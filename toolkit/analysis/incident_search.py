@@ -13,20 +13,20 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from toolkit.analysis.change_columns import category_column
 from toolkit.analysis.change_points import (
     FEWEST,
     ExpectedShares,
     cumulated,
     episodes,
     forerunners,
-    gain,
     least_surprise,
     spreads,
     strongest,
     surprise,
     unlike_any,
 )
-from toolkit.analysis.explaining import RANKED, Explanation, explain_rows, recounted
+from toolkit.analysis.explaining import RANKED, Explanation, explain_columns, recounted
 from toolkit.analysis.failure_attributes import NAMED, SIGNATURE, WORKFLOW, FailureAttributes
 from toolkit.analysis.gaps import Nanoseconds, time_known, without_gaps
 from toolkit.analysis.selection import typed_rows
@@ -68,7 +68,6 @@ _EDGE: Final = 0.25  # of the length of an incident
 _MINOR: Final = 0.2  # of the largest episode's failures
 _LONGER: Final = 20  # times the rest of the history: a rise of all failures that is ongoing
 _IDLE: Final = 5  # mean gaps between failures after which an incident is over
-_EXPLAINING: Final = 7  # attributes, the strongest first
 
 
 def datetimes(span: Span) -> tuple[datetime, datetime]:
@@ -213,16 +212,13 @@ class IncidentSearch:
         return sorted(map(self._narrowed, found), key=lambda incident: -incident.excess)
 
     def explained(self, inside: _Bools, outside: _Bools, exposure: float) -> Explanation:
-        """Explain the failures of one mask beside those of another by the strongest attributes."""
+        """Explain the failures of one mask, compared with those of another."""
         rows = inside | outside
         observed, usual = inside[rows].astype(np.float64), outside[rows].astype(np.float64)
-        columns = self.failures.columns_of(rows, observed, usual / exposure)
-        gains = {name: _largest_gain(column.codes, observed, usual) for name, column in columns.items()}
-        first = sorted(columns, key=lambda name: -gains[name])[:_EXPLAINING]
-        searched = [name for name in columns if name in first or name in (WORKFLOW, SIGNATURE)]
-        frame = pd.DataFrame(columns, index=range(int(rows.sum())))
-        spread = 2 * self._sizes(outside)[1] - 1  # of counts of bursts with geometric sizes
-        found = explain_rows(frame, observed, usual, exposure, searched=searched, spread=spread)
+        categories = self.failures.columns_of(rows, observed, usual / exposure)
+        columns = {name: category_column(values) for name, values in categories.items()}
+        dispersion = 2 * self._sizes(outside)[1] - 1  # of counts of bursts with geometric sizes
+        found = explain_columns(columns, observed, usual, exposure, least_bursts=dispersion)
         return self._recounted(found, inside, outside, exposure)
 
     def _recounted(self, found: Explanation, inside: _Bools, outside: _Bools, exposure: float) -> Explanation:
@@ -496,13 +492,6 @@ def _holds_most(explanation: Explanation) -> bool:
     first = explanation.frame.head(1)
     usual = first["expected"] / max(explanation.expected, 1e-9)
     return bool((first["share"] >= (1 + usual) / 2).any())
-
-
-def _largest_gain(codes: npt.NDArray[Any], observed: _Floats, usual: _Floats) -> float:
-    """The largest gain of a value of an attribute, as `explain_change` has it."""
-    inside, outside = (np.bincount(codes, events) for events in (observed, usual))
-    share = observed.sum() / max(observed.sum() + usual.sum(), 1.0)
-    return float(gain(inside, inside + outside, share).max(initial=0.0))
 
 
 def _overlaps(window: Span, others: list[Span]) -> bool:
