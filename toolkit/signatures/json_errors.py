@@ -177,10 +177,14 @@ def _completed(text: str, *, keeps_text: bool = False) -> str:
         elif sign in "}]" and open_brackets:
             open_brackets.pop()
             end, closing_brackets = token.end(), open_brackets.copy()
+            if not open_brackets:
+                break  # the text goes on after the end of its value
         elif sign == ",":
             end, closing_brackets = token.start(), open_brackets.copy()
         if len(open_brackets) > _MOST_OPEN:
             break  # copies of the brackets would take time that grows with the square of their number
+    if end and not open_brackets and "{" not in text[:end]:
+        raise ValueError("a message that begins with a number in brackets")
     if keeps_text and is_in_string:
         unfinished = text.rstrip("\\")
         return f'{unfinished}"{"".join(reversed(open_brackets))}'

@@ -28,7 +28,8 @@ _CLOCK: Final = (
 _CODES: Final = re.compile(
     r"(?:\b(?:status(?:[ _]?code)?|exit(?:ed)?(?: (?:code|status|with(?: code| status)?))?|return code"
     r"|rc|errno|err(?:or)?(?:[ _](?:code|number|no))?"
-    r"|code|signal|HTTP(?:/\d(?:\.\d)?)?|SQLSTATE|sqlcode|responded with|errcode)['\"]?\s?[=:]?\s?\[?#?-?)$",
+    r"|code|signal|HTTP(?:/\d(?:\.\d)?)?|SQLSTATE|sqlcode|responded with|errcode"
+    r"|코드|代码|错误码|コード|エラー|код|رمز|קוד)['\"]?\s?[=:]?\s?\[?#?-?)$",
     re.IGNORECASE,
 )
 _SHORT: Final = re.compile(r"^[#(\[\-]*\d{1,5}[)\].,;:!]*$")
@@ -49,8 +50,11 @@ _NAMED_CODE: Final = re.compile(
     r"|ERR|CVE|RFC|EC|LNK|JDBC|HHH|HV|AMQ|XX)-?\d{3,6}(?:[A-Z]\d+)?$"
 )
 
-CODE: Final = re.compile(r"(?=.{3,12}$)(?![0-9A-F]{8,}$)(?:[A-Z]{1,8}[-_.]?\d{1,5}[A-Z]?|\d{2}[A-Z0-9]{3})")
+CODE: Final = re.compile(r"(?:(?!\w{9})[A-Z]{1,8}\d{2,5}[A-Z]?|[A-Z]{1,8}[-_.]\d{1,5}|\d{2}[A-Z\d]{3})")
 """A code of an error: capitals and up to five digits, such as `E11000`, or a state of SQL: `40P01`."""
+
+_BRACKETED_CODE: Final = re.compile(rf"(?=.\d*[A-Z])(?:\[{CODE.pattern}\]|\({CODE.pattern}\))[:.,;]?")
+"""A code with a letter in brackets, for example "[42P01]" before a message or "(P2024)" after it."""
 
 _TIMES: Final = re.compile(
     rf"(?<![\w./-])(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.](?:\d{{1,2}}"
@@ -180,7 +184,7 @@ def with_placeholders(message: str) -> str:
         replaced = _word(word)
         if number and words[number - 1] in _CONNECTED and "://" not in replaced and of_port(word):
             replaced = f"{of_port(word)}://{replaced}"
-        if replaced != word and "<num>" in replaced and _is_code(words, number):
+        if replaced != word and _is_code(words, number):
             continue
         words[number] = replaced
     text = " ".join(words)
@@ -194,7 +198,7 @@ def with_placeholders(message: str) -> str:
 
 def _is_code(words: list[str], number: int) -> bool:
     """Whether a number is a status, exit or error code by the words around it."""
-    found = _SHORT.search(words[number])
+    found = _SHORT.search(words[number]) or CODE.fullmatch(words[number].strip("#()[],.:;"))
     phrase = _PHRASES.get(words[number].strip("#()[],.:;"), "")
     if phrase:  # 502 Bad Gateway
         said = re.sub(r"[^a-z]", "", "".join(words[number + 1 : number + 6]).lower())
@@ -205,6 +209,8 @@ def _is_code(words: list[str], number: int) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def _word(word: str) -> str:
+    if word[0] in "[(" and _BRACKETED_CODE.fullmatch(word):
+        return word
     text = _VALUES.sub(_placeholder, word)
     return _PAIRED.sub(_pair, text) if "=" in text else text
 
@@ -215,7 +221,18 @@ def _pair(found: re.Match[str]) -> str:
 
 _SPACELESS: Final = re.compile(r"[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 """Letters of scripts without spaces, such as Chinese, Japanese, Thai and Korean: a sentence is one word."""
-_DIGITS: Final = re.compile(r"\d+(?:[.,]\d+)*")
+_VALUE_IN_SENTENCE: Final = re.compile(
+    r"(?:[A-Za-z0-9_]+[.,\-])*[A-Za-z0-9_]*\d(?:[A-Za-z0-9_]*[.,\-])*[A-Za-z0-9_]*"
+)
+_CODE_WORDS: Final = ("码", "代码", "错误", "コード", "エラー", "코드", "รหัส")
+"""Words before a code, in scripts without spaces."""
+
+
+def _placeholder_in_sentence(found: re.Match[str]) -> str:
+    """Return the placeholder of a value in a sentence without spaces: of A-12 in "订单A-12库存不足"."""
+    if found.string[: found.start()].endswith(_CODE_WORDS):
+        return found[0]
+    return "<id>" if any(map(str.isalpha, found[0])) else "<num>"
 
 
 def _placeholder(found: re.Match[str]) -> str:
@@ -231,7 +248,7 @@ def _placeholder_of_word(found: re.Match[str], text: str) -> str:
     if found.string[: found.start()].endswith("SQLSTATE["):
         return text
     if not text.isascii() and _SPACELESS.search(text):
-        return _DIGITS.sub("<num>", text)
+        return _VALUE_IN_SENTENCE.sub(_placeholder_in_sentence, text)
     is_name = text.lower() in _KEPT or text.startswith("HTTP/") or _NAMED_CODE.match(text)
     if is_name or (_MODULE.match(text) and _TYPE_AFTER.match(found.string, found.end())):
         return text

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from toolkit.signatures.placeholders import PLACEHOLDER
+from toolkit.signatures.placeholders import CODE, PLACEHOLDER
 
 VALUE: Final = "<value>"
 """A word that differs between messages that are otherwise equal."""
@@ -231,8 +231,8 @@ def word_kind(word: str, before: str, opening: str) -> int:
         return NEVER
     if _STATES_FAILURE.search(bare) and not _DOTTED_KEY.fullmatch(bare):
         return NEVER
-    if bare.isdigit():
-        return PLAIN  # a code: other numbers are placeholders
+    if bare.isdigit() or CODE.fullmatch(bare):
+        return PLAIN  # a code: other numbers are placeholders. Of many codes at one place, each is a value
     if word[-1] in "=:":
         return _key_kind(bare, before)
     is_quoted = opening in ('"', "'", "[", "(", "`", ":")
