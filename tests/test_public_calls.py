@@ -192,6 +192,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "service": w.service,
             "max_age": "7d",
             "now": None,
+            "tz": "Europe/Berlin",
         }
     ],
     "FailureFilter": lambda _: [FILTER],
@@ -203,6 +204,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "kind": "workflows",
             "key": None,
             "clock": lambda: datetime.now().astimezone(),
+            "tz": "Europe/Berlin",
         }
         for source, frame in ((w.service, w.failures), (w.failures, None))
     ],

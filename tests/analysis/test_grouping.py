@@ -406,7 +406,7 @@ def test_a_result_used_as_a_table_names_its_frame():
     groups = tk.group_failures(failures("disk full"))
     with pytest.raises(AttributeError, match=r"\.frame\.head"):
         groups.head()
-    with pytest.raises(TypeError, match=r"\.frame\[0\]"):
+    with pytest.raises(TypeError, match=r"\.frame\.iloc\[0\]"):
         groups[0]
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         groups.nonsense  # noqa: B018 - the access is the test
