@@ -18,6 +18,7 @@ ENGLISH = (
     "docs/index.md",
     "docs/panels.md",
     "docs/plots.md",
+    "docs/report.md",
     "docs/snapshots.md",
     "docs/stability.md",
     "docs/vector-audits.md",
@@ -48,7 +49,7 @@ DENSITY = {
     "toolkit/audits": 0.30,
     "toolkit/client": 0.28,
     "toolkit/drawing": 0.27,
-    "toolkit/filters": 0.32,
+    "toolkit/filters": 0.31,
     "toolkit/indexing": 0.26,
     "toolkit/loading": 0.28,
     "toolkit/local": 0.24,
@@ -56,7 +57,7 @@ DENSITY = {
     "toolkit/serving.py": 0.17,
     "toolkit/settings": 0.29,
     "toolkit/snapshots": 0.26,
-    "toolkit/tables": 0.35,
+    "toolkit/tables": 0.34,
     "toolkit_demo": 0.22,
 }
 """Branches per line of rewritten folders. Limits are lowered, never raised: the goal is 0.20 for all."""

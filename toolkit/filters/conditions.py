@@ -223,7 +223,9 @@ class Contains(Condition):
         return f"{self.field} {_negation(self.negated)}CONTAINS {_literal(self.value)}"
 
     def _is_true(self, actual: Any) -> bool:
-        elements = actual if isinstance(actual, list | tuple) else ()
+        elements = actual
+        if not isinstance(actual, list | tuple):
+            elements = ()
         is_contained = any(_equal(element, self.value) for element in elements)
         return is_contained != self.negated
 

@@ -271,7 +271,9 @@ class FailureFilter:
             return names_error(_error_line(row), wanted)
         if field.kind == "time":
             wanted = milliseconds(wanted)
-        accepted = wanted if field.many else (wanted,)
+        accepted = wanted
+        if not field.many:
+            accepted = (wanted,)
         return any(value in accepted for value in _row_values(row, field))
 
     def scope(self) -> dict[str, Any]:
@@ -445,7 +447,9 @@ def _read(field: FilterField, argument: Any, now: datetime) -> object:
 def _read_several(field: FilterField, argument: Any) -> tuple[Any, ...]:
     """Return the values of a field without duplicates. The values of a set are sorted."""
     argument = () if argument is None else plain_list(plain(argument))
-    items = [argument] if _is_single(argument) else argument
+    items = argument
+    if _is_single(argument):
+        items = [argument]
     # an error names the value that cannot be used
     values = [_read_one(field, item) for item in items]
     if not values and not isinstance(argument, tuple):

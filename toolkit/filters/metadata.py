@@ -200,7 +200,9 @@ class _FilterParser:
         try:
             return make(*values, **options)
         except InputError as error:
-            position = self._start if start is None else start
+            position = self._start
+            if start is not None:
+                position = start
             raise self.error(position, error.got or error.doing, error.expected or "a value") from None
 
     def _take(self, name: str) -> str | None:
@@ -219,7 +221,9 @@ class _FilterParser:
         position = _SPACE.match(self._text, self._next).end()  # type: ignore[union-attr]
         word = _WORD.match(self._text, position)
         *others, last = (name for name in _TOKENS if name in self._tried)
-        expected = f"{', '.join(others)} or {last}" if others else last
+        expected = last
+        if others:
+            expected = f"{', '.join(others)} or {last}"
         got = "the end"
         if word:
             got = repr(word[0][:40])

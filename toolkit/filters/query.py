@@ -208,7 +208,9 @@ def numbers(name: str, values: object) -> list[float]:
 def _numeric_array(name: str, values: Iterable[object]) -> np.ndarray[Any, Any]:
     """Return an array of integers or floats with one axis. The numbers can be infinite."""
     from_array = isinstance(values, np.ndarray)
-    items = values if isinstance(values, np.ndarray) else list(values)
+    items = values
+    if not isinstance(values, np.ndarray):
+        items = list(values)
     array = _as_array(items)
     if array.ndim != 1 or not array.size:
         shape = "no numbers"

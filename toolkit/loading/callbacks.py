@@ -199,7 +199,9 @@ def _source_name(source: Source, redactor: Redactor) -> str:
 
 def _size(body: Body) -> int:
     """Return the bytes of a raw body, or 0 for an object that was parsed already."""
-    raw = body.body if isinstance(body, ReceivedCallback) else body
+    raw = body
+    if isinstance(body, ReceivedCallback):
+        raw = body.body
     if isinstance(raw, str):
         raw = raw.encode("utf-8", "surrogatepass")
     if isinstance(raw, bytes):

@@ -229,7 +229,9 @@ class Load:
         guard = ProgressGuard(self.plan.what)
         with _interrupts_reraised(), self.progress() as progress, closing(self.read(self.state)) as tables:
             for item in tables:
-                batch = item if isinstance(item, Batch) else self._unique(item)
+                batch = item
+                if not isinstance(item, Batch):
+                    batch = self._unique(item)
                 position = self.state.position
                 if limit is not None and self._rows + batch.table.num_rows >= limit:
                     batch = batch.first(limit - self._rows)

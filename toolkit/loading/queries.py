@@ -300,7 +300,9 @@ def run_queries(
     masker = ColumnMasker(service.redactor)
     frames: list[pd.DataFrame] = []
     for batch, table in zip(batches, tables, strict=True):
-        kept = _without_selves(table, queries, sent, batch) if excludes_some else table
+        kept = table
+        if excludes_some:
+            kept = _without_selves(table, queries, sent, batch)
         frame = to_frame(masker.table(kept))
         if namespaces is not None:
             name = service.redactor.own(batch[0].namespace)

@@ -181,7 +181,9 @@ class RangeReader:
             numbers = self._dimension or 0
         limit = self._options.limit
         size = PageSize(numbers, most=limit, page_bytes=self._page_bytes)
-        depth = DEPTH if limit is None else min(DEPTH, math.ceil(limit / size.rows))
+        depth = DEPTH
+        if limit is not None:
+            depth = min(DEPTH, math.ceil(limit / size.rows))
         ahead = ReadAhead(partial(self._request, reading.range, size), self._pool.submit, depth=depth)
         self._ahead.append(ahead)
         ahead.start(reading.cursor or FIRST)

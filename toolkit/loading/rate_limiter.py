@@ -106,7 +106,9 @@ class AdaptiveRateLimiter:
         """Record the end of a request, with a response or an error, and the duration."""
         self._running -= 1
         if isinstance(error, RateLimitError) and not isinstance(error, DailyLimitError):
-            backoff = _DEFAULT_BACKOFF if error.wait is None else error.wait
+            backoff = _DEFAULT_BACKOFF
+            if error.wait is not None:
+                backoff = error.wait
             self._free_from = max(self._free_from, now + backoff)
             if (
                 now - seconds >= self._cut_at

@@ -441,7 +441,9 @@ def open_vectors(
     counted = None
     if not any(prefixes):
         counted = sum(info.namespaces.get(name, 0) for name in names)
-    expected = counted if options.limit is None else min(options.limit, counted or options.limit)
+    expected = counted
+    if options.limit is not None:
+        expected = min(options.limit, counted or options.limit)
 
     def check_fits(row_bytes: float) -> None:
         check_memory(

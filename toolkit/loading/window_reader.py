@@ -86,7 +86,9 @@ class WindowReader:
         if ahead:
             passes = options.passes
         self._partition = Partition((since, until), state, passes=passes, splits=ahead)
-        count = PAGE_LIMIT if options.limit is None else min(options.limit, PAGE_LIMIT)
+        count = PAGE_LIMIT
+        if options.limit is not None:
+            count = min(options.limit, PAGE_LIMIT)
 
         def fetch_page(window: Window) -> Page:
             span, cursor = window.span, window.cursor
@@ -315,7 +317,9 @@ class WindowFetcher:
             return False
         if waited or not self._ahead or self._taken < _FIRST_PAGES:
             return True
-        enough_pages = 2 * _MOST_PAGES if self._alternates else _MIN_BATCH_PAGES
+        enough_pages = _MIN_BATCH_PAGES
+        if self._alternates:
+            enough_pages = 2 * _MOST_PAGES
         return len(self._ready) >= enough_pages or self._ready_bytes > _MOST_BYTES
 
     @property

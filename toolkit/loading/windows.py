@@ -286,7 +286,9 @@ def plan_split(
     Split(cuts=(49999,), pages_left=9.1...)
     """
     low = first or 0
-    high = YEAR_2100 if last is None else last
+    high = YEAR_2100
+    if last is not None:
+        high = last
     if high <= low:
         return Split()
     steps = list(pairwise(seen or ()))
@@ -304,7 +306,9 @@ def plan_split(
         cuts = {low + (high - low) * number // _MOST_PARTS for number in range(1, _MOST_PARTS)}
     else:
         # The density is unknown and the window is open: parts that grow with the distance from now.
-        newest = now if low < now < high else high
+        newest = high
+        if low < now < high:
+            newest = now
         cuts = {newest, *(newest - _HOUR * 4**number for number in range(_MOST_PARTS))}
     inside = sorted(cut for cut in cuts if low <= cut < high)
     if not inside:

@@ -304,7 +304,9 @@ def connect(
             raise _settings_error(repr(where), '"local", or no positional argument')
         return start_local(mask_personal=mask_personal)
     # `ours` counts before `theirs`: the variables of the toolkit before those of the public service
-    env = os.environ if environ is None else environ
+    env: Mapping[str, str] = os.environ
+    if environ is not None:
+        env = environ
     ours = _region("region", region) or _region("TOOLKIT_REGION", env.get("TOOLKIT_REGION"))
     theirs = _region("QSTASH_REGION", env.get("QSTASH_REGION"))
     own_dialect = cast("DialectName", env.get("TOOLKIT_DIALECT") or "service")
@@ -455,7 +457,9 @@ def _from_environment(
         url, token = env.get(url_variable), env.get(token_variable)
         if not url and not token:
             continue
-        source = url_variable if url else token_variable
+        source = token_variable
+        if url:
+            source = url_variable
         url = url or family.url
         if not url:
             raise _missing_variable(name, present=token_variable, missing=url_variable)

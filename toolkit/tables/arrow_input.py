@@ -61,7 +61,9 @@ def arrow_table(value: Any) -> pa.Table | None:
     if isinstance(value, pd.Series | pa.RecordBatchReader) or not hasattr(value, "__arrow_c_stream__"):
         return None
     with suppress(*UNFIT):  # a single column can be read as Arrow, too
-        table = value if isinstance(value, pa.Table) else pa.table(value)
+        table = value
+        if not isinstance(value, pa.Table):
+            table = pa.table(value)
         return _with_plain_types(table)
     return None
 

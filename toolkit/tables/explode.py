@@ -163,7 +163,9 @@ def explode_metadata(frame: FrameLike, *, fields: Iterable[str] | None = None) -
     kept_columns = [name for name in frame.columns if name in _KEPT_OF_HITS]
     columns = {}
     for name in occurring if requested is None else requested:
-        column_name = f"metadata.{name}" if name in kept_columns else name
+        column_name = name
+        if name in kept_columns:
+            column_name = f"metadata.{name}"
         columns[column_name] = _column([row.get(name) for row in rows], frame.index)
     return pd.concat([frame[kept_columns], pd.DataFrame(columns, index=frame.index)], axis=1)
 

@@ -214,7 +214,9 @@ def _as_float(digits: str) -> float:
     An integer beyond float64 becomes the largest float64, because it is finite: ``"beyond float32"``, for
     example, is the problem of 10**400, not ``"not finite"``.
     """
-    largest = -_FLOAT64_MAX if digits.startswith("-") else _FLOAT64_MAX
+    largest = _FLOAT64_MAX
+    if digits.startswith("-"):
+        largest = -_FLOAT64_MAX
     if len(digits) > _MOST_DIGITS:
         return largest
     try:

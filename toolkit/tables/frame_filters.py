@@ -332,7 +332,9 @@ def _string_counts(rows: list[Any], path: tuple[str | int, ...]) -> Counter[str]
     counts: Counter[str] = Counter()
     for row in rows:
         value = resolve(row, path)
-        items = value if isinstance(value, list) else [value]
+        items = value
+        if not isinstance(value, list):
+            items = [value]
         counts.update(item for item in items if isinstance(item, str))
     return counts
 
@@ -355,7 +357,9 @@ def metadata_values(column: pd.Series[Any]) -> Iterator[Any]:
     """Yield the values of a column of JSON strings or mappings, None for rows without metadata."""
     for row, cell in enumerate(column):
         try:
-            text = as_json(cell) if isinstance(cell, Mapping) else cell
+            text = cell
+            if isinstance(cell, Mapping):
+                text = as_json(cell)
             value = None
             if isinstance(text, str):
                 value = json_value(text)
@@ -415,7 +419,9 @@ def metadata_fields(frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200) 
 
 def _count_items(value: Any, counts: Counter[tuple[str, Value]]) -> None:
     """Count a value, or the elements of an array, if a panel could offer them."""
-    items = value if isinstance(value, list) else [value]
+    items = value
+    if not isinstance(value, list):
+        items = [value]
     for item in items:
         is_short_text = isinstance(item, str) and len(item) <= _LONGEST_OFFERED
         if not is_short_text and not isinstance(item, int | float):
@@ -440,7 +446,9 @@ def _walk(value: Any, name: str, deeper: int) -> Iterator[tuple[str, Any]]:
         return
     if isinstance(value, dict):
         for key, inner in value.items():
-            path = f"{name}.{key}" if name else key
+            path = key
+            if name:
+                path = f"{name}.{key}"
             if "." not in key and "[" not in key and is_path(path):
                 yield from _walk(inner, path, deeper - 1)
     elif isinstance(value, list) and value and name:

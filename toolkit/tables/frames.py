@@ -88,7 +88,9 @@ def checked_frame(name: str, value: object, *columns: str, distinct: bool = Fals
         expected = "a pandas frame, or a frame that hands over Arrow"
         raise wrong(name, value, expected, conversion(value) or "Use a frame made by a loader.")
     repeated = {str(column) for column in frame.columns[frame.columns.duplicated()]}
-    ambiguous = repeated if distinct else repeated.intersection(columns)
+    ambiguous = repeated
+    if not distinct:
+        ambiguous = repeated.intersection(columns)
     for column in sorted(ambiguous):
         raise InputError(
             f"reading {name}",
@@ -230,7 +232,9 @@ class ExactText(VisibleText):
         def shown(value: Any) -> str | None:
             if isinstance(value, str):
                 # masked before it is cut, so that no part of a secret is left
-                visible_part = value if width is None else value[: max(_MOST_MASKED, 2 * width)]
+                visible_part = value
+                if width is not None:
+                    visible_part = value[: max(_MOST_MASKED, 2 * width)]
                 value = mask(visible_part)
             text: str | None = show(value)
             return text
@@ -346,9 +350,13 @@ _READ_AS_TEXT: Final = (
 def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column of strings or numbers as one Arrow array of strings, null if a value is missing."""
     try:
-        texts = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
-        texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-        texts = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
+        texts: Any = column
+        if isinstance(column, pd.Series):
+            texts = pa.array(column, from_pandas=True)
+        if isinstance(texts, pa.ChunkedArray):
+            texts = texts.combine_chunks()
+        if pa.types.is_dictionary(texts.type):
+            texts = texts.dictionary_decode()
         if not any(fits(texts.type) for fits in _READ_AS_TEXT):
             raise TypeError
         return texts.cast(pa.string())

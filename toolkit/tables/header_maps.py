@@ -195,7 +195,9 @@ def header_map(value: Any) -> HeaderMap | None:
         return None
     headers: HeaderMap = {}
     for name, header in value.items():
-        values = [header] if isinstance(header, str) else header
+        values = header
+        if isinstance(header, str):
+            values = [header]
         if not isinstance(values, list) or not all(isinstance(item, str) for item in values):
             return None
         headers[clean(name)] = [clean(item) for item in values]

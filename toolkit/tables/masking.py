@@ -81,7 +81,9 @@ class ColumnMasker:
         """Mask a column of URLs as `Redactor.url` does."""
         if self._redactor is None:
             return column
-        quick = _SUSPICIOUS_OR_PERSONAL if self._redactor.masks_personal else _SUSPICIOUS_URL
+        quick = _SUSPICIOUS_URL
+        if self._redactor.masks_personal:
+            quick = _SUSPICIOUS_OR_PERSONAL
         return self._where_likely(column, self._url, quick)
 
     def own(self, column: pa.Array) -> pa.Array:

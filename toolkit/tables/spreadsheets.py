@@ -346,7 +346,9 @@ def _plain(value: Any) -> Any:
 
 def _plain_time(time: pd.Timestamp) -> Any:
     """Return a time without a time zone, or as text if it is outside the range of Excel."""
-    utc = time.tz_convert("UTC").tz_localize(None) if time.tzinfo else time
+    utc = time
+    if time.tzinfo:
+        utc = time.tz_convert("UTC").tz_localize(None)
     if _FIRST <= utc <= _LAST:
         return utc.to_pydatetime(warn=False)
     return time.isoformat()

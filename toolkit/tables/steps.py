@@ -152,7 +152,9 @@ def _step(item: dict[str, Any], position: int, *, cut: bool) -> dict[str, Any]:
     delivery["truncated"] = is_cut
     if position == 0:
         return delivery | _INITIAL | _output(text, raw)
-    step_json = text if raw is None else raw.decode("utf-8", "surrogateescape")
+    step_json = text
+    if raw is not None:
+        step_json = raw.decode("utf-8", "surrogateescape")
     fields, shortened = _parse_truncated(step_json or "")
     if not isinstance(fields, dict):
         # not a step: the sent text becomes the output

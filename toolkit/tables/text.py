@@ -11,7 +11,7 @@ import binascii
 import json
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -250,7 +250,9 @@ def base64_body(_: None, encoded: Any) -> tuple[str | None, bytes | None, bool]:
     if not _BASE64.fullmatch(digits):  # not truncated base64, but other text
         return None, None, False
     # a single digit of a group is less than one byte
-    complete = digits[:-1] if len(digits) % 4 == 1 else digits
+    complete = digits
+    if len(digits) % 4 == 1:
+        complete = digits[:-1]
     text, raw, fits = text_and_bytes(None, complete)
     if raw is None:
         return text, None, fits
@@ -304,7 +306,9 @@ def labels_json(labels: Sequence[str] | None, redactor: Redactor | None) -> str 
     """
     if not labels:
         return None
-    mask = redactor.text if redactor else str
+    mask: Callable[[str], str] = str
+    if redactor:
+        mask = redactor.text
     return msgspec.json.encode(list(map(mask, labels))).decode()
 
 
@@ -376,7 +380,9 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
             return value
         return redactor.leaf(value, secret)
 
-    name = redactor.text if redactor else str
+    name: Callable[[str], str] = str
+    if redactor:
+        name = redactor.text
     kept = map_json(
         fields, masked, name, hidden=secret_members, hidden_items=secret_items, levels=MOST_DEPTH + 1
     )

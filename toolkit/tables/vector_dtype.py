@@ -141,7 +141,9 @@ class VectorArray(ExtensionArray):
     _readonly: bool = False
 
     def __init__(self, data: pa.Array | pa.ChunkedArray) -> None:
-        whole = data if isinstance(data, pa.ChunkedArray) else pa.chunked_array([data])
+        whole = data
+        if not isinstance(data, pa.ChunkedArray):
+            whole = pa.chunked_array([data])
         self._dtype = VectorDtype.of(whole.type)
         self._data = whole if whole.type == self._dtype.arrow_type else whole.cast(self._dtype.arrow_type)
 
@@ -204,7 +206,9 @@ class VectorArray(ExtensionArray):
         return self.take(np.flatnonzero(item) if item.dtype == bool else item)
 
     def _row(self, index: int) -> Any:
-        position = index + len(self) if index < 0 else index
+        position = index
+        if index < 0:
+            position = index + len(self)
         if not 0 <= position < len(self):
             raise IndexError(f"index {index} is out of bounds for axis 0 with size {len(self)}")
         return type(self)(self._data.slice(position, 1))._objects()[0]
