@@ -13,11 +13,13 @@ ROOT = Path(__file__).parents[2]
 
 ENGLISH = (
     "README.md",
+    "docs/command-line.md",
     "docs/failure-classes.md",
     "docs/failure-groups.md",
     "docs/index.md",
     "docs/panels.md",
     "docs/plots.md",
+    "docs/redrive.md",
     "docs/report.md",
     "docs/snapshots.md",
     "docs/stability.md",
