@@ -167,7 +167,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def shorten(text: str, longest: int) -> str:
-    """Cut the end of a text that is longer than `longest` characters.
+    """Cut the end of a string that is longer than `longest` characters.
 
     >>> shorten("connection refused", 11)
     'connection…'
@@ -269,7 +269,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_sentence(value: Any) -> bool:
-    """Return whether a value is a text of several words that needs a width of its own."""
+    """Return whether a value is a sentence of several words, which needs a separate width."""
     return isinstance(value, str) and len(value) > _SENTENCE and " " in value
 
 
