@@ -100,6 +100,26 @@ def test_bodies_that_are_not_text_are_binary():
     assert [one["text"] for one in json.loads(found["examples"][0])] == ["binary, 2 bytes", "binary, 1 bytes"]
 
 
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        [
+            '{"outcome": "card declined by the bank", "run": 1}',
+            '{"outcome": "parcel has no label", "run": 2}',
+        ],
+        [
+            "<html><title>Oops</title><body><p>the card was declined by the bank</p></body></html>",
+            "<html><title>Oops</title><body><p>the parcel has no label</p></body></html>",
+        ],
+    ],
+)
+def test_cohesion_is_low_if_a_finer_reading_would_separate(bodies):
+    """Bodies of no known form are one group by their keys or title, and the cohesion shows the doubt."""
+    groups = tk.group_failures(failures(*bodies))
+    assert len(groups.frame) == 1
+    assert groups.frame["cohesion"].max() < 1
+
+
 def test_cohesion_is_low_where_members_differ():
     """A group whose words vary is less cohesive than one of equal texts."""
     names = ["ann", "bob", "eve", "joe"]

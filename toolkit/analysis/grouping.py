@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -42,6 +43,7 @@ from toolkit.errors import UnexpectedResultWarning
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.document import NO_FRAME, Document
 from toolkit.signatures.headlines import binary_line, error_text, headline
+from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.signed_rows import SIGNATURE, BodyReader, SignedRows, are_signed, sign_rows
 from toolkit.signatures.signing import RULES_VERSION, Learned, Signature
 from toolkit.tables.frames import checked_frame, made_visible
@@ -59,6 +61,8 @@ _EXAMPLE: Final = 300
 _EXAMPLES: Final = 3
 _SHOWN: Final = 50  # groups that a notebook shows
 _COMPARED: Final = 200  # different documents of a group that its cohesion is measured on
+_COMPARED_TEXT: Final = 1_000  # characters of a text that are compared
+_SIGNS: Final = re.compile(r"[<>{}\[\]\":,;=]+")
 _WITHOUT_TEXT: Final = {"empty": "Empty body", "binary": "Body that is not UTF-8"}
 _KEYS_OF_TITLE: Final = 4
 _STATUSES: Final = 5
@@ -398,6 +402,8 @@ def _summarised(rows: SignedFailures, rules: tuple[Rule, ...]) -> pd.DataFrame:
         }
     )
     names = {rule.group: rule.value for rule in rules if rule.action == "name"}
+    text_of = np.zeros(len(rows.signed.documents), dtype=np.int64)
+    text_of[rows.signed.codes] = rows.signed.bodies
     said = []
     for group, part, shown in zip(summary.index, parts, examples, strict=True):
         id_, own = rows.ids[group], Counter[int]()
@@ -417,7 +423,7 @@ def _summarised(rows: SignedFailures, rules: tuple[Rule, ...]) -> pd.DataFrame:
             _reason(signature, len(own) - 1, rows.splits.get(id_)),
             _status_list(statuses),
             json_text([_example(row, rows) for row in shown.tolist()]),
-            _cohesion((rows.signed.documents[code].document, count) for code, count in documents.items()),
+            _cohesion((_compared(code, rows, text_of), count) for code, count in documents.items()),
         )
         said.append(row)
     summary = summary.assign(share=summary["count"] / len(frame))
@@ -497,6 +503,19 @@ def _status_list(statuses: Counter[str]) -> str:
     """The statuses, the most frequent first."""
     ordered = sorted(statuses, key=lambda status: (-statuses[status], status))
     return ", ".join(ordered[:_STATUSES]) + ", …" * (len(ordered) > _STATUSES)
+
+
+def _compared(code: int, rows: SignedFailures, text_of: NDArray[np.int64]) -> Document:
+    """Return what cohesion compares of a member: its document, or the text if the document states little.
+
+    For example, a group of JSON with the keys "id" and "result" may contain errors in words that no form
+    describes. The words of the texts differ, and so the cohesion is low.
+    """
+    document = rows.signed.documents[code].document
+    if document.kind != "html" and document.facts[:1] != ("keys",):
+        return document
+    text = rows.signed.texts[text_of[code]] or ""
+    return Document(document.kind, (), (with_placeholders(_SIGNS.sub(" ", text[:_COMPARED_TEXT])),))
 
 
 def _cohesion(documents: Iterable[tuple[Document, int]]) -> float:
