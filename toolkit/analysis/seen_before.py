@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -20,31 +17,30 @@ from toolkit.analysis.grouping import FailureGroups, grouped, read_rules
 from toolkit.analysis.outcomes import OUTCOMES, RetryOutcomes, retry_outcomes
 from toolkit.analysis.selection import typed_rows
 from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.text_index import TextIndex
 from toolkit.arguments import whole, wrong
 from toolkit.drawing.wording import counted, frame_table
 from toolkit.redaction import Redactor, visible
-from toolkit.signatures.document import its_ends
-from toolkit.signatures.placeholders import with_placeholders
-from toolkit.signatures.reading import read_document
 from toolkit.signatures.signed_rows import SIGNATURE
-from toolkit.signatures.trace_frames import StackTrace
-from toolkit.signatures.traces import stack_trace
+from toolkit.signatures.signing import error_signatures
 
 _SEEN: Final = 0.5
-"""The similarity from which on a text counts as seen before."""
-_FADING: Final = 0.75  # how much less each frame counts than the one above
-_FRAME, _PAIR, _PART, _TYPE, _WORD = 1.0, 0.4, 0.15, 1.5, 0.7  # of a function, call, class, error, word
-_WORDS: Final = 80  # of a message
-_WORD_PATTERN: Final = re.compile(r"<\w+>|[^\W\d_][\w.$]*")
-_CAMEL: Final = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])")
+"""The similarity from which on a text counts as seen before. On 301 public Java traces, 3 % of those with an
+earlier trace of the same fault are below it, on the project's own traces 28 %."""
+
+NEVER_SEEN_ERROR: Final = 0.22
+"""How often "never seen" is wrong: the share of such texts that have an earlier text of the same fault.
+
+Measured on the project's own traces, half of which are new. It is 0.05 on 301 public Java traces (see
+docs/accuracy.md)."""
 
 
 def similar_texts(texts: Iterable[str | None], history: Iterable[str | None], k: int = 5) -> pd.DataFrame:
     """Find, for each text, the texts of a history that it looks like.
 
-    By words, exception types and frames, rare ones counting more (tf-idf), and frames near the error more
-    than those far from it. Values such as numbers and ids do not count. Not for telling whether two texts
-    have one cause: that is what `error_signatures` is for.
+    Texts are compared by their words, the lines of their traces and their group; rare ones count more
+    (tf-idf). Values such as numbers and ids do not count. Not for telling if two texts have one cause: use
+    `error_signatures` for that.
 
     Parameters
     ----------
@@ -70,16 +66,24 @@ def similar_texts(texts: Iterable[str | None], history: Iterable[str | None], k:
     >>> history = ["no space left on device /dev/sda1", "connection to db-7 refused"]
     >>> similar_texts(["connection to db-12 was refused"], history, k=1)
        query  rank  row  similarity  seen
-    0      0     1    1    0.808251  True
+    0      0     1    1    0.532907  True
     """
     k = whole("k", k)
     queried, known = _checked("texts", texts), _checked("history", history)
-    index = _Index([_features(text) for text in known])
+    groups = error_signatures([*queried, *known])
+    return _similar_texts(queried, known, groups, k)
+
+
+def _similar_texts(
+    queried: Sequence[str], known: Sequence[str], groups: Sequence[str | None], k: int
+) -> pd.DataFrame:
+    """Compare texts, of which `groups` has the ids: of the queried ones, then of the known ones."""
+    index = TextIndex(known, groups[len(queried) :])
     rows: list[tuple[int, int, int, float, bool]] = []
-    matches: dict[str, list[tuple[int, float]]] = {}
-    for query, text in enumerate(queried):
+    matches: dict[tuple[str, str | None], list[tuple[int, float]]] = {}
+    for query, text in enumerate(zip(queried, groups[: len(queried)], strict=True)):
         if text not in matches:
-            matches[text] = index.nearest(_features(text), k)
+            matches[text] = index.nearest(*text, k)
         nearest = matches[text]
         seen = bool(nearest) and nearest[0][1] >= _SEEN
         rows += [(query, rank + 1, row, similarity, seen) for rank, (row, similarity) in enumerate(nearest)]
@@ -97,87 +101,8 @@ def _checked(name: str, texts: Any) -> list[str]:
     return [text if isinstance(text, str) else "" for text in listed]
 
 
-def _features(text: str) -> dict[str, float]:
-    """What is compared, and how much each counts before its rarity does."""
-    features: dict[str, float] = defaultdict(float)
-    text = its_ends(text)
-    trace = stack_trace(text) if "\n" in text else None
-    if trace:
-        _of_trace(trace, features)
-    else:
-        document = read_document(text)
-        for fact in document.facts:
-            features[f"fact {fact}"] += _TYPE
-        for message in document.messages:
-            _of_message(message, features)
-    return features
-
-
-def _of_trace(trace: StackTrace, features: dict[str, float]) -> None:
-    weight, above = _FRAME, ""
-    for name in trace.frames:
-        features[f"at {name}"] += weight
-        owner, _, _ = name.rpartition(".")
-        if owner:
-            features[f"in {owner}"] += weight * _PART
-        if above:
-            features[f"from {name} to {above}"] += weight * _PAIR
-        weight, above = weight * _FADING, name
-    for kind, message in trace.errors:
-        features[f"type {kind.rpartition('.')[2]}"] += _TYPE
-        _of_message(message, features)
-
-
-def _of_message(message: str, features: dict[str, float]) -> None:
-    words = _WORD_PATTERN.findall(with_placeholders(message))[:_WORDS]
-    for word, count in Counter(words).items():
-        if word[0] == "<":
-            continue
-        features[f"word {word.lower()}"] += _WORD * (1 + np.log(count))
-        parts = _CAMEL.findall(word)
-        for part in parts if len(parts) > 1 else ():
-            features[f"word {part.lower()}"] += _WORD * _PART
-
-
-class _Index:
-    """Features of the history, by feature."""
-
-    def __init__(self, documents: Sequence[dict[str, float]]) -> None:
-        postings: dict[str, list[int]] = defaultdict(list)
-        for row, features in enumerate(documents):
-            for name in features:
-                postings[name].append(row)
-        self._size = len(documents)
-        self._rarity = {
-            name: float(np.log1p((self._size + 1) / (len(rows) + 0.5))) for name, rows in postings.items()
-        }
-        self._unknown = float(np.log1p(self._size + 1))
-        self._rows = {name: np.asarray(rows, dtype=np.intp) for name, rows in postings.items()}
-        self._weights = {
-            name: np.asarray([documents[row][name] for row in rows]) * self._rarity[name]
-            for name, rows in postings.items()
-        }
-        squares = np.zeros(self._size)
-        for name, rows in self._rows.items():
-            squares[rows] += self._weights[name] ** 2
-        self._lengths = np.sqrt(np.maximum(squares, 1e-300))
-
-    def nearest(self, features: dict[str, float], k: int) -> list[tuple[int, float]]:
-        """Rows and cosines of weighted features, the largest first, equal ones by row."""
-        sums, length = np.zeros(self._size), 0.0
-        for name, weight in features.items():
-            weighed = weight * self._rarity.get(name, self._unknown)
-            length += weighed**2
-            if name in self._rows:
-                sums[self._rows[name]] += weighed * self._weights[name]
-        if not length or not self._size:
-            return []
-        cosines = sums / (self._lengths * np.sqrt(length))
-        order = np.argsort(-cosines, kind="stable")[:k]
-        return [(int(row), min(1.0, float(cosines[row]))) for row in order if cosines[row] > 0]
-
-
-_MOST: Final = 2_000  # groups of either side that are compared by their texts, the largest
+_MOST: Final = 2_000  # groups of the failures that are compared by their texts, the largest
+_MOST_KNOWN: Final = 100_000  # groups of the history that are compared by their texts, the largest
 _TEXT: Final = 20_000  # characters of a body that are compared
 _SHOWN: Final = 50  # rows that a notebook shows
 _TYPES: Final = {
@@ -200,6 +125,9 @@ class SimilarFailures:
         group's most similar one is similar enough to have been seen before), `count` (Int64), `last_at`
         (datetime64[ms, UTC]) and `outcome` (str), of the earlier failures: how many, the last, and what
         became of them.
+    never_seen_error : float
+        How often "never seen" is wrong: the share of texts called so that have an earlier text of the same
+        fault, measured by `make accuracy` on stack traces, half of which are new.
 
     Examples
     --------
@@ -210,6 +138,7 @@ class SimilarFailures:
     """
 
     frame: pd.DataFrame
+    never_seen_error: float = NEVER_SEEN_ERROR
 
     def __repr__(self) -> str:
         first = self.frame.drop_duplicates("group")
@@ -220,7 +149,8 @@ class SimilarFailures:
         return f"{sentence}; never seen: {visible(first['title'][~first['seen']].iloc[0])}"
 
     def _repr_html_(self) -> str:
-        return frame_table(repr(self), self.frame.head(_SHOWN))
+        error = f"never seen is wrong for about {self.never_seen_error:.0%}"
+        return frame_table(f"{self!r} ({error})", self.frame.head(_SHOWN))
 
 
 def similar_failures(
@@ -235,8 +165,9 @@ def similar_failures(
 ) -> SimilarFailures:
     """Find, for each group of failures, earlier groups that look alike and what became of them.
 
-    A group of the history with the same id is the most similar one; the 2,000 largest others of each side are
-    compared by words, exception types and frames. Not for telling whether two groups have one cause.
+    A group of the history with the same id is the most similar one. The 2,000 largest groups of the failures
+    are compared with the 100,000 largest of the history by their words and the lines of their traces. Not for
+    telling if two groups have one cause.
 
     Parameters
     ----------
@@ -301,7 +232,9 @@ def _similar(
     about = about.assign(outcome=by_group["outcome"].agg(_said))
     facts: dict[Any, dict[Any, Any]] = about.to_dict("index")
     clean = Redactor().text
-    matches = similar_texts(_texts(new, queries[:_MOST], clean), _texts(old, known[:_MOST], clean), k)
+    queried, remembered = queries[:_MOST], known[:_MOST_KNOWN]
+    ids_of_groups = [row.group for row in (*queried, *remembered)]
+    matches = _similar_texts(_texts(new, queried, clean), _texts(old, remembered, clean), ids_of_groups, k)
     near = dict(iter(matches.groupby("query")))
     everything: list[dict[str, Any]] = []
     for number, group in enumerate(row.group for row in queries):
