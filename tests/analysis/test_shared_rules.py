@@ -125,3 +125,12 @@ def test_a_line_of_any_length_takes_little_time() -> None:
         tk.GroupRules(f'name s1-5f0c9a3b12de "{long}"')
     assert long in tk.GroupRules(f"# {long}").text
     assert time.process_time() - begun < 2
+
+
+@pytest.mark.parametrize("end", ["\v", "\f", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_a_comment_hides_no_rule(end: str, tmp_path: Path) -> None:
+    """Characters that end a line for Python alone are refused: an editor shows the rule as a comment."""
+    path = tmp_path / "rules.txt"
+    path.write_text(f"# ours\n# seen in March{end}merge s1-5f0c9a3b12de into s1-0123456789ab\n", "utf-8")
+    with pytest.raises(InputError, match="line 2"):
+        tk.GroupRules.read(path)

@@ -34,6 +34,10 @@ LABEL: Final = "label"
 LABELS: Final = "labels"
 _BODY: Final = "body", "response_body"  # two names of the response's body
 _ID: Final = re.compile(r"s\d{1,4}-[0-9a-f]{12}")
+_LINE_END: Final = "\n"
+_HIDDEN_LINE_END: Final = re.compile(r"[\v\f\x1c-\x1e\x85\u2028\u2029]")
+"""Characters that end a line for Python, while most editors show one line."""
+
 _LEARNED: Final = "learned "
 _LONGEST_LINE: Final = 16_384  # characters of a rule: the time that shlex takes grows with the square of them
 _FORMS: Final = (
@@ -94,7 +98,14 @@ class GroupRules:
     _learned: Learned = field(init=False, compare=False, default_factory=Learned)
 
     def __post_init__(self) -> None:
-        lines = Redactor().text(text("text", self.text)).splitlines()
+        content = text("text", self.text)
+        if hidden := _HIDDEN_LINE_END.search(content):
+            raise InputError(
+                f"reading rules, line {content.count(_LINE_END, 0, hidden.start()) + 1} of the text",
+                got=f"the invisible character {hidden[0]!a}, after which a rule could be hidden",
+                expected="lines that end with a line feed",
+            )
+        lines = Redactor().text(content).splitlines()
         learned = self.learned
         if lines and lines[-1].startswith(_LEARNED):
             last = lines.pop()
