@@ -23,6 +23,7 @@ import pandas as pd
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.failure_grouping import FailureGrouping
+from zoneinfo import ZoneInfo
 
 path, kernels, merges = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 words = "Alpha Bravo Carbon Delta Ember Fjord Garnet Harbor Iris".split()
@@ -35,7 +36,7 @@ def kernel(number):
          "response_body": f"{words[number]}{kind}Error: gave up"}
         for row, kind in enumerate(kinds) for copy in range(20 - row)
     ]
-    grouping = FailureGrouping(frame_from_rows(rows, FAILURES), path)
+    grouping = FailureGrouping(frame_from_rows(rows, FAILURES), path, ZoneInfo("UTC"))
     groups = grouping.groups.frame["group"].tolist()
     for other in groups[1:1 + merges]:
         grouping.merge([groups[0], other])
