@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import shlex
 import signal
 import socket
 import stat
@@ -275,3 +277,29 @@ def test_a_service_shows_no_token(tmp_path: Path) -> None:
         assert all(
             service.token.encode() not in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()
         )
+
+
+def test_a_terminal_gets_the_lines_to_export(tmp_path):
+    """Run by a shell, they connect the toolkit; the token itself is not shown."""
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "toolkit", "serve", "--port", "0", "--data-dir", str(tmp_path / "it's")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=end)
+    os.close(end)
+    try:
+        announced = json.loads(process.stdout.readline())
+        shown = ""
+        while shown.count("export") < 3 or not shown.endswith("\n"):
+            shown += os.read(terminal, 4096).decode()
+        token = Path(announced["token_file"]).read_text().strip()
+        assert token not in shown
+        lines = [line for line in shown.replace("\r", "").splitlines() if line.startswith("export ")]
+        calls = "print(len(tk.load_failures(s)), tk.index_info(s).vector_count)"
+        program = f"import toolkit as tk; s = tk.connect(); {calls}"
+        script = "\n".join([*lines, f"{shlex.quote(sys.executable)} -c {shlex.quote(program)}"])
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=100, check=False)
+        assert done.stdout.split() == ["0", "0"], done.stderr
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+        os.close(terminal)

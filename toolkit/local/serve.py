@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -175,14 +176,31 @@ def _serve(
 def _announce(registry: IndexRegistry, listening: socket.socket, token_file: Path | None) -> None:
     """Write addresses and the token file to standard output, as one line of JSON."""
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    vector_urls = {spec.name: f"{address}/vector/{spec.name}" for spec in registry.specs()}
     line = {
         "queue_url": address,
-        "vector_urls": {spec.name: f"{address}/vector/{spec.name}" for spec in registry.specs()},
+        "vector_urls": vector_urls,
         "token_file": str(token_file) if token_file else None,
         "pid": os.getpid(),
     }
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
+    if sys.stderr.isatty():
+        sys.stderr.write("\n".join(_exports(address, vector_urls, token_file)) + "\n")
+        sys.stderr.flush()
+
+
+def _exports(address: str, vector_urls: Mapping[str, str], token_file: Path | None) -> list[str]:
+    """Return the lines of a shell that lead to this service. They read the token from its file."""
+    token = f'"$(cat {shlex.quote(str(token_file))})"' if token_file else '"$TOOLKIT_SERVE_TOKEN"'
+    lines = [
+        "To use it, export these lines in another terminal:",
+        f"export TOOLKIT_QUEUE_URL={address} TOOLKIT_QUEUE_TOKEN={token}",
+    ]
+    first_index = next(iter(vector_urls.values()), None)
+    if first_index is not None:
+        lines.append(f"export TOOLKIT_VECTOR_URL={first_index} TOOLKIT_VECTOR_TOKEN={token}")
+    return lines
 
 
 def _folder(options: argparse.Namespace, opened: ExitStack) -> Path:
