@@ -29,6 +29,8 @@ from toolkit.times import Time, parse_time
 WORKFLOW: Final = "workflow_url"
 SIGNATURE: Final = "signature"
 LABEL: Final = "label"
+MENTIONED: Final = "mentioned"
+"""What several errors name, for example the host of a third party; only among what failures share."""
 
 _PLAIN: Final = (WORKFLOW, "flow_control_key", "caller_ip", "response_status")
 NAMED: Final = (*_PLAIN, SIGNATURE)
@@ -50,6 +52,8 @@ _PRESENT: Final = 0.02  # of the rows
 _FIELDS: Final = 12  # fields that are kept, the most frequent first
 _CUT: Final = 200  # characters of a value
 _LEAST: Final = 0.5  # events, where there are none
+_MESSAGE: Final = 2_000  # characters of a response in which names are looked for
+_WORD: Final = re.compile(r"[A-Za-z][\w-]{2,}(?:\.[A-Za-z][\w-]+)*")  # a name, or a host
 _SELECTING: Final = "selecting failures"
 _MET: Final = "met_"
 
@@ -83,6 +87,8 @@ class FailureAttributes:
         self.columns = _distinct({name: column.take(order) for name, column in columns.items()})
         self.labels = labels_of(table, redactor).iloc[order].to_numpy(dtype=object)
         self.label_codes, self.labelled, self._label_names = _coded(self.labels)
+        bodies = table["response_body"] if "response_body" in names else None
+        self._words = _words_of_errors(self.columns.get(SIGNATURE), bodies, order, redactor)
 
     def __len__(self) -> int:
         return len(self.when)
@@ -134,7 +140,48 @@ class FailureAttributes:
         for label, count in counted.most_common(1):
             if count >= least * rows.sum():
                 shared[LABEL] = label
-        return shared
+        mentioned = self._mentioned(rows, least)
+        return shared if mentioned is None else shared | {MENTIONED: mentioned}
+
+    def _mentioned(self, rows: NDArray[np.bool_], least: float) -> str | None:
+        """Return the name that several errors of some failures have in common, and few other errors contain.
+
+        For example, `PayDrop declined`, `503 from PayDrop` and `PayDrop: timed out` all name `PayDrop`.
+        """
+        if not self._words:
+            return None
+        codes = self.columns[SIGNATURE].codes
+        inside, outside = (np.bincount(codes[part], minlength=len(self._words)) for part in (rows, ~rows))
+        named: Counter[str] = Counter()
+        elsewhere: Counter[str] = Counter()
+        errors: Counter[str] = Counter()
+        for code, words in enumerate(self._words):
+            for word in words:
+                named[word] += int(inside[code])
+                elsewhere[word] += int(outside[code])
+                errors[word] += bool(inside[code])
+        common = [word for word, count in named.items() if count >= least * rows.sum() and errors[word] > 1]
+        rare = [word for word in common if elsewhere[word] <= (1 - least) * max(int(outside.sum()), 1)]
+        # a host first, then a name with a capital, then the rarest word
+        rare.sort(key=lambda word: ("." not in word, not word[0].isupper(), elsewhere[word], word))
+        return rare[0] if rare else None
+
+
+def _words_of_errors(
+    errors: pd.Categorical | None,
+    bodies: pa.ChunkedArray | None,
+    order: NDArray[np.int64],
+    redactor: Redactor,
+) -> list[set[str]]:
+    """Return the words of one response of each group of errors."""
+    if errors is None or bodies is None:
+        return []
+    words: list[set[str]] = [set() for _ in errors.categories]
+    for code, first in zip(*np.unique(errors.codes, return_index=True), strict=True):
+        text = bodies[int(order[first])].as_py()
+        if isinstance(text, str):
+            words[code] = set(_WORD.findall(redactor.text(text[:_MESSAGE])))
+    return words
 
 
 def rising_values(

@@ -29,6 +29,7 @@ from toolkit.analysis.change_points import (
 from toolkit.analysis.explaining import RANKED, Explanation, explain_columns, recounted
 from toolkit.analysis.failure_attributes import NAMED, SIGNATURE, WORKFLOW, FailureAttributes
 from toolkit.analysis.gaps import Nanoseconds, time_known, without_gaps
+from toolkit.analysis.periods import period_in_words
 from toolkit.analysis.selection import typed_rows
 
 _Floats = npt.NDArray[np.float64]
@@ -303,7 +304,7 @@ class IncidentSearch:
             stop = self.end if (self.end - stop) * _LONGER < stop - start else stop
             return self._over([(start, stop)], explanation)
         spans = self._episodes(condition)
-        if len(spans) >= _USUAL:
+        if len(spans) >= _USUAL and period_in_words(self._begins(condition, spans)) is None:
             return None
         wider = self._explained_at(spans) if spans else None
         if wider and wider.stands_out and self._same(spans, condition, wider.frame["condition"].iloc[0]):
@@ -312,6 +313,11 @@ class IncidentSearch:
             spans = [span for span in spans if _overlaps(span, [window])][:1] or [window]
         incident = self._over(spans, explanation)
         return None if self._only_says_it_otherwise(incident, spans) else incident
+
+    def _begins(self, condition: Mapping[str, str], spans: list[Span]) -> list[int]:
+        """Return when the first failure of a condition was in each of some spans."""
+        rows = self.left & self.failures.meets(condition)
+        return [self._first_and_last(rows, span)[0] for span in spans]
 
     def _only_says_it_otherwise(self, incident: Incident, spans: list[Span]) -> bool:
         """Whether other responses of the same workflow are as many less: a text has changed, and no rate."""

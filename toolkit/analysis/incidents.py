@@ -15,6 +15,7 @@ from toolkit.analysis.explaining import Explanation
 from toolkit.analysis.failure_attributes import SIGNATURE, WORKFLOW, FailureAttributes
 from toolkit.analysis.gaps import gaps_of, in_nanoseconds, time_known
 from toolkit.analysis.incident_search import Incident, IncidentSearch, Span, datetimes
+from toolkit.analysis.periods import begins_of_bursts, period_in_words
 from toolkit.analysis.selection import NONE, scanned, select, told_until, typed_rows, when_counted
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import wrong
@@ -38,6 +39,7 @@ _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
     "rank": "Int64", "kind": "str", "condition": "object", "workflows": "object", "workflow_count": "Int64",
     "shared": "object", "from_at": _TIME, "until_at": _TIME, "goes_on": "bool", "episodes": "object",
+    "period": "str",
     "observed": "float64", "expected": "float64", "excess": "float64", "share": "float64", "lift": "float64",
     "confidence": "float64", "alternatives": "object",
 }  # fmt: skip
@@ -69,7 +71,8 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
         (list of str: the most frequent of its failures, five at most; empty where the frame has one or none),
         `workflow_count` (Int64: how many there are; missing then), `shared` (dict: what nine of ten of its
         failures have in common), `from_at`, `until_at` (datetime64[ms, UTC], its first and last failure),
-        `goes_on` (bool: until the end of the history), `episodes` (list of pairs of such times), `observed`,
+        `goes_on` (bool: until the end of the history), `episodes` (list of pairs of such times), `period`
+        (str: when its failures begin if that is regular, in UTC, such as "every day at 03:10"), `observed`,
         `expected`, `excess` (float64, failures; one that meets two conditions counts in both), `share`
         (float64, of all failures, also those without a usable time), `lift` (float64, observed over
         expected), `confidence` (float64, 0 to 1: that the condition is this one and no other),
@@ -262,6 +265,7 @@ def _about(
         "from_at": times[0][0],
         "until_at": times[-1][1],
         "episodes": times,
+        "period": period_in_words(begins_of_bursts(failures.when[rows])),
         "observed": observed,
         "expected": expected,
         "excess": observed - expected,

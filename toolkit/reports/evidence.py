@@ -26,6 +26,7 @@ from toolkit.analysis import (
 )
 from toolkit.analysis.comparing import compare_grouped
 from toolkit.analysis.conditions import plainest
+from toolkit.analysis.failure_attributes import MENTIONED
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import grouped
 from toolkit.analysis.incidents import WithRows, incidents_with_rows
@@ -80,6 +81,7 @@ class Story:
     start: datetime
     stop: datetime
     episodes: int
+    period: str | None  # when its episodes begin, in UTC: "every day at 03:10"
     goes_on: bool
     observed: int
     expected: int
@@ -288,8 +290,8 @@ def _stories(
         last = waiting["failed_at"].fillna(waiting["created_at"]).max()
         stories.append(Story(
             kind=row["kind"],
-            what=title or (_in_words(stated, titles) if stated else _UNNAMED[not condition]),
-            stated=frozenset(() if title else stated),
+            what=title or _without_title(shared, stated, titles, is_of_all=not condition),
+            stated=frozenset(() if title or MENTIONED in shared else stated),
             whole=bool(named.all()),
             of_all=not condition,
             condition=_in_words(condition, titles),
@@ -304,6 +306,7 @@ def _stories(
             start=row["from_at"],
             stop=row["until_at"],
             episodes=len(row["episodes"]),
+            period=row["period"],
             goes_on=bool(row["goes_on"]),
             observed=_estimate(row["observed"], scale),
             expected=_estimate(row["expected"], scale),
@@ -315,6 +318,15 @@ def _stories(
             found_class=kinds.get(str(group), "unknown"),
         ))  # fmt: skip
     return stories
+
+
+def _without_title(
+    shared: dict[str, str], stated: dict[str, str], titles: pd.Series, *, is_of_all: bool
+) -> str:
+    """Name an explanation whose failures have several errors."""
+    if MENTIONED in shared:
+        return f"errors that name {shared[MENTIONED]}"
+    return _in_words(stated, titles) if stated else _UNNAMED[is_of_all]
 
 
 def _waiting_of(

@@ -466,6 +466,8 @@ def _when(story: Story, *, is_current: bool = True) -> str:
 def _times(story: Story) -> str:
     if story.kind == "steady":
         return " (all the time)"
+    if story.period:
+        return f" ({story.period} UTC)"
     return f" ({story.episodes} episodes)" if story.episodes > 1 else ""
 
 
