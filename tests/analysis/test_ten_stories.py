@@ -133,6 +133,8 @@ def test_an_outage_of_a_third_party_under_three_messages() -> None:
     assert not row["goes_on"]
     report = tk.failure_report(story.frame(), now=END.to_pydatetime())
     assert "PayDrop" in report.verdict
+    for form in (report.to_html(), report.to_markdown()):
+        assert "docs/groups-and-explanations.md" in form
 
 
 def test_a_tenant_at_its_rate_limit_in_four_episodes() -> None:

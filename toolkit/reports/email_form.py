@@ -168,7 +168,7 @@ def _text(report: Report, sections: Iterable[Section], link: str | None) -> str:
             lines.append(_line(section.sentence))
         for part in section.parts:
             lines += map(_line, _part(part))
-    lines += ["", f"Made {time_text(read_time(report.made_at))}. Secrets are masked."]
+    lines += ["", f"Made {time_text(read_time(report.made_at))}. Secrets are masked. {report.method}".strip()]
     return "\n".join(lines) + "\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from toolkit.analysis.retention import retention_of, with_gaps
 from toolkit.analysis.selection import freshness_of
@@ -29,6 +29,7 @@ from toolkit.time_zones import shown_in, time_text, time_zone
 from toolkit.times import parse_time
 
 _SCHEMA: Final = "failure-report/6"
+_METHOD: Final = "How failures are grouped and explained: docs/groups-and-explanations.md."
 STEPS: Final = 6
 """Steps of a report, of which a progress bar tells."""
 
@@ -58,6 +59,8 @@ class FailureReport(Report):
     ...     report.save(f"{folder}/failures.md").name
     'failures.md'
     """
+
+    method: ClassVar[str] = _METHOD
 
 
 def failure_report(

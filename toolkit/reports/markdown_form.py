@@ -68,7 +68,7 @@ def render_markdown(report: Report) -> str:
         parts += [f"## {escape_markdown(section.title)}", escape_markdown(section.sentence)]
         for part in section.parts:
             parts += _part(part)
-    parts.append(f"Made {time_text(read_time(report.made_at))}; secrets are masked.")
+    parts.append(f"Made {time_text(read_time(report.made_at))}; secrets are masked. {report.method}".strip())
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

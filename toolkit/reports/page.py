@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from toolkit.arguments import file_path
 from toolkit.children import program_variables
@@ -53,6 +53,9 @@ class Report:
     tz : str
         The time zone in which times are shown.
     """
+
+    method: ClassVar[str] = ""
+    """A sentence that names the page of the documentation about how it was made."""
 
     schema: str
     title: str
