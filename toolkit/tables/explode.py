@@ -153,12 +153,8 @@ def explode_metadata(frame: FrameLike, *, fields: Iterable[str] | None = None) -
         requested = list(dict.fromkeys(checked_texts("fields", fields)))
     members = [list(_flat(value)) for value in metadata_values(frame["metadata"])]
     rows = [dict(pairs) for pairs in members]
-    messages = _collisions(members)
     occurring = sorted(set[str]().union(*rows))
-    for name in requested or ():
-        if occurring and name not in occurring:
-            messages.append(f"No metadata has a field {name!r}. {nearest(name, occurring)}")
-    for message in messages:
+    for message in [*_collisions(members), *_unknown(requested or [], occurring)]:
         warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
     kept_columns = [name for name in frame.columns if name in _KEPT_OF_HITS]
     columns = {}
@@ -168,6 +164,17 @@ def explode_metadata(frame: FrameLike, *, fields: Iterable[str] | None = None) -
             column_name = f"metadata.{name}"
         columns[column_name] = _column([row.get(name) for row in rows], frame.index)
     return pd.concat([frame[kept_columns], pd.DataFrame(columns, index=frame.index)], axis=1)
+
+
+def _unknown(requested: list[str], occurring: list[str]) -> list[str]:
+    """Return a message per requested field that no metadata have; none if no metadata have any field."""
+    if not occurring:
+        return []
+    return [
+        f"No metadata has a field {name!r}. {nearest(name, occurring)}"
+        for name in requested
+        if name not in occurring
+    ]
 
 
 def _collisions(members: list[list[tuple[str, Any]]]) -> list[str]:

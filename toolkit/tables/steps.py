@@ -112,11 +112,7 @@ def explode_steps(failures: FrameLike) -> pd.DataFrame:
 
 def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, Any]], str]:
     """Return the steps of a delivered body, or no steps and a description of the body."""
-    if body is None and encoded is not None:
-        raw = base64_bytes(encoded)
-        body = None
-        if raw is not None:
-            body = raw.decode("utf-8", "surrogateescape")
+    body = _body_text(body, encoded)
     if not body or not body.strip():
         return [], "empty"
     if not body.lstrip().startswith("["):
@@ -124,13 +120,25 @@ def _delivered(body: str | None, encoded: str | None) -> tuple[list[dict[str, An
     items, truncated = _parse_truncated(body)
     if truncated and isinstance(items, list) and items and not items[-1]:
         items.pop()  # the last step was cut before the first member
+    if items is None or (truncated and not items):
+        return [], "that are not JSON"
     if not items:
-        return [], "that are not JSON" if items is None or truncated else "empty"
+        return [], "empty"
     if not isinstance(items, list) or not all(map(_is_item, items)):
         return [], "arrays of something else"
     last = len(items) - 1
     steps = [_step(item, position, cut=truncated and position == last) for position, item in enumerate(items)]
     return steps, ""
+
+
+def _body_text(body: str | None, encoded: str | None) -> str | None:
+    """Return a body that is text, or that is base64 because it was not UTF-8."""
+    if body is not None or encoded is None:
+        return body
+    raw = base64_bytes(encoded)
+    if raw is None:
+        return None
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _is_item(item: Any) -> bool:

@@ -156,10 +156,7 @@ class VectorArray(ExtensionArray):
             return cls(scalars._data if wanted is None else scalars._cast(wanted))
         rows = [None if missing(value) else list(value) for value in scalars]
         if wanted is None:
-            # integers keep their type, and everything else becomes floats
-            types = set(map(type, chain.from_iterable(row for row in rows if row)))
-            are_integers = bool(types) and all(issubclass(kind, int | np.integer) for kind in types)
-            wanted = VectorDtype("int64" if are_integers else "float64")
+            wanted = _dtype_of(rows)
         try:
             return cls(pa.array(rows, wanted.arrow_type))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -414,3 +411,11 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, tuple | list | np.ndarray):
         return tuple(value)
     return float("nan")
+
+
+def _dtype_of(rows: list[list[Any] | None]) -> VectorDtype:
+    """Return the type of vectors: integers keep their type, and everything else becomes floats."""
+    types = set(map(type, chain.from_iterable(filter(None, rows))))
+    if types and all(issubclass(kind, int | np.integer) for kind in types):
+        return VectorDtype("int64")
+    return VectorDtype("float64")
