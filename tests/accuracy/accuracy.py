@@ -37,6 +37,7 @@ from tests.accuracy.incidents import Incident, incident, matches
 from tests.accuracy.labelled_bodies import HELD_OUT, TUNED, labelled_bodies, macro_f1
 from tests.accuracy.log_lines import log_lines
 from tests.accuracy.measures import agreement
+from tests.accuracy.public_data import public_tables, without_saturated
 from tests.accuracy.system_logs import SYSTEMS, system_log
 from tests.accuracy.written_traces import WRITTEN, written_traces
 from toolkit.analysis import (
@@ -502,14 +503,21 @@ def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--part", choices=PARTS, action="append", help="a table (default: all)")
+    parser.add_argument(
+        "--part", choices=PARTS, action="append", help="a table (default: all, or none with --public)"
+    )
+    parser.add_argument("--public", type=Path, help="a folder of labelled data from elsewhere")
     arguments = parser.parse_args()
     seed = arguments.seed
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    for title in arguments.part or PARTS:
+    without_part = PARTS if arguments.public is None else ()
+    for title in arguments.part or without_part:
         print(f"## {title}\n")
-        print("\n".join(PARTS[title](seed)), "\n", flush=True)
+        print("\n".join(map(without_saturated, PARTS[title](seed))), "\n", flush=True)
+    if arguments.public is not None:
+        print("## Public data\n")
+        print("\n".join(map(without_saturated, public_tables(arguments.public))), "\n", flush=True)
 
 
 if __name__ == "__main__":
