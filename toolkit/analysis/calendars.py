@@ -1,4 +1,4 @@
-"""How many failures at which hours of which weekdays, in a time zone."""
+"""Count failures by weekday and hour of a time zone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FailureCalendar(Counted):
     undated: int  # rows without any plausible time, which are not counted
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per weekday and hour: `weekday` (str), `hour`, `count` (Int64), `in_gap` (boolean)."""
+        """Return a row per weekday and hour: `weekday` (str), `hour`, `count` (Int64), `in_gap` (boolean)."""
         return typed_frame(
             weekday=("str", np.repeat(np.array(WEEKDAYS, dtype=object), 24)),
             hour=("Int64", list(range(24)) * 7),
@@ -42,28 +42,28 @@ class FailureCalendar(Counted):
 
 
 def count_by_hour(failures: AnyFrame, *, tz: str | tzinfo | None = None) -> pd.DataFrame:
-    """Count failures by weekday and hour, on `failed_at` and, in rows without it, on `created_at`.
+    """Count failures by weekday and hour of `failed_at`, or of `created_at` if that is missing.
 
     Parameters
     ----------
     failures : frame
         With the columns `failed_at`, `created_at`.
     tz : str or tzinfo, optional
-        A time zone, or its name, such as ``"Europe/Istanbul"``: office hours are local. One that has no name,
-        such as a fixed offset, cannot be used. Default: ``TOOLKIT_TZ``, else UTC.
+        A time zone or the name of a time zone, for example ``"Europe/Istanbul"``: office hours are local. A
+        zone without a name, for example a fixed offset, cannot be used. If omitted, ``TOOLKIT_TZ``, or UTC.
 
     Returns
     -------
     pandas.DataFrame
         168 rows, one per weekday and hour, Monday at midnight first: `weekday` (str, ``"Mon"`` …), `hour`
-        (Int64), `count` (Int64), `in_gap` (boolean: failures of such an hour may be missing, as they expired
-        between two syncs of the snapshot; leave these rows out if you compare hours). Failures without a
+        (Int64), `count` (Int64), `in_gap` (boolean: failures of this hour may be missing, as they expired
+        between two syncs of the snapshot; exclude these rows if you compare hours). Failures without a
         plausible time (2000 to 2099) are not counted.
 
     Raises
     ------
     InputError
-        When a column is missing or the time zone is not known.
+        If a column is missing or the time zone is unknown.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def failure_calendar(
     failures, tz
         As in `count_by_hour`.
     gaps : tuple of pairs of datetime, optional
-        Times of which failures may be missing. Default: those of the snapshot that the failures come from.
+        Spans of time with missing failures. If omitted, the gaps of the snapshot of these failures.
 
     Returns
     -------
@@ -119,7 +119,7 @@ def failure_calendar(
 
 
 def _hours_in(gaps: Spans, zone: ZoneInfo) -> NDArray[np.bool_]:
-    """Return which hours of which weekdays lie in gaps, if only in part."""
+    """Return which hours of which weekdays overlap with gaps."""
     in_gap = np.zeros((7, 24), dtype=bool)
     for start, end in gaps:
         # a week has every hour; a quarter of one is the finest offset of a time zone

@@ -1,4 +1,8 @@
-"""Where a rate of failures changed for longer than chance explains: levels, and windows of any length."""
+"""Find changes of a rate of failures that chance does not explain: levels, and windows of any length.
+
+For example, hourly counts of about 5, then of about 15 for a night, then of 5 again have two changes of the
+level, and one window with a raised rate.
+"""
 
 from __future__ import annotations
 
@@ -16,67 +20,68 @@ from toolkit.arguments import whole, wrong
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
-_Bins = tuple[int, int]  # the first of a window, and the one after its last
+_Bins = tuple[int, int]  # the first bin of a window, and the bin after its last
 
 _SHORTEST: Final = 3  # bins of a level
 _PERIODS: Final = (24, 168, 7, 12, 48, 96, 144, 288, 336, 672, 1440)  # a day or a week of usual bins
-_MOST: Final = 2.0**53  # events of a bin: a float counts no further
-_CYCLES: Final = 3  # a period is believed when it is seen as often
+_MOST: Final = 2.0**53  # events of a bin: a float is exact up to this number
+_CYCLES: Final = 3  # cycles, at least, to believe in a period
 _WAVE: Final = (
-    4.7532584578526205  # standard deviations: once in a million, bins without a period look as regular
+    4.7532584578526205  # standard deviations: one in a million series without a period looks as regular
 )
 _BLOCKS: Final = (1, 2, 4, 8, 16)
-_TRIMMED: Final = 0.1  # share of the cycles that are left out at each end
-_EXACT: Final = 8_192  # bins of which every one can be a change; of more, those that are in a part
+_TRIMMED: Final = 0.1  # share of the cycles that are ignored at each end (trimmed mean)
+_EXACT: Final = 8_192  # bins, at most, for the exact search; longer series use candidates of parts
 _PART: Final = 1_024  # bins, or blocks of bins
 _COARSER: Final = 8
-_PENALTY: Final = 2.5  # times the logarithm of the number of bins: what a change must explain to be one
+_PENALTY: Final = 2.5  # times the logarithm of the number of bins: the gain that a change needs
 FEWEST: Final = 10.0  # events in excess
-MARGIN: Final = 2.0  # natural units of log-likelihood beyond what chance reaches in all windows
+MARGIN: Final = 2.0  # natural units of log-likelihood above the best of all windows by chance
 _GROWTH: Final = 1.35  # from one length to the next
 _LONGEST: Final = 0.85  # of all bins
 _STARTS: Final = 6  # of a window within its length
 _ROUNDS: Final = 5
 _EPISODES: Final = 30
 _UNUSUAL: Final = 2.0  # times the usual dispersion
-_SHARP: Final = 6  # times as many failures after a beginning as before it, in as long a time
+_SHARP: Final = 6  # times as many failures after a sharp beginning as in an equal time before it
 _UNLIKE: Final = 1.8  # times the failures of any other time of this length
-_SHARE: Final = 2.5  # times what is gained over the other failures: what of them rose is explained later
-_JOINED: Final = 0.35  # of the longer of two episodes: a gap that does not part them
+_SHARE: Final = 2.5  # weight of the gain over other failures, as their own rise is explained later
+_JOINED: Final = 0.35  # of the longer of two episodes: a shorter gap does not separate them
 
 
 def change_points(
     counts: Sequence[float] | _Floats | pd.Series, *, period: int | None = None
 ) -> pd.DataFrame:
-    """Find the bins at which the rate of a count changed to another level.
+    """Find changes of the rate of a count to another level.
 
-    Failures come in bursts (retries, batches), so that counts vary more than by chance alone: the
-    evidence is divided by how much they vary around their level. Not for single bursts: a level lasts three
-    bins at least.
+    Failures come in bursts (retries, batches), so that counts vary more than by chance alone. The evidence is
+    therefore divided by the dispersion of the counts. Do not use it for single bursts: a level lasts at least
+    three bins.
 
     Parameters
     ----------
     counts : sequence of float
         Numbers of events in bins of equal length, oldest first; none of them negative, missing or infinite.
     period : int, optional
-        Bins of a daily or weekly wave, such as 24 for hours; 1 for none. Default: found in the counts.
+        Bins of a daily or weekly wave, for example 24 for hours; 1 if the counts have no wave. If omitted,
+        the period is found in the counts.
 
     Returns
     -------
     pandas.DataFrame
-        One row a change, oldest first: `at` (Int64, position of the first bin of the new level), `before` and
-        `after` (float64, events a bin), `confidence` (float64, 0 to 1: that the level changed at all).
+        One row per change, oldest first: `at` (Int64, position of the first bin of the new level), `before`
+        and `after` (float64, events per bin), `confidence` (float64, 0 to 1: that the level changed at all).
 
     Raises
     ------
     InputError
-        When `counts` are not numbers as above, or `period` is below 1.
+        If `counts` are not numbers as above, or `period` is below 1.
 
     Notes
     -----
-    The penalised likelihood of a piecewise constant Poisson rate, maximised by dynamic programming, with the
-    likelihood divided by the dispersion of the counts. Exact up to 8,192 bins; of more, the bins compared are
-    those at which parts of 1,024 bins change, or of 1,024 blocks of 8, 64 … bins.
+    The method is the penalised likelihood of a piecewise constant Poisson rate (Killick et al., 2012, PELT),
+    with the likelihood divided by the dispersion of the counts. It is exact up to 8,192 bins. In longer
+    series, the candidates are the changes within parts of 1,024 bins, or of 1,024 blocks of 8, 64 … bins.
 
     Examples
     --------
@@ -87,13 +92,14 @@ def change_points(
     """
     values = _checked(counts)
     period = whole("period", period, optional="to find it in the counts")
-    empty = values.size < 2 * _SHORTEST or not values.any()
-    exposure = np.ones(values.size) if empty else seasonal_profile(values, period)
-    spread = 1.0 if empty else dispersion(values, exposure)
-    starts = [0] if empty else _segments(values, exposure, _PENALTY * np.log(values.size) * spread)
-    bounds = [*starts, values.size]
-    rates = [float(values[one:two].mean()) for one, two in pairwise(bounds) if two > one]
-    confidence = _confidence(values, starts, exposure, spread)
+    starts: list[int] = []
+    confidence: list[float] = []
+    if values.size >= 2 * _SHORTEST and values.any():
+        exposure = seasonal_profile(values, period)
+        spread = dispersion(values, exposure)
+        starts = _segments(values, exposure, _PENALTY * np.log(values.size) * spread)
+        confidence = _confidence(values, starts, exposure, spread)
+    rates = [float(values[first:end].mean()) for first, end in pairwise([*starts, values.size])]
     return pd.DataFrame(
         {
             "at": pd.Series(starts[1:], dtype="Int64"),
@@ -115,14 +121,15 @@ def _checked(counts: Any) -> _Floats:
 
 
 def seasonal_profile(values: _Floats, period: int | None = None, known: _Bools | None = None) -> _Floats:
-    """How much of the mean rate each bin is expected to have by its phase; 1 without a wave.
+    """Return the rate that is expected in each bin by the time of day or week, relative to the mean rate.
 
-    Bins that are not `known` (failures may be missing) count neither for the level nor for a phase.
+    For example, 2 for a bin at noon with twice the mean. It is 1 in all bins if the counts have no wave. Bins
+    that are not `known` (failures may be missing) count neither for the level nor for a phase.
     """
     if known is None:
         known = np.ones(values.size, dtype=bool)
     if period is None:
-        period = next((found for found in _PERIODS if _has_wave(values, found, known)), 1)
+        period = next((period for period in _PERIODS if _has_wave(values, period, known)), 1)
     if period == 1 or values.size < 2 * period:
         return np.ones(values.size)
     level = np.maximum(_moving_mean(values, period, known), 1e-9)
@@ -140,9 +147,9 @@ def seasonal_profile(values: _Floats, period: int | None = None, known: _Bools |
 
 
 def _has_wave(values: _Floats, period: int, known: _Bools) -> bool:
-    """Whether the phase of a period explains the counts better than chance (an F test of phase means).
+    """Return whether the phase of a period explains the counts better than chance (F test of phase means).
 
-    Only cycles of which all bins are known count.
+    Only cycles with all bins known count.
     """
     cycles = values.size // period
     if cycles < _CYCLES:
@@ -166,7 +173,7 @@ def _has_wave(values: _Floats, period: int, known: _Bools) -> bool:
 
 
 def _moving_mean(values: _Floats, width: int, known: _Bools) -> _Floats:
-    """Centred mean of the bins that are known, with fewer bins at both ends."""
+    """Return the centred mean of the bins that are known, with fewer bins at both ends."""
     sums, numbers = cumulated(np.where(known, values, 0.0)), cumulated(known.astype(np.float64))
     centre = np.arange(values.size)
     first, last = np.maximum(centre - width // 2, 0), np.minimum(centre - width // 2 + width, values.size)
@@ -175,22 +182,23 @@ def _moving_mean(values: _Floats, width: int, known: _Bools) -> _Floats:
 
 
 def cumulated(shares: _Floats) -> _Floats:
-    """The sum before each bin, and that of all."""
+    """Return the sum before each bin, and the sum of all bins."""
     return np.concatenate([[0.0], np.cumsum(shares)])
 
 
 def dispersion(values: _Floats, exposure: _Floats) -> float:
-    """Variance over mean around a slowly changing level, 1 for a Poisson process."""
+    """Return the variance over the mean around a slowly changing level; 1 for a Poisson process."""
     return float(dispersions(values[None], exposure[None])[0])
 
 
 def dispersions(values: _Floats, exposure: _Floats) -> _Floats:
-    """The dispersion of each row of counts.
+    """Return the dispersion of each row of counts.
 
-    Taken from differences of neighbouring blocks, so that changes of level hardly count, of blocks of several
-    sizes, as a burst that lasts adds up over its bins. The largest are left out: they may be changes.
+    It is measured on the differences of neighbouring blocks, so that changes of the level hardly count.
+    Blocks have several sizes, because a burst that lasts adds up over several bins. The largest differences
+    are ignored: they may be changes.
     """
-    found = np.ones(len(values))
+    largest = np.ones(len(values))
     for width in _BLOCKS:
         blocks = values.shape[1] // width
         if blocks < 4 * _SHORTEST:
@@ -203,23 +211,23 @@ def dispersions(values: _Floats, exposure: _Floats) -> _Floats:
         expected = level * (1 / shares[:, :-1] + 1 / shares[:, 1:])
         ratio = np.divide((one - two) ** 2, expected, out=np.ones_like(expected), where=expected > 0)
         kept = np.sort(ratio, axis=1)[:, : blocks - 1 - max(2, (blocks - 1) // 50)]
-        found = np.maximum(found, kept.mean(axis=1))
-    return found
+        largest = np.maximum(largest, kept.mean(axis=1))
+    return largest
 
 
 def _segments(values: _Floats, exposure: _Floats, penalty: float) -> list[int]:
-    """Starts of levels by the penalised Poisson likelihood; of many bins, the best of the candidates."""
+    """Return the starts of levels by the penalised Poisson likelihood, of candidates if bins are many."""
     total, share = cumulated(values), cumulated(exposure)
     size = values.size
     if size <= _EXACT:
         return _optimal(total, share, np.arange(size + 1), penalty)
-    # half the penalty, as a part may hold half of a level
+    # half the penalty, because a part may contain half of a level
     bounds = np.unique([0, *_candidates(total, share, penalty / 2), size])
     return _placed(total, share, [*_optimal(total, share, bounds, penalty), size])[:-1]
 
 
 def _candidates(total: _Floats, share: _Floats, penalty: float) -> Iterator[int]:
-    """Where parts of the series change, in bins and in ever larger blocks of them."""
+    """Yield the changes within parts of the series, of bins and of ever larger blocks of bins."""
     size, step = total.size - 1, 1
     while step == 1 or size > step * _PART // _COARSER:
         for first in range(0, size, step * _PART):
@@ -230,7 +238,7 @@ def _candidates(total: _Floats, share: _Floats, penalty: float) -> Iterator[int]
 
 
 def _placed(total: _Floats, share: _Floats, bounds: list[int]) -> list[int]:
-    """The bounds of levels, each moved to where it fits best between its neighbours."""
+    """Move each bound of levels to the best place between the bounds next to it."""
     for number in range(1, len(bounds) - 1):
         before, after = bounds[number - 1], bounds[number + 1]
         at = np.arange(before + _SHORTEST, after - _SHORTEST + 1)
@@ -242,7 +250,11 @@ def _placed(total: _Floats, share: _Floats, bounds: list[int]) -> list[int]:
 
 
 def _optimal(total: _Floats, share: _Floats, bounds: _Ints, penalty: float) -> list[int]:
-    """Optimal starts of levels that begin and end at some bounds, from cumulated counts (PELT)."""
+    """Return the optimal starts of levels that begin and end at some bounds, by dynamic programming (PELT).
+
+    `best[index]` is the least cost of the series up to a bound, and `origin[index]` the start of the last
+    level of that solution. A start that is worse than the best solution now can never win later (pruning).
+    """
     best = np.full(bounds.size, np.inf)
     best[0] = -penalty
     origin = np.zeros(bounds.size, dtype=np.intp)
@@ -261,70 +273,72 @@ def _optimal(total: _Floats, share: _Floats, bounds: _Ints, penalty: float) -> l
         winner = int(np.argmin(cost))
         best[index], origin[index] = cost[winner] + penalty, candidates[winner]
         candidates = candidates[cost <= best[index]]
-    found, index = [], bounds.size - 1
+    level_starts: list[int] = []
+    index = bounds.size - 1
     while index > 0:
         index = int(origin[index])
-        found.append(int(bounds[index]))
-    return found[::-1]
+        level_starts.append(int(bounds[index]))
+    return level_starts[::-1]
 
 
 def _cost(events: _Floats, share: _Floats) -> _Floats:
-    """Minus the maximised log-likelihood of levels, up to what all segmentations share."""
+    """Return the negative maximised log-likelihood of levels, without terms that are equal for all."""
     logs = np.log(events / share, out=np.zeros_like(events), where=events > 0)
     return np.asarray(events - events * logs)
 
 
 def _confidence(values: _Floats, starts: list[int], exposure: _Floats, spread: float) -> list[float]:
-    """Of each change: one minus the chance of as large a difference at any bin between its neighbours."""
-    bounds, found = [*starts, values.size], []
+    """Return for each change one minus the chance of a difference as large at any bin of both levels."""
+
+    def cost(first: int, end: int) -> float:
+        return float(_cost(values[first:end].sum(keepdims=True), exposure[first:end].sum(keepdims=True))[0])
+
+    bounds = [*starts, values.size]
+    confidences = []
     for before, at, after in zip(bounds, bounds[1:], bounds[2:], strict=False):
-        parts = [
-            (values[one:two].sum(), exposure[one:two].sum())
-            for one, two in ((before, at), (at, after), (before, after))
-        ]
-        one, two, both = (float(_cost(np.array([n]), np.array([share]))[0]) for n, share in parts)
-        gain = max(both - one - two, 0.0) / spread
-        found.append(1 - min(1.0, (after - before) * np.exp(-gain)))
-    return found
+        gain = max(cost(before, after) - cost(before, at) - cost(at, after), 0.0) / spread
+        # the level could have changed at any bin of both levels: one chance per bin
+        confidences.append(1 - min(1.0, (after - before) * np.exp(-gain)))
+    return confidences
 
 
 @dataclass(frozen=True, eq=False)
 class ExpectedShares:
-    """Which share of all failures each bin is expected to have.
+    """The share of all failures that is expected in each bin.
 
-    Bins in a gap, whose failures expired before they were read, have 0: nothing is expected there, and the
-    others share the rest. For example, of four bins with a gap in the last one, each of the others has a
+    Bins in a gap, whose failures expired before they were read, have 0: no failures are expected there, and
+    the others share the rest. For example, if the last of four bins is in a gap, each of the others has a
     third.
     """
 
     level: _Floats  # at one rate
-    wave: _Floats  # by the hour of the day, where that explains the failures
+    wave: _Floats  # by the hour of the day, if that explains the failures
 
     @classmethod
     def of(cls, total: _Floats, known: _Floats) -> ExpectedShares:
-        """Return the shares for the counts of all failures, and which part of each bin is in no gap."""
+        """Return the shares for the counts of all failures; `known` is the part of each bin in no gap."""
         wave = seasonal_profile(total, known=known >= 1) * known
         return cls(level=known / known.sum(), wave=wave / wave.sum())
 
     @property
     def has_data(self) -> _Bools:
-        """Which bins are in no gap, at least in part."""
+        """Return which bins are at least partly outside of gaps."""
         return self.level > 0
 
     def of_series(self, values: _Floats) -> _Floats:
-        """Return the shares of one series: those with the wave if they explain its counts better."""
+        """Return the shares for one series: with the wave, if it explains the counts better."""
         seen = self.has_data
         is_waving = values[seen] @ np.log(self.wave[seen] / self.level[seen]) > 0
         return self.wave if is_waving else self.level
 
 
 def least_surprise(series: int, bins: int) -> float:
-    """What a window must score, where so many series and bins are searched."""
+    """Return the score that a window needs if this number of series and bins is searched."""
     return float(np.log(max(series, 1)) + np.log(max(bins, 2) * _STARTS) + MARGIN)
 
 
 def spreads(counts: _Ints, expected: ExpectedShares) -> _Floats:
-    """How much more than by chance each series varies, as far as most series do."""
+    """Return the dispersion of each series, limited to the usual dispersion of all series."""
     seen = expected.has_data
     shares = np.array([expected.of_series(series) for series in counts]).reshape(counts.shape)
     own = dispersions(counts[:, seen].astype(np.float64), shares[:, seen] * seen.sum())
@@ -335,7 +349,11 @@ def spreads(counts: _Ints, expected: ExpectedShares) -> _Floats:
 def strongest(
     counts: _Ints, total: _Floats, expected: ExpectedShares, spread: _Floats, least: float
 ) -> list[_Bins]:
-    """The strongest window of each series and length that scores at least so much, the strongest first."""
+    """Return the best window of each series and length with at least this score, the best first.
+
+    The score is a log-likelihood ratio: a higher rate in the window against one rate for the whole time. It
+    is limited by the ratio against the rise of all failures, and divided by the dispersion of the series.
+    """
     size, events = counts.shape[1], counts.sum(axis=1)
     logs = np.arange(int(events.max(initial=0)) + 1, dtype=np.float64)
     logs[1:] *= np.log(logs[1:])
@@ -347,18 +365,22 @@ def strongest(
     for length in _lengths(size):
         step = max(1, length // _STARTS)
         inside = sums[:, length::step] - sums[:, : size - length + 1 : step]
-        level, daily, whole = (
-            _clipped(rise[length::step] - rise[: size - length + 1 : step]) for rise in levels
+        level, daily, all_failures = (
+            _clipped(sums[length::step] - sums[: size - length + 1 : step]) for sums in levels
         )
-        series, place = np.nonzero(inside >= FEWEST)  # nearly all windows of most series hold fewer
+        # most windows have too few failures: compute the score of the others only
+        series, place = np.nonzero(inside >= FEWEST)
         within = inside[series, place]
         usual = np.where(waving[series], daily[place], level[place])
-        high = (within - events[series] * usual >= FEWEST) & (within > events[series] * whole[place])
-        series, place, within, usual = series[high], place[high], within[high], usual[high]
+        is_high = (within - events[series] * usual >= FEWEST) & (
+            within > events[series] * all_failures[place]
+        )
+        series, place, within, usual = series[is_high], place[is_high], within[is_high], usual[is_high]
         outside = events[series] - within
-        same = logs[within] + logs[outside] - logs[events[series]]
-        in_time, of_all = (_coded(within, outside, share) for share in (usual, whole[place]))
-        score = np.minimum(same - in_time, _SHARE * (same - of_all)) / spread[series]
+        own_rate = logs[within] + logs[outside] - logs[events[series]]
+        one_rate = _log_likelihood(within, outside, usual)
+        rate_of_all = _log_likelihood(within, outside, all_failures[place])
+        score = np.minimum(own_rate - one_rate, _SHARE * (own_rate - rate_of_all)) / spread[series]
         order = np.lexsort((place, -score, series))
         for first in order[np.unique(series[order], return_index=True)[1]]:
             if score[first] >= least:
@@ -371,13 +393,13 @@ def _clipped(share: _Floats) -> _Floats:
     return np.clip(share, 1e-9, 1 - 1e-9)
 
 
-def _coded(inside: _Ints, outside: _Ints, share: _Floats) -> _Floats:
-    """Log-likelihood of where events fall, up to what does not depend on the share."""
+def _log_likelihood(inside: _Ints, outside: _Ints, share: _Floats) -> _Floats:
+    """Return the log-likelihood that events fall inside, without terms that do not depend on the share."""
     return np.asarray(inside * np.log(share) + outside * np.log1p(-share))
 
 
 def _lengths(size: int) -> list[int]:
-    """Lengths of windows: all short ones, and then in steps of a third."""
+    """Return lengths of windows: all short ones, then each about a third longer than the last."""
     sizes = [1]
     while sizes[-1] < size * _LONGEST / _GROWTH:
         sizes.append(max(sizes[-1] + 1, round(sizes[-1] * _GROWTH)))
@@ -385,7 +407,10 @@ def _lengths(size: int) -> list[int]:
 
 
 def gain(inside: _Floats | _Ints, events: _Floats | _Ints, share: _Floats | float) -> _Floats:
-    """Log-likelihood of a rate of its own inside, over one rate; zero where it is not higher."""
+    """Return the log-likelihood ratio of a higher rate inside against one rate; 0 if it is not higher.
+
+    For example, 20 of 100 events in a window that should have a tenth gain 20 log 2 + 80 log(8/9) = 4.4.
+    """
     outside = events - inside
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = np.where(inside > 0, inside * np.log(inside / (events * share)), 0.0)
@@ -394,7 +419,7 @@ def gain(inside: _Floats | _Ints, events: _Floats | _Ints, share: _Floats | floa
 
 
 def episodes(values: _Floats, share: _Floats, spread: float) -> list[_Bins]:
-    """All windows in which one series is high, in order; those that nearly touch are one."""
+    """Return all windows with a high rate of one series, in order. Windows with a short gap are joined."""
     values, share = values.copy(), share / share.sum()
     least = least_surprise(1, values.size)
     spans: list[_Bins] = []
@@ -408,7 +433,7 @@ def episodes(values: _Floats, share: _Floats, spread: float) -> list[_Bins]:
 
 
 def _best(values: _Floats, share: _Floats) -> tuple[_Bins, float]:
-    """The window of one series that is highest, its ends sharpened, and its score."""
+    """Return the window of one series with the largest gain, with refined ends, and the gain."""
     sums, parts = cumulated(values), cumulated(share)
     best, span = 0.0, (0, 1)
     for length in _lengths(values.size):
@@ -422,7 +447,7 @@ def _best(values: _Floats, share: _Floats) -> tuple[_Bins, float]:
 
 
 def unlike_any(total: _Floats, expected: ExpectedShares, least: float) -> _Bins | None:
-    """The window in which all failures are many as at no other time; None where there is none such."""
+    """Return the window with more failures than any other time of this length; None if none stands out."""
     span, score = _best(total, expected.wave)
     length = span[1] - span[0]
     sums = cumulated(total)
@@ -431,7 +456,7 @@ def unlike_any(total: _Floats, expected: ExpectedShares, least: float) -> _Bins 
     inside = sums[span[1]] - sums[span[0]]
     if apart.size:
         most = (sums[apart + length] - sums[apart]).max()
-    else:  # more than half of the history: as many as would be in this length
+    else:  # the window is more than half of the history: use the rate of the rest
         known = np.count_nonzero(expected.has_data)
         length = int(np.count_nonzero(expected.has_data[slice(*span)]))
         most = (sums[-1] - inside) * length / max(known - length, 1)
@@ -440,7 +465,7 @@ def unlike_any(total: _Floats, expected: ExpectedShares, least: float) -> _Bins 
 
 
 def _sharpened(sums: _Floats, parts: _Floats, start: int, stop: int) -> _Bins:
-    """The window with the ends, near those found, that fit best; empty bins at the ends are left out."""
+    """Move the ends of a window to the best places near them, and remove empty bins at the ends."""
     size = sums.size - 1
     for _ in range(_ROUNDS):
         reach = max(2, -(-(stop - start) // 4))
@@ -459,20 +484,23 @@ def _sharpened(sums: _Floats, parts: _Floats, start: int, stop: int) -> _Bins:
 
 
 def _joined(spans: list[_Bins]) -> list[_Bins]:
-    joined: list[_Bins] = []
-    for start, stop in spans:
-        before = joined[-1] if joined else None
-        if before and start - before[1] <= _JOINED * max(stop - start, before[1] - before[0]):
-            joined[-1] = (before[0], stop)
+    joined = spans[:1]
+    for start, stop in spans[1:]:
+        before_start, before_stop = joined[-1]
+        longer = max(stop - start, before_stop - before_start)
+        if start - before_stop <= _JOINED * longer:
+            joined[-1] = (before_start, stop)
         else:
             joined.append((start, stop))
     return joined
 
 
 def surprise(observed: int, usual: float, exposure: float, mean: float) -> float:
-    """Minus the logarithm of the chance of so many failures, in bursts of geometric sizes with this mean.
+    """Return the negative logarithm of the chance of this many failures, or more.
 
-    `usual` bursts came in a time that is `exposure` times as long, from which follow how many come now.
+    Failures come in bursts of geometric sizes with a `mean`. `usual` bursts came in a time that is `exposure`
+    times as long, so the number of bursts now has a negative binomial distribution. For example, 10 failures
+    are no surprise if they usually come in bursts of 10.
     """
     ratio = (usual + observed + 1) / ((observed + 1) * (1 + exposure))
     if observed <= 0 or ratio >= 1:
@@ -481,7 +509,7 @@ def surprise(observed: int, usual: float, exposure: float, mean: float) -> float
     factorials = np.concatenate([[0.0], np.cumsum(np.log(number))])
     each = np.log((usual + number) / (number * (1 + exposure)))  # of the negative binomial distribution
     bursts = np.cumsum(each) - (usual + 1) * np.log1p(1 / exposure)
-    enough = np.where(number == observed, 0.0, -np.inf)  # chance that so many bursts hold all
+    enough = np.where(number == observed, 0.0, -np.inf)  # chance that this number of bursts is enough
     if mean > 1:
         ended = number - 1
         goes_on = observed - number
@@ -493,9 +521,10 @@ def surprise(observed: int, usual: float, exposure: float, mean: float) -> float
 
 
 def forerunners(when: _Ints) -> int:
-    """How many failures come before a sharp beginning: far fewer than in as long a time after it.
+    """Count the failures before a sharp beginning: far fewer than in an equal time after it.
 
-    Failures without a date of their own have that of their first try.
+    Such failures can come from an incident all the same: without a time of failure, they have the time of
+    their first try.
     """
     before = np.arange(1, len(when))
     stop = 2 * when[1:] - when[0]
@@ -503,5 +532,8 @@ def forerunners(when: _Ints) -> int:
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = after * np.log(2 * after / (before + after)) + before * np.log(2 * before / (before + after))
     gain[(after < _SHARP * before) | (stop > when[-1])] = 0
-    best = int(gain.argmax()) if gain.size else 0
-    return best + 1 if gain.size and gain[best] >= np.log(len(when)) + MARGIN else 0
+    if not gain.size:
+        return 0
+    best = int(gain.argmax())
+    is_sharp = gain[best] >= np.log(len(when)) + MARGIN
+    return best + 1 if is_sharp else 0

@@ -1,4 +1,9 @@
-"""What changed between two times: groups of failures that are new, grew, shrank, came back or are gone."""
+"""Compare failures of two times: find groups that are new, growing, shrinking, back again or gone.
+
+A group is growing if it failed more often per time than chance and its own bursts explain. For example, 10
+failures in 7 days and 30 in the next day are growing; 30 failures in one batch are not, if earlier failures
+also came in batches. `_confidence` has the formula.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +62,13 @@ if TYPE_CHECKING:
     from toolkit.drawing.style import Theme
 
 CHANGES: Final = ("new", "back again", "growing", "missing before", "shrinking", "gone", "steady")
-"""What can be said of a group, what needs attention first."""
+"""Changes of a group, ordered by how much attention they need."""
 
 _CONFIDENT: Final = 0.997  # three standard deviations
 _MOST_BINS: Final = 2_000
-_BUSY: Final = 8  # failures of a group from which on its own bursts are measured
+_BUSY: Final = 8  # failures of a group, at least, to measure the bursts of that group
 _HOUR: Final = 3_600_000  # milliseconds
-_LEAST_SPAN: Final = pd.Timedelta(hours=1)  # a shorter span of failures tells no rate
+_LEAST_SPAN: Final = pd.Timedelta(hours=1)  # a shorter span of failures is too short for a rate
 _SAME: Final = (0.95, 1.05)  # ratios of two spans that count as equally long
 _SHOWN: Final = 50  # groups that a notebook shows
 _OF_SNAPSHOT: Final = (FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE)
@@ -77,23 +82,22 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FailureComparison(Plotted):
-    """How groups of failures changed; made by `compare_failures`. `plot` draws a line a group.
+    """Changes of groups of failures; made by `compare_failures`. `plot` draws one line per group.
 
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a group, what needs attention first: `group`, `title` (str), `change` (str: new, back again,
-        growing, missing before, shrinking, gone, steady), `before`, `after` (Int64, failures), `added`,
-        `left` (Int64, those that are only in one of both), `expected` (float64, what `after` would be at the
-        rate of before),
-        `confidence` (float64, 0 to 1: that the rate changed), then what became of those that left:
-        `succeeded` (retried and succeeded), `retried` (retried, and not succeeded), `deleted`, `expired`,
-        `unknown` (Int64; the queue was not observed in between), and `first_at`, `last_at` (datetime64[ms,
-        UTC], of all failures of the group that were given).
+        One row per group, changes that need attention first: `group`, `title` (str), `change` (str: new, back
+        again, growing, missing before, shrinking, gone, steady), `before`, `after` (Int64, failures),
+        `added`, `left` (Int64, failures only in `after` or only in `before`), `expected` (float64, failures
+        of `after` at the earlier rate), `confidence` (float64, 0 to 1: that the rate changed), then the
+        outcomes of the failures that left: `succeeded` (retried and succeeded), `retried` (retried without
+        success), `deleted`, `expired`, `unknown` (Int64; the queue was not observed in between), and
+        `first_at`, `last_at` (datetime64[ms, UTC], of all failures of the group).
     notes : tuple of str
-        What limits the comparison, such as a load that was not complete.
+        Limits of the comparison, for example that a load was not complete.
     rules : GroupRules
-        The rules given, with what was learned: given again, they keep the id of every group.
+        The rules that were passed, with the learned rules. Pass them again to keep the group ids.
 
     Examples
     --------
@@ -109,13 +113,16 @@ class FailureComparison(Plotted):
 
     def __repr__(self) -> str:
         sizes = self.frame["change"].value_counts()
-        counts = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
-        text = f"{counted(len(self.frame), 'group')}{f': {counts}' * bool(counts)}"
-        if len(self.frame) and self.frame["change"].iloc[0] != "steady":
-            first = self.frame.iloc[0]
-            numbers = f"{first['before']:,} to {first['after']:,}"
-            text += f"; {first['change']}: {visible(first['title'])} ({numbers})"
-        return visible("; ".join([text, *self.notes]))
+        counts = [f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes]
+        sentence = counted(len(self.frame), "group")
+        if counts:
+            sentence += f": {', '.join(counts)}"
+        parts = [sentence]
+        for first in self.frame.head(1).to_dict("records"):
+            if first["change"] != "steady":
+                numbers = f"{first['before']:,} to {first['after']:,}"
+                parts.append(f"{first['change']}: {visible(first['title'])} ({numbers})")
+        return visible("; ".join([*parts, *self.notes]))
 
     def _repr_html_(self) -> str:
         columns = ["title", "change", "before", "after", "added", "left", "expected", "confidence"]
@@ -144,54 +151,57 @@ def compare_failures(
     """Compare failures before and since a time, two loads, or two times of a snapshot, by group.
 
     With `since`, one frame is divided by time, and the rate since then is compared with the rate before.
-    A failure without `failed_at` is placed at `created_at`, as in every analysis.
+    If a failure has no `failed_at`, the analysis uses `created_at`, as everywhere.
 
-    Entries are matched by `dlq_id`, so that two loads of one queue can be compared as well as the failures of
-    two spans of time (of one frame, the later all after the earlier). A group is growing if it fails more
-    often per time than before, by more than its bursts of retries and batches explain. A queue to which a
-    steady stream is added grows, and its group is steady. Not proof of a cause.
+    Entries are matched by `dlq_id`. You can compare two loads of one queue, or two spans of time of one
+    frame, if all failures of the later span come after the earlier ones. A group is growing if it fails more
+    often per time than before, by more than bursts of retries and batches explain. For example, a queue grows
+    if failures are added at a constant rate, but the group is steady. A change is not proof of a cause.
 
-    A group that only `after` contains, and whose first failure precedes the last of `before`, is not new: it
-    is missing before, for example because a condition on `failed_at` left its rows out.
+    A group of `after` that is not in `before` is usually new. If the first failure precedes the last failure
+    of `before`, the group is "missing before", for example because a condition on `failed_at` removed the
+    rows.
 
-    Rows of a snapshot with `gone_before` have left the queue. Of two loads they are not counted, so that the
-    frames of two syncs say the same as the snapshot at their times. Of two spans of time every failure
-    counts, those that have left since, too. Frames are spans when `exposure` is not 1, when they have one
-    receipt, or, without receipts, when the later begins after the earlier ends and has no entry of it.
+    Rows of a snapshot with `gone_before` have left the queue. If you compare two loads, they are not counted,
+    so that the frames of two syncs give the same result as the snapshot at their times. If you compare two
+    spans of time, every failure counts, also after it has left. Frames are spans if `exposure` is not 1, if
+    they have the same receipt, or, without receipts, if the later frame begins after the earlier one ends and
+    shares no entry with it.
 
     Parameters
     ----------
     before, after : frame, or time with `snapshot`
-        With the columns of `load_failures`. With `snapshot`, the times at which its queue is compared, as
-        `FailureFilter` reads them (``"2d"`` ago, a date, a timestamp). With `since`, `before` contains all
-        failures, and `after` is left out.
+        With the columns of `load_failures`. With `snapshot`, the two times to compare, as `FailureFilter`
+        reads them (``"2d"`` ago, a date, a timestamp). With `since`, `before` contains all failures, and you
+        omit `after`.
     since : str, datetime or timedelta, optional
         The time that divides the failures of one frame, as `FailureFilter` reads it. Ages are counted from
-        `now`, or from when the data end if that is earlier. Gaps of a snapshot are left out of the rates.
+        `now`, or from the end of the data if that is earlier. Gaps of a snapshot are excluded from the rates.
     snapshot : str, Path or pyarrow.dataset.Dataset, optional
-        Made by `sync_failures`, or what `scan_snapshot` returned. What had left by `before` is its history.
+        Made by `sync_failures`, or a value of `scan_snapshot`. Entries that had left by `before` are the
+        history.
     history : frame, optional
-        Failures from before `before`: a group that is only there and in `after` is back again.
+        Failures from before `before`. A group that is only in the history and in `after` is back again.
     exposure : float, optional
-        How many times longer the span of `before` is than that of `after`. Default: by the first and the
-        last failure of each frame, which a note names, or by `since`.
+        Ratio of the span of `before` to the span of `after`. If omitted, it is estimated from the first and
+        the last failure of each frame, which a note mentions, or from `since`.
     runs, retried, retention, now
-        What is known of entries that left, as in `retry_outcomes`. `now` is also what ages count from.
+        Facts about entries that left, as in `retry_outcomes`. Ages are counted from `now`.
     rules : str, Path or GroupRules, optional
         As in `group_failures`.
 
     Returns
     -------
     FailureComparison
-        `.frame` has one row a group.
+        `.frame` has one row per group.
 
     Raises
     ------
     InputError
-        When a column is missing, a time or option cannot be read, or `after` is earlier than `before`: of
-        two frames, when every failure of `after` has a `failed_at` before the first of `before`.
+        If a column is missing, a time or option cannot be read, or `after` is earlier than `before`, that is,
+        every failure of `after` has a `failed_at` before the first failure of `before`.
     SnapshotError
-        When the snapshot cannot be opened.
+        If the snapshot cannot be opened.
 
     Examples
     --------
@@ -210,24 +220,24 @@ def compare_failures(
     given = read_rules(rules)
     retries = _Retries(runs, retried, retention, now)
     if since is not None:
-        found = _since(before, after, since, given, retries, snapshot=snapshot, exposure=exposure)
+        sides = _since(before, after, since, given, retries, snapshot=snapshot, exposure=exposure)
     elif snapshot is None:
-        found = _of_frames(before, after, given, retries, exposure)
+        sides = _of_frames(before, after, given, retries, exposure)
     else:
-        found = _of_snapshot(before, after, _opened(snapshot), given, retries, exposure)
+        sides = _of_snapshot(before, after, _opened(snapshot), given, retries, exposure)
     if history is not None and snapshot is None:
-        found.earlier = pa.concat_tables([comparable(history, "history", given), found.earlier])
-    groups, ids = grouped_by_signature(pa.concat_tables([found.earlier, *found.parts]), found.rules)
-    frame = _counted(found, np.array(ids, dtype=object))
+        sides.earlier = pa.concat_tables([comparable(history, "history", given), sides.earlier])
+    groups, ids = grouped_by_signature(pa.concat_tables([sides.earlier, *sides.parts]), sides.rules)
+    frame = _counted(sides, np.array(ids, dtype=object))
     missing = int((frame["change"] == "missing before").sum())
     if missing:
-        found.notes.append(f"{counted(missing, 'group')} failed before that, and not in the earlier frame")
-    return _compared(frame, groups, found.notes)
+        sides.notes.append(f"{counted(missing, 'group')} failed before that, and not in the earlier frame")
+    return _compared(frame, groups, sides.notes)
 
 
 @dataclass(frozen=True)
 class _Retries:
-    """What is known of entries that left, as `retry_outcomes` takes it."""
+    """Facts about entries that left, as `retry_outcomes` accepts them."""
 
     runs: AnyFrame | None
     retried: Mapping[str, str] | None
@@ -242,12 +252,12 @@ class _Retries:
 
 
 @dataclass
-class _Compared:
-    """What is compared: the rows of both sides, those from before, and how their times relate.
+class _Sides:
+    """The rows of both sides of a comparison, the earlier rows, and the relation of their times.
 
-    `exposure` is how many times longer the earlier span is. `growth` is how much longer the later one of two
-    loads is than the earlier, as a share of it. `placed` are the times of the later rows that show a group to
-    be older than `cut`.
+    `exposure` is the ratio of the earlier span to the later one. `growth` is the time that the later of two
+    loads adds, as a share of the time of the earlier load. `placed` has the times of the later rows: if one
+    is before `cut`, the group is not new.
     """
 
     parts: list[pa.Table]
@@ -264,34 +274,38 @@ class _Compared:
 def _since(
     failures: Any, after: Any, since: Time, rules: GroupRules, retries: _Retries, *, snapshot: object,
     exposure: float | None,
-) -> _Compared:  # fmt: skip
-    """One frame, divided at a time."""
-    if after is not None or snapshot is not None:
-        other = "after" if after is not None else "snapshot"
-        raise wrong("since", since, f"no {other} next to it", "Give one frame with all failures.")
+) -> _Sides:  # fmt: skip
+    """Divide one frame at a time."""
+    for name, argument in (("after", after), ("snapshot", snapshot)):
+        if argument is not None:
+            raise wrong("since", since, f"no {name} next to it", "Pass one frame with all failures.")
     rows = comparable(failures, "before", rules)
     when = when_failed(rows)
     end = told_until(failures, when_counted(retries.now))
     start = parse_time(since, now=end, name="since")
     if start >= end:
         raise wrong("since", since, f"a time before the data end, at {time_text(pd.Timestamp(end))}")
-    recent, gaps = (when >= start).to_numpy(), gaps_of(failures)
-    # too few were seen in a gap to tell a rate
-    in_gap = (when < start).to_numpy() & inside(gaps, when)
-    old = (when < start).to_numpy() & ~in_gap
+    is_recent, is_earlier = (when >= start).to_numpy(), (when < start).to_numpy()
+    # failures in a gap do not count for the rate: most of them were not seen
+    gaps = gaps_of(failures)
+    in_gap = is_earlier & inside(gaps, when)
+    is_old = is_earlier & ~in_gap
     notes = _incomplete(failures, "before")
     untimed = int(when.isna().sum())
     if untimed:
         notes.append(f"{counted(untimed, 'failure')} without a time not compared")
-    outcome = retries.outcomes(failures)["outcome"].to_numpy()[old]
+    outcome = retries.outcomes(failures)["outcome"].to_numpy()[is_old]
     if exposure is None:
-        exposure = _exposure(when[old].min(), pd.Timestamp(start), pd.Timestamp(end), gaps)
-    parts = [rows.filter(pa.array(mask)) for mask in (old, recent)]
-    return _Compared(parts, rows.filter(pa.array(in_gap)), outcome, rules, notes, exposure)
+        exposure = _exposure(when[is_old].min(), pd.Timestamp(start), pd.Timestamp(end), gaps)
+    parts = [rows.filter(pa.array(is_old)), rows.filter(pa.array(is_recent))]
+    return _Sides(parts, rows.filter(pa.array(in_gap)), outcome, rules, notes, exposure)
 
 
 def _exposure(first: Any, cut: pd.Timestamp, end: pd.Timestamp, gaps: Spans) -> float:
-    """How many times longer the time before a cut is than the time since, without gaps; 1 if unknown."""
+    """Return the ratio of the time before a cut to the time after it, without gaps; 1 if unknown.
+
+    For example, 6 days before the cut and 2 days after it give 3.
+    """
     if pd.isna(first):  # no row is older
         return 1.0
     before = cut - first - overlap(gaps, first, cut)
@@ -303,51 +317,52 @@ def _exposure(first: Any, cut: pd.Timestamp, end: pd.Timestamp, gaps: Spans) -> 
 
 def _of_frames(
     before: Any, after: Any, rules: GroupRules, retries: _Retries, exposure: float | None
-) -> _Compared:
-    """Two frames: spans of one history, or two loads of a queue."""
-    parts = [comparable(frame, name, rules) for frame, name in ((before, "before"), (after, "after"))]
+) -> _Sides:
+    """Compare two frames: spans of one history, or two loads of a queue."""
+    parts = [comparable(before, "before", rules), comparable(after, "after", rules)]
     _check_order(*parts)
     notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
-    spans = exposure not in {None, 1} or _are_spans(before, after, parts)
-    outcomes = retries.outcomes(before, None if spans else after)
-    old, later = (when_failed(part) for part in parts)
+    are_spans = exposure not in {None, 1} or _are_spans(before, after, parts)
+    old, placed = (when_failed(part) for part in parts)
     cut = old.max()
-    if spans or None in (receipt_of(before), receipt_of(after)):
-        placed = later
-    else:  # what was created before the first load may have failed since
-        placed = timestamps(parts[1], "failed_at").astype(later.dtype)
-    if not spans:
-        there = [_is_there(frame) for frame in (before, after)]
-        parts = [part.filter(mask) for part, mask in zip(parts, there, strict=True)]
-        placed = placed[there[1].to_numpy(zero_copy_only=False)]
-        outcomes = outcomes[there[0].to_numpy(zero_copy_only=False)]
-    found = _Compared(
+    if are_spans:
+        outcomes = retries.outcomes(before)
+    else:
+        outcomes = retries.outcomes(before, after)
+        if None not in (receipt_of(before), receipt_of(after)):
+            # an entry that was created before the first load may have failed after it
+            placed = timestamps(parts[1], "failed_at").astype(placed.dtype)
+        in_queue_before, in_queue_after = _in_queue(before), _in_queue(after)
+        parts = [parts[0].filter(in_queue_before), parts[1].filter(in_queue_after)]
+        outcomes = outcomes[in_queue_before.to_numpy(zero_copy_only=False)]
+        placed = placed[in_queue_after.to_numpy(zero_copy_only=False)]
+    sides = _Sides(
         parts, parts[0].slice(0, 0), outcomes["outcome"].to_numpy(), rules, notes, exposure or 1.0,
         placed=placed, cut=cut,
     )  # fmt: skip
     if exposure is None:
-        _compare_rates(found)
-    return found
+        _compare_rates(sides)
+    return sides
 
 
-def _compare_rates(found: _Compared) -> None:
-    """Set how the spans relate, by the times of the rows on both sides."""
-    before, after = (_span(when_failed(part)) for part in found.parts)
+def _compare_rates(sides: _Sides) -> None:
+    """Set `exposure` or `growth` by the times of the rows on both sides."""
+    before, after = (_span(when_failed(part)) for part in sides.parts)
     if min(before, after) < _LEAST_SPAN:
         return
-    ids = (set(part["dlq_id"].to_pylist()) for part in found.parts)
+    ids = (set(part["dlq_id"].to_pylist()) for part in sides.parts)
     if set.isdisjoint(*ids):
-        found.exposure = float(before / after)
+        sides.exposure = float(before / after)
     else:
-        found.growth = max(float(after / before) - 1, 0.0)
+        sides.growth = max(float(after / before) - 1, 0.0)
     if not _SAME[0] < before / after < _SAME[1]:
-        found.notes.append(
+        sides.notes.append(
             f"by rates: before spans {span_text(before)}, after {span_text(after)}, by their failures"
         )
 
 
 def _span(when: pd.Series) -> pd.Timedelta:
-    """How long failures were observed, by their times: from the first to the last, and a usual step more."""
+    """Estimate the observed time: from the first to the last failure, and the mean step between failures."""
     times = when.dropna()
     if len(times) <= 1:
         return pd.Timedelta(0)
@@ -356,8 +371,8 @@ def _span(when: pd.Series) -> pd.Timedelta:
 
 def _of_snapshot(
     before: Any, after: Any, source: ds.Dataset, rules: GroupRules, retries: _Retries, exposure: float | None
-) -> _Compared:
-    """The queue of a snapshot at two times."""
+) -> _Sides:
+    """Compare the queue of a snapshot at two times."""
     start = parse_time(before, now=retries.now, name="before")
     end = parse_time(after, now=retries.now, name="after")
     if end < start:
@@ -365,21 +380,21 @@ def _of_snapshot(
     parts, earlier, notes = _at_times(source, start, end, rules)
     rules = with_learned(rules, source)
     outcome = retries.outcomes(parts[0], now=False)["outcome"].to_numpy()
-    found = _Compared(parts, earlier, outcome, rules, notes, exposure or 1.0)
+    sides = _Sides(parts, earlier, outcome, rules, notes, exposure or 1.0)
     if exposure is None:
-        _compare_rates(found)
-    return found
+        _compare_rates(sides)
+    return sides
 
 
 def compare_grouped(
     before: pd.DataFrame, after: pd.DataFrame, groups: FailureGroups, *, exposure: float
 ) -> FailureComparison:
-    """`compare_failures` of two spans of one frame, each row with its group as `groups` assigned it."""
-    parts = [comparable(frame, name, groups.rules) for frame, name in ((before, "before"), (after, "after"))]
+    """Compare two spans of one frame as `compare_failures` does, with the groups that `groups` assigned."""
+    parts = [comparable(before, "before", groups.rules), comparable(after, "after", groups.rules)]
     ids = pd.concat([before[SIGNATURE], after[SIGNATURE]]).tolist()
     outcome = retry_outcomes(before).frame["outcome"].to_numpy()
-    found = _Compared(parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure)
-    return _compared(_counted(found, np.array(ids, dtype=object)), groups, [])
+    sides = _Sides(parts, parts[0].slice(0, 0), outcome, groups.rules, [], exposure)
+    return _compared(_counted(sides, np.array(ids, dtype=object)), groups, [])
 
 
 def _compared(counted: pd.DataFrame, groups: FailureGroups, notes: list[str]) -> FailureComparison:
@@ -392,7 +407,7 @@ def _compared(counted: pd.DataFrame, groups: FailureGroups, notes: list[str]) ->
 
 
 def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
-    """What is compared of a frame, of one schema whatever it is made of; rows without an id get one."""
+    """Return the columns of a frame that are compared, with one schema. Rows without an id get an id."""
     columns = [*grouped_columns(rules, [LABELS]), "workflow_run_id"]
     rows = opened(failures, doing="comparing failures", name=name)
     known = [column for column in columns if column != LABELS or column in rows.names]
@@ -409,13 +424,16 @@ def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
         raise InputError(
             f"comparing failures, {name}", got=str(error)[:120], expected="columns as loaders write them"
         ) from None
-    ids = [id_ if id_ is not None else f"{name} {row}" for row, id_ in enumerate(table["dlq_id"].to_pylist())]
-    return table.set_column(columns.index("dlq_id"), "dlq_id", pa.array(ids, pa.string()))
+    made_ids = pa.array([f"{name} {row}" for row in range(table.num_rows)], pa.string())
+    ids = pc.coalesce(table["dlq_id"], made_ids)
+    return table.set_column(columns.index("dlq_id"), "dlq_id", ids)
 
 
 def _incomplete(frame: Any, name: str) -> list[str]:
     receipt = receipt_of(frame)
-    return [f"the load {name} was not complete"] if receipt is not None and not receipt.complete else []
+    if receipt is None or receipt.complete:
+        return []
+    return [f"the load {name} was not complete"]
 
 
 def _opened(snapshot: str | os.PathLike[str] | ds.Dataset) -> ds.Dataset:
@@ -424,24 +442,24 @@ def _opened(snapshot: str | os.PathLike[str] | ds.Dataset) -> ds.Dataset:
     try:
         return scan_snapshot(snapshot)
     except InputError:
-        raise wrong("snapshot", snapshot, "the path of a snapshot, or what scan_snapshot returned") from None
+        raise wrong("snapshot", snapshot, "the path of a snapshot, or a value of scan_snapshot") from None
 
 
 def _check_order(before: pa.Table, after: pa.Table) -> None:
-    """The error for two frames that can only have been swapped."""
+    """Raise InputError for two frames that can only have been swapped."""
     first, last = when_failed(before).min(), when_failed(after).max()
-    # at `created_at` a failure counts as earlier than it was
-    if not after["failed_at"].null_count and last < first:  # never of NaT
+    # without `failed_at`, a failure counts as earlier than it was; a comparison with NaT is False
+    if not after["failed_at"].null_count and last < first:
         raise InputError(
             "comparing failures",
-            got=f"failures until {time_text(last)} as after, and from {time_text(first)} on as before",
+            got=f"failures until {time_text(last)} as after, and since {time_text(first)} as before",
             expected="the earlier failures first",
             next_step="Swap them: compare_failures(before, after).",
         )
 
 
 def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
-    """Whether two frames are spans of one history, so that what is missing in the later has not left."""
+    """Return whether two frames are spans of one history, so that missing entries have not left."""
     receipts = receipt_of(before), receipt_of(after)
     if None not in receipts:
         return receipts[0] == receipts[1]
@@ -450,46 +468,49 @@ def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
     return bool(first > last) and earlier.isdisjoint(later)
 
 
-def _is_there(failures: Any) -> pa.ChunkedArray:
-    """Which rows had not left the queue when they were loaded."""
-    gone = GONE_BEFORE in opened(failures, doing="comparing failures").names
-    rows = select(failures, [GONE_BEFORE if gone else "dlq_id"], doing="comparing failures").table()
-    return (
-        pc.is_null(rows[GONE_BEFORE])
-        if gone
-        else pa.chunked_array([pa.array([True] * rows.num_rows, pa.bool_())])
-    )
+def _in_queue(failures: Any) -> pa.ChunkedArray:
+    """Return which rows had not left the queue when they were loaded."""
+    if GONE_BEFORE in opened(failures, doing="comparing failures").names:
+        rows = select(failures, [GONE_BEFORE], doing="comparing failures").table()
+        return pc.is_null(rows[GONE_BEFORE])
+    rows = select(failures, ["dlq_id"], doing="comparing failures").table()
+    return pa.chunked_array([pa.array(np.ones(rows.num_rows, dtype=bool))])
 
 
 def _at_times(
     source: ds.Dataset, start: datetime, end: datetime, rules: GroupRules
 ) -> tuple[list[pa.Table], pa.Table, list[str]]:
-    """What was in the queue at each of two times, what had left it before the first, and what limits that."""
+    """Return the entries of the queue at two times, the entries that had left before, and notes on limits."""
     columns = [*grouped_columns(rules, source.schema.names), "workflow_run_id", "failed_at", "created_at"]
     columns += _OF_SNAPSHOT
     missing = [name for name in columns if name not in source.schema.names]
     if missing:
         raise wrong("snapshot", source, f"a snapshot with {', '.join(missing)}", "sync_failures makes one.")
-    columns += [SIGNATURE] * (SIGNATURE in source.schema.names)
+    if SIGNATURE in source.schema.names:
+        columns.append(SIGNATURE)
     table = source.to_table(columns=columns)
-    known = _entered(table)
-    there = []
+    entered = _entered(table)
+
+    def at_or_before(times: Any, when: datetime) -> Any:
+        return pc.fill_null(pc.less_equal(times, pa.scalar(when, TIME)), False)
+
+    parts = []
     for when in (start, end):
-        at = pa.scalar(when, TIME)
-        left = pc.fill_null(pc.less_equal(table[GONE_BEFORE], at), False)
-        there.append(pc.and_(pc.fill_null(pc.less_equal(known, at), False), pc.invert(left)))
-    gone = pc.fill_null(pc.less_equal(table[GONE_BEFORE], pa.scalar(start, TIME)), False)
+        has_left = at_or_before(table[GONE_BEFORE], when)
+        parts.append(table.filter(pc.and_not(at_or_before(entered, when), has_left)))
+    earlier = table.filter(at_or_before(table[GONE_BEFORE], start))
     first = pc.min(table[FIRST_SEEN_AT]).as_py()
     notes = []
     if first is not None and first > start:
         notes.append(f"the queue was not observed before {first:%Y-%m-%d %H:%M} UTC")
-    return [table.filter(mask) for mask in there], table.filter(gone), notes
+    return parts, earlier, notes
 
 
 def _entered(table: pa.Table) -> pa.Array:
-    """Since when each entry was in the queue for certain.
+    """Return the time since each entry was in the queue for certain.
 
-    Since its failure; where a look at the queue after that did not show it, since it was seen.
+    This is the time of the failure. If a sync after that time did not show the entry, it is the time at which
+    a sync first showed it.
     """
     failed, seen, gone = (
         timestamps(table, name).astype("datetime64[ms, UTC]")
@@ -503,41 +524,45 @@ def _entered(table: pa.Table) -> pa.Array:
     return pa.array(failed.mask(missed, seen), TIME)
 
 
-def _counted(found: _Compared, groups: NDArray[np.object_]) -> pd.DataFrame:
-    """Counts by group, and what they say."""
-    earlier, parts, outcome, exposure = found.earlier, found.parts, found.outcome, found.exposure
-    bounds = np.cumsum([earlier.num_rows, *(part.num_rows for part in parts)])
-    known, *of_parts = np.split(groups, bounds[:-1])
-    old, later = (
-        pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": when_failed(part)})
-        for group, part in zip(of_parts, parts, strict=True)
-    )
-    old, later = old.assign(outcome=outcome).drop_duplicates("id"), later.drop_duplicates("id")
-    left, added = old[~old["id"].isin(later["id"])], later[~later["id"].isin(old["id"])]
+def _counted(sides: _Sides, groups: NDArray[np.object_]) -> pd.DataFrame:
+    """Return the counts and the change of each group; `groups` has the group of each row."""
+    bounds = np.cumsum([sides.earlier.num_rows, *(part.num_rows for part in sides.parts)])
+    earlier_groups, old_groups, later_groups = np.split(groups, bounds[:-1])
+    old = _identified(sides.parts[0], old_groups).assign(outcome=sides.outcome).drop_duplicates("id")
+    later = _identified(sides.parts[1], later_groups).drop_duplicates("id")
+    left = old[~old["id"].isin(later["id"])]
+    added = later[~later["id"].isin(old["id"])]
     names = sorted({*old["group"], *later["group"]})
-    every = pd.concat([old, later]).drop_duplicates("id", keep="last")
-    times = every.groupby("group")["at"].agg(["min", "max"]).reindex(names)
+    all_rows = pd.concat([old, later]).drop_duplicates("id", keep="last")
+    times = all_rows.groupby("group")["at"].agg(["min", "max"]).reindex(names)
 
     def sizes(rows: pd.DataFrame) -> NDArray[np.float64]:
         counts = rows["group"].value_counts().reindex(names, fill_value=0)
         return np.asarray(counts, dtype=np.float64)
 
     before, after = sizes(old), sizes(later)
-    bursts = _bursts(every, names)
-    confidence = _confidence(sizes(added), sizes(left), before, after, exposure, bursts)
-    rate = before / exposure
-    if found.growth:  # more in a queue is growth only if more was added per time, too
-        rising = _confidence_of_added(sizes(added), before, found.growth, bursts)
+    bursts = _bursts(all_rows, names)
+    confidence = _confidence(sizes(added), sizes(left), before, after, sides.exposure, bursts)
+    expected = before / sides.exposure
+    if sides.growth:
+        # a queue that only fills up does not grow: more must also be added per time
+        rising = _confidence_of_added(sizes(added), before, sides.growth, bursts)
         confidence = np.where(after > before, np.minimum(confidence, rising), confidence)
-        rate = before * (1 + found.growth)
-    grown, more = confidence >= _CONFIDENT, after > before / exposure
-    back = pd.Index(names).isin(known)
-    missing = np.zeros(len(names), dtype=bool)
-    if found.placed is not None and len(of_parts[1]):
-        first = found.placed.reset_index(drop=True).groupby(of_parts[1]).min().reindex(names)
-        missing = (first < found.cut).to_numpy()
+        expected = before * (1 + sides.growth)
+    has_changed = confidence >= _CONFIDENT
+    is_more = after > before / sides.exposure
+    is_absent_before = before == 0
+    is_back = pd.Index(names).isin(earlier_groups)
+    is_missing = _is_missing_before(sides, later_groups, names)
     change = np.select(
-        [(before == 0) & back, (before == 0) & missing, before == 0, after == 0, grown & more, grown],
+        [
+            is_absent_before & is_back,
+            is_absent_before & is_missing,
+            is_absent_before,
+            after == 0,
+            has_changed & is_more,
+            has_changed,
+        ],
         ["back again", "missing before", "new", "gone", "growing", "shrinking"],
         "steady",
     )
@@ -548,22 +573,40 @@ def _counted(found: _Compared, groups: NDArray[np.object_]) -> pd.DataFrame:
         after=("Int64", after),
         added=("Int64", sizes(added)),
         left=("Int64", sizes(left)),
-        expected=("float64", rate),
+        expected=("float64", expected),
         confidence=("float64", confidence),
-        **{name: ("Int64", sizes(left[left["outcome"].isin(those)])) for name, those in LEFT.items()},
+        **{name: ("Int64", sizes(left[left["outcome"].isin(values)])) for name, values in LEFT.items()},
         first_at=("datetime64[ms, UTC]", times["min"].to_numpy()),
         last_at=("datetime64[ms, UTC]", times["max"].to_numpy()),
     )
 
 
+def _identified(part: pa.Table, groups: NDArray[np.object_]) -> pd.DataFrame:
+    return pd.DataFrame({"group": groups, "id": part["dlq_id"].to_pylist(), "at": when_failed(part)})
+
+
+def _is_missing_before(
+    sides: _Sides, later_groups: NDArray[np.object_], names: list[str]
+) -> NDArray[np.bool_]:
+    """Return which groups have a failure that the earlier frame should contain, by its time."""
+    if sides.placed is None or not len(later_groups):
+        return np.zeros(len(names), dtype=bool)
+    first = sides.placed.reset_index(drop=True).groupby(later_groups).min().reindex(names)
+    return np.asarray(first < sides.cut)
+
+
 def when_failed(table: pa.Table) -> pd.Series:
-    """When each row of `comparable` counts as failed, as everywhere: none where that is not plausible."""
+    """Return the time of each failure of `comparable`; missing if it is not plausible."""
     when = timestamps(select_timed(table, [], doing="comparing failures").table(), "when_")
     return when.astype("datetime64[ms, UTC]")
 
 
 def _bursts(rows: pd.DataFrame, names: list[str]) -> NDArray[np.float64]:
-    """How many times more than by chance the counts of each group vary; of small groups, those of all."""
+    """Return the dispersion of each group: how many times more the counts vary than by chance.
+
+    For example, failures that come in batches of five have a dispersion of about 5. A group with few failures
+    gets the median of all groups.
+    """
     dated = rows.dropna(subset="at")
     at = dated["at"].astype("int64").to_numpy()
     if not len(at):
@@ -571,27 +614,25 @@ def _bursts(rows: pd.DataFrame, names: list[str]) -> NDArray[np.float64]:
     width = max(_HOUR, math.ceil((at.max() - at.min() + 1) / _MOST_BINS))
     bins = (at - at.min()) // width
     length = int(bins.max()) + 1
-
-    def measured(rows: Any) -> float:
-        counts = np.bincount(bins[rows], minlength=length).astype(np.float64)
-        return dispersion(counts, np.ones(length))
-
-    busy = {
-        name: measured(rows) for name, rows in dated.groupby("group").indices.items() if len(rows) >= _BUSY
-    }
-    typical = float(np.median([*busy.values()])) if busy else 1.0
-    return np.array([busy.get(name, typical) for name in names])
+    by_group = {}
+    for name, positions in dated.groupby("group").indices.items():
+        if len(positions) >= _BUSY:
+            counts = np.bincount(bins[positions], minlength=length).astype(np.float64)
+            by_group[name] = dispersion(counts, np.ones(length))
+    typical = float(np.median(list(by_group.values()))) if by_group else 1.0
+    return np.array([by_group.get(name, typical) for name in names])
 
 
 def _confidence_of_added(
     added: NDArray[np.float64], before: NDArray[np.float64], growth: float, bursts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """That more was added per time than before: none unless it is more; two-sided, normal, as below.
+    """Return the confidence that more was added per time than before, with a normal approximation.
 
-    For example, 980 in 14 days and 70 more in a day: growth is 1/14, and 70 more are expected.
+    For example, 980 failures in 14 days and 70 more in one day: growth is 1/14, and 70 more are expected, so
+    the confidence is 0.
     """
     expected = before * growth
-    per_span = (before + added) / (1 + growth)  # in as long a time as before
+    per_span = (before + added) / (1 + growth)  # failures in the length of the earlier span
     deviation = np.sqrt(bursts * np.maximum(added + per_span * growth * growth, 1e-9))
     z = np.maximum(added - expected - 0.5, 0) / deviation
     return np.array([math.erf(score / math.sqrt(2)) for score in z])
@@ -601,7 +642,13 @@ def _confidence(
     added: NDArray[np.float64], left: NDArray[np.float64], before: NDArray[np.float64],
     after: NDArray[np.float64], exposure: float, bursts: NDArray[np.float64],
 ) -> NDArray[np.float64]:  # fmt: skip
-    """That a rate changed: two-sided, normal, by what was added and left, with the variance of bursts."""
+    """Return the confidence that a rate changed: a two-sided normal test of two Poisson rates.
+
+    Only the added and the left entries vary, as entries on both sides are the same failures. `bursts` widens
+    the deviation (quasi-Poisson), and 0.5 is the correction for continuity. For example, 10 before and 30
+    after, with equal spans and no bursts: the deviation is sqrt(20 * 2) = 6.3, so z = (20 - 0.5) / 6.3 = 3.1,
+    a confidence of 0.998.
+    """
     usual = (added + left) / (1 + exposure)
     deviation = np.sqrt(bursts * np.maximum(usual, 1e-9) * (1 + 1 / exposure))
     z = np.maximum(np.abs(after - before / exposure) - 0.5, 0) / deviation

@@ -1,4 +1,8 @@
-"""What failures can have in common, as a table of attributes; the rows that a condition on them means."""
+"""Read attributes that failures can have in common, and select the failures that meet a condition.
+
+An attribute is a column (`workflow_url`), a label, a group (`signature`), or a field of a JSON column. For
+example, ``{"response header x-region": "eu"}`` is a condition on a field of the response headers.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,10 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -43,25 +49,25 @@ JSON_FIELDS: Final = {
     "response_body": "response body",
     "extra": "extra",
 }
-"""Columns of JSON objects, and how an attribute that is a field of theirs begins."""
+"""Columns of JSON objects, and the first words of the attributes that are their fields."""
 
-_READ: Final = 100_000  # rows; of more, JSON is not read
-_LONGEST: Final = 20_000  # characters of a JSON text
-_VALUES: Final = 40  # different values of a field of few values
-_PRESENT: Final = 0.02  # of the rows
+_READ: Final = 100_000  # rows; if a frame has more, JSON columns are not read
+_LONGEST: Final = 20_000  # characters of a JSON value
+_VALUES: Final = 40  # different values, at most, of a field that is an attribute
+_PRESENT: Final = 0.02  # of the rows, at least, have a field that is an attribute
 _FIELDS: Final = 12  # fields that are kept, the most frequent first
 _CUT: Final = 200  # characters of a value
-_LEAST: Final = 0.5  # events, where there are none
-_MESSAGE: Final = 2_000  # characters of a response in which names are looked for
+_LEAST: Final = 0.5  # events, for a logarithm of a count of zero
+_MESSAGE: Final = 2_000  # characters of a response, at most, in a search for names
 _WORD: Final = re.compile(r"[A-Za-z][\w-]{2,}(?:\.[A-Za-z][\w-]+)*")  # a name, or a host
 _SELECTING: Final = "selecting failures"
 _MET: Final = "met_"
 
 
 class FailureAttributes:
-    """Failures with a time, oldest first: `when` (ns since 1970), and a column of categories an attribute.
+    """Failures with a time, oldest first: `when` (ns since 1970), and one column of categories per attribute.
 
-    Every label of every failure is in `label_codes`, and its failure in `labelled`.
+    Every label of every failure is in `label_codes`, and the position of the failure in `labelled`.
     """
 
     def __init__(self, frame: AnyFrame, *, doing: str) -> None:
@@ -96,7 +102,7 @@ class FailureAttributes:
     def columns_of(
         self, rows: NDArray[np.bool_], observed: NDArray[np.float64], expected: NDArray[np.float64]
     ) -> dict[str, pd.Categorical]:
-        """The attributes of some failures; of several labels the one that rose most."""
+        """Return the attributes of some failures; of several labels, the one that rose most counts."""
         columns = {name: column[rows] for name, column in self.columns.items()}
         if rows[self.labelled].any():
             counts = np.zeros((2, len(self)))
@@ -106,19 +112,25 @@ class FailureAttributes:
         return columns
 
     def meets(self, condition: Mapping[str, str]) -> NDArray[np.bool_]:
-        """Which failures meet a condition."""
-        met = np.ones(len(self), dtype=bool)
+        """Return which failures meet a condition."""
+        is_met = np.ones(len(self), dtype=bool)
         for name, value in condition.items():
             if name == LABEL:
-                named = np.asarray((self._label_names == value) | (value == NONE))
-                held = np.bincount(self.labelled[named[self.label_codes]], minlength=len(self)) > 0
-                met &= held if value != NONE else ~held
+                is_met &= self._has_label(value)
             else:
-                met &= np.asarray(self.columns[name] == value)
-        return met
+                is_met &= np.asarray(self.columns[name] == value)
+        return is_met
+
+    def _has_label(self, label: str) -> NDArray[np.bool_]:
+        """Return which failures have a label, or which have no label for ``(none)``."""
+        if label == NONE:
+            return np.asarray(np.bincount(self.labelled, minlength=len(self)) == 0)
+        is_label = np.asarray(self._label_names == label)
+        counts = np.bincount(self.labelled[is_label[self.label_codes]], minlength=len(self))
+        return np.asarray(counts > 0)
 
     def most_frequent(self, name: str, rows: NDArray[np.bool_], most: int) -> list[str]:
-        """The most frequent values of an attribute among some failures."""
+        """Return the most frequent values of an attribute among some failures."""
         if name not in self.columns:
             return []
         column = self.columns[name]
@@ -127,17 +139,20 @@ class FailureAttributes:
         return [str(column.categories[code]) for code in codes if counts[code]]
 
     def shared(self, rows: NDArray[np.bool_], least: float) -> dict[str, str]:
-        """The values that at least such a share of some failures have, and not of all."""
+        """Return the values that at least this share of some failures have, unless all failures have them."""
         shared = {}
         for name, column in self.columns.items():
             counts = np.bincount(column.codes[rows], minlength=1)
             code = int(counts.argmax())
             value = str(column.categories[code])
-            usual = name not in (WORKFLOW, SIGNATURE) and (column.codes == code).mean() >= least
-            if counts[code] >= least * counts.sum() and value != NONE and not usual:
+            if value == NONE or counts[code] < least * counts.sum():
+                continue
+            # a workflow or group is worth naming even if nearly all failures have it
+            is_usual = (column.codes == code).mean() >= least
+            if name in (WORKFLOW, SIGNATURE) or not is_usual:
                 shared[name] = value
-        counted = Counter(label for own in self.labels[rows] for label in own)
-        for label, count in counted.most_common(1):
+        label_counts = Counter(chain.from_iterable(self.labels[rows]))
+        for label, count in label_counts.most_common(1):
             if count >= least * rows.sum():
                 shared[LABEL] = label
         mentioned = self._mentioned(rows, least)
@@ -195,10 +210,13 @@ def rising_values(
 
 
 def _coded(labels: NDArray[np.object_]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.object_]]:
-    """The code of every label of every row, the row of each, and the names of the codes."""
-    flat = np.array([label for own in labels for label in own], dtype=object)
-    codes, names = pd.factorize(flat, sort=True)
-    rows = np.repeat(np.arange(len(labels)), [len(own) for own in labels])
+    """Return a code for every label of every row, the row of each code, and the names of the codes.
+
+    For example, [("a", "b"), (), ("b",)] gives the codes [0, 1, 1], rows [0, 0, 2] and names ["a", "b"].
+    """
+    all_labels = np.array(list(chain.from_iterable(labels)), dtype=object)
+    codes, names = pd.factorize(all_labels, sort=True)
+    rows = np.repeat(np.arange(len(labels)), list(map(len, labels)))
     return codes.astype(np.int64), rows, np.asarray(names, dtype=object)
 
 
@@ -209,54 +227,64 @@ def _risen(
     observed: NDArray[np.float64],
     expected: NDArray[np.float64],
 ) -> NDArray[np.object_]:
-    """The label of each row that rose most beside all others, by likelihood: not one that all rows have."""
-    seen, usual = (np.bincount(codes, counts[labelled], len(names)) for counts in (observed, expected))
+    """Return the label of each row that rose most compared with all other rows.
+
+    The measure is the likelihood ratio of two Poisson counts: with the label and without it. A label that
+    all rows have cannot explain a rise. For example, 100 failures, 20 expected: "eu" with 60 of them and 2
+    expected rose more than "canary" with 30 and 6 expected, because 30 is what an equal rise gives.
+    """
+    seen = np.bincount(codes, observed[labelled], len(names))
+    usual = np.bincount(codes, expected[labelled], len(names))
     total = observed.sum()
-    # as many as would be if all had risen alike
+    # the counts if all labels had risen equally
     alike = usual * total / max(expected.sum(), _LEAST)
     likelihood = np.zeros(len(names))
     for count, equal in ((seen, alike), (total - seen, total - alike)):
         likelihood += count * np.log(np.maximum(count, _LEAST) / np.maximum(equal, _LEAST))
     evidence = np.where(seen > alike, likelihood, seen - alike)
-    order = np.argsort(-evidence, kind="stable")  # of equal ones the first by name
-    chosen = np.full(len(observed), len(order))
-    np.minimum.at(chosen, labelled, np.argsort(order)[codes])
-    risen: NDArray[np.object_] = np.array([*names[order], NONE], dtype=object)[chosen]
+    order = np.argsort(-evidence, kind="stable")  # equal labels are ordered by name
+    rank_of_row = np.full(len(observed), len(order))
+    np.minimum.at(rank_of_row, labelled, np.argsort(order)[codes])
+    risen: NDArray[np.object_] = np.array([*names[order], NONE], dtype=object)[rank_of_row]
     return risen
 
 
 def _columns_of(name: str, names: Sequence[str]) -> list[str]:
-    """The columns among these names that an attribute is read from."""
+    """Return the columns among these names that an attribute is read from."""
+    candidates = [column for column, prefix in JSON_FIELDS.items() if name.startswith(f"{prefix} ")]
+    if name in names:
+        candidates = [name]
     if name == LABEL:
-        read = ["labels", LABEL]
-    elif name in names:
-        read = [name]
-    else:
-        read = [column for column, prefix in JSON_FIELDS.items() if name.startswith(f"{prefix} ")]
-    found = [column for column in read if column in names]
-    if not found:
+        candidates = ["labels", LABEL]
+    columns = [column for column in candidates if column in names]
+    if not columns:
         raise InputError(
             _SELECTING,
             got=f"{shown(name)} in condition",
             expected="an attribute of the failures",
             next_step=nearest(name, [*names, LABEL, SIGNATURE, *JSON_FIELDS.values()], what="They have"),
         )
-    return found
+    return columns
 
 
 class _Value(NamedTuple):
-    """A value of an attribute: how a condition may state it, and how it may be shown."""
+    """A value of an attribute: the forms that a condition may have, and the forms that may be shown."""
 
     stated: frozenset[str]
     shown: frozenset[str]
 
+    @classmethod
+    def masked(cls, *shown: str) -> _Value:
+        """Return a value that a condition names by the masked form only."""
+        return cls(frozenset(shown), frozenset(shown))
+
 
 def _values(table: pa.Table, name: str) -> tuple[list[_Value], NDArray[np.int64]]:
-    """The distinct values of an attribute, and which of them each row has."""
+    """Return the distinct values of an attribute, and the number of the value of each row."""
     redactor = Redactor()
     if name == LABEL and "labels" in table.column_names:
         codes, labels = pd.factorize(labels_of(table, redactor))
-        return [_Value(*2 * (frozenset(own or [NONE]),)) for own in labels], codes.astype(np.int64)
+        return [_Value.masked(*(own or [NONE])) for own in labels], codes.astype(np.int64)
     if name in table.column_names:
         texts = column_texts(table[name].to_pandas(integer_object_nulls=True))
         return [_value(text, redactor) for text in texts.categories], texts.codes.astype(np.int64)
@@ -264,28 +292,27 @@ def _values(table: pa.Table, name: str) -> tuple[list[_Value], NDArray[np.int64]
     objects = np.array(table[column].to_pylist(), dtype=object)
     codes, distinct = pd.factorize(objects, use_na_sentinel=False)
     field = name.removeprefix(f"{JSON_FIELDS[column]} ")
-    return [_member(text, field, redactor) for text in distinct], codes.astype(np.int64)
+    return [_member(json, field, redactor) for json in distinct], codes.astype(np.int64)
 
 
 def _value(text: str, redactor: Redactor) -> _Value:
-    """A value of a column: as it is, masked and shortened, and a number without a fraction."""
+    """Return a value of a column: as it is, masked and cut, and "500" for "500.0"."""
     masked = frozenset({_text(text, redactor) or NONE})
-    number = re.fullmatch(r"(-?\d+)\.0", text)
-    return _Value(masked | {text, number[1] if number else text}, masked)
+    whole_number = re.sub(r"\A(-?\d+)\.0\Z", r"\1", text)
+    return _Value(masked | {text, whole_number}, masked)
 
 
-def _member(text: object, field: str, redactor: Redactor) -> _Value:
-    """A field of a JSON object."""
-    decoded = _decoded(text) if isinstance(text, str) else None
-    own = [found for name, found in _scalars(decoded) if name == field] if isinstance(decoded, dict) else []
-    if not own:
-        return _Value(*2 * (frozenset({NONE}),))
-    masked = frozenset({redactor.header(field, redactor.text(own[-1]))[:_CUT]})
-    return _Value(masked | {own[-1]}, masked)
+def _member(json: object, field: str, redactor: Redactor) -> _Value:
+    """Return the value of a field of a JSON object, ``(none)`` if it has no such field."""
+    members = dict(_scalars(_object(json)))
+    if field not in members:
+        return _Value.masked(NONE)
+    masked = frozenset({redactor.header(field, redactor.text(members[field]))[:_CUT]})
+    return _Value(masked | {members[field]}, masked)
 
 
 def column_texts(column: pd.Series) -> pd.Categorical:
-    """Any values as categories of texts, missing and empty ones as ``(none)``."""
+    """Return any values as categories of strings, missing and empty values as ``(none)``."""
     try:
         codes, values = pd.factorize(column)
     except TypeError:  # lists and maps have no hash
@@ -295,16 +322,20 @@ def column_texts(column: pd.Series) -> pd.Categorical:
 
 
 def _category(column: pa.ChunkedArray, redactor: Redactor) -> pd.Categorical:
-    """The values of a column as masked texts; numbers without a fraction."""
+    """Return the values of a column as masked strings, numbers without a fraction."""
     encoded = column.combine_chunks().dictionary_encode()
-    values = encoded.dictionary.to_pylist()
-    known = [NONE if value in (None, "") else _text(value, redactor) for value in values]
-    return _categories([NONE if code is None else known[code] for code in encoded.indices.to_pylist()])
+    names = [
+        NONE if value in (None, "") else _text(value, redactor) for value in encoded.dictionary.to_pylist()
+    ]
+    names.append(NONE)
+    missing = len(names) - 1
+    codes = encoded.indices.fill_null(missing).to_pylist()
+    return _categories([names[code] for code in codes])
 
 
-def _categories(texts: list[str]) -> pd.Categorical:
-    """Texts as categories in their order."""
-    return pd.Categorical(np.array([NONE, *texts], dtype=object))[1:]
+def _categories(names: list[str]) -> pd.Categorical:
+    """Return a column of categories, sorted by name, with ``(none)`` among them."""
+    return pd.Categorical(np.array([NONE, *names], dtype=object))[1:]
 
 
 def _text(value: object, redactor: Redactor) -> str:
@@ -312,87 +343,110 @@ def _text(value: object, redactor: Redactor) -> str:
 
 
 def labels_of(table: pa.Table, redactor: Redactor) -> pd.Series[Any]:
-    """The labels of each row as a tuple of masked texts."""
-    known: dict[tuple[str | None, str | None], tuple[str, ...]] = {}
-    nothing = [None] * table.num_rows
-    lists, singles = (
-        table[name].to_pylist() if name in table.column_names else nothing for name in ("labels", LABEL)
-    )
+    """Return the labels of each row as a tuple of masked strings."""
+    labels_of_pair: dict[tuple[str | None, str | None], tuple[str, ...]] = {}
     rows = []
-    for pair in zip(lists, singles, strict=True):
-        if pair not in known:
-            decoded = _decoded(pair[0])
-            texts = decoded if isinstance(decoded, list) else []
-            texts = [text for text in [*texts, pair[1]] if isinstance(text, str) and text]
-            known[pair] = tuple(dict.fromkeys(_text(text, redactor) for text in texts))
-        rows.append(known[pair])
+    for pair in zip(_column(table, "labels"), _column(table, LABEL), strict=True):
+        if pair not in labels_of_pair:
+            several, single = pair
+            labels = [label for label in [*_list(several), single] if isinstance(label, str) and label]
+            labels_of_pair[pair] = tuple(dict.fromkeys(_text(label, redactor) for label in labels))
+        rows.append(labels_of_pair[pair])
     return pd.Series(rows, dtype=object)
+
+
+def _column(table: pa.Table, name: str) -> list[Any]:
+    """Return the values of a column, missing ones if the table does not have it."""
+    if name in table.column_names:
+        return list(table[name].to_pylist())
+    return [None] * table.num_rows
 
 
 def json_fields(
     column: pa.ChunkedArray, prefix: str, redactor: Redactor
 ) -> Iterator[tuple[str, pd.Categorical]]:
-    """The fields of JSON objects that have few values and are often there, as ``prefix name``."""
+    """Yield the frequent fields of JSON objects that have few values, as ``prefix name``."""
     if len(column) > _READ:
         return
-    texts = column.to_pylist()
+    row_count = len(column)
     values: dict[str, dict[int, str]] = defaultdict(dict)
-    seen: dict[str, set[str]] = defaultdict(set)
-    for row, text in enumerate(texts):
-        decoded = _decoded(text)
-        if isinstance(decoded, dict):
-            for name, value in _scalars(decoded):
-                if len(seen[name]) <= _VALUES:
-                    seen[name].add(value)
-                    values[name][row] = value
-    few = [
+    distinct: dict[str, set[str]] = defaultdict(set)
+    for row, json in enumerate(column.to_pylist()):
+        for name, value in _scalars(_object(json)):
+            # a field with too many values, for example an id, is given up
+            if len(distinct[name]) <= _VALUES:
+                distinct[name].add(value)
+                values[name][row] = value
+    kept = [
         name
         for name, rows in values.items()
-        if len(seen[name]) <= _VALUES and len(rows) >= _PRESENT * len(texts)
+        if len(distinct[name]) <= _VALUES and len(rows) >= _PRESENT * row_count
     ]
-    for name in sorted(few, key=lambda name: (-len(values[name]), name))[:_FIELDS]:
-        masked = {value: redactor.header(name, redactor.text(value))[:_CUT] for value in sorted(seen[name])}
-        rows = values[name]
-        texts_of = [masked[rows[row]] if row in rows else NONE for row in range(len(texts))]
-        yield f"{prefix} {name}", _categories(texts_of)
+    for name in sorted(kept, key=lambda name: (-len(values[name]), name))[:_FIELDS]:
+        masked = {
+            value: redactor.header(name, redactor.text(value))[:_CUT] for value in sorted(distinct[name])
+        }
+        names = [NONE] * row_count
+        for row, value in values[name].items():
+            names[row] = masked[value]
+        yield f"{prefix} {name}", _categories(names)
 
 
 def _scalars(members: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The single values of an object and of the objects in it, but empty texts; of a list its one value."""
+    """Yield the names and values of an object: strings, numbers and lists of one string.
+
+    For example, ``{"order": {"id": 17}, "tags": ["eu"]}`` gives ("order.id", "17") and ("tags", "eu").
+    """
     for name, value in members.items():
         if isinstance(value, dict):
             for inner, item in value.items():
-                if isinstance(item, str | int) and item != "":
+                if _is_scalar(item):
                     yield f"{name}.{inner}", _short(item)
-        elif isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) and value[0]:
-            yield name, _short(value[0])
-        elif isinstance(value, str | int) and value != "":
+        elif isinstance(value, list):
+            if len(value) == 1 and isinstance(value[0], str) and value[0]:
+                yield name, _short(value[0])
+        elif _is_scalar(value):
             yield name, _short(value)
 
 
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, str | int) and value != ""
+
+
 def _short(value: str | int) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)[: 2 * _CUT]
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)[: 2 * _CUT]
 
 
-def _decoded(text: str | None) -> object:
-    if not text or len(text) > _LONGEST or text[0] not in "[{":
+def _object(json: object) -> dict[str, Any]:
+    """Return a JSON object, empty if the value is something else."""
+    decoded = _decoded(json)
+    return decoded if isinstance(decoded, dict) else {}
+
+
+def _list(json: object) -> list[Any]:
+    """Return a JSON list, empty if the value is something else."""
+    decoded = _decoded(json)
+    return decoded if isinstance(decoded, list) else []
+
+
+def _decoded(json: object) -> object:
+    if not isinstance(json, str) or not json.startswith(("[", "{")) or len(json) > _LONGEST:
         return None
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return None
+    with suppress(msgspec.DecodeError, RecursionError, UnicodeError):
+        return msgspec.json.decode(json)
+    return None
 
 
 def _distinct(columns: Mapping[str, pd.Categorical]) -> dict[str, pd.Categorical]:
-    """Without attributes of one value, and without those that divide the rows as an earlier one does."""
-    kept: dict[str, pd.Categorical] = {}
-    seen: set[bytes] = set()
+    """Return the attributes with several values that divide the rows in different ways."""
+    kept: dict[bytes, tuple[str, pd.Categorical]] = {}
     for name, column in columns.items():
         codes, values = pd.factorize(column.codes)
-        if len(values) > 1 and codes.tobytes() not in seen:
-            seen.add(codes.tobytes())
-            kept[name] = column
-    return kept
+        if len(values) > 1:
+            kept.setdefault(codes.tobytes(), (name, column))
+    return dict(kept.values())
 
 
 def select_failures(
@@ -402,37 +456,38 @@ def select_failures(
     since: Time | None = None,
     until: Time | None = None,
 ) -> pd.DataFrame:
-    """Select the failures that meet a condition, as explanations and incidents state it.
+    """Select the failures that meet a condition of an explanation, of an incident, or of your own.
 
     Parameters
     ----------
     failures : frame
-        The failures table, or any other frame whose columns the condition names.
+        The failures table, or another frame with the columns that the condition names.
     condition : mapping of str to str
-        Attributes and their values, all of which a row must have: a column; ``label``; ``signature``, the id
-        of its group; ``header``, ``response header``, ``body``, ``response body`` or ``extra``, and behind a
-        space the name of a field. ``(none)`` is a missing or empty value. An empty condition is met by all.
+        Attributes and values that a row must have: a column; ``label``; ``signature``, the id of the group;
+        or a field of a JSON column, as ``header``, ``response header``, ``body``, ``response body`` or
+        ``extra``, a space and the name of the field. ``(none)`` is a missing or empty value. If the condition
+        is empty, all rows meet it.
     since, until : str, datetime, date, timedelta or int, optional
-        When the failures were, by `failed_at` (else `created_at`); both ends included.
+        The time of the failures, by `failed_at` or, if that is missing, `created_at`; both ends included.
 
     Returns
     -------
     pandas.DataFrame
-        These rows of the frame with all columns, in its order, with its index.
+        The selected rows with all columns, in the order of the frame and with the same index.
 
     Raises
     ------
     InputError
-        When the frame has no such attribute, a column is missing, or a time cannot be read.
+        If the frame does not have the attribute, a column is missing, or a time cannot be read.
 
     Warns
     -----
     UnexpectedResultWarning
-        When no row has a value of the condition at all; it lists those that there are.
+        If no row at all has a value of the condition. The warning lists the values that exist.
 
     See Also
     --------
-    Explanation.select : the same for a ranked condition, in its time.
+    Explanation.select : the same for a ranked condition, limited to the time of the explanation.
 
     Examples
     --------
@@ -452,49 +507,55 @@ def select_failures(
 def rows_meeting(
     failures: AnyFrame, condition: Mapping[str, str], since: Time | None, until: Time | None
 ) -> pd.DataFrame:
-    """What `select_failures` and `Explanation.select` return; a warning points at their caller."""
+    """Return the rows of `select_failures` and `Explanation.select`; a warning points at their caller."""
     wanted = _checked(condition)
-    span = [
-        None if time is None else round(parse_time(time, end=end, name=name).timestamp() * 1000)
-        for name, time, end in (("since", since, False), ("until", until, True))
-    ]
+    span = (_milliseconds("since", since, end=False), _milliseconds("until", until, end=True))
     source = scanned(failures, doing=_SELECTING)
     rows = opened(source, doing=_SELECTING)
     names = rows.names
     if SIGNATURE in wanted and SIGNATURE not in names:
         ids = pa.array(grouped(source)[1], pa.string())
         rows = opened(rows.table().append_column(SIGNATURE, ids), doing=_SELECTING)
-    needed = dict.fromkeys(column for name in wanted for column in _columns_of(name, rows.names))
+    condition_columns = [_columns_of(name, rows.names) for name in wanted]
+    needed = dict.fromkeys(chain.from_iterable(condition_columns))
     columns = list(needed or names[:1]) if isinstance(source, pd.DataFrame) else rows.names
-    timed = span != [None, None]
-    read = select_timed(rows, columns, doing=_SELECTING) if timed else rows.choose(columns)
+    has_span = span != (None, None)
+    selected = select_timed(rows, columns, doing=_SELECTING) if has_span else rows.choose(columns)
     if isinstance(source, pd.DataFrame):
-        met = read.then(partial(_marked, wanted, span)).table()[_MET].to_numpy()
-        chosen: pd.DataFrame = source.loc[met.astype(bool)]
+        is_met = selected.then(partial(_marked, wanted, span)).table()[_MET].to_numpy()
+        matching: pd.DataFrame = source.loc[is_met.astype(bool)]
     else:
-        chosen = to_frame(read.then(partial(_meeting, wanted, span)).table().select(names))
-    if chosen.empty:
-        _warn_of_unknown(rows, wanted)
-    return chosen
+        matching = to_frame(selected.then(partial(_meeting, wanted, span)).table().select(names))
+    if matching.empty:
+        for message in _unknown_values(rows, wanted):
+            warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
+    return matching
 
 
-def _warn_of_unknown(rows: SelectedRows, condition: Mapping[str, str]) -> None:
-    """Say which value of a condition no row has at all, and which there are."""
+def _milliseconds(name: str, time: Time | None, *, end: bool) -> int | None:
+    if time is None:
+        return None
+    return round(parse_time(time, end=end, name=name).timestamp() * 1000)
+
+
+def _unknown_values(rows: SelectedRows, condition: Mapping[str, str]) -> Iterator[str]:
+    """Yield a message for each value of a condition that no row has, with the values that exist."""
     for name, value in condition.items():
-        known: set[str] = set()
+        stated: set[str] = set()
+        existing: set[str] = set()
         for table in rows.choose(_columns_of(name, rows.names)).map():
             values, codes = _values(table, name)
-            found = [values[code] for code in np.unique(codes)]
-            if any(value in one.stated for one in found):
+            for code in np.unique(codes):
+                stated |= values[code].stated
+                existing |= values[code].shown
+            if value in stated:
                 break
-            known = known.union(*(one.shown for one in found))
-        else:
-            if known:
-                said = f"None of the failures has {name} = {value!r}. {nearest(value, sorted(known))}"
-                warnings.warn(said, UnexpectedResultWarning, stacklevel=4)
+        if existing and value not in stated:
+            yield f"None of the failures has {name} = {value!r}. {nearest(value, sorted(existing))}"
 
 
 def _checked(condition: object) -> dict[str, str]:
+    """Return a condition with values as strings, and ``label`` for ``labels``."""
     if not isinstance(condition, Mapping) or not all(isinstance(name, str) for name in condition):
         raise InputError(
             _SELECTING,
@@ -505,26 +566,33 @@ def _checked(condition: object) -> dict[str, str]:
     wanted = {}
     for name, value in condition.items():
         text = NONE if value is None else str(value) or NONE
-        # one of the labels, unless it is the text of the whole column
-        wanted[LABEL if name == "labels" and not text.startswith("[") else name] = text
+        # `labels` means one of the labels, unless the value is the JSON of the column
+        attribute = LABEL if name == "labels" and not text.startswith("[") else name
+        wanted[attribute] = text
     return wanted
 
 
-def _marked(condition: Mapping[str, str], span: Sequence[int | None], table: pa.Table) -> pa.Table:
-    """Whether each row meets the condition in the time, as a table of one column."""
-    met = np.ones(table.num_rows, dtype=bool)
+_Span: TypeAlias = tuple[int | None, int | None]
+"""First and last millisecond since 1970; None if there is no limit."""
+
+
+def _marked(condition: Mapping[str, str], span: _Span, table: pa.Table) -> pa.Table:
+    """Return whether each row meets the condition and is in the span, as a table with one column."""
+    is_met = np.ones(table.num_rows, dtype=bool)
     for name, value in condition.items():
         values, codes = _values(table, name)
-        met &= np.array([value in one.stated for one in values], dtype=bool)[codes]
+        is_met &= np.array([value in known.stated for known in values], dtype=bool)[codes]
     since, until = span
     if since is not None or until is not None:
         when = timestamps(table, "when_")
         times = when.astype("datetime64[ms, UTC]").astype("int64").to_numpy()
-        met &= when.notna().to_numpy()
-        met &= (times >= since) if since is not None else True
-        met &= (times <= until) if until is not None else True
-    return pa.table({_MET: met})
+        is_met &= when.notna().to_numpy()
+        if since is not None:
+            is_met &= times >= since
+        if until is not None:
+            is_met &= times <= until
+    return pa.table({_MET: is_met})
 
 
-def _meeting(condition: Mapping[str, str], span: Sequence[int | None], table: pa.Table) -> pa.Table:
+def _meeting(condition: Mapping[str, str], span: _Span, table: pa.Table) -> pa.Table:
     return table.filter(_marked(condition, span, table)[_MET])

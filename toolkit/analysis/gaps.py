@@ -1,4 +1,8 @@
-"""Spans of time of which a snapshot may lack failures, as rates and trends leave them out."""
+"""Handle gaps: spans of time in which a snapshot may lack failures, so that rates exclude them.
+
+For example, if no sync ran for two weeks and the queue keeps entries for one week, the failures of one week
+are missing.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,15 @@ Nanoseconds = tuple[tuple[int, int], ...]
 def gaps_of(frame: object) -> Spans:
     """Return the gaps of the snapshot that a frame comes from, the earliest first.
 
-    A frame whose receipt cannot be read has none: counting its rows does not need the receipt.
+    If the receipt cannot be read, the frame has no gaps: counting rows does not need the receipt.
     """
     try:
         receipt = receipt_of(frame)
     except InputError:
         return ()
-    return tuple(gap.bounds for gap in receipt.gaps) if receipt else ()
+    if receipt is None:
+        return ()
+    return tuple(gap.bounds for gap in receipt.gaps)
 
 
 def overlap(gaps: Spans, start: datetime, end: datetime) -> timedelta:
@@ -36,24 +42,25 @@ def overlap(gaps: Spans, start: datetime, end: datetime) -> timedelta:
     >>> overlap(((day[0], day[2]), (day[4], day[6])), day[1], day[5])
     datetime.timedelta(days=2)
     """
-    lengths = (min(end, stop) - max(start, begin) for begin, stop in gaps)
-    return sum((length for length in lengths if length > timedelta()), timedelta())
+    nothing = timedelta()
+    lengths = [max(min(end, stop) - max(start, begin), nothing) for begin, stop in gaps]
+    return sum(lengths, nothing)
 
 
 def inside(gaps: Spans, times: pd.Series) -> NDArray[np.bool_]:
     """Return which times lie in a gap."""
-    found = np.zeros(len(times), dtype=bool)
+    in_gap = np.zeros(len(times), dtype=bool)
     for start, end in gaps:
-        found |= ((times >= pd.Timestamp(start)) & (times < pd.Timestamp(end))).to_numpy(dtype=bool)
-    return found
+        in_gap |= ((times >= pd.Timestamp(start)) & (times < pd.Timestamp(end))).to_numpy(dtype=bool)
+    return in_gap
 
 
 def bins_in(gaps: Spans, starts: pd.DatetimeIndex, ends: pd.DatetimeIndex) -> NDArray[np.bool_]:
-    """Return which bins lie in a gap, if only in part: their counts may be too low."""
-    found = np.zeros(len(starts), dtype=bool)
+    """Return which bins overlap with a gap, so that their counts may be too low."""
+    in_gap = np.zeros(len(starts), dtype=bool)
     for start, end in gaps:
-        found |= np.asarray((starts < pd.Timestamp(end)) & (ends > pd.Timestamp(start)))
-    return found
+        in_gap |= np.asarray((starts < pd.Timestamp(end)) & (ends > pd.Timestamp(start)))
+    return in_gap
 
 
 def in_nanoseconds(gaps: Spans) -> Nanoseconds:
@@ -62,7 +69,7 @@ def in_nanoseconds(gaps: Spans) -> Nanoseconds:
 
 
 def time_known(gaps: Nanoseconds, edges: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how much of the time between each two edges is in no gap, in nanoseconds.
+    """Return the time between neighbouring edges without gaps, in nanoseconds.
 
     >>> time_known(((3, 5),), np.array([0, 4, 8, 12]))
     array([3, 3, 4])

@@ -1,4 +1,7 @@
-"""Rules by which users name, merge, split and pin groups of failures, as a small text file."""
+"""Read and write rules that name, merge, split and pin groups of failures, in a small text file.
+
+For example, ``name s5-5f0c9a3b12de "Payment gateway down"`` gives a group a title.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ SPLIT_COLUMNS: Final = (
 )
 LABEL: Final = "label"
 LABELS: Final = "labels"
-_BODY: Final = "body", "response_body"  # two names of the response's body
+
 _ID: Final = re.compile(r"s\d{1,4}-[0-9a-f]{12}")
 _LINE_END: Final = "\n"
 _HIDDEN_LINE_END: Final = re.compile(r"[\v\f\x1c-\x1e\x85\u2028\u2029]")
@@ -52,38 +55,40 @@ class Rule:
 
     action: Literal["name", "merge", "split", "pin"]
     group: str
-    value: str = ""  # a title, the group merged into, what a split compares with
-    column: str = ""  # of a split; "body" for what the body of the response contains
+    value: str = ""  # the title, the group to merge into, or the value to split by
+    column: str = ""  # of a split; "body" if the response body has to contain the value
 
     @property
     def condition(self) -> str:
-        """What those have that are split off."""
-        contains = f'response_body contains "{self.value}"'
-        return contains if self.column == "body" else f"{self.column} = {self.value}"
+        """Return the condition of a split in words, for example "label = nightly"."""
+        if self.column == "body":
+            return f'response_body contains "{self.value}"'
+        return f"{self.column} = {self.value}"
 
 
 @dataclass(frozen=True, repr=False)
 class GroupRules:
-    """Rules for groups of failures, and what was learned from earlier failures.
+    """Rules for groups of failures, and rules that were learned from earlier failures.
 
-    One rule a line, applied in the order of the lines: ``name ID "TITLE"``, ``merge ID into ID``,
-    ``split ID where COLUMN = "VALUE"`` (of ``label``, any of a failure's labels),
-    ``split ID where response_body contains "TEXT"`` (or ``body``, which means the same here), and ``pin ID``,
-    which lists a group before all others. What follows a ``#`` is a comment. Rules for groups that do not
-    occur are kept. A last line ``learned {…}``, which `save` writes, holds what was learned.
+    Each line has one rule, and rules are applied in their order: ``name ID "TITLE"``, ``merge ID into ID``,
+    ``split ID where COLUMN = "VALUE"`` (of ``label``, any of the labels of a failure),
+    ``split ID where response_body contains "TEXT"`` (or ``body``, with the same meaning), and ``pin ID``,
+    which lists a group before all others. A ``#`` begins a comment. Rules for unknown groups are kept. The
+    last line ``learned {…}``, which `save` writes, contains the learned rules.
 
     Parameters
     ----------
     text : str
-        The lines. What looks like a secret is masked in them.
+        The lines. Values that look like secrets are masked.
     learned : mapping, optional
-        What `FailureGroups.learned` gave. Default: the line ``learned`` of the text, if any.
+        A value of `FailureGroups.learned`. If omitted, the line ``learned`` of the text is read, if it has
+        one.
 
     Raises
     ------
     InputError
-        When a line cannot be read (the message says which), or `learned` is none or of another version of the
-        toolkit's rules.
+        If a line cannot be read (the message names the line), or `learned` is invalid or of another version
+        of the rules.
 
     Examples
     --------
@@ -108,24 +113,25 @@ class GroupRules:
         lines = Redactor().text(content).splitlines()
         learned = self.learned
         if lines and lines[-1].startswith(_LEARNED):
-            last = lines.pop()
+            last_line = lines.pop()
             if learned is None:
-                learned = _json(last.removeprefix(_LEARNED), len(lines) + 1)
+                learned = _json(last_line.removeprefix(_LEARNED), len(lines) + 1)
         rules = [_rule(line, number) for number, line in enumerate(lines, 1)]
-        known = Learned() if learned is None else _learned(learned)
         object.__setattr__(self, "text", "".join(f"{line}\n" for line in lines))
         object.__setattr__(self, "learned", learned)
-        object.__setattr__(self, "rules", tuple(rule for rule in rules if rule))
-        object.__setattr__(self, "_learned", known)
+        object.__setattr__(self, "rules", tuple(filter(None, rules)))
+        object.__setattr__(self, "_learned", _learned(learned))
 
     def __repr__(self) -> str:
+        rules = counted(len(self.rules), "rule")
         templates = len(self._learned.templates)
-        learned = counted(templates, "template") if templates else "nothing"
-        return f"GroupRules({counted(len(self.rules), 'rule')}, {learned} learned)"
+        if not templates:
+            return f"GroupRules({rules}, nothing learned)"
+        return f"GroupRules({rules}, {counted(templates, 'template')} learned)"
 
     @classmethod
     def read(cls, path: str | Path) -> GroupRules:
-        """Read a rules file; InputError when it cannot be read, or a line of it."""
+        """Read a rules file. Raise InputError if the file or a line cannot be read."""
         if not isinstance(path, str | Path):
             raise wrong("rules", path, "the path of a rules file, or GroupRules")
         try:
@@ -136,11 +142,15 @@ class GroupRules:
             raise wrong("rules", str(path), f"the path of a rules file ({type(error).__name__})") from None
 
     def save(self, path: str | Path) -> None:
-        """Write a rules file: the text, then what was learned on one line; InputError when that fails.
+        """Write a rules file: the text, then one line with the learned rules.
 
-        A file that is there is replaced as a whole and keeps its mode; a new one is for this user alone.
-        Lines that somebody else wrote since `read` are gone then: a `FailureBrowser` with ``rules=`` keeps
-        them.
+        An existing file is replaced and keeps its mode; only this user can read a new file. If somebody else
+        has added lines since `read`, they are lost: use a `FailureBrowser` with ``rules=``, which keeps them.
+
+        Raises
+        ------
+        InputError
+            If the file cannot be written.
         """
         target = file_path("path", path)
         try:
@@ -153,45 +163,52 @@ class GroupRules:
 
 
 def write_rules(rules: GroupRules, path: Path) -> None:
-    """Replace a rules file that the caller holds; see `changing`."""
-    learned = f"{_LEARNED}{json_text(rules.learned)}\n" if rules.learned is not None else ""
-    content = (rules.text + learned).encode()
-    write_file(path, lambda file: file.write(content), shared=True)
+    """Replace a rules file that the caller has locked; see `changing`."""
+    content = rules.text
+    if rules.learned is not None:
+        content += f"{_LEARNED}{json_text(rules.learned)}\n"
+    encoded = content.encode()
+    write_file(path, lambda file: file.write(encoded), shared=True)
 
 
 def json_text(value: object) -> str:
-    """A value as JSON on one line."""
+    """Return a value as JSON on one line."""
     return msgspec.json.encode(value).decode()
 
 
 def known_of(rules: GroupRules) -> Learned:
-    """What the rules bring of earlier failures."""
+    """Return the rules that were learned from earlier failures."""
     return rules._learned  # noqa: SLF001 - of this module
 
 
 def split_off(rule: Rule) -> str:
-    """The id of the group that a rule splits off."""
+    """Return the id of the group that a rule splits off."""
     return signature_id("split", (rule.group, rule.column), (rule.value,))
 
 
-def idle_splits(rules: Sequence[Rule], there: Collection[str]) -> list[str]:
-    """Say which rules split nothing off a group that is there."""
-    splits = [rule for rule in rules if rule.action == "split" and rule.group in there]
+def idle_splits(rules: Sequence[Rule], groups: Collection[str]) -> list[str]:
+    """Return a warning for each rule that splits no failures off an existing group."""
     moved = {rule.group for rule in rules if rule.action in ("merge", "split")}
+    known = {*groups, *moved}
+    idle = [
+        rule
+        for rule in rules
+        if rule.action == "split" and rule.group in groups and split_off(rule) not in known
+    ]
     return [
-        f"The rule that splits {rule.group} changes nothing: no failure of it has {rule.condition}."
-        for rule in splits
-        if split_off(rule) not in {*there, *moved}
+        f"The rule that splits {rule.group} changes nothing: none of the failures has {rule.condition}."
+        for rule in idle
     ]
 
 
 def split_values(table: pa.Table, column: str) -> list[list[str]]:
-    """What a split compares of each row: its value, or each of its labels, as text; "" where it has none."""
-    values = [[] if value is None else [value_text(value)] for value in table[column].to_pylist()]
-    if column == LABEL and LABELS in table.column_names:
-        lists = label_lists(table[LABELS]).to_pylist()
-        values = [[*own, *(several or [])] for own, several in zip(values, lists, strict=True)]
-    return [own or [""] for own in values]
+    """Return the values of each row that a split compares: the value, or all labels; "" if missing."""
+    values = ["" if value is None else value_text(value) for value in table[column].to_pylist()]
+    if column != LABEL or LABELS not in table.column_names:
+        return [[value] for value in values]
+    all_labels = [labels or [] for labels in label_lists(table[LABELS]).to_pylist()]
+    pairs = zip(values, all_labels, strict=True)
+    return [[label, *labels] if label or not labels else labels for label, labels in pairs]
 
 
 def _json(value: str, line: int) -> Mapping[str, Any]:
@@ -205,23 +222,25 @@ def _json(value: str, line: int) -> Mapping[str, Any]:
 
 
 def _learned(value: object) -> Learned:
+    if value is None:
+        return Learned()
+    stored = mapping("learned", value)
     try:
-        known = msgspec.convert(mapping("learned", value), Learned)
-    except InputError:
-        raise
+        known = msgspec.convert(stored, Learned)
     except (msgspec.ValidationError, TypeError, ValueError):
-        raise wrong("learned", value, "what groups have learned") from None
+        raise wrong("learned", value, "rules that groups have learned") from None
     if known.rules_version != RULES_VERSION:
         raise InputError(
             "reading learned",
-            got=f"what was learned with version {known.rules_version} of the toolkit's rules",
+            got=f"rules that version {known.rules_version} of the toolkit learned",
             expected=f"version {RULES_VERSION}",
-            next_step="Leave it out once, and save what is learned then.",
+            next_step="Leave them out once, and save the rules that are learned then.",
         )
     return known
 
 
 def _rule(line: str, number: int) -> Rule | None:
+    """Return the rule of a line, or None for a comment or an empty line."""
     if line.lstrip().startswith("#"):
         return None
     if len(line) > _LONGEST_LINE:
@@ -230,32 +249,38 @@ def _rule(line: str, number: int) -> Rule | None:
         words = shlex.split(line, comments=True)
     except ValueError as error:
         raise _unreadable(number, line, f"a rule ({str(error).lower()})") from None
-    match words:
-        case []:
-            return None
-        case ["name", group, title] if title.strip():
-            rule = Rule("name", group, " ".join(title.split()))
-        case ["merge", group, "into", target] if group != target:
-            _check_id(target, number)
-            rule = Rule("merge", group, target)
-        case ["split", group, "where", column, "contains", part] if column in _BODY and part:
-            rule = Rule("split", group, part, "body")  # of which the id of what is split off is made
-        case ["split", group, "where", column, "=", value]:
-            column = LABEL if column == LABELS else column
-            if column not in SPLIT_COLUMNS:
-                raise _unreadable(number, column, "a column", nearest(column, SPLIT_COLUMNS))
-            rule = Rule("split", group, value, column)
-        case ["pin", group]:
-            rule = Rule("pin", group)
-        case _:
-            raise _unreadable(number, line, _FORMS)
+    if not words:
+        return None
+    rule = _parsed(words, number)
+    if rule is None:
+        raise _unreadable(number, line, _FORMS)
     _check_id(rule.group, number)
     return rule
 
 
+def _parsed(words: list[str], number: int) -> Rule | None:
+    """Return the rule of the words of a line, or None if they have no known form."""
+    match words:
+        case ["name", group, title] if title.strip():
+            return Rule("name", group, " ".join(title.split()))
+        case ["merge", group, "into", target] if group != target:
+            _check_id(target, number)
+            return Rule("merge", group, target)
+        case ["split", group, "where", "body" | "response_body", "contains", part] if part:
+            return Rule("split", group, part, "body")  # the id of the new group depends on this word
+        case ["split", group, "where", column, "=", value]:
+            column = LABEL if column == LABELS else column
+            if column not in SPLIT_COLUMNS:
+                raise _unreadable(number, column, "a column", nearest(column, SPLIT_COLUMNS))
+            return Rule("split", group, value, column)
+        case ["pin", group]:
+            return Rule("pin", group)
+    return None
+
+
 def _check_id(group: str, number: int) -> None:
     if not _ID.fullmatch(group):
-        raise _unreadable(number, group, f"the id of a group, such as s{RULES_VERSION}-5f0c9a3b12de")
+        raise _unreadable(number, group, f"the id of a group, for example s{RULES_VERSION}-5f0c9a3b12de")
 
 
 def _unreadable(number: int, got: str, expected: str, next_step: str | None = None) -> InputError:

@@ -1,4 +1,14 @@
-"""Failures of one kind as one row: what they say, why they belong together, how many, where and when."""
+"""Group failures by their responses: one row per group, with a title, an example, counts and times.
+
+Two failures belong to one group if their bodies are equal except for values. For example, "no order 17" and
+"no order 4711" have the template "no order <num>" and are one group.
+
+1. `read_rows` reads the bodies and makes a signature of each (`toolkit.signatures`).
+2. `_ruled` merges and splits groups by the rules of the user, in their order.
+3. `_summarised` makes a row per group.
+
+If a snapshot has stored the signatures, `_stored` counts by them and reads only a few rows per group.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +70,8 @@ _TEMPLATE: Final = 500
 _EXAMPLE: Final = 300
 _EXAMPLES: Final = 3
 _SHOWN: Final = 50  # groups that a notebook shows
-_COMPARED: Final = 200  # different documents of a group that its cohesion is measured on
-_COMPARED_TEXT: Final = 1_000  # characters of a text that are compared
+_COMPARED: Final = 200  # different documents of a group, at most, for the cohesion
+_COMPARED_TEXT: Final = 1_000  # characters of a body that are compared
 _SIGNS: Final = re.compile(r"[<>{}\[\]\":,;=]+")
 _WITHOUT_TEXT: Final = {"empty": "Empty body", "binary": "Body that is not UTF-8"}
 _KEYS_OF_TITLE: Final = 4
@@ -71,14 +81,14 @@ _ALIKE: Final = {
     "empty": "empty bodies",
     "binary": "bodies that are not UTF-8",
 }
-"""Why members of a group belong together that is of one of these kinds."""
+"""Why the members of a group belong together, by the kind of the group."""
 _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
     "group": "str", "title": "str", "template": "str", "kind": "str", "rule": "str", "workflows": "Int64",
     "statuses": "str", "count": "Int64", "share": "float64", "first_at": _TIME, "last_at": _TIME,
     "examples": "str", "cohesion": "float64",
 }  # fmt: skip
-_SAID: Final = ["group", "title", "template", "kind", "rule", "statuses", "examples", "cohesion"]
+_DESCRIPTION: Final = ["group", "title", "template", "kind", "rule", "statuses", "examples", "cohesion"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,15 +98,15 @@ class FailureGroups(Plotted):
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a group, the largest first but for pinned ones: `group` (str, its id), `title` (str),
-        `template` (str, what the members say, values as placeholders such as ``<num>``), `kind` (str: json,
-        html, trace, message, empty or binary), `rule` (str: why the members belong together), `workflows`
-        (Int64, how many different ones), `statuses` (str, the most frequent first), `count` (Int64), `share`
-        (float64, of all failures), `first_at`, `last_at` (datetime64[ms, UTC]), `examples` (str: JSON, up to
-        three of ``{"dlq_id", "text"}``), `cohesion` (float64, 0 to 1: how equal the members are; a low one is
-        a doubtful merge).
+        One row per group, pinned groups first, then the largest: `group` (str, the id), `title` (str),
+        `template` (str, the common message, with placeholders such as ``<num>`` for values), `kind` (str:
+        json, html, trace, message, empty or binary), `rule` (str: why the members belong together),
+        `workflows` (Int64, the number of different workflows), `statuses` (str, the most frequent first),
+        `count` (Int64), `share` (float64, of all failures), `first_at`, `last_at` (datetime64[ms, UTC]),
+        `examples` (str: JSON, up to three of ``{"dlq_id", "text"}``), `cohesion` (float64, 0 to 1: how equal
+        the members are; if it is low, the merge is doubtful).
     rules : GroupRules
-        The rules given, with what was learned. Saved and given again, they keep the id of every group.
+        The rules that were passed, with the learned rules. Save and pass them again to keep the group ids.
 
     Examples
     --------
@@ -111,13 +121,13 @@ class FailureGroups(Plotted):
 
     @property
     def learned(self) -> dict[str, Any]:
-        """What was learned: a value to store as JSON, and to give again in `GroupRules`."""
+        """Return the learned rules: a value to store as JSON, and to pass to `GroupRules`."""
         return dict(self.rules.learned or {})
 
     def assign(self, failures: pd.DataFrame) -> pd.DataFrame:
-        """A copy of the failures with a column `signature` (str): the group of each.
+        """Return a copy of the failures with the group of each in the column `signature` (str).
 
-        Rows that were not grouped have the id that they would have had.
+        You can pass failures that were not grouped: they get the group that the rules give them.
         """
         failures = checked_frame("failures", failures, *_COLUMNS)
         rows = _ruled(read_rows(failures, self.rules), self.rules)
@@ -147,8 +157,10 @@ class FailureGroups(Plotted):
         ]
         shown = self.frame.head(_SHOWN)[[*names, "group"]]
         shown = shown.assign(share=shown["share"].map(percent))
-        more = f"; the first {_SHOWN} are shown" if len(self.frame) > _SHOWN else ""
-        return frame_table(f"{self!r}{more}", shown)
+        caption = repr(self)
+        if len(self.frame) > _SHOWN:
+            caption += f"; the first {_SHOWN} are shown"
+        return frame_table(caption, shown)
 
     def _draw(self, ax: Axes, theme: Theme) -> Axes:
         from toolkit.drawing.result_bars import draw_groups  # noqa: PLC0415 - matplotlib is slow to import
@@ -157,12 +169,12 @@ class FailureGroups(Plotted):
 
 
 def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None = None) -> FailureGroups:
-    """Group failures by what their responses say, one row a group, the largest first.
+    """Group failures by the messages of their responses, the largest group first.
 
-    Failures are of one group when their bodies are equal but for values: types, codes, messages and the
-    application's frame of a stack trace count; numbers, ids, times and line numbers do not. The status counts
-    only where the body is empty, HTML or not UTF-8. Not for telling causes apart: one cause can speak in
-    several ways.
+    Failures belong to one group if their bodies are equal except for values: types, codes, messages and the
+    application's frame of a stack trace count; numbers, ids, times and line numbers do not. For example, "no
+    order 17" and "no order 4711" are one group. The status counts only if the body is empty, HTML or not
+    UTF-8. Do not use groups to tell causes apart: one cause can have several messages.
 
     Parameters
     ----------
@@ -170,23 +182,24 @@ def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None 
         With the columns `dlq_id`, `workflow_url`, `response_status`, `response_body`,
         `response_body_base64`, `failed_at`, `created_at`.
     rules : str, Path or GroupRules, optional
-        A file (UTF-8) by which users name, merge, split and pin groups, and which may hold what was learned
-        earlier; or its value.
+        A file (UTF-8) with rules that name, merge, split and pin groups, and with the rules that were learned
+        earlier; or the rules as a value.
 
     Returns
     -------
     FailureGroups
-        `.frame` holds the groups, `.assign` gives failures their group, `.rules.save` what to give next time.
+        `.frame` contains the groups, `.assign` adds the group to failures, `.rules.save` stores the rules for
+        the next call.
 
     Raises
     ------
     InputError
-        When a column is missing, or the rules cannot be read.
+        If a column is missing, or the rules cannot be read.
 
     Warns
     -----
     UnexpectedResultWarning
-        When a rule splits a group of which no failure has that value.
+        If a rule splits a group by a value that no failure of the group has.
 
     Examples
     --------
@@ -209,7 +222,7 @@ def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None 
 
 
 def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
-    """Groups by the signatures that a snapshot stores; None where a row has none of today's rules."""
+    """Group by the signatures that a snapshot has stored; None if they are missing or of older rules."""
     failures = scanned(failures, doing=_DOING)
     names = opened(failures, doing=_DOING).names
     if SIGNATURE not in names:
@@ -232,7 +245,7 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
 
 
 def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
-    """The rules with what a snapshot has learned, where nothing else is given and its version is today's."""
+    """Return the rules, with the learned rules of a snapshot if no others are given and they are current."""
     learned = facts_of(failures).get("learned") or {}
     if rules.learned is None and learned.get("rules_version") == RULES_VERSION:
         return GroupRules(rules.text, learned)
@@ -240,14 +253,14 @@ def with_learned(rules: GroupRules, failures: AnyFrame) -> GroupRules:
 
 
 def _with_stored(rows: SignedFailures, ids: pa.ChunkedArray) -> SignedFailures:
-    """The rows with the stored signatures as their groups."""
+    """Return the rows with the stored signatures as groups."""
     encoded = ids.combine_chunks().dictionary_encode()
     alone = encoded.indices.to_numpy().astype(np.int64)
     return rows._replace(alone=alone, groups=alone, ids=encoded.dictionary.to_pylist())
 
 
 def _with_counts(frame: pd.DataFrame, rows: SignedFailures) -> pd.DataFrame:
-    """The groups of a few rows with the counts, workflows, statuses and times of all."""
+    """Replace the counts, workflows, statuses and times of a few rows by the values of all rows."""
     counts = rows.table.to_pandas().assign(group=[rows.ids[group] for group in rows.groups])
     statuses: dict[str, Counter[str]] = defaultdict(Counter)
     for group, status, count in counts[["group", "response_status", "count_"]].itertuples(index=False):
@@ -268,16 +281,20 @@ def _with_counts(frame: pd.DataFrame, rows: SignedFailures) -> pd.DataFrame:
 def grouped(
     failures: AnyFrame, rules: str | Path | GroupRules | None = None
 ) -> tuple[FailureGroups, list[str]]:
-    """The groups of failures, as `group_failures` returns them, and the group of each row."""
+    """Return the groups of failures, as `group_failures` does, and the group of each row."""
     given = read_rules(rules)
     groups, positions = grouped_rows(read_rows(failures, given), given)
     return groups, groups.frame["group"].iloc[positions].tolist()
 
 
 def grouped_by_signature(failures: pa.Table, rules: GroupRules) -> tuple[FailureGroups, list[str]]:
-    """As `grouped`, by stored signatures where all rows have them; groups then count their latest rows."""
-    signed = SIGNATURE in failures.column_names and are_signed(failures[SIGNATURE])
-    if not signed or any(rule.action == "split" for rule in rules.rules):
+    """Return the same as `grouped`, faster if all rows have stored signatures.
+
+    The counts of the groups then cover only the latest rows of each signature.
+    """
+    is_signed = SIGNATURE in failures.column_names and are_signed(failures[SIGNATURE])
+    has_splits = any(rule.action == "split" for rule in rules.rules)
+    if has_splits or not is_signed:
         return grouped(failures, rules)
     rows = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
     latest = latest_rows(rows, [SIGNATURE], (), LATEST_ROWS)
@@ -288,14 +305,16 @@ def grouped_by_signature(failures: pa.Table, rules: GroupRules) -> tuple[Failure
 
 
 def read_rules(rules: str | Path | GroupRules | None) -> GroupRules:
-    """Rules from the argument of `group_failures`."""
+    """Return the rules of the argument ``rules`` of `group_failures`."""
     if rules is None:
         return GroupRules()
-    return rules if isinstance(rules, GroupRules) else GroupRules.read(rules)
+    if isinstance(rules, GroupRules):
+        return rules
+    return GroupRules.read(rules)
 
 
 def grouped_columns(rules: GroupRules, names: Iterable[str] = ()) -> list[str]:
-    """The columns that grouping reads of a frame with these names, without times."""
+    """Return the columns that grouping reads of a frame with these names, without times."""
     return list(dict.fromkeys([*_COLUMNS, *_split_columns(rules, names)]))
 
 
@@ -305,13 +324,15 @@ def _split_columns(rules: GroupRules, names: Iterable[str]) -> list[str]:
 
 
 def with_labels(columns: Iterable[str], names: Iterable[str]) -> list[str]:
-    """These columns; with that of a single label, that of all labels, where a frame has it."""
+    """Return the columns. If `label` is one of them and the frame has `labels`, that column is added."""
     columns = list(columns)
-    return [*columns, LABELS] if LABEL in columns and LABELS in names else columns
+    if LABEL in columns and LABELS in names:
+        columns.append(LABELS)
+    return columns
 
 
 def grouped_rows(rows: SignedFailures, rules: GroupRules) -> tuple[FailureGroups, NDArray[np.int64]]:
-    """Groups of rows that were read, and the position in their frame of the group of each row."""
+    """Return the groups of rows that were read, and for each row the position of the group in the frame."""
     rows = _ruled(rows, rules)
     learned = rows.learned.extended(rows.signed.signatures)
     known = GroupRules(rules.text, msgspec.json.decode(msgspec.json.encode(learned)))
@@ -322,20 +343,20 @@ def grouped_rows(rows: SignedFailures, rules: GroupRules) -> tuple[FailureGroups
 
 
 class SignedFailures(NamedTuple):
-    """Failures, the signature of each, and the group that it is in."""
+    """Failures with their signatures and groups, as numbers into `ids`."""
 
     table: pa.Table
     signed: SignedRows
     learned: Learned
-    alone: NDArray[np.int64]  # the group of each row by its signature alone
+    alone: NDArray[np.int64]  # the group of each row by the signature alone
     groups: NDArray[np.int64]  # the group of each row by the rules
     ids: list[str]
-    splits: dict[str, str]  # from a group split off to why
+    splits: dict[str, str]  # from a group that was split off to the condition
     clean: Callable[[str], str]
 
 
 def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> SignedFailures:
-    """Read failures, with columns that later rules may name; rules are not applied yet."""
+    """Read failures, with columns that later rules may name. The rules are not applied yet."""
     names = opened(failures, doing=_DOING).names
     wanted = list(dict.fromkeys(with_labels([*grouped_columns(rules), *columns], names)))
     table = select_timed(failures, wanted, doing=_DOING).table()
@@ -349,105 +370,154 @@ def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()
 
 
 def _ruled(rows: SignedFailures, rules: GroupRules) -> SignedFailures:
-    """The rows in groups that are merged and split in the order of the rules."""
-    groups, splits = rows.alone.copy(), dict[str, str]()
+    """Return the rows with groups merged and split, in the order of the rules."""
+    groups = rows.alone.copy()
+    splits: dict[str, str] = {}
     numbers = {group: number for number, group in enumerate(rows.ids)}
-    columns: dict[str, list[list[str]]] = {}
+    is_split_off = _SplitConditions(rows)
     for rule in rules.rules:
         if rule.group not in numbers or rule.action not in ("merge", "split"):
             continue
-        target, members = rule.value, groups == numbers[rule.group]
+        members = groups == numbers[rule.group]
+        target = rule.value
         if rule.action == "split":
-            if rule.column == "body":
-                texts = [rule.value in (text or "") for text in rows.signed.texts]
-                members &= np.array(texts, dtype=bool)[rows.signed.bodies]
-            else:
-                if rule.column not in columns:
-                    columns[rule.column] = split_values(rows.table, rule.column)
-                members &= np.array([rule.value in values for values in columns[rule.column]], dtype=bool)
+            members &= is_split_off(rule)
             target = split_off(rule)
             splits[target] = rule.condition
         groups[members] = numbers.setdefault(target, len(numbers))
     return rows._replace(groups=groups, ids=[*numbers], splits=splits)
 
 
+class _SplitConditions:
+    """Conditions of rules that split a group, for all rows. Columns are read once."""
+
+    def __init__(self, rows: SignedFailures) -> None:
+        self._rows = rows
+        self._columns: dict[str, list[list[str]]] = {}
+
+    def __call__(self, rule: Rule) -> NDArray[np.bool_]:
+        """Return the rows for which the condition of a rule is true."""
+        if rule.column == "body":
+            signed = self._rows.signed
+            contains = [rule.value in (text or "") for text in signed.texts]
+            return np.array(contains, dtype=bool)[signed.bodies]
+        if rule.column not in self._columns:
+            self._columns[rule.column] = split_values(self._rows.table, rule.column)
+        return np.array([rule.value in values for values in self._columns[rule.column]], dtype=bool)
+
+
+class _Member(NamedTuple):
+    """Rows of a group with the same signature, document and status, as numbers, and how many they are."""
+
+    alone: int
+    code: int
+    status: int
+    rows: int
+
+
 def _summarised(rows: SignedFailures, rules: tuple[Rule, ...]) -> pd.DataFrame:
-    texts = {"dlq_id": rows.table["dlq_id"].to_pylist(), "workflow": rows.table["workflow_url"].to_pylist()}
-    frame = pd.DataFrame(texts, dtype=object).assign(
+    """Return one row per group, in the order and with the types of `FailureGroups.frame`."""
+    columns = {"dlq_id": rows.table["dlq_id"].to_pylist(), "workflow": rows.table["workflow_url"].to_pylist()}
+    frame = pd.DataFrame(columns, dtype=object).assign(
         group_=rows.groups, body_=rows.signed.bodies, when=timestamps(rows.table, "when_")
     )
     if frame.empty:
         return typed_rows([], _TYPES)
+    rows_of_group = frame.groupby("group_")
+    summary = pd.DataFrame(
+        {
+            "workflows": rows_of_group["workflow"].nunique(),
+            "count": rows_of_group.size(),
+            "share": rows_of_group.size() / len(frame),
+            "first_at": rows_of_group["when"].min(),
+            "last_at": rows_of_group["when"].max(),
+        }
+    )
+    descriptions = pd.DataFrame(_descriptions(rows, rules, _example_rows(frame)), summary.index, _DESCRIPTION)
+    return _ordered(summary.join(descriptions), rules)
+
+
+def _example_rows(frame: pd.DataFrame) -> list[NDArray[Any]]:
+    """Return the positions of the examples of each group: the latest rows, different bodies first."""
     latest = frame.sort_values(["when", "dlq_id"], ascending=False, kind="stable")
-    repeated = latest.duplicated(["group_", "body_"])  # other texts first
-    chosen = latest.assign(repeated=repeated).sort_values("repeated", kind="stable")
-    shown_rows = chosen.groupby("group_").head(_EXAMPLES)["group_"].sort_values(kind="stable")
-    examples = _parts(shown_rows.to_numpy(), shown_rows.index.to_numpy())
-    status, responses = pd.factorize(pd.Series(rows.table["response_status"].to_pylist(), dtype=object))
+    repeated = latest.duplicated(["group_", "body_"])
+    candidates = latest.assign(repeated=repeated).sort_values("repeated", kind="stable")
+    examples = candidates.groupby("group_").head(_EXAMPLES)["group_"].sort_values(kind="stable")
+    return _parts(examples.to_numpy(), examples.index.to_numpy())
+
+
+def _descriptions(
+    rows: SignedFailures, rules: tuple[Rule, ...], examples: list[NDArray[Any]]
+) -> list[tuple[Any, ...]]:
+    """Return the values of the columns `_DESCRIPTION` for each group, in the order of the groups."""
+    status, statuses = pd.factorize(pd.Series(rows.table["response_status"].to_pylist(), dtype=object))
     members = pd.DataFrame(
         {"group": rows.groups, "alone": rows.alone, "code": rows.signed.codes, "status": status}
     )
     members = members.groupby(list(members), sort=False).size().reset_index(name="count")
-    speaking = np.zeros(len(rows.ids), dtype=np.int64)
-    speaking[members["alone"]] = members["code"]
+    # any document of a signature can describe it: they differ only in values
+    document_of = np.zeros(len(rows.ids), dtype=np.int64)
+    document_of[members["alone"]] = members["code"]
     members = members.sort_values("group", kind="stable")
     parts = _parts(members["group"].to_numpy(), members.drop(columns="group").to_numpy())
-    grouped = frame.groupby("group_")
-    summary = pd.DataFrame(
-        {
-            "workflows": grouped["workflow"].nunique(),
-            "count": grouped.size(),
-            "first_at": grouped["when"].min(),
-            "last_at": grouped["when"].max(),
-        }
-    )
     names = {rule.group: rule.value for rule in rules if rule.action == "name"}
+    # any row of a document can be compared: they differ only in values
     text_of = np.zeros(len(rows.signed.documents), dtype=np.int64)
     text_of[rows.signed.codes] = rows.signed.bodies
-    said = []
-    for group, part, shown in zip(summary.index, parts, examples, strict=True):
-        id_, own = rows.ids[group], Counter[int]()
-        statuses, documents = Counter[str](), Counter[int]()
-        for alone, code, response, count in part.tolist():
-            own[alone] += count
-            documents[code] += count
-            if response >= 0:
-                statuses[value_text(responses[response])] += count
-        leader = group if group in own else min(own, key=lambda part: (-own[part], rows.ids[part]))
-        signature = rows.signed.documents[speaking[leader]]
-        row = (
-            id_,
-            shorten(names.get(id_) or _title(signature), _TITLE),
+    described = []
+    for group, part, shown in zip(np.unique(rows.groups), parts, examples, strict=True):
+        group_id = rows.ids[group]
+        group_members = [_Member(*values) for values in part.tolist()]
+        by_signature, by_document, by_status = (Counter[int]() for _ in range(3))
+        for member in group_members:
+            by_signature[member.alone] += member.rows
+            by_document[member.code] += member.rows
+            by_status[member.status] += member.rows
+        del by_status[-1]  # no response
+        leader = _leader(group, by_signature, rows.ids)
+        signature = rows.signed.documents[document_of[leader]]
+        documents = [(_compared(code, rows, text_of), count) for code, count in by_document.items()]
+        described.append((
+            group_id,
+            shorten(names.get(group_id) or _title(signature), _TITLE),
             shorten(" | ".join([*signature.facts, *signature.templates]), _TEMPLATE),
             signature.document.kind,
-            _reason(signature, len(own) - 1, rows.splits.get(id_)),
-            _status_list(statuses),
+            _reason(signature, len(by_signature) - 1, rows.splits.get(group_id)),
+            _status_list(Counter({value_text(statuses[code]): count for code, count in by_status.items()})),
             json_text([_example(row, rows) for row in shown.tolist()]),
-            _cohesion((_compared(code, rows, text_of), count) for code, count in documents.items()),
-        )
-        said.append(row)
-    summary = summary.assign(share=summary["count"] / len(frame))
-    return _ordered(summary.join(pd.DataFrame(said, summary.index, _SAID)), rules)
+            _cohesion(documents),
+        ))  # fmt: skip
+    return described
+
+
+def _leader(group: int, by_signature: Counter[int], ids: list[str]) -> int:
+    """Return the signature that describes a group, or the largest one if the group was split off."""
+    if group in by_signature:
+        return group
+    return min(by_signature, key=lambda signature: (-by_signature[signature], ids[signature]))
 
 
 def _parts(groups: NDArray[np.int64], rows: NDArray[Any]) -> list[NDArray[Any]]:
-    """The rows of each group, which are in the order of their groups."""
+    """Split rows, which are in the order of their groups, into the rows of each group."""
     return np.split(rows, np.flatnonzero(np.diff(groups)) + 1)
 
 
 def _ordered(groups: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
-    """The groups with their types: pinned ones first, then the largest."""
+    """Return the groups with their types: pinned groups first, then the largest."""
     pinned = {rule.group: number for number, rule in enumerate(rules) if rule.action == "pin"}
+    not_pinned = len(pinned) + len(rules)
     order = groups.assign(
-        pin=[pinned.get(group, len(pinned) + len(rules)) for group in groups["group"]], less=-groups["count"]
+        pin=[pinned.get(group, not_pinned) for group in groups["group"]], less=-groups["count"]
     ).sort_values(["pin", "less", "group"], ignore_index=True)
     return made_visible(order[list(_TYPES)].astype(_TYPES))
 
 
 def _example(row: int, rows: SignedFailures) -> dict[str, str]:
-    text = rows.signed.texts[rows.signed.bodies[row]]
-    encoded = rows.table["response_body_base64"][row].as_py() if text is None else None
-    line = binary_line(encoded) if encoded else rows.clean(error_text(text).text)
+    body = rows.signed.texts[rows.signed.bodies[row]]
+    encoded = rows.table["response_body_base64"][row].as_py()
+    line = rows.clean(error_text(body).text)
+    if body is None and encoded:
+        line = binary_line(encoded)
     dlq_id = rows.table["dlq_id"][row].as_py() or ""
     return {"dlq_id": rows.clean(dlq_id), "text": shorten(line, _EXAMPLE)}
 
@@ -455,61 +525,85 @@ def _example(row: int, rows: SignedFailures) -> dict[str, str]:
 def _title(signature: Signature) -> str:
     """Return the title of a group: the error in one line, with placeholders."""
     kind, facts = signature.document.kind, signature.facts
-    status = next((fact for fact in facts if fact.startswith("status ")), "")
+    status = _status(signature)
     if kind in _WITHOUT_TEXT:
-        return ", ".join(filter(None, [_WITHOUT_TEXT[kind], status]))
+        return ", ".join([_WITHOUT_TEXT[kind], *status])
     line = headline(kind, facts, signature.templates)
     if kind == "trace" and facts[-1] != NO_FRAME:
         return f"{line} {facts[-1]}"
     if kind == "html" and status:
-        return f"{line} ({status})"
+        return f"{line} ({status[0]})"
     return line or _title_of_keys(facts, status)
 
 
-def _title_of_keys(facts: Sequence[str], status: str) -> str:
+def _title_of_keys(facts: Sequence[str], status: list[str]) -> str:
     """Return the title of JSON without a message, for example `JSON with "data" and "id" (status 400)`."""
-    named = [fact for fact in facts if fact != status]
+    named = [fact for fact in facts if fact not in status]
     if named[:1] != ["keys"]:
         return " ".join(facts)
     keys = [f'"{key}"' for key in named[1 : 1 + _KEYS_OF_TITLE]]
-    title = f"JSON with {' and '.join([', '.join(keys[:-1]), keys[-1]] if keys[1:] else keys)}"
-    if not keys:
-        title = "JSON without an error"
-    return f"{title} ({status})" if status else title
+    title = "JSON without an error"
+    if keys:
+        listed = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
+        title = f"JSON with {listed}"
+    return " ".join([title, *(f"({words})" for words in status)])
+
+
+def _status(signature: Signature) -> list[str]:
+    """Return the status as words, for example "status 502"; none if the signature has no status."""
+    return [fact for fact in signature.facts if fact.startswith("status ")][:1]
 
 
 def _reason(signature: Signature, merged: int, split: str | None) -> str:
-    """Why the members of a group belong together."""
+    """Return why the members of a group belong together, for the column `rule`."""
+    reasons = [_likeness(signature)]
+    if split:
+        reasons.append(f"split off by a rule: {shorten(split, 100)}")
+    if merged:
+        reasons.append(f"{counted(merged, 'other group')} merged in by a rule")
+    return "; ".join(reasons)
+
+
+def _likeness(signature: Signature) -> str:
+    """Return the facts and messages that the members of a group have in common."""
     kind, facts = signature.document.kind, signature.facts
-    status = next((f" and {fact}" for fact in facts if fact.startswith("status ")), "")
-    values = any("<" in template for template in signature.templates)
-    same = "the same message" + " but for its values" * values
+    status = _status(signature)
+    same = "the same message"
+    if any("<" in template for template in signature.templates):
+        same = "the same message but for its values"
     if kind == "trace":
-        at = facts[-1].removeprefix("at ")
-        frame = "" if facts[-1] == NO_FRAME else f", first application frame ({at})"
-        why = f"stack traces of {facts[0]} with the same exceptions ({', '.join(facts[1:-1])}){frame}, {same}"
-    elif kind == "json":
-        named = [fact for fact in facts if not fact.startswith("status ")]
-        parts = [f"the same {'names' if named[:1] == ['keys'] else 'codes and types'}"] * bool(named)
-        why = f"JSON with {' and '.join([*parts, *[same] * bool(signature.templates)])}{status}"
-    else:
-        why = _ALIKE.get(kind, f"texts with {same}")
-        why += status if kind == "html" else status.replace(" and ", " with ")
-    split_off = f"; split off by a rule: {shorten(split, 100)}" if split else ""
-    return why + split_off + (f"; {counted(merged, 'other group')} merged in by a rule" if merged else "")
+        parts = [f"stack traces of {facts[0]} with the same exceptions ({', '.join(facts[1:-1])})"]
+        if facts[-1] != NO_FRAME:
+            parts.append(f"first application frame ({facts[-1].removeprefix('at ')})")
+        return ", ".join([*parts, same])
+    if kind == "json":
+        parts = [_json_likeness(facts), same if signature.templates else "", *status]
+        return f"JSON with {' and '.join(filter(None, parts))}"
+    words = _ALIKE.get(kind, f"texts with {same}")
+    return (" and " if kind == "html" else " with ").join([words, *status])
+
+
+def _json_likeness(facts: Sequence[str]) -> str:
+    named = [fact for fact in facts if not fact.startswith("status ")]
+    if not named:
+        return ""
+    return "the same names" if named[0] == "keys" else "the same codes and types"
 
 
 def _status_list(statuses: Counter[str]) -> str:
-    """The statuses, the most frequent first."""
+    """Return the statuses, the most frequent first, for example "502, 500"."""
     ordered = sorted(statuses, key=lambda status: (-statuses[status], status))
-    return ", ".join(ordered[:_STATUSES]) + ", …" * (len(ordered) > _STATUSES)
+    shown = ordered[:_STATUSES]
+    if len(ordered) > _STATUSES:
+        shown.append("…")
+    return ", ".join(shown)
 
 
 def _compared(code: int, rows: SignedFailures, text_of: NDArray[np.int64]) -> Document:
-    """Return what cohesion compares of a member: its document, or the text if the document states little.
+    """Return the document of a member for the cohesion, or the words of the body if it has few facts.
 
     For example, a group of JSON with the keys "id" and "result" may contain errors in words that no form
-    describes. The words of the texts differ, and so the cohesion is low.
+    describes. The words of the bodies differ, and so the cohesion is low.
     """
     document = rows.signed.documents[code].document
     if document.kind != "html" and document.facts[:1] != ("keys",):
@@ -519,19 +613,25 @@ def _compared(code: int, rows: SignedFailures, text_of: NDArray[np.int64]) -> Do
 
 
 def _cohesion(documents: Iterable[tuple[Document, int]]) -> float:
-    """How many words members share with the commonest of them, on average (Dice coefficient)."""
+    """Return how many words the members share with the most common member, on average.
+
+    The measure is the Dice coefficient of the words: twice the common words, divided by all words of both.
+    For example, "disk full on a" and "disk full on b" share 3 of 4 words: 2 * 3 / 8 = 0.75.
+    """
     counts: Counter[Document] = Counter()
     for document, count in documents:
         counts[document] += count
-    (middle, _), *others = counts.most_common(_COMPARED)
-    words = Counter(_words(middle))
-    total = same = float(counts[middle])
+    (most_common, _), *others = counts.most_common(_COMPARED)
+    words = Counter(_words(most_common))
+    total = similarity = float(counts[most_common])
     for document, count in others:
-        own = Counter(_words(document))
-        every = words.total() + own.total()
-        same += count * (2 * (words & own).total() / every if every else 1.0)
+        other_words = Counter(_words(document))
+        all_words = words.total() + other_words.total()
+        # two documents without words are equal
+        dice = 2 * (words & other_words).total() / all_words if all_words else 1.0
+        similarity += count * dice
         total += count
-    return same / total
+    return similarity / total
 
 
 def _words(document: Document) -> list[str]:

@@ -1,4 +1,4 @@
-"""How long entries live: from creation to failure, through retries, and until they expire from the queue."""
+"""Measure the life of entries: the time from creation to failure, retries, and the time until they expire."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from toolkit.analysis.selection import (
 from toolkit.analysis.sources import AnyFrame
 from toolkit.tables.frames import made_visible
 
-# steps that people name, of about the same ratio, in seconds: retries minutes and a day apart both show
+# common durations in seconds, with similar ratios, so that retries after minutes and after a day both show
 _DELAYS: Final = np.array(
     [0, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400, 28800, 57600, 86400, 172800, 604800],
     dtype=np.float64,
@@ -45,18 +45,18 @@ _LIMITS: Final = {"already due": 0, "within 6 hours": 6, "within 24 hours": 24, 
 class FailureDelays(Counted):
     """Counts by the time from creation to failure."""
 
-    edges: NDArray[np.float64]  # seconds, shape (bins + 1,); a bin holds its lower edge, the last one is open
+    edges: NDArray[np.float64]  # seconds, shape (bins + 1,); a bin includes the lower edge, the last is open
     counts: NDArray[np.int64]  # shape (bins,)
-    median: float  # seconds; NaN where nothing was counted
+    median: float  # seconds; NaN if nothing was counted
     left_out: int  # rows without both times
 
 
 def failure_delays(failures: AnyFrame) -> FailureDelays:
     """Count failures by the time from `created_at` to `failed_at`, from the shortest to the longest.
 
-    Most of it is spent in retries: by default the first comes after 12 seconds, then 2.5 minutes, half an
-    hour, 6 hours, a day. `failed_at` has whole seconds and `created_at` milliseconds: a message that seems
-    to have failed before it was created counts as 0 seconds.
+    Most of this time is spent in retries: by default they come after 12 seconds, 2.5 minutes, half an hour, 6
+    hours and a day. `failed_at` has whole seconds and `created_at` milliseconds. If a message seems to have
+    failed before it was created, it counts as 0 seconds.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def failure_delays(failures: AnyFrame) -> FailureDelays:
     Raises
     ------
     InputError
-        When a column is missing or holds no times.
+        If a column is missing or does not contain times.
 
     Examples
     --------
@@ -85,11 +85,13 @@ def failure_delays(failures: AnyFrame) -> FailureDelays:
     known = np.maximum(durations.dropna().to_numpy(dtype=np.float64), 0.0)
     counts = np.bincount(np.searchsorted(_DELAYS, known, side="right") - 1, minlength=len(_DELAYS))
     used = np.flatnonzero(counts)
-    low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
+    low, high, median = 0, 0, float("nan")
+    if len(used):
+        low, high, median = int(used[0]), int(used[-1]) + 1, float(np.median(known))
     return FailureDelays(
         edges=np.append(_DELAYS, np.inf)[low : high + 1],
         counts=counts[low:high].astype(np.int64),
-        median=float(np.median(known)) if len(known) else float("nan"),
+        median=median,
         left_out=len(durations) - len(known),
     )
 
@@ -99,22 +101,22 @@ class RetriesUsed:
     """Counts by number of retries."""
 
     retries: NDArray[np.int64]  # from 0 to the most, without gaps
-    used_up: NDArray[np.int64]  # rows whose retries were used up, by number of retries
+    used_up: NDArray[np.int64]  # rows that used all retries, by number of retries
     others: NDArray[np.int64]  # the other rows
-    allowed_only: bool  # whether retries are the allowed ones (failures), not the ones made (callbacks)
-    left_out: int  # rows whose number is missing, negative or above 1,000
+    allowed_only: bool  # whether these are allowed retries (failures) instead of made ones (callbacks)
+    left_out: int  # rows with a missing, negative or too large (above 1,000) number
 
     @property
     def total(self) -> int:
-        """Rows counted."""
+        """Return the number of rows that were counted."""
         return int(self.used_up.sum() + self.others.sum())
 
 
 def retries_used(frame: AnyFrame) -> RetriesUsed:
-    """Count rows by how many retries there were.
+    """Count rows by the number of retries.
 
-    Callbacks have the retries that were made (`retried`) and allowed (`max_retries`); an entry of the DLQ has
-    only the latter: they were used up, or its endpoint said that another attempt is of no use.
+    Callbacks have the retries that were made (`retried`) and allowed (`max_retries`). An entry of the DLQ has
+    only the allowed ones: they were used up, or the endpoint answered that another attempt cannot help.
 
     Parameters
     ----------
@@ -128,7 +130,7 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
     Raises
     ------
     InputError
-        When `max_retries` is missing.
+        If `max_retries` is missing.
 
     Examples
     --------
@@ -161,34 +163,34 @@ def retries_used(frame: AnyFrame) -> RetriesUsed:
 def expiring(
     failures: AnyFrame, retention: str | timedelta | None = None, now: datetime | None = None
 ) -> pd.DataFrame:
-    """When each failure expires: `retention` after `failed_at`, or after `created_at` in rows without it.
+    """Return when each failure expires: `retention` after `failed_at`, else after `created_at`.
 
-    The service does not say which time it counts from; from `created_at` it is up to 31 hours earlier (with
-    five retries).
+    The service does not document the start of the retention. If it is `created_at`, entries with five retries
+    expire up to 31 hours earlier.
 
     Parameters
     ----------
     failures : frame
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
-        left the queue (`gone_before`) are passed over.
+        left the queue (`gone_before`) are ignored.
     retention : str or timedelta, optional
-        How long the queue keeps an entry, by plan: "3d", "7d", "90d". Default: what a sync of the snapshot
-        was told (`sync_failures`), else ``TOOLKIT_RETENTION``, else seven days. If an older entry is in the
-        queue, the retention is unknown, and so is when each failure expires.
+        How long the queue keeps an entry, by plan: "3d", "7d", "90d". If omitted, the retention of the last
+        sync of the snapshot (`sync_failures`), or ``TOOLKIT_RETENTION``, or seven days. If the queue has an
+        older entry, the retention is unknown, and so is the time at which each failure expires.
     now : datetime, optional
-        Start of the first hour; without a time zone, UTC. Default: now.
+        Start of the first hour; without a time zone, UTC. If omitted, the current time.
 
     Returns
     -------
     pandas.DataFrame
-        One row a failure, the next to expire first: `dlq_id`, `workflow_url` (str), `expires_at`
-        (datetime64[ms, UTC]; missing, and last, where no time is known), `hours_left` (float64, negative when
-        already due), `basis` (str: the column counted from, missing where none).
+        One row per failure, the next to expire first: `dlq_id`, `workflow_url` (str), `expires_at`
+        (datetime64[ms, UTC]; missing, and last, if no time is known), `hours_left` (float64, negative if
+        already due), `basis` (str: the column with the start, missing if no time is known).
 
     Raises
     ------
     InputError
-        When a column is missing, or `retention` or `now` cannot be read.
+        If a column is missing, or `retention` or `now` cannot be read.
 
     Examples
     --------
@@ -205,7 +207,7 @@ def expiring(
 def next_expiring(
     failures: AnyFrame, retention: str | timedelta | None, now: datetime, *, most: int
 ) -> pd.DataFrame:
-    """The first failures of `expiring` that are not due, without holding all of them."""
+    """Return the first failures of `expiring` that are not due, without loading all failures."""
     kept = _kept(failures, retention, now)
     if not kept.is_known:
         return _expiries(
@@ -218,7 +220,7 @@ def next_expiring(
 
 
 def times_left(failures: AnyFrame, retention: str | timedelta | None, now: datetime | None) -> pd.DataFrame:
-    """`expires_at` and `hours_left` of each failure, as `expiring` returns them, and nothing else of it."""
+    """Return only the columns `expires_at` and `hours_left` of `expiring`, in the order of the failures."""
     rows = select_retained(failures, ["failed_at", "created_at"], doing=_DOING)
     kept = _kept(failures, retention, now)
     return _times_left(rows.then(with_time).then(_only_when).table(), kept, now)
@@ -229,7 +231,7 @@ def _only_when(table: pa.Table) -> pa.Table:
 
 
 def _soonest(start: datetime, most: int, table: pa.Table) -> pa.Table:
-    """The first of a batch that failed since then."""
+    """Return the first failures of a batch after a time."""
     when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
     later = table.filter(pc.greater_equal(when, pa.scalar(start, when.type)))
     return later.sort_by([("when_", "ascending"), ("dlq_id", "ascending")]).slice(0, most)
@@ -250,7 +252,7 @@ def _times_left(table: pa.Table, kept: Retention, now: datetime | None) -> pd.Da
 
 
 def _expiries(table: pa.Table, kept: Retention, now: datetime | None) -> pd.DataFrame:
-    """When each failure expires, in the order of the rows."""
+    """Return when each failure expires, in the order of the rows."""
     left = _times_left(table, kept, now)
     basis = np.where(table["fell_back_"], "created_at", "failed_at")
     return typed_frame(
@@ -269,7 +271,7 @@ def count_expiring(
     *,
     by: str | None = None,
 ) -> pd.DataFrame:
-    """Count failures by the time left until they expire, as a whole or by a column.
+    """Count failures by the time left until they expire, all together or by a column.
 
     Parameters
     ----------
@@ -284,10 +286,10 @@ def count_expiring(
     -------
     pandas.DataFrame
         `when` (str), `count` (Int64): already due, within 6 hours, 24 hours, 3 days, later, unknown. Each
-        failure is counted once, in the first row that holds for it. With `by`, one row a value and column a
-        time instead, the value that loses most in the next 24 hours first: `by`, then `already due`, `within
-        6 hours`, … `unknown` (Int64), and `next_at` (datetime64[ms, UTC], when the next one expires that is
-        not due).
+        failure is counted once, in the first row that applies. With `by`, one row per value, and one column
+        per time: `by`, then `already due`, `within 6 hours`, … `unknown` (Int64), and `next_at`
+        (datetime64[ms, UTC], when the next failure expires that is not due). The value that loses most
+        failures in the next 24 hours comes first.
 
     Raises
     ------
@@ -312,7 +314,7 @@ def count_expiring(
         times = times.assign(by_=[named(value) for value in table[by].to_pylist()])
     hours = times["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
     edges = list(_LIMITS.values())
-    # right=True: an entry that expires in exactly six hours is within six hours; NaN is after all
+    # right=True: an entry that expires in exactly six hours is within six hours; NaN comes last
     when = np.where(np.isnan(hours), len(edges) + 1, np.digitize(hours, edges, right=True))
     names = [*_LIMITS, "later", "unknown"]
     if by is None:
@@ -330,34 +332,34 @@ def count_expiring(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExpiryBins(Counted):
-    """How many failures expire in each span of the time to come."""
+    """Counts of failures that expire in each span of the coming time."""
 
     now: datetime  # start of the first bin, UTC
     step: timedelta  # width of a bin
     counts: NDArray[np.int64]  # shape (bins,)
-    due: int  # failures that are due already, which are in no bin
+    due: int  # failures that are already due, which are in no bin
     unknown: int  # failures without a time, which are in no bin
 
 
 def expiry_bins(expiries: AnyFrame, now: datetime) -> ExpiryBins:
-    """Count the failures that expire in each span of time from `now` on, of what `expiring` returned for it.
+    """Count the failures that expire in each span of time after `now`, by the result of `expiring`.
 
     Parameters
     ----------
     expiries : frame
-        What `expiring` returned, with the column `hours_left` (float64).
+        A result of `expiring` for this time, with the column `hours_left` (float64).
     now : datetime
-        When the first bin starts, with a time zone.
+        Start of the first bin, with a time zone.
 
     Returns
     -------
     ExpiryBins
-        At most 48 bins from 15 minutes to a week wide (more where that is not enough).
+        At most 48 bins from 15 minutes to a week wide (more if failures expire later).
 
     Raises
     ------
     InputError
-        When the column `hours_left` is missing or holds no numbers.
+        If the column `hours_left` is missing or does not contain numbers.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""How many failures when: per bin of time, by weekday and hour; what is usual then, and named times."""
+"""Count failures per bin of time, with usual counts, changes of the rate and named times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from functools import cached_property
@@ -37,32 +37,32 @@ from toolkit.times import DAY_MS, parse_time
 Markers: TypeAlias = Mapping[str, Any] | Iterable[Any]
 """Names and their times, or pairs of a time and a name."""
 
-_FEWEST: Final = 3  # earlier bins of the same hour that make a baseline
-_MOST: Final = 8  # the latest of them that count
+_FEWEST: Final = 3  # earlier bins of the same hour, at least, for a baseline
+_MOST: Final = 8  # earlier bins, at most: the latest count
 _DAY: Final = timedelta(days=1)
 _MARKERS: Final = 200
-_MOST_MARKED: Final = 4  # times of which the largest groups are kept; of changes, the latest
+_MOST_MARKED: Final = 4  # selections whose largest groups are kept; the latest changes count
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FailureTrend(Counted):
-    """Counts per time bin and group; where groups were merged, the last one is ``other (n)``."""
+    """Counts per time bin and group. If groups were merged, the last one is ``other (n)``."""
 
     starts: pd.DatetimeIndex  # start of each bin, UTC, ascending, without gaps
     step: timedelta  # width of a bin
     groups: tuple[str, ...]  # most failures first
     counts: NDArray[np.int64]  # shape (groups, bins)
-    merged: int  # how many groups the last one holds; 0 when none were merged
+    merged: int  # number of groups that were merged into the last one, or 0
     fell_back: int  # rows without `failed_at`, counted at `created_at` instead, which can be a day earlier
-    undated: int  # rows without any plausible time (2000 to 2099), which are in no bin
+    undated: int  # rows without a plausible time (2000 to 2099), which are in no bin
     markers: tuple[tuple[datetime, str], ...] = ()  # times and names, the earliest first
-    runs: NDArray[np.int64] | None = None  # shape (bins,): runs that started, where they are known
-    gaps: Spans = ()  # times of which failures may be missing, as they expired before a sync read them
-    tz: str = "UTC"  # time zone in which days are cut and times are shown
+    runs: NDArray[np.int64] | None = None  # shape (bins,): runs that started, if they are known
+    gaps: Spans = ()  # spans with missing failures, which expired before a sync read them
+    tz: str = "UTC"  # time zone of days and of times that are shown
 
     @cached_property
     def ends(self) -> pd.DatetimeIndex:
-        """Return the end of each bin, UTC. A day on which clocks are changed has 23 or 25 hours."""
+        """Return the end of each bin, UTC. A day has 23 or 25 hours if clocks are changed."""
         if not len(self.starts):
             return self.starts
         local = self.starts[-1:].tz_convert(self.tz).tz_localize(None) + self.step
@@ -71,12 +71,12 @@ class FailureTrend(Counted):
 
     @cached_property
     def in_gap(self) -> NDArray[np.bool_]:
-        """Which bins lie in a gap, if only in part."""
+        """Return which bins overlap with a gap."""
         return bins_in(self.gaps, self.starts, self.ends)
 
     @cached_property
     def baseline(self) -> NDArray[np.float64]:
-        """What each bin usually holds, in all groups; NaN where too few weeks (else days) came before it.
+        """Return the usual count of each bin, in all groups; NaN if too few weeks or days are known.
 
         Bins in a gap do not count.
         """
@@ -84,59 +84,66 @@ class FailureTrend(Counted):
 
     @cached_property
     def changes(self) -> pd.DataFrame:
-        """Where the rate changed to another level, of all groups: `change_points` with `start` (the time).
+        """Return the changes of the rate of all groups: `change_points` with `start` (the time).
 
-        Bins in a gap are left out, as if the bins before and after it were neighbours.
+        Bins in a gap are excluded, as if the bins before and after the gap were neighbours.
         """
         known = np.flatnonzero(~self.in_gap)
-        found = change_points(self.counts.sum(axis=0)[known])
-        found = found.assign(at=known[found["at"].to_numpy(dtype=np.int64)].astype(np.int64))
-        return found.assign(start=self.starts[found["at"].to_numpy(dtype=np.int64)])
+        changes = change_points(self.counts.sum(axis=0)[known])
+        bins = known[changes["at"].to_numpy(dtype=np.int64)].astype(np.int64)
+        return changes.assign(at=bins, start=self.starts[bins])
 
     @property
     def rates(self) -> NDArray[np.float64] | None:
-        """Failures a run, shape (groups, bins), NaN in bins without runs; None where runs are not known."""
+        """Return failures per run, shape (groups, bins), NaN in bins without runs; None if not known."""
         if self.runs is None:
             return None
         return np.asarray(self.counts / np.where(self.runs > 0, self.runs, np.nan), dtype=np.float64)
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row a bin, of all groups.
+        """Return one row per bin, of all groups.
 
         `start` (datetime64[ms, UTC]), `count` (Int64), `baseline`, `level` (float64: the mean between two
-        changes), `runs` (Int64), `rate` (float64, failures a run), `marker` (str: names in the bin), `in_gap`
-        (boolean: failures may be missing, so the bin counts neither for `baseline` nor for `level`).
+        changes), `runs` (Int64), `rate` (float64, failures per run), `marker` (str: names in the bin),
+        `in_gap` (boolean: failures may be missing, so the bin counts neither for `baseline` nor for `level`).
         """
         bins = len(self.starts)
-        counts = self.counts.sum(axis=0)
-        edges = [0, *self.changes["at"].astype(int), bins]
-        known = ~self.in_gap
-        level = np.full(bins, np.nan)
-        for one, two in pairwise(edges):
-            if known[one:two].any():
-                level[one:two] = counts[one:two][known[one:two]].mean()
+        runs: Any = [pd.NA] * bins
+        rates = np.full(bins, np.nan)
+        if self.runs is not None and self.rates is not None:
+            runs, rates = self.runs, self.rates.sum(axis=0)
         return typed_frame(
             start=("datetime64[ms, UTC]", self.starts),
-            count=("Int64", counts),
+            count=("Int64", self.counts.sum(axis=0)),
             baseline=("float64", self.baseline),
-            level=("float64", level),
-            runs=("Int64", [pd.NA] * bins if self.runs is None else self.runs),
-            rate=("float64", np.full(bins, np.nan) if self.rates is None else self.rates.sum(axis=0)),
-            marker=("str", self._marked()),
+            level=("float64", self._levels()),
+            runs=("Int64", runs),
+            rate=("float64", rates),
+            marker=("str", self._marker_names()),
             in_gap=("boolean", self.in_gap),
         )
 
-    def _marked(self) -> list[str | None]:
+    def _levels(self) -> NDArray[np.float64]:
+        """Return the mean count between two changes for each bin; NaN if all bins are in a gap."""
+        counts = np.where(self.in_gap, np.nan, self.counts.sum(axis=0))
+        levels = np.full(len(counts), np.nan)
+        for first, end in pairwise([0, *self.changes["at"].astype(int), len(counts)]):
+            if not self.in_gap[first:end].all():
+                levels[first:end] = np.nanmean(counts[first:end])
+        return levels
+
+    def _marker_names(self) -> list[str | None]:
+        """Return the names of the markers in each bin."""
         names: list[list[str]] = [[] for _ in self.starts]
         for when, name in self.markers:
             position = int(self.starts.searchsorted(pd.Timestamp(when), side="right")) - 1
             if position >= 0 and when < self.ends[position]:
                 names[position].append(name)
-        return [", ".join(found) or None for found in names]
+        return [", ".join(names_of_bin) or None for names_of_bin in names]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a group and bin: `group` (str), `start` (datetime64[ms, UTC]), `count` (Int64)."""
+        """Return one row per group and bin: `group` (str), `start` (datetime64[ms, UTC]), `count` (Int64)."""
         groups, bins = self.counts.shape
         return typed_frame(
             group=("str", np.repeat(np.array(self.groups, dtype=object), bins)),
@@ -154,39 +161,40 @@ def count_over_time(
     now: datetime | None = None,
     tz: str | tzinfo | None = None,
 ) -> pd.DataFrame:
-    """Count failures per time bin, on `failed_at` and, in rows without it, on `created_at`.
+    """Count failures per time bin of `failed_at`, or of `created_at` if that is missing.
 
     Parameters
     ----------
     failures : frame
         With the columns `failed_at`, `created_at` and `by`.
     by : str, optional
-        Column of single values to group by, such as `workflow_url`. Default: one group of all failures.
+        Column of single values to group by, for example `workflow_url`. If omitted, all failures are one
+        group.
     freq : str or timedelta, optional
-        Width of a bin, in whole minutes ("15min", "6h", "1d"). Default: chosen so that there are at most 60.
-        Bins of whole days begin at midnight in `tz`, so that a day on which clocks are changed has 23 or 25
-        hours, and weeks begin on Mondays. Narrower bins are equally wide, counted from midnight.
+        Width of a bin, in whole minutes ("15min", "6h", "1d"). If omitted, at most 60 bins are made. Bins of
+        whole days begin at midnight in `tz`, so that a day has 23 or 25 hours if clocks are changed, and
+        weeks begin on Mondays. Narrower bins have equal widths, counted from midnight.
     top : int
-        Number of groups, at least 1; all others are the group ``other (n)``. The largest are kept, and the
-        largest of the last day, of the tallest bar, and of marked changes, in turns.
+        Number of groups, at least 1; all others are merged into ``other (n)``. The largest groups are kept,
+        and in turns the largest of the last day, of the tallest bar, and of marked changes.
     now : datetime, optional
-        Bins extend to this time, or to the end of the data if that is earlier: nobody knows that no failure
-        came later. Default: to the last failure.
+        Bins extend to this time, or to the end of the data if that is earlier, because later failures are
+        unknown. If omitted, bins extend to the last failure.
     tz : str or tzinfo, optional
-        The time zone of midnight, such as ``"Europe/Berlin"``. Default: ``TOOLKIT_TZ``, else UTC. The
+        The time zone of midnight, for example ``"Europe/Berlin"``. If omitted, ``TOOLKIT_TZ``, or UTC. The
         frame stays in UTC.
 
     Returns
     -------
     pandas.DataFrame
-        One row a group and bin, without holes, the largest group first: `group` (str), `start`
+        One row per group and bin, without holes, the largest group first: `group` (str), `start`
         (datetime64[ms, UTC]), `count` (Int64). Failures without a plausible time (2000 to 2099) are in no
         bin.
 
     Raises
     ------
     InputError
-        When a column is missing, `freq` is not such a width, or would make more than 5,000 bins.
+        If a column is missing, `freq` is not a width, or the result would have more than 5,000 bins.
 
     Examples
     --------
@@ -210,19 +218,19 @@ def failure_trend(
     gaps: Spans | None = None,
     tz: str | tzinfo | None = None,
 ) -> FailureTrend:
-    """Count failures per time bin, as `count_over_time` does, with what is usual and named times.
+    """Count failures per time bin, as `count_over_time` does, with usual counts and named times.
 
     Parameters
     ----------
     failures, by, freq, top, now, tz
         As in `count_over_time`.
     markers : mapping, Series or iterable of pairs, optional
-        Times with names, such as deployments: a mapping from name to time, a Series of times with names as
-        its index, or pairs of a time and a name.
+        Times with names, for example deployments: a mapping from name to time, a Series of times with names
+        as the index, or pairs of a time and a name.
     runs : frame, optional
         The run log (`load_runs`), for the runs that started in each bin.
     gaps : tuple of pairs of datetime, optional
-        Times of which failures may be missing. Default: those of the snapshot that the failures come from.
+        Spans of time with missing failures. If omitted, the gaps of the snapshot of these failures.
 
     Returns
     -------
@@ -232,7 +240,7 @@ def failure_trend(
     Raises
     ------
     InputError
-        As in `count_over_time`, or when `markers` cannot be read.
+        As in `count_over_time`, or if `markers` cannot be read.
 
     Examples
     --------
@@ -281,7 +289,7 @@ def _marked(
 ) -> list[NDArray[np.bool_]]:
     """Return which counts are in the last day, in the tallest bar, and in the bars after each change upwards.
 
-    A reader looks there first, so that the groups that contribute most there have names and colours.
+    Readers look at these bars first. The largest groups there are kept, so that they have names and colours.
     """
     if not len(starts):
         return []
@@ -289,11 +297,10 @@ def _marked(
     chosen = [recent, bins == int(totals.argmax())]
     changes = change_points(totals)
     upwards = changes[changes["after"] > changes["before"]]["at"].to_numpy(dtype=np.int64).tolist()
-    times = [round(when.timestamp() * 1000) for when, _ in markers]
-    end = int(starts[-1]) + width
-    within = np.array([time for time in times if int(starts[0]) <= time < end], dtype=np.int64)
+    times = np.array([round(when.timestamp() * 1000) for when, _ in markers], dtype=np.int64)
+    within = times[(times >= starts[0]) & (times < starts[-1] + width)]
     first_bins = sorted({*upwards, *bin_numbers(within, starts).tolist()})
-    # the bar in which it begins and the next one: later ones may belong to another change
+    # the bar of the change and the next one: later ones may belong to another change
     chosen += [(bins >= first) & (bins <= first + 1) for first in reversed(first_bins)]
     return chosen[:_MOST_MARKED]
 
@@ -301,7 +308,7 @@ def _marked(
 def by_minute(
     rows: SelectedRows, *keys: str
 ) -> tuple[pa.Table, NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
-    """Rows counted by minute: counts, how many rows each is, which have a time, and those times in ms."""
+    """Count rows by minute: return the counts, the rows of each, which have a time, and these times in ms."""
     counted = rows.then(with_minute).count("minute_", "fell_back_", *keys)
     dated = counted["minute_"].is_valid().to_numpy()
     minutes = counted["minute_"].drop_null().to_numpy() * MINUTE
@@ -309,7 +316,7 @@ def by_minute(
 
 
 def _started(runs: AnyFrame, starts: NDArray[np.int64], width: int, doing: str) -> NDArray[np.int64]:
-    """How many runs started in each bin."""
+    """Count the runs that started in each bin."""
     table = select(runs, ["created_at"], doing=doing, name="runs").table()
     when = timestamps(table, "created_at").dropna().astype("datetime64[ms, UTC]").astype("int64").to_numpy()
     if not len(starts):
@@ -321,14 +328,17 @@ def _started(runs: AnyFrame, starts: NDArray[np.int64], width: int, doing: str) 
 def usual_counts(
     counts: NDArray[np.int64], step: timedelta, known: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float64]:
-    """What each bin usually holds: the median of the same hour of earlier weeks, or else of earlier days.
+    """Return the usual count of each bin: the median of the same hour of earlier weeks, or of earlier days.
 
-    The lower median: a burst in half of them is not usual. NaN where fewer than three are known, or where
-    bins are not a whole part of a day or week. Default: all counts are `known`.
+    This is the lower median, so that a burst in half of the weeks is not usual. For example, 3, 4, 50 and 60
+    in four earlier weeks give 4. It is NaN if fewer than three counts are known, or if bins do not divide a
+    day or week. If `known` is omitted, all counts are known.
     """
-    known = np.ones(len(counts), dtype=bool) if known is None else known
+    if known is None:
+        known = np.ones(len(counts), dtype=bool)
     usual = np.full(len(counts), np.nan)
-    for cycle in (timedelta(days=1), timedelta(days=7)):  # weeks, where there are enough, replace days
+    # weeks come last, and replace days if enough of them are known
+    for cycle in (timedelta(days=1), timedelta(days=7)):
         if cycle % step or cycle < step:
             continue
         width = cycle // step
@@ -340,25 +350,36 @@ def usual_counts(
     return usual
 
 
+_MARKERS_EXPECTED: Final = "names with their times, a Series of times by name, or pairs of a time and a name"
+
+
 def read_markers(markers: Markers | None, now: datetime | None = None) -> tuple[tuple[datetime, str], ...]:
-    """Times and masked names, the earliest first."""
+    """Return times and masked names, the earliest first."""
     if markers is None:
         return ()
-    expected = "names with their times, a Series of times by name, or pairs of a time and a name"
     if isinstance(markers, str | bytes) or not isinstance(markers, Iterable):
-        raise wrong("markers", markers, expected)
+        raise wrong("markers", markers, _MARKERS_EXPECTED)
     pairs: list[Any] = list(markers)
     if isinstance(markers, Mapping | pd.Series):
         pairs = [(when, name) for name, when in markers.items()]
     if len(pairs) > _MARKERS:
         raise wrong("markers", markers, f"at most {_MARKERS} markers")
-    clean, found = Redactor().text, []
-    for pair in pairs:
-        if isinstance(pair, str | bytes) or not isinstance(pair, Iterable) or len(both := list(pair)) != 2:  # noqa: PLR2004 - a pair
-            raise wrong("markers", pair, expected)
-        try:
-            when = parse_time(both[0], now=now, name="markers")
-        except (TypeError, ValueError, OverflowError) as error:
-            raise error if isinstance(error, InputError) else wrong("markers", both[0], expected) from None
-        found.append((when, clean(text("markers", both[1], empty=False))))
-    return tuple(sorted(found))
+    clean = Redactor().text
+    return tuple(sorted(_marker(pair, now, clean) for pair in pairs))
+
+
+def _marker(pair: object, now: datetime | None, clean: Callable[[str], str]) -> tuple[datetime, str]:
+    """Return the time and the masked name of a pair."""
+    parts: list[Any] = []
+    if isinstance(pair, Iterable) and not isinstance(pair, str | bytes):
+        parts = list(pair)
+    if len(parts) != 2:  # noqa: PLR2004 - a pair
+        raise wrong("markers", pair, _MARKERS_EXPECTED)
+    time, name = parts
+    try:
+        when = parse_time(time, now=now, name="markers")
+    except InputError:
+        raise
+    except (TypeError, ValueError, OverflowError):
+        raise wrong("markers", time, _MARKERS_EXPECTED) from None
+    return when, clean(text("markers", name, empty=False))

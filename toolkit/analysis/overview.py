@@ -1,4 +1,4 @@
-"""A frame of failures in numbers: totals, the last hours against those before, what is new; one summary."""
+"""Summarise a frame of failures: totals, recent hours compared with earlier ones, new and gone entries."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from toolkit.time_zones import span_of_times, time_text
 from toolkit.times import parse_duration
 
 _FEW: Final = 3  # ids that are shown
-_Summed = tuple[int, list[tuple[str, str]]]  # rows; names and texts of lines
+_Summed = tuple[int, list[tuple[str, str]]]  # rows; names and values of lines
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailureOverview:
-    """Headline numbers of a frame of failures; times are UTC, `failed_at` or else `created_at`."""
+    """Totals of a frame of failures; times are UTC, of `failed_at`, or of `created_at` if that is missing."""
 
     count: int
     workflows: int  # different workflow URLs
@@ -50,11 +50,11 @@ class FailureOverview:
     worst_count: int
     fell_back: int  # failures without `failed_at`, counted at `created_at`
     gone: int  # failures of a snapshot that have left the queue since they were stored (`gone_before`)
-    repeated: int  # rows whose `dlq_id` an earlier row has; 0 without that column
+    repeated: int  # rows with the `dlq_id` of an earlier row; 0 without that column
 
 
 def failure_overview(failures: AnyFrame) -> FailureOverview:
-    """The headline numbers of a frame of failures.
+    """Return the totals of a frame of failures.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     Raises
     ------
     InputError
-        When a column is missing.
+        If a column is missing.
 
     Examples
     --------
@@ -86,19 +86,22 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
     retained = select_retained(failures, ["failed_at"], doing=doing).count()["count_"][0].as_py()
     workflows = count_by(failures, "workflow_url").dropna(subset="workflow_url")
     repeated = 0
-    # a snapshot keeps them unique
+    # a snapshot keeps ids unique
     if "dlq_id" in opened(failures, doing=doing).names and not isinstance(failures, ds.Dataset):
         ids = select(failures, ["dlq_id"], doing=doing).count("dlq_id")
         repeated = pc.sum(ids.filter(ids["dlq_id"].is_valid())["count_"]).as_py() or 0
         repeated -= len(ids) - ids["dlq_id"].null_count
+    worst_workflow, worst_count = None, 0
+    if len(workflows):
+        worst_workflow, worst_count = workflows["workflow_url"].iloc[0], int(workflows["count"].iloc[0])
     return FailureOverview(
         count=row["count_"],
         workflows=len(workflows),
         runs=len(runs) - runs.null_count,
         first_at=row["first"],
         last_at=row["last"],
-        worst_workflow=workflows["workflow_url"].iloc[0] if len(workflows) else None,
-        worst_count=int(workflows["count"].iloc[0]) if len(workflows) else 0,
+        worst_workflow=worst_workflow,
+        worst_count=worst_count,
         fell_back=row["fell_back"] or 0,
         gone=row["count_"] - retained,
         repeated=repeated,
@@ -107,18 +110,18 @@ def failure_overview(failures: AnyFrame) -> FailureOverview:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecentFailures:
-    """How the last span of time compares with the one before it.
+    """Failures of the last span of time, and of an equal span before it.
 
-    Numbers are None if the data are too old to tell.
+    Numbers are None if the data are too old.
     """
 
-    span: timedelta  # length of both
-    until: datetime  # when the last one ends: now, or earlier if the data end earlier
+    span: timedelta  # length of both spans
+    until: datetime  # end of the last span: now, or the end of the data if that is earlier
     failures: int | None
     failures_before: int | None
     workflows: int | None  # different workflow URLs among them
     workflows_before: int | None
-    by_workflow: pd.DataFrame  # what `count_workflows` returns
+    by_workflow: pd.DataFrame  # as `count_workflows` returns it
 
 
 def recent_failures(
@@ -128,24 +131,24 @@ def recent_failures(
     span: str | timedelta = "24h",
     max_age: str | timedelta | None = None,
 ) -> RecentFailures:
-    """Compare the failures of the span of time that ends `now` with those of the one before it.
+    """Compare the failures of the span of time that ends `now` with the failures of the span before it.
 
-    Entries that have expired or been deleted are not in the frame, and so not in the earlier span. If the
-    data end a little earlier than `now`, for example at the latest sync of a snapshot, so do both spans. If
-    they are older than `max_age`, the numbers are missing.
+    Entries that have expired or were deleted are not in the frame, and so not in the earlier span. If the
+    data end a little earlier than `now`, for example at the latest sync of a snapshot, the spans end there.
+    If the data are older than `max_age`, the numbers are missing.
 
     Parameters
     ----------
     failures
         As in `count_workflows`.
     now : datetime or callable
-        When the later span ends; without a time zone, UTC. A callable is a clock, and None the clock of this
+        End of the later span; without a time zone, UTC. A callable is a clock, and None the clock of this
         machine.
     span : str or timedelta
-        Length of each of the two: "24h", "7d", …
+        Length of each span: "24h", "7d", …
     max_age : str or timedelta, optional
-        How old the data may be. Default: three times the usual time between the complete syncs of a snapshot,
-        an hour at least, and a day without such syncs.
+        How old the data may be. If omitted, three times the usual time between the complete syncs of a
+        snapshot (at least an hour), or a day if it has no syncs.
 
     Returns
     -------
@@ -154,7 +157,7 @@ def recent_failures(
     Raises
     ------
     InputError
-        When a column is missing, or an option cannot be read.
+        If a column is missing, or an option cannot be read.
 
     Examples
     --------
@@ -164,8 +167,8 @@ def recent_failures(
     (5000, 0)
     """
     length = parse_duration(span, name="span")
-    found = freshness_of(failures, now, max_age)
-    end = found.end
+    data_age = freshness_of(failures, now, max_age)
+    end = data_age.end
     rows = select_timed(failures, ["workflow_url"], doing="comparing with the time before")
     rows = rows.then(partial(_with_spans, end, length))
     table = rows.count("workflow_url", recent=("recent", "sum"), before=("before", "sum"))
@@ -178,7 +181,7 @@ def recent_failures(
         recent=("Int64", table["recent"].to_pylist()),
         before=("Int64", table["before"].to_pylist()),
     )
-    if not found.is_current:
+    if not data_age.is_current:
         unknown = by_workflow.assign(recent=_unknown(by_workflow), before=_unknown(by_workflow))
         return RecentFailures(
             span=length,
@@ -207,7 +210,7 @@ def _unknown(frame: pd.DataFrame) -> pd.Series[Any]:
 
 
 def _with_spans(end: datetime, span: timedelta, table: pa.Table) -> pa.Table:
-    """The rows with 1 in `recent` for those of the last span of time, and in `before` for the one before."""
+    """Add the columns `recent` and `before`: 1 for failures of the last span, or of the span before it."""
     when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
     for name, last in (("recent", end), ("before", end - span)):
         first = pc.greater(when, pa.scalar(last - span, when.type))
@@ -223,14 +226,14 @@ def count_workflows(
     span: str | timedelta = "24h",
     max_age: str | timedelta | None = None,
 ) -> pd.DataFrame:
-    """Count failures by workflow: in all, in the last span of time, and in the one before it.
+    """Count failures by workflow: all, in the last span of time, and in the span before it.
 
     Parameters
     ----------
     failures : frame
         With the columns `workflow_url`, `failed_at`, `created_at`.
     now : datetime or callable, optional
-        End of the last span; without a time zone, UTC. A callable is a clock. Default: that of this machine.
+        End of the last span; without a time zone, UTC. A callable is a clock. If omitted, the current time.
     span : str or timedelta
         Length of the two spans: "24h", "7d", …
     max_age : str or timedelta, optional
@@ -239,15 +242,15 @@ def count_workflows(
     Returns
     -------
     pandas.DataFrame
-        One row a workflow, the most failures first and equal ones by name: `workflow_url` (str; missing for
-        failures without one), `count` (Int64), `share` (float64, of all failures), `recent`, `before`
-        (Int64: failures of the last span and of the one before it). What has expired or been deleted is not
-        in the frame and so not in `before`.
+        One row per workflow, the most failures first and equal ones by name: `workflow_url` (str; missing for
+        failures without a workflow), `count` (Int64), `share` (float64, of all failures), `recent`, `before`
+        (Int64: failures of the last span and of the span before it). Entries that have expired or were
+        deleted are not in the frame and so not in `before`.
 
     Raises
     ------
     InputError
-        When a column is missing, or an option cannot be read.
+        If a column is missing, or an option cannot be read.
 
     Examples
     --------
@@ -270,26 +273,31 @@ class NewAndGone:
     new_workflows: tuple[str, ...]  # workflow URLs that only the later frame has, sorted
 
     def __repr__(self) -> str:
-        said = []
-        for name, values in vars(self).items():
-            few = ", ".join(map(visible, values[:_FEW]))
-            more = ", …" * (len(values) > _FEW)
-            said.append(f"{name.replace('_', ' ')}: {len(values):,}" + f" ({few}{more})" * bool(values))
-        return "; ".join(said)
+        return "; ".join(f"{name.replace('_', ' ')}: {_some(ids)}" for name, ids in vars(self).items())
+
+
+def _some(ids: tuple[str, ...]) -> str:
+    """Return the number of ids with the first few, for example "12 (a, b, c, …)"."""
+    if not ids:
+        return "0"
+    shown = list(map(visible, ids[:_FEW]))
+    if len(ids) > _FEW:
+        shown.append("…")
+    return f"{len(ids):,} ({', '.join(shown)})"
 
 
 def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     """Compare a frame of failures with an earlier one.
 
-    Where a load was not complete, an id can look new or gone without being so. Rows without an id are
-    neither. Rows of a snapshot with `gone_before` have left the queue: they can be new, and are gone where
-    the earlier frame still has them.
+    If a load was not complete, an id can look new or gone without being so. Rows without an id are ignored.
+    Rows of a snapshot with `gone_before` have left the queue: they can be new, and they are gone if the
+    earlier frame still has them.
 
     Parameters
     ----------
     failures, previous : frame
-        The later and the earlier failures, with the columns `dlq_id` and `workflow_url`; the later ones with
-        `failed_at` and `created_at`, too.
+        The later and the earlier failures, with the columns `dlq_id` and `workflow_url`; the later ones also
+        with `failed_at` and `created_at`.
 
     Returns
     -------
@@ -298,7 +306,7 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     Raises
     ------
     InputError
-        When a column is missing.
+        If a column is missing.
 
     Examples
     --------
@@ -309,26 +317,31 @@ def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     doing = "comparing failures"
     later = select_timed(failures, ["dlq_id", "workflow_url"], doing=doing).table()
     earlier = select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous").table()
-    known, ids = {None, *earlier["dlq_id"].to_pylist()}, later["dlq_id"].to_pylist()
+    known = {None, *earlier["dlq_id"].to_pylist()}
     ages = [-when.timestamp() if when else 0.0 for when in later["when_"].to_pylist()]
-    new = sorted((age, dlq_id) for age, dlq_id in zip(ages, ids, strict=True) if dlq_id not in known)
+    by_age = sorted(zip(ages, later["dlq_id"].to_pylist(), strict=True), key=_age_and_id)
     workflows = set(later["workflow_url"].to_pylist()) - set(earlier["workflow_url"].to_pylist()) - {None}
     return NewAndGone(
-        new=tuple(dlq_id for _, dlq_id in new),
+        new=tuple(dlq_id for _, dlq_id in by_age if dlq_id not in known),
         gone=tuple(sorted(_queue(previous) - _queue(failures))),
         new_workflows=tuple(sorted(workflows)),
     )
 
 
+def _age_and_id(pair: tuple[float, str | None]) -> tuple[float, str]:
+    age, dlq_id = pair
+    return age, dlq_id or ""
+
+
 def _queue(failures: AnyFrame) -> set[str]:
-    """The ids of the entries that are in the queue."""
+    """Return the ids of the entries that are in the queue."""
     table = select_retained(failures, ["dlq_id"], doing="comparing failures").table()
     return set(table["dlq_id"].to_pylist()) - {None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameSummary:
-    """What a frame holds; made by `summary`.
+    """The contents of a frame in a few lines; made by `summary`.
 
     Attributes
     ----------
@@ -336,9 +349,9 @@ class FrameSummary:
         ``"failures"``, ``"vectors"``, ``"hits"``, or the kind in the receipt.
     rows : int
     lines : tuple of (str, str)
-        Names and texts, as they are shown.
+        Names and values, as they are shown.
     complete : bool or None
-        From the receipt; None without one, and where the frame has other rows than were loaded.
+        From the receipt; None without a receipt, or if the frame has other rows than were loaded.
 
     Examples
     --------
@@ -362,12 +375,13 @@ class FrameSummary:
 
 
 def summary(frame: AnyFrame) -> FrameSummary:
-    """A frame in a few lines: rows, time or space, and completeness.
+    """Summarise a frame in a few lines: rows, time or namespaces, and completeness.
 
     Parameters
     ----------
     frame : frame
-        Made by a loader, or derived from one. Whether it is complete is not known without a receipt.
+        Made by a loader, or derived from a loaded frame. Without a receipt, it is not known whether the frame
+        is complete.
 
     Returns
     -------
@@ -377,7 +391,7 @@ def summary(frame: AnyFrame) -> FrameSummary:
     Raises
     ------
     InputError
-        When it is not a frame.
+        If it is not a frame.
 
     Examples
     --------
@@ -403,8 +417,8 @@ def summary(frame: AnyFrame) -> FrameSummary:
     elif {"workflow_run_id", "state", "workflow_url", "created_at", "completed_at"} <= set(names):
         summed = run_summary(frame)
         what, rows = "runs", int(summed.frame["runs"].sum())
-        said, _, outcomes = summed.verdict.partition(": ")
-        lines = [("rows", said), ("outcomes", outcomes)]
+        runs, _, outcomes = summed.verdict.partition(": ")
+        lines = [("rows", runs), ("outcomes", outcomes)]
     else:
         what = receipt.what if receipt else "rows"
         rows = select(frame, names[:1], doing=doing).count()["count_"][0].as_py()
@@ -421,20 +435,22 @@ def summary(frame: AnyFrame) -> FrameSummary:
 
 
 def completeness(receipt: Receipt | None, rows: int) -> str:
-    """Whether a load was complete, or which part of it a frame of so many rows has."""
+    """Return whether a load was complete, or the part of the load that a frame with some rows has."""
     if receipt is None:
         return "not known: the frame has no receipt"
-    loaded = "yes" if receipt.complete else f"no: {'; '.join(receipt.reasons) or 'it did not end'}"
-    if receipt.rows == rows:
-        return loaded
-    whole = "which was complete" if receipt.complete else f"which was not complete: {loaded[4:]}"
-    return f"{replace(receipt, frame_rows=rows).part} of the load, {whole}"
+    part = f"{replace(receipt, frame_rows=rows).part} of the load"
+    is_whole = receipt.rows == rows
+    if receipt.complete:
+        return "yes" if is_whole else f"{part}, which was complete"
+    reasons = "; ".join(receipt.reasons) or "it did not end"
+    return f"no: {reasons}" if is_whole else f"{part}, which was not complete: {reasons}"
 
 
 def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
-    # plain messages belong to none
-    where = f" in {counted(overview.workflows, 'workflow')}" if overview.workflows else ""
-    lines = [("rows", counted(overview.count, "failure") + where)]
+    rows = counted(overview.count, "failure")
+    if overview.workflows:  # plain messages belong to no workflow
+        rows += f" in {counted(overview.workflows, 'workflow')}"
+    lines = [("rows", rows)]
     if overview.first_at and overview.last_at:
         start, last = span_of_times(overview.first_at, overview.last_at)
         first = time_text(overview.first_at)
@@ -445,8 +461,8 @@ def _failures(overview: FailureOverview) -> list[tuple[str, str]]:
         lines.append(("gone", f"{overview.gone:,} have left the queue since they were stored"))
     if overview.repeated:
         rows = "row repeats" if overview.repeated == 1 else "rows repeat"
-        said = f'{overview.repeated:,} {rows} a dlq_id: drop_duplicates("dlq_id") counts each entry once'
-        lines.append(("repeated", said))
+        advice = f'{overview.repeated:,} {rows} a dlq_id: drop_duplicates("dlq_id") counts each entry once'
+        lines.append(("repeated", advice))
     return lines
 
 
@@ -460,15 +476,15 @@ def _vectors(frame: AnyFrame) -> _Summed:
         lines.append(("dimension", f"{kind.list_size:,}"))
     problems = table.num_rows - table["vector_problem"].null_count
     if problems:
-        lines.append(("not usable", f"{problems:,}; vector_problem says why"))
+        lines.append(("not usable", f"{problems:,}; see vector_problem"))
     return table.num_rows, lines
 
 
 def _hits(frame: AnyFrame) -> _Summed:
     table = select(frame, ["query", "score"], doing="summing up hits").table()
     queries = len(table["query"].unique())
-    said = f"{counted(table.num_rows, 'hit')} of {queries:,} {'query' if queries == 1 else 'queries'}"
-    lines = [("rows", said)]
+    of_queries = "1 query" if queries == 1 else f"{queries:,} queries"
+    lines = [("rows", f"{counted(table.num_rows, 'hit')} of {of_queries}")]
     if table["score"].null_count < table.num_rows:
         span = pc.min_max(table["score"]).as_py()
         lines.append(("scores", f"{span['min']:.3g} to {span['max']:.3g}"))

@@ -1,6 +1,6 @@
 """Find failures whose application asked not to retry them.
 
-An application that knows that a retry cannot help marks its response, in one of three ways:
+An application that knows that a retry cannot help marks the response, in one of three ways:
 
 1. A header. The workflow SDKs send status 489 and, for example, `Upstash-NonRetryable-Error: true`.
 2. A field of a JSON body, for example `"nonRetryable": true` (Temporal) or `"retryable": false`.
@@ -33,7 +33,7 @@ _LEADING_TYPE: Final = re.compile(r"\s*(?:Uncaught |Error: )?([A-Za-z_][\w.:$]*?
 
 
 def refused_by_headers(headers: pa.ChunkedArray) -> list[bool]:
-    """Return for each response whether its headers ask not to retry.
+    """Return for each response whether the headers ask not to retry.
 
     Parameters
     ----------
@@ -84,11 +84,11 @@ def refusal_in_body(details: Details) -> str | None:
 
 
 def _error_types(document: Document) -> Iterator[str]:
-    """Yield the types and codes of a body, and the types at the start of its messages.
+    """Yield the types and codes of a body, and the types at the start of messages.
 
-    For example, `WorkflowNonRetryableError: the card was closed` begins with its type.
+    For example, `WorkflowNonRetryableError: the card was closed` begins with a type.
     """
     yield from document.facts
     for message in document.messages:
-        if found := _LEADING_TYPE.match(message):
-            yield found[1]
+        if leading_type := _LEADING_TYPE.match(message):
+            yield leading_type[1]

@@ -1,4 +1,4 @@
-"""What fails again and again, and failure functions that failed, hang or were never set."""
+"""Find entities that fail again and again, and failure functions that failed, hang or were never set."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -34,12 +35,12 @@ _ENTITY: Final = re.compile(
     r"(?i)(?:^|[_\-])(?:id|ids?|email|customer|tenant|user|account|order|org|shop|device|sku)$|[a-z]Id$"
 )
 _DOING: Final = "finding repeat offenders"
-_BEHIND_PATH: Final = re.compile(r"[?#]")  # of an address: its query and fragment
-_BODY: Final = 100_000  # characters of a body that is looked into
+_BEHIND_PATH: Final = re.compile(r"[?#]")  # the start of the query or fragment of an address
+_BODY: Final = 100_000  # characters of a body that is read, at most
 _ENTITIES: Final = 20  # of one body
 _VALUE: Final = 200  # characters
 _APART: Final = timedelta(hours=1)  # failures closer than this are one occasion
-_ENDED: Final = {state: said for state, said in SHORT_STATES.items() if state != "CALLBACK_INPROGRESS"}
+_ENDED: Final = {state: words for state, words in SHORT_STATES.items() if state != "CALLBACK_INPROGRESS"}
 _TYPES: Final = {
     "kind": "str", "value": "str", "count": "Int64", "occasions": "Int64", "share": "float64",
     "lift": "float64", "first_at": "datetime64[ms, UTC]", "last_at": "datetime64[ms, UTC]",
@@ -48,29 +49,29 @@ _FUNCTION: Final = ("failed", "hanging", "running", "canceled", "succeeded", "no
 
 
 def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd.DataFrame:
-    """Find what fails again and again: runs, destinations, callers, keys, labels, and entities.
+    """Find repeat offenders: runs, destinations, callers, keys, labels and entities that fail repeatedly.
 
-    Destinations are addresses without query and fragment, labels each of a failure's `labels`. Entities are
-    values of fields such as ``customer_id`` in the bodies of requests (JSON objects). What counts are the
-    occasions on which something failed; a burst of retries is one. Not proof that it is at fault: a busy
-    destination fails more often than an idle one, see `lift`.
+    Destinations are addresses without query and fragment; each of the `labels` of a failure counts. Entities
+    are values of fields of JSON bodies, for example ``customer_id``. Offenders are ranked by occasions: a
+    burst of retries is one occasion. This is not proof of a fault: a busy destination fails more often than
+    an idle one, see `lift`.
 
     Parameters
     ----------
     failures : frame
         With the columns `workflow_run_id`, `url`, `caller_ip`, `flow_control_key`, `label`, `body`,
-        `failed_at`, `created_at`; where it has `labels`, these count, too.
+        `failed_at`, `created_at`, and `labels` if the frame has them.
     least : int
-        Failures of an offender, at least 1; it failed on two occasions or more.
+        The least number of failures of an offender, at least 1. It also failed on two occasions or more.
     top : int
-        Offenders of each kind, at least 1.
+        The number of offenders of each kind, at least 1.
 
     Returns
     -------
     pandas.DataFrame
         `kind` (str: run, destination, caller, flow control key, label, entity), `value` (str, masked; of an
         entity ``field=value``), `count`, `occasions` (Int64; failures more than an hour apart), `share`
-        (float64, of all failures), `lift` (float64, how many times the mean of its kind or field),
+        (float64, of all failures), `lift` (float64, relative to the mean of the kind or field),
         `first_at`, `last_at` (datetime64[ms, UTC]). By kind in that order, then the most occasions and
         failures first.
 
@@ -94,7 +95,7 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
     table = select_timed(failures, columns, doing=_DOING).table()
     when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
     values = {kind: pd.Series(table[column].to_pylist(), dtype=object) for kind, column in _KINDS.items()}
-    # as a whole, an address with a token or an id in its query would be one of its own each time
+    # with the query, each address with a token or an id would be a destination of its own
     values["destination"] = values["destination"].map(lambda url: url and _BEHIND_PATH.split(url, 1)[0])
     values["label"] = labels_of(table, Redactor()).explode()
     parts = [
@@ -130,7 +131,7 @@ def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd
 
 
 def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]]:
-    """Of each body, its row, and the fields of an object in it that name an entity."""
+    """Return the fields of bodies that name an entity: their rows, names, and ``name=value``."""
     known: dict[str, list[tuple[str, str]]] = {}
     rows: list[int] = []
     entities: list[tuple[str, str]] = []
@@ -145,21 +146,25 @@ def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]
 
 
 def _fields(body: str) -> Iterator[tuple[str, str]]:
-    """Names and values that name an entity, in an object and the objects in it."""
+    """Yield the names and values of fields that name an entity, in an object and the objects in it."""
     try:
-        value: Any = msgspec.json.decode(body)
+        members: dict[str, Any] = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return
-    inner = [item for item in value.values() if isinstance(item, dict)]
-    for name, item in (pair for members in (value, *inner) for pair in members.items()):
-        if isinstance(item, str | int) and not isinstance(item, bool) and _ENTITY.search(name) and item != "":
-            yield name[:_VALUE], str(item)[:_VALUE]
+    inner = [value for value in members.values() if isinstance(value, dict)]
+    for name, value in chain.from_iterable(own.items() for own in (members, *inner)):
+        if _ENTITY.search(name) and _is_entity(value):
+            yield name[:_VALUE], str(value)[:_VALUE]
+
+
+def _is_entity(value: object) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
 
 
 def failure_functions(
     failures: AnyFrame, *, hanging: str | timedelta = "1h", now: datetime | None = None
 ) -> pd.DataFrame:
-    """Count by workflow what became of its failure functions: failed, hanging, never set.
+    """Count the states of failure functions by workflow: failed, hanging, never set, and others.
 
     Parameters
     ----------
@@ -167,22 +172,21 @@ def failure_functions(
         With the columns `workflow_url`, `failure_callback`, `failure_function_state`, `failed_at`,
         `created_at`.
     hanging : str or timedelta
-        How long after its failure a function that is still in progress hangs.
+        A function that is still in progress this long after the failure counts as hanging.
     now : datetime, optional
-        When the failures were loaded; without a time zone, UTC. Default: the clock.
+        When the failures were loaded; without a time zone, UTC. If omitted, the current time.
 
     Returns
     -------
     pandas.DataFrame
-        One row a workflow, those with the most failed, hanging and never set functions first:
-        `workflow_url` (str), `count`, then `failed`, `hanging`, `running`, `canceled`, `succeeded`,
-        `no state` (a function is set, and has not run), `never set`, `other` (a state this toolkit does not
-        know) (Int64).
+        One row per workflow, the most failed, hanging and never set functions first: `workflow_url` (str),
+        `count`, then `failed`, `hanging`, `running`, `canceled`, `succeeded`, `no state` (a function is set,
+        and has not run), `never set`, `other` (a state that this toolkit does not know) (Int64).
 
     Raises
     ------
     InputError
-        When a column is missing, or an option cannot be read.
+        If a column is missing, or an option cannot be read.
 
     Examples
     --------
@@ -225,7 +229,7 @@ def failure_functions(
 
 
 def _with_lateness(limit: pd.Timestamp, table: pa.Table) -> pa.Table:
-    """The rows with `is_set`, whether there is a failure function, and `late`, whether it failed by then."""
+    """Add the columns `is_set` (whether a failure function is set) and `late` (failed before the limit)."""
     is_set = pc.not_equal(pc.fill_null(table["failure_callback"], ""), "")
     when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
     late = pc.fill_null(pc.less_equal(when, pa.scalar(limit.to_pydatetime(), when.type)), False)

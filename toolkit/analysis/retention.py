@@ -1,9 +1,9 @@
-"""How long the queue keeps entries: one answer for whatever speaks of expiry, checked against the data.
+"""Determine how long the queue keeps entries, and check it against the data.
 
-The service does not tell. The answer is, in this order: what the caller states; what a sync of the snapshot
-was told; the environment variable ``TOOLKIT_RETENTION``; seven days. An entry that is still in the queue and
-older than that contradicts the answer: then the retention is unknown, and at least as long as the age of the
-oldest entry. Nothing is told to expire from an answer that the data contradict.
+The service does not report the retention. It is, in this order: the value of the caller; the value of the
+last sync of the snapshot; the variable ``TOOLKIT_RETENTION``; seven days. If the queue has an older
+entry, the value is wrong: the retention is unknown, and at least the age of the oldest entry. For example, an
+entry of 14 days contradicts seven days, so no entry is reported to expire.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _LATE: Final = timedelta(hours=1)  # queues may remove entries a little later th
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """How long the queue keeps an entry.
+    """The time for which the queue keeps an entry.
 
     Attributes
     ----------
     length : timedelta
-        As stated or assumed; used only if `is_known`.
+        As stated or assumed; valid only if `is_known`.
     oldest : timedelta
-        Age of the oldest entry in the queue when the data end.
+        Age of the oldest entry in the queue at the end of the data.
     """
 
     length: timedelta
@@ -43,13 +43,15 @@ class Retention:
 
     @property
     def is_known(self) -> bool:
-        """Whether no entry is older than the retention."""
+        """Return whether all entries are younger than the retention."""
         return self.oldest <= self.length + _LATE
 
     @property
     def at_least(self) -> timedelta:
-        """The shortest time for which the queue keeps entries."""
-        return self.length if self.is_known else timedelta(days=max(self.oldest.days, 1))
+        """Return the shortest possible retention."""
+        if self.is_known:
+            return self.length
+        return timedelta(days=max(self.oldest.days, 1))
 
     @property
     def words(self) -> str:
@@ -66,24 +68,25 @@ class Retention:
 def retention_of(
     failures: AnyFrame, stated: str | timedelta | None = None, now: datetime | None = None
 ) -> Retention:
-    """Return how long the queue of these failures keeps entries, as far as the data allow.
+    """Return how long the queue of these failures keeps entries.
 
     >>> times = pd.to_datetime(["2026-01-01", "2026-01-15"], utc=True)
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times})
     >>> retention_of(frame, "7d").words, retention_of(frame, "30d").words
     ('unknown, at least 14 days', '30 d')
     """
-    loaded = receipt_of(failures)
-    known = stated_retention(stated, None if loaded is None else loaded.retention)
-    length = parse_duration(ASSUMED) if known is None else known
+    receipt = receipt_of(failures)
+    length = stated_retention(stated, None if receipt is None else receipt.retention)
+    if length is None:
+        length = parse_duration(ASSUMED)
     rows = select_retained(failures, ["failed_at", "created_at"], doing="finding the oldest failure")
     times = rows.then(with_time).count(first=("when_", "min"), last=("when_", "max")).to_pylist()[0]
     if times["first"] is None:
         return Retention(length=length, oldest=timedelta())
     first, last = (pd.Timestamp(times[name]).tz_convert(UTC).to_pydatetime() for name in ("first", "last"))
-    ends = [time for time in (data_end(loaded), last) if time is not None]
-    # a failure from the future is of a wrong clock, and the data can be looked at as of an earlier time
-    end = min([max(ends), *([] if now is None else [now])])
+    end = max(filter(None, (data_end(receipt), last)))
+    if now is not None:  # a failure of the future comes from a wrong clock
+        end = min(end, now)
     return Retention(length=length, oldest=max(end - first, timedelta()))
 
 

@@ -1,4 +1,4 @@
-"""Runs: how many succeeded, per workflow and over time, how long they took; the deliveries of one."""
+"""Summarise runs: success rates and durations per workflow and over time, and the deliveries of one run."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ _OUTCOMES: Final = {
 OUTCOMES: Final = ("succeeded", "failed", "cancelled", "running")
 _QUANTILES: Final = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 _SHOWN: Final = 20
-_FEW: Final = 5  # ended runs below which a rate says little
+_FEW: Final = 5  # ended runs, at least, for a rate that means something
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class RunSummary(Plotted):
-    """What became of workflow runs; made by `run_summary`. Its plot is a bar a workflow.
+    """Outcomes and durations of workflow runs; made by `run_summary`. `plot` draws one bar per workflow.
 
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a workflow, that with the most runs first and equal ones by name: ``workflow_url`` (str),
-        ``runs``, ``succeeded``, ``failed``, ``cancelled``, ``running`` (Int64; any other state counts as
-        running), ``success_rate`` (float64: of those that succeeded or failed; missing without any),
-        ``median``, ``p90``, ``p99`` (float64: seconds that so many of its successful runs took at most;
-        missing where none has both times).
+        One row per workflow, the workflow with the most runs first, equal ones by name: ``workflow_url``
+        (str), ``runs``, ``succeeded``, ``failed``, ``cancelled``, ``running`` (Int64; any other state counts
+        as running), ``success_rate`` (float64: among succeeded and failed runs; missing without them),
+        ``median``, ``p90``, ``p99`` (float64: quantiles of the seconds of successful runs; missing if no run
+        has both times).
     total : pandas.Series
-        The same of all runs.
+        The same values for all runs.
     verdict : str
-        The whole in a few sentences, masked.
+        A few sentences, masked.
 
     Examples
     --------
@@ -70,10 +70,10 @@ class RunSummary(Plotted):
         return visible(f"{self.verdict}\n{self._shown().to_string(index=False)}")
 
     def _repr_html_(self) -> str:
-        rest = max(len(self.frame) - _SHOWN, 0)
-        return frame_table(
-            self.verdict + f" {rest:,} more workflows are in .frame." * bool(rest), self._shown()
-        )
+        caption = self.verdict
+        if len(self.frame) > _SHOWN:
+            caption += f" {len(self.frame) - _SHOWN:,} more workflows are in .frame."
+        return frame_table(caption, self._shown())
 
     def _shown(self) -> pd.DataFrame:
         shown = self.frame.head(_SHOWN)
@@ -86,9 +86,9 @@ class RunSummary(Plotted):
 
 
 def run_summary(runs: AnyFrame) -> RunSummary:
-    """Sum up the run log: success rate and durations, in all and of each workflow.
+    """Summarise the run log: success rate and durations, of all runs and of each workflow.
 
-    Not for runs that are still running: their end is not known. The service may not retain old ones.
+    Runs that are still running have no duration. The service may not keep old runs.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def run_summary(runs: AnyFrame) -> RunSummary:
     Raises
     ------
     InputError
-        When a column is missing.
+        If a column is missing.
 
     Examples
     --------
@@ -115,33 +115,35 @@ def run_summary(runs: AnyFrame) -> RunSummary:
     frame = _summed(rows, rows["workflow_url"])
     frame = frame.sort_values(["runs", "workflow_url"], ascending=[False, True], ignore_index=True)
     total = _summed(rows, pd.Series("all", rows.index, dtype="str")).drop(columns="workflow_url")
-    whole = total.iloc[0] if len(total) else pd.Series(dtype="float64").reindex(total.columns)
-    return RunSummary(frame=frame, total=whole, verdict=_verdict(rows, frame, whole))
+    all_runs = pd.Series(dtype="float64").reindex(total.columns)
+    if len(total):
+        all_runs = total.iloc[0]
+    return RunSummary(frame=frame, total=all_runs, verdict=_verdict(rows, frame, all_runs))
 
 
 def run_rates(runs: AnyFrame, *, freq: str | timedelta = "1h") -> pd.DataFrame:
-    """Count runs and how they ended, per workflow and hour in which they started.
+    """Count runs and their outcomes per workflow and hour of their start.
 
     Parameters
     ----------
     runs
         As in `run_summary`.
     freq : str or timedelta
-        Width of a bin, in whole minutes ("15min", "1h", "1d"). Bins lie on whole multiples of their width in
-        UTC; weeks begin on Mondays.
+        Width of a bin, in whole minutes ("15min", "1h", "1d"). Bins begin at multiples of their width in UTC;
+        weeks begin on Mondays.
 
     Returns
     -------
     pandas.DataFrame
-        One row a workflow and bin in which a run of it started, by workflow and time: ``workflow_url`` (str),
+        One row per workflow and bin with a start of a run, by workflow and time: ``workflow_url`` (str),
         ``start`` (datetime64[ms, UTC]), ``runs``, ``succeeded``, ``failed``, ``cancelled``, ``running``
-        (Int64), ``failure_rate`` (float64: failed among those that succeeded or failed; missing without any).
-        Runs without a start are in no bin.
+        (Int64), ``failure_rate`` (float64: failed runs among succeeded and failed ones; missing without
+        them). Runs without a start are in no bin.
 
     Raises
     ------
     InputError
-        When a column is missing, `freq` is not such a width, or would make more than 5,000 bins.
+        If a column is missing, `freq` is not a width, or the result would have more than 5,000 bins.
 
     Examples
     --------
@@ -155,7 +157,7 @@ def run_rates(runs: AnyFrame, *, freq: str | timedelta = "1h") -> pd.DataFrame:
 
 
 def binned_rates(runs: AnyFrame, wanted: int | None) -> tuple[pd.DataFrame, timedelta]:
-    """As `run_rates`, with bins of so many milliseconds, or without such of at most 60; and their width."""
+    """Return the rates of `run_rates` and the width of a bin, by default for at most 60 bins."""
     rows = _read(runs).dropna(subset="created_at")
     when = np.asarray(rows["created_at"].astype("datetime64[ms, UTC]").astype("int64"), dtype=np.int64)
     starts, width = bins_of(when, wanted, None, _DOING)
@@ -179,7 +181,7 @@ def _read(runs: AnyFrame) -> pd.DataFrame:
 
 
 def _counts(rows: pd.DataFrame, keys: list[pd.Series]) -> pd.DataFrame:
-    """How many runs of each outcome, and in all, by the keys."""
+    """Count the runs of each outcome, and all runs, by the keys."""
     outcomes = pd.get_dummies(rows["outcome"], dtype="int64").reindex(columns=OUTCOMES, fill_value=0)
     counts = outcomes.groupby(keys, sort=True).sum()
     counts.insert(0, "runs", counts.sum(axis=1))
@@ -201,25 +203,31 @@ def _summed(rows: pd.DataFrame, key: pd.Series) -> pd.DataFrame:
 def _verdict(rows: pd.DataFrame, frame: pd.DataFrame, total: pd.Series) -> str:
     if rows.empty:
         return "No runs."
+    runs = f"{counted(len(rows), 'run')} of {counted(len(frame), 'workflow')}"
     first, last = rows["created_at"].min(), rows["created_at"].max()
-    when = "" if pd.isna(first) else ", {} to {}".format(*span_of_times(first, last))
-    said = f"{counted(len(rows), 'run')} of {counted(len(frame), 'workflow')}{when}: "
+    if pd.notna(first):
+        runs += ", {} to {}".format(*span_of_times(first, last))
     rate = total["success_rate"]
     if pd.isna(rate):
-        return said + "none has ended yet."
-    failed, cancelled, running = (int(total[name]) for name in OUTCOMES[1:])
-    said += f"{percent(rate)} of those that ended succeeded ({failed:,} failed"
-    said += f", {cancelled:,} cancelled" * bool(cancelled)
-    said += f", {running:,} running" * bool(running) + ")."
-    known = frame[frame["succeeded"] + frame["failed"] >= _FEW]
-    if len(frame) > 1 and len(known):
-        worst = known.sort_values(["success_rate", "runs"], ascending=[True, False]).iloc[0]
-        url, ended = _masked(worst["workflow_url"]), int(worst["succeeded"] + worst["failed"])
-        said += f" The lowest rate is that of {url}: {percent(worst['success_rate'])} of {ended:,}."
+        return f"{runs}: none has ended yet."
+    outcomes = [f"{int(total['failed']):,} failed"]
+    outcomes += [f"{int(total[name]):,} {name}" for name in ("cancelled", "running") if total[name]]
+    sentences = [f"{runs}: {percent(rate)} of those that ended succeeded ({', '.join(outcomes)})."]
+    sentences += _lowest_rate(frame)
     if pd.notna(total["median"]):
-        half, most = (elapsed(total[name]) for name in ("median", "p90"))
-        said += f" Half of the successful runs took at most {half}, nine in ten at most {most}."
-    return said
+        half, most = elapsed(total["median"]), elapsed(total["p90"])
+        sentences.append(f"Half of the successful runs took at most {half}, nine in ten at most {most}.")
+    return " ".join(sentences)
+
+
+def _lowest_rate(frame: pd.DataFrame) -> list[str]:
+    """Return a sentence about the workflow with the lowest rate, if several have enough runs."""
+    known = frame[frame["succeeded"] + frame["failed"] >= _FEW]
+    if len(frame) <= 1 or known.empty:
+        return []
+    worst = known.sort_values(["success_rate", "runs"], ascending=[True, False]).iloc[0]
+    url, ended = _masked(worst["workflow_url"]), int(worst["succeeded"] + worst["failed"])
+    return [f"The lowest rate is that of {url}: {percent(worst['success_rate'])} of {ended:,}."]
 
 
 def _masked(url: str) -> str:
@@ -240,8 +248,8 @@ _ATTEMPTS: Final = ("ACTIVE", "ERROR", "DELIVERED", "FAILED")
 class RunDeliveries:
     """The deliveries of one run.
 
-    `frame` has one row a message, in order: `message_id`, `name`, `start` and `end` (seconds since the first
-    event), `outcome` (delivered, failed, cancelled, pending) and `retries`.
+    `frame` has one row per message, in order: `message_id`, `name`, `start` and `end` (seconds since the
+    first event), `outcome` (delivered, failed, cancelled, pending) and `retries`.
     """
 
     run_id: str
@@ -253,51 +261,63 @@ class RunDeliveries:
 def run_deliveries(
     events: AnyFrame, steps: AnyFrame | None = None, run_id: str | None = None
 ) -> RunDeliveries:
-    """The deliveries of the one run of the events, or of the run of this id; `steps` name them."""
+    """Return the deliveries of a run, with names from `steps`; the id may be omitted for a single run."""
     names = ["time", "message_id", "state", "workflow_run_id"]
     rows = select(events, names, doing=_DELIVERIES, name="events").table().to_pandas()
     rows["time"] = pd.to_datetime(rows["time"], utc=True)
     rows = rows.dropna(subset=["time", "message_id", "workflow_run_id"])
-    runs = sorted(rows["workflow_run_id"].unique())
-    wanted = run_id if run_id is None else text("run_id", run_id)
-    if (wanted is not None and wanted not in runs) or (wanted is None and len(runs) > 1):
-        raise InputError(
-            "reading run_id",
-            got=f"{wanted!r}"[:80] if wanted is not None else f"none, and events of {len(runs):,} runs",
-            expected="the id of a run of these events",
-            next_step=nearest(wanted or "", runs, what="They are of"),
-        )
-    own = wanted or (runs[0] if runs else "")
+    own = _chosen_run(run_id, sorted(rows["workflow_run_id"].unique()))
     rows = rows[rows["workflow_run_id"] == own].sort_values("time", kind="stable")
-    named = _step_names(steps)
+    step_names = _step_names(steps)
     begin, latest = rows["time"].min(), rows["time"].max()
-    found, tried = [], []
-    for position, (message, mine) in enumerate(rows.groupby("message_id", sort=False)):
-        seconds = (mine["time"] - begin).dt.total_seconds()
-        ended = mine["state"].map(_ENDS)
-        last = ended.last_valid_index()
-        end = (latest - begin).total_seconds() if last is None else seconds[last]
-        again = _repeated(seconds, mine["state"])
-        tried += [(position, second) for second in again]
-        outcome = "pending" if last is None else ended[last]
-        name = named.get(message, message)
+    deliveries, tried = [], []
+    for position, (message, own_rows) in enumerate(rows.groupby("message_id", sort=False)):
+        seconds = (own_rows["time"] - begin).dt.total_seconds()
+        outcomes = own_rows["state"].map(_ENDS)
+        outcome, end = "pending", (latest - begin).total_seconds()
+        last = outcomes.last_valid_index()
+        if last is not None:
+            outcome, end = outcomes[last], seconds[last]
+        failed_attempts = _repeated(seconds, own_rows["state"])
+        tried += [(position, second) for second in failed_attempts]
+        name = step_names.get(message, message)
         if outcome == "failed" and name.endswith(" →"):
             name += " (failed)"
-        found.append((message, name, seconds.min(), end, outcome, len(again)))
+        deliveries.append((message, name, seconds.min(), end, outcome, len(failed_attempts)))
     columns = ["message_id", "name", "start", "end", "outcome", "retries"]
     first = begin.to_pydatetime() if len(rows) else None
-    return RunDeliveries(run_id=own, begin=first, frame=pd.DataFrame(found, columns=columns), tried=tried)
+    frame = pd.DataFrame(deliveries, columns=columns)
+    return RunDeliveries(run_id=own, begin=first, frame=frame, tried=tried)
+
+
+def _chosen_run(run_id: str | None, runs: list[str]) -> str:
+    """Return the id of a run, or of the only run if no id is given."""
+    if run_id is None:
+        if len(runs) <= 1:
+            return "".join(runs)
+        got = f"none, and events of {len(runs):,} runs"
+    else:
+        run_id = text("run_id", run_id)
+        if run_id in runs:
+            return run_id
+        got = f"{run_id!r}"[:80]
+    raise InputError(
+        "reading run_id",
+        got=got,
+        expected="the id of a run of these events",
+        next_step=nearest(run_id or "", runs, what="They are of"),
+    )
 
 
 def _repeated(seconds: pd.Series, states: pd.Series) -> list[float]:
-    """When attempts failed that were repeated: RETRY says so, else an ERROR before others."""
+    """Return the times of failed attempts that were repeated: RETRY events, or else ERRORs before others."""
     retries: list[float] = seconds[states == "RETRY"].tolist()
     latest = seconds[states.isin(_ATTEMPTS)].max()
     return retries or seconds[(states == "ERROR") & (seconds < latest)].tolist()
 
 
 def _step_names(steps: AnyFrame | None) -> dict[str, str]:
-    """From each message to the step that it brought, and the one that was run by its delivery."""
+    """Return a name for each message: the step that it reported, and the step that ran next."""
     if steps is None:
         return {}
     names = ["message_id", "step_name", "workflow_run_id", "position"]
@@ -307,5 +327,5 @@ def _step_names(steps: AnyFrame | None) -> dict[str, str]:
     rows = rows.sort_values(["workflow_run_id", "position"], kind="stable")
     rows["step_name"] = rows["step_name"].fillna("(no name)")
     after = rows.groupby("workflow_run_id", dropna=False)["step_name"].shift(-1).fillna("")
-    said = rows["step_name"] + " → " + after
-    return dict(zip(rows["message_id"], said.str.strip(), strict=True))
+    step_names = rows["step_name"] + " → " + after
+    return dict(zip(rows["message_id"], step_names.str.strip(), strict=True))

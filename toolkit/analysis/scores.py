@@ -1,10 +1,10 @@
-"""Scores of query results: how they are spread, by rank, rank changes; and the lengths of vectors."""
+"""Summarise the scores of query results: bins, curves by rank, rank changes; and the lengths of vectors."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import product
+from itertools import compress, product
 from typing import Any, Final
 
 import numpy as np
@@ -21,40 +21,40 @@ from toolkit.tables.vectors import is_numbers
 
 _MOST_BINS: Final = 1_000
 LARGEST: Final = float(np.finfo(np.float32).max)
-"""The largest score of an index. An axis overflows where numbers are near the largest float of Python."""
+"""The largest score of an index. An axis overflows if numbers are near the largest float of Python."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreBins(Counted):
-    """Counts per score bin and group; where groups were merged, the last is ``other (n)``."""
+    """Counts per score bin and group. If groups were merged, the last is ``other (n)``."""
 
-    edges: NDArray[np.float64]  # shape (bins + 1,); a bin holds its lower edge, the last one also its upper
-    groups: tuple[str, ...]  # in their own order
+    edges: NDArray[np.float64]  # shape (bins + 1,); a bin includes the lower edge, the last bin both edges
+    groups: tuple[str, ...]  # sorted by value
     counts: NDArray[np.int64]  # shape (groups, bins)
-    merged: int  # how many groups the last one holds; 0 when none were merged
-    left_out: int  # hits whose score is missing, not finite or too large, which are in no bin
+    merged: int  # number of groups that were merged into the last one, or 0
+    left_out: int  # hits in no bin: the score is missing, not finite or too large
     scores: tuple[NDArray[np.float64], ...]  # the scores of each group, ascending
 
 
 def score_summary(hits: AnyFrame) -> pd.DataFrame:
-    """The scores of each query in a few numbers, for hits with the columns `query` and `score`.
+    """Summarise the scores of each query in a few numbers.
 
     Parameters
     ----------
     hits : frame
-        What `query` returned, with the columns `query` and `score`.
+        A result of `query`, with the columns `query` and `score`.
 
     Returns
     -------
     pandas.DataFrame
-        A row a query, in order: `query` (Int64), `hits` (Int64), `best`, `median`, `worst`, `gap` (float64;
-        between the best and the second score, missing with a single hit). Scores that are missing or not
-        finite are left out of all but `hits`.
+        One row per query, in order: `query` (Int64), `hits` (Int64), `best`, `median`, `worst`, `gap`
+        (float64; between the best and the second score, missing if the query has one hit). If a score is
+        missing or not finite, it counts only for `hits`.
 
     Raises
     ------
     InputError
-        When a column is missing.
+        If a column is missing.
 
     Examples
     --------
@@ -88,20 +88,20 @@ def score_bins(
 ) -> ScoreBins:
     """Count hits per score bin, of all hits together or for each group on the same edges.
 
-    Where all scores are equal, or differ by less than bins can separate, there is one bin.
+    If all scores are equal, or differ by less than bins can separate, the result has one bin.
 
     Parameters
     ----------
     hits : frame
-        What `query` returned, with the column `score`.
+        A result of `query`, with the column `score`.
     by : str or None
-        A column of single values whose groups are counted apart; None counts all hits together.
+        A column of single values, whose groups are counted separately; None counts all hits together.
     bins : int
-        How many bins, from 1 to 1,000, of equal width between the lowest and the highest score.
+        Number of bins, from 1 to 1,000, of equal width between the lowest and the highest score.
     top : int
-        How many groups to keep, in their own order; the others are one group.
+        Number of groups to keep, sorted by value; the others are merged.
     largest : float
-        Scores that are larger, or smaller than its negative, are left out as infinite ones are.
+        Scores with a larger absolute value are excluded, like infinite ones.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def score_bins(
     Raises
     ------
     InputError
-        When a column is missing or no column of single values, or a number is out of range.
+        If a column is missing or has lists or maps, or a number is out of range.
 
     Examples
     --------
@@ -122,48 +122,65 @@ def score_bins(
     bins, top = whole("bins", bins, most=_MOST_BINS), whole("top", top)
     largest = positive("largest", largest, finite=False)
     chosen = {} if by is None else {"by": by}
-    rows = select(hits, ["score"], doing=doing, name="hits", chosen=chosen)
-    table = rows.table()
+    table = select(hits, ["score"], doing=doing, name="hits", chosen=chosen).table()
     scores = np.array(table["score"].to_pylist(), dtype=np.float64)  # None is NaN
     values = table[by].to_pylist() if by else ["all hits"] * len(scores)
-    usable = np.isfinite(scores) & (np.abs(scores) <= largest)
-    order = sorted({value for value, keep in zip(values, usable, strict=True) if keep}, key=_order)
-    merged = max(len(order) - top, 0)
-    kept = {value: number for number, value in enumerate(order[:top])}
-    texts = query_texts(hits) if by == "query" else {}
-    groups = [texts.get(value) or named(value) for value in order[:top]]
-    groups += [f"other ({merged})"] * bool(merged)
-    edges = _edges(scores[usable], bins) if usable.any() else np.zeros(0)
-    indices = np.array([kept.get(value, top) for value in values], dtype=np.int64)
-    by_group = tuple(np.sort(scores[usable & (indices == number)]) for number in range(len(groups)))
+    is_usable = np.isfinite(scores) & (np.abs(scores) <= largest)
+    ordered = sorted(set(compress(values, is_usable)), key=_order)
+    names = _query_names(hits, by)
+    groups = [names.get(value) or named(value) for value in ordered[:top]]
+    merged = max(len(ordered) - top, 0)
+    if merged:
+        groups.append(f"other ({merged})")
+    numbers = {value: number for number, value in enumerate(ordered[:top])}
+    group_of_row = np.array([numbers.get(value, top) for value in values], dtype=np.int64)
+    by_group = tuple(np.sort(scores[is_usable & (group_of_row == number)]) for number in range(len(groups)))
+    edges = _edges(scores[is_usable], bins)
     counts = np.zeros((len(groups), max(len(edges) - 1, 0)), dtype=np.int64)
-    for number, some in enumerate(by_group):
-        counts[number] = np.histogram(some, bins=edges)[0]
-    left_out = int((~usable).sum())
+    for number, group_scores in enumerate(by_group):
+        counts[number] = np.histogram(group_scores, bins=edges)[0]
     return ScoreBins(
-        edges=edges, groups=tuple(groups), counts=counts, merged=merged, left_out=left_out, scores=by_group
+        edges=edges,
+        groups=tuple(groups),
+        counts=counts,
+        merged=merged,
+        left_out=int((~is_usable).sum()),
+        scores=by_group,
     )
 
 
+def _query_names(hits: AnyFrame, by: str | None) -> dict[Any, str]:
+    """Return the names of groups: the words of the queries, if the groups are queries."""
+    return query_texts(hits) if by == "query" else {}
+
+
 def query_texts(hits: AnyFrame) -> dict[Any, str]:
-    """The query text by the number of the query, as far as the frame of hits still knows it; no text twice.
+    """Return a different name for each query, the words of the query, if the frame of hits has them.
 
     >>> hits = pd.DataFrame({"query": [0, 1]})
     >>> hits.attrs["queries"] = [{"data": "connection refused", "top_k": 3}, {"vector": {"dimension": 3}}]
     >>> query_texts(hits)
     {0: 'connection refused'}
     """
-    scopes = getattr(hits, "attrs", {}).get("queries", ())
+    queries = getattr(hits, "attrs", {}).get("queries")
+    if not isinstance(queries, list | tuple):
+        return {}
     texts = {}
-    for number, scope in enumerate(scopes if isinstance(scopes, list | tuple) else ()):
-        text = (scope.get("data") or scope.get("id")) if isinstance(scope, dict) else None
+    for number, query in enumerate(queries):
+        if not isinstance(query, dict):
+            continue
+        text = query.get("data") or query.get("id")
         if isinstance(text, str) and text.strip():
             texts[number] = text
-    often = Counter(texts.values())
-    return {number: text if often[text] == 1 else f"{text} ({number})" for number, text in texts.items()}
+    counts = Counter(texts.values())
+    repeated = {number: f"{text} ({number})" for number, text in texts.items() if counts[text] > 1}
+    return texts | repeated
 
 
 def _edges(scores: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+    """Return the edges of bins between the lowest and the highest score; none without scores."""
+    if not scores.size:
+        return np.zeros(0)
     lowest, highest = scores.min(), scores.max()
     # halved first: the difference of two large numbers can overflow
     half_width = highest / 2 - lowest / 2
@@ -173,10 +190,11 @@ def _edges(scores: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
 
 
 def _order(value: object) -> tuple[bool, bool, float, str]:
-    """Numbers by size, then texts, then what is missing."""
+    """Return a key that sorts numbers by size, then strings, then missing values."""
     number = plain(value)
-    is_number = isinstance(number, int | float)
-    return value is None, not is_number, float(number) if is_number else 0.0, str(value)
+    if isinstance(number, int | float):
+        return False, False, float(number), str(value)
+    return value is None, True, 0.0, str(value)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -191,16 +209,16 @@ class ScoreCurve:
 def score_curves(
     hits: AnyFrame, *, by: str = "query", top: int = 8, largest: float = np.inf
 ) -> tuple[list[ScoreCurve], int]:
-    """The scores by rank of the first `top` groups, and how many groups were left out.
+    """Return the scores by rank of the first `top` groups, and the number of other groups.
 
     Parameters
     ----------
     hits : frame
-        What `query` returned, with the columns `rank` and `score`.
+        A result of `query`, with the columns `rank` and `score`.
     by : str
         A column of single values: one curve for each.
     top : int
-        How many curves to return.
+        Number of curves to return.
     largest
         As in `score_bins`.
 
@@ -209,12 +227,12 @@ def score_curves(
     list of ScoreCurve
         Ranks and scores of each group, in the order of ranks.
     int
-        How many groups were left out.
+        Number of groups without a curve.
 
     Raises
     ------
     InputError
-        When a column is missing or no column of single values, or `top` is no whole number.
+        If a column is missing or has lists or maps, or `top` is not a whole number.
 
     Examples
     --------
@@ -228,45 +246,42 @@ def score_curves(
     table = rows.table()
     frame = table.to_pandas()
     frame["score"] = pd.to_numeric(frame["score"]).astype("float64")
-    usable = np.isfinite(frame["score"]) & (frame["score"].abs() <= largest)
-    frame = frame[usable & frame["rank"].notna()]
-    texts = query_texts(hits) if by == "query" else {}
-    keys = pd.Series(table[by].to_pylist(), dtype="object")  # pandas groups by no numbers of 16 bits
+    is_usable = np.isfinite(frame["score"]) & (frame["score"].abs() <= largest)
+    frame = frame[is_usable & frame["rank"].notna()]
+    names = _query_names(hits, by)
+    keys = pd.Series(table[by].to_pylist(), dtype="object")  # pandas cannot group by numbers of 16 bits
     groups = list(frame.groupby(keys, sort=False, dropna=False))
     curves = []
     for value, group in groups[:top]:
+        name = NONE if pd.isna(value) else names.get(value) or named(value)
         ordered = group.sort_values("rank", kind="stable")
-        curves.append(
-            ScoreCurve(
-                name=NONE if pd.isna(value) else texts.get(value) or named(value),
-                ranks=ordered["rank"].to_numpy(dtype=np.int64),
-                scores=ordered["score"].to_numpy(dtype=np.float64),
-            )
-        )
+        ranks = ordered["rank"].to_numpy(dtype=np.int64)
+        scores = ordered["score"].to_numpy(dtype=np.float64)
+        curves.append(ScoreCurve(name=name, ranks=ranks, scores=scores))
     return curves, max(len(groups) - top, 0)
 
 
 def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
-    """Rank changes between two sets of results of the same queries.
+    """Compare the ranks in two sets of results of the same queries.
 
     Parameters
     ----------
     before, after : frame
-        What `query` returned for the same queries, with the columns `query`, `id`, `rank` and `score`, and
-        `namespace` where there are several: the same id in two namespaces is two vectors.
+        Results of `query` for the same queries, with the columns `query`, `id`, `rank` and `score`, and
+        `namespace` if you searched several: the same id in two namespaces is two vectors.
 
     Returns
     -------
     pandas.DataFrame
-        A row a query and id of either, by query, then the better of the two ranks: `query` (Int64),
-        `namespace` (str, where both have it), `id` (str), `rank_before`, `rank_after` (Int64, missing where
-        it is not among the hits), `score_before`, `score_after` (float64), `moved` (Int64: ranks up; missing
-        where it is in only one of them).
+        One row per query and id of either result, sorted by query, then by the better of the two ranks:
+        `query` (Int64), `namespace` (str, if both results have it), `id` (str), `rank_before`, `rank_after`
+        (Int64, missing if the id is not among the hits), `score_before`, `score_after` (float64), `moved`
+        (Int64: ranks up; missing if only one result has the id).
 
     Raises
     ------
     InputError
-        When a column is missing, or ranks or queries are no whole numbers.
+        If a column is missing, or ranks or queries are not whole numbers.
 
     Examples
     --------
@@ -289,7 +304,7 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
         raise InputError(
             doing,
             got="ranks or queries that are not whole numbers",
-            expected="those of query results",
+            expected="ranks and queries of query results",
             next_step="Use frames made by query or query_text.",
         ) from None
     first, second = (
@@ -306,7 +321,7 @@ def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
     ]
 
 
-_BATCH = 8_192  # rows a batch: squaring a large index as a whole would double the memory
+_BATCH = 8_192  # rows that are squared at once: squaring a large index would double the memory
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -315,21 +330,21 @@ class NormBins(Counted):
 
     edges: NDArray[np.float64]  # shape (bins + 1,)
     counts: NDArray[np.int64]  # shape (bins,)
-    zero: int  # vectors of length 0, which have no direction and no cosine; they are counted
+    zero: int  # vectors of length 0, which have no direction and no cosine; `counts` includes them
     left_out: int  # rows without a usable dense vector
 
 
 def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
     """Count vectors by their Euclidean length, in bins between the shortest and the longest.
 
-    Lengths that differ by less than a millionth share one bin: they are equal but for rounding.
+    If all lengths differ by less than a millionth, the result has one bin: only rounding differs.
 
     Parameters
     ----------
     vectors : frame
         With the column `vector`, of lists of numbers.
     bins : int
-        How many bins, from 1 to 1,000.
+        Number of bins, from 1 to 1,000.
 
     Returns
     -------
@@ -338,7 +353,7 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
     Raises
     ------
     InputError
-        When the column is missing or holds no lists of numbers, or `bins` is out of range.
+        If the column is missing or has other values than lists of numbers, or `bins` is out of range.
 
     Examples
     --------
@@ -375,8 +390,8 @@ def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
 
 
 def _squares(vectors: pa.Array) -> NDArray[np.float64]:
-    """The sum of squares of each vector."""
+    """Return the sum of squares of each vector."""
     values = vectors.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
     rows = pc.list_parent_indices(vectors).to_numpy()
-    with np.errstate(over="ignore"):  # a length beyond float64 is not finite, and left out
+    with np.errstate(over="ignore"):  # a length that overflows is not finite, and is not counted
         return np.bincount(rows, weights=values * values, minlength=len(vectors)).astype(np.float64)

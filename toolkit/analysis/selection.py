@@ -1,7 +1,9 @@
-"""Columns of a frame of any engine, with the types that loaders write; results as small frames; samples.
+"""Select columns of a frame of any engine, with the types of the loaders; make small frames and samples.
 
-A new analysis takes every engine by `select(frame, columns, doing="…")`, then `.then(step)` for derived
-columns (Arrow, batch by batch) and `.count(*keys)` for a small Arrow table of counts.
+A new analysis accepts every engine if it calls `select(frame, columns, doing="…")`, then `.then(step)` for
+derived columns (Arrow, batch by batch) and `.count(*keys)` for a small Arrow table of counts. For example:
+
+    select(failures, ["workflow_url"], doing="counting failures").count("workflow_url")
 """
 
 from __future__ import annotations
@@ -37,12 +39,14 @@ from toolkit.tables.text import JsonDict, JsonTuple
 from toolkit.times import parse_time
 
 NONE: Final = "(none)"
-"""How a missing value is named where a text is needed."""
+"""Name of a missing value, if a string is needed."""
 
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
-"""Times outside are not of failures, but 0, or seconds read as milliseconds: they would squeeze each axis."""
+"""Limits of plausible times. Others are 0, or seconds read as milliseconds, and would squeeze each axis."""
 
 _TYPES: Final = {"times": pa.timestamp("ms", "UTC"), "texts": pa.string(), "numbers": pa.float64()}
+_STRINGS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_NUMBERS: Final = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 _BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 
 
@@ -54,12 +58,12 @@ def select(
     name: str = "failures",
     chosen: Mapping[str, object] = MappingProxyType({}),
 ) -> SelectedRows:
-    """The named columns of a frame of any engine: times in UTC, texts as texts, whatever types hold them.
+    """Select columns of a frame of any engine, with times in UTC, strings and numbers of one type.
 
-    Nothing is read before `.count`, `.map` or `.table` of the result. `chosen` maps the names of the caller's
-    arguments to further columns, of single values; `name` is what the frame's argument is called and `doing`
-    begins the sentence of an error. A wrong frame, a column that is missing, there twice or holds values of
-    another kind is an `InputError`.
+    Rows are read by `.count`, `.map` or `.table` of the result, not before. `chosen` maps the names of
+    arguments to further columns of single values, for example ``{"by": "workflow_url"}``. `name` is the name
+    of the argument with the frame, and `doing` the first words of an error. Raise `InputError` if the value
+    is not a frame, or a column is missing, occurs twice or has values of another kind.
     """
     rows = opened(frame, doing=doing, name=name)
     for argument, column in chosen.items():
@@ -68,7 +72,7 @@ def select(
         if any(test(rows.schema.field(column).type) for test in (pa.types.is_nested, *_BYTES)):
             raise InputError(
                 doing,
-                got=f"{column}, which holds lists, maps or bytes",
+                got=f"{column}, a column of lists, maps or bytes",
                 expected="columns of single values",
                 next_step="Use count_labels for labels, or explode_headers for headers.",
             )
@@ -85,25 +89,26 @@ def select(
 
 
 def opened(frame: AnyFrame, *, doing: str, name: str = "failures") -> SelectedRows:
-    """All columns of a frame of any engine, as they are; InputError for what is not a frame, or has none."""
+    """Return all columns of a frame of any engine. Raise InputError for other values, or without columns."""
     rows = open_rows(scanned(frame, doing=doing, name=name))
-    if rows is not None and rows.names and len(set(rows.names)) == len(rows.names):
-        return rows
-    got, expected = "", "a frame"
-    if rows is not None and rows.names:
-        got, expected = ", with two columns of one name", "a frame whose columns have names of their own"
-    elif rows is not None:
-        got, expected = ", without columns", "a frame with columns"
+    problem, expected = "", "a frame"
+    if rows is not None:
+        if not rows.names:
+            problem, expected = ", without columns", "a frame with columns"
+        elif len(set(rows.names)) < len(rows.names):
+            problem, expected = ", with two columns of one name", "a frame with different column names"
+        else:
+            return rows
     raise InputError(
         doing,
-        got=f"{shown(frame)} for {name}{got}",
+        got=f"{shown(frame)} for {name}{problem}",
         expected=expected,
         next_step="Use a frame made by a loader.",
     )
 
 
 def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
-    """The dataset of a snapshot given by its path, so that it is opened once; any other frame as it is."""
+    """Open a snapshot if the frame is a path, so that it is opened once. Return any other frame unchanged."""
     if not isinstance(frame, str | os.PathLike):
         return frame
     try:
@@ -117,48 +122,62 @@ def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
 
 
 def _typed(doing: str, name: str, table: pa.Table, loose: Collection[str] = ()) -> pa.Table:
-    """The columns that loaders write with the types that they have there; `loose` ones where they can."""
+    """Convert the columns that loaders write to their types. `loose` columns may have other types."""
     for position, column in enumerate(table.column_names):
-        kind, inner = KINDS.get(column), table[column].type
-        if column in loose and not (pa.types.is_temporal(inner) or pa.types.is_null(inner)):
-            kind = None
-        if kind is not None:
-            values = _cast(table[column], kind)
+        values = table[column]
+        if pa.types.is_dictionary(values.type):  # Arrow cannot sort dictionaries
+            values = values.cast(values.type.value_type)
+        kind = KINDS.get(column)
+        is_loose = column in loose and not (
+            pa.types.is_temporal(values.type) or pa.types.is_null(values.type)
+        )
+        if kind is not None and not is_loose:
+            values = _cast(values, kind)
             if values is None:
-                own = f'{name}["{column}"]'
-                way = f": {own} = pd.to_datetime({own}, utc=True)" * (kind == "times")
-                raise InputError(
-                    doing,
-                    got=f"{name} whose column {column} has the type {str(inner)[:80]}",
-                    expected=f"{kind} there",
-                    next_step=f"Use a frame made by a loader, or convert the column{way or '.'}",
-                )
-            table = table.set_column(position, column, values)
-        elif pa.types.is_dictionary(inner):  # which Arrow does not sort
-            table = table.set_column(position, column, table[column].cast(inner.value_type))
+                raise _wrong_type(doing, name, column, kind, table[column].type)
+        table = table.set_column(position, column, values)
     return table
 
 
+def _wrong_type(doing: str, name: str, column: str, kind: str, found: pa.DataType) -> InputError:
+    """Return the error for a column with another type than that of the loaders."""
+    next_step = "Use a frame made by a loader, or convert the column."
+    if kind == "times":
+        own = f'{name}["{column}"]'
+        next_step = f"{next_step[:-1]}: {own} = pd.to_datetime({own}, utc=True)"
+    return InputError(
+        doing,
+        got=f"{name} with a column {column} of the type {str(found)[:80]}",
+        expected=f"{kind} there",
+        next_step=next_step,
+    )
+
+
 def _cast(values: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | None:
-    """Values as times in UTC, texts or numbers; None where they are something else."""
-    inner = values.type
-    if pa.types.is_dictionary(inner):
-        values = values.cast(inner := inner.value_type)
-    if kind == "times" and pa.types.is_date(inner):
+    """Return values as times in UTC, strings or numbers; None if they are something else."""
+    converted = None
+    if kind == "times":
+        converted = _times(values)
+    elif kind == "texts" and any(test(values.type) for test in _STRINGS):
+        converted = values.cast(pa.string())
+    elif kind == "numbers" and any(test(values.type) for test in _NUMBERS):
+        converted = values
+    if converted is None and values.null_count == len(values):
+        return pa.chunked_array([pa.nulls(len(values), _TYPES[kind])])
+    return converted
+
+
+def _times(values: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return dates and times in UTC; a time without a zone is in UTC. None if they are something else."""
+    if pa.types.is_date(values.type):
         return values.cast(pa.timestamp("ms")).cast(_TYPES["times"])
-    if kind == "times" and pa.types.is_timestamp(inner):
-        return values if inner.tz == "UTC" else values.cast(pa.timestamp(inner.unit, "UTC"))
-    if kind == "texts" and (pa.types.is_large_string(inner) or pa.types.is_string_view(inner)):
-        return values.cast(pa.string())
-    numeric = pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_decimal(inner)
-    if (kind == "texts" and pa.types.is_string(inner)) or (kind == "numbers" and numeric):
-        return values
-    nothing = values.null_count == len(values)
-    return pa.chunked_array([pa.nulls(len(values), _TYPES[kind])]) if nothing else None
+    if pa.types.is_timestamp(values.type):
+        return values.cast(pa.timestamp(values.type.unit, "UTC"))
+    return None
 
 
 def select_retained(frame: AnyFrame, columns: Iterable[str], *, doing: str) -> SelectedRows:
-    """The named columns of the rows still in the queue: a snapshot also stores those that left it."""
+    """Select columns of the entries that are still in the queue; a snapshot also has entries that left."""
     names = list(columns)
     if GONE_BEFORE not in opened(frame, doing=doing).names:
         return select(frame, names, doing=doing)
@@ -170,25 +189,28 @@ def _retained(table: pa.Table) -> pa.Table:
 
 
 def with_time(table: pa.Table) -> pa.Table:
-    """The rows with `when_` and `fell_back_`: when each counts as failed, and whether at `created_at`."""
+    """Add `when_` and `fell_back_`: the time of each failure, and whether it is that of `created_at`."""
     failed, created = table["failed_at"], table["created_at"]
     if failed.type != created.type:
-        failed, created = (times.cast(pa.timestamp("us", "UTC"), safe=False) for times in (failed, created))
+        microseconds = pa.timestamp("us", "UTC")
+        failed, created = failed.cast(microseconds, safe=False), created.cast(microseconds, safe=False)
     when = pc.coalesce(failed, created)
-    low, high = (pa.scalar(limit, when.type) for limit in (EARLIEST, LATEST))
-    plausible = pc.and_(pc.greater_equal(when, low), pc.less(when, high))
-    when = pc.if_else(plausible, when, pa.scalar(None, when.type))
+    not_early = pc.greater_equal(when, pa.scalar(EARLIEST, when.type))
+    not_late = pc.less(when, pa.scalar(LATEST, when.type))
+    when = pc.if_else(pc.and_(not_early, not_late), when, pa.scalar(None, when.type))
     fell_back = pc.and_(failed.is_null(), when.is_valid())
     return table.append_column("when_", when).append_column("fell_back_", fell_back)
 
 
 def when_counted(now: datetime | None) -> datetime:
-    """The time that spans and ages are counted from: the clock's by default, UTC."""
-    return datetime.now(UTC) if now is None else parse_time(now, exact=True, name="now")
+    """Return the time from which spans and ages are counted, in UTC; by default the current time."""
+    if now is None:
+        return datetime.now(UTC)
+    return parse_time(now, exact=True, name="now")
 
 
 def with_minute(table: pa.Table) -> pa.Table:
-    """The rows with `minute_`: the minute of `when_`, counted from 1970, null where that is."""
+    """Add `minute_`: the minute of `when_`, counted from 1970, null if that is null."""
     seconds = table["when_"].cast(pa.timestamp("s", "UTC"), safe=False).cast(pa.int64())
     return table.append_column("minute_", pc.divide(seconds, 60))
 
@@ -196,12 +218,12 @@ def with_minute(table: pa.Table) -> pa.Table:
 def select_timed(
     frame: AnyFrame, columns: Iterable[str], *, doing: str, name: str = "failures"
 ) -> SelectedRows:
-    """The named columns, with `when_` and `fell_back_` of `with_time`."""
+    """Select columns, with `when_` and `fell_back_` of `with_time`."""
     return select(frame, [*columns, "failed_at", "created_at"], doing=doing, name=name).then(with_time)
 
 
 def timestamps(table: pa.Table, column: str) -> pd.Series[pd.Timestamp]:
-    """A column of times as a pandas Series in UTC."""
+    """Return a column of times as a pandas Series in UTC."""
     return pd.Series(pd.to_datetime(table[column].to_pandas(), utc=True))
 
 
@@ -212,38 +234,41 @@ class Counted:
 
     @property
     def total(self) -> int:
-        """All that were counted."""
+        """Return the sum of all counts."""
         return int(self.counts.sum())
 
 
 def typed_frame(**columns: tuple[str, Any]) -> pd.DataFrame:
-    """Return a small frame of columns, each a dtype and its values: without rows it has all its types, too.
+    """Return a small frame from a dtype and values per column, which has these types even if it is empty.
 
-    Invisible characters in its texts are escaped where pandas shows them, because the texts are from data.
+    Invisible characters in strings are escaped when pandas shows them, because the strings are from data.
     """
-    frame = pd.DataFrame(
-        {
-            name: pd.Series(list(map(hashable_json, values)) if dtype == "object" else values, dtype=dtype)
-            for name, (dtype, values) in columns.items()
-        }
-    )
+    frame = pd.DataFrame({name: _column(*column) for name, column in columns.items()})
     return made_visible(frame)
 
 
+def _column(dtype: str, values: Any) -> pd.Series[Any]:
+    if dtype == "object":
+        values = list(map(hashable_json, values))
+    return pd.Series(values, dtype=dtype)
+
+
 def typed_rows(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> pd.DataFrame:
-    """A small frame of rows, with the columns and dtypes of `types`; missing where a row has no value."""
+    """Return a small frame of rows, with the columns and dtypes of `types`; absent values are missing."""
     return typed_frame(**{name: (dtype, [row.get(name) for row in rows]) for name, dtype in types.items()})
 
 
 def hashable_json(value: Any) -> Any:
-    """The value with lists and dicts as those that pandas can hash, at any depth."""
+    """Return a value with lists and dicts in types that pandas can hash, at any depth."""
     if isinstance(value, dict):
         return JsonDict({name: hashable_json(item) for name, item in value.items()})
-    return JsonTuple(map(hashable_json, value)) if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return JsonTuple(map(hashable_json, value))
+    return value
 
 
 def tallied(values: pd.Series) -> pd.DataFrame:
-    """The values of a column with `count` and `share`, the largest count first and equal ones by value."""
+    """Return the values of a column with `count` and `share`, the largest count first, ties by value."""
     name = str(values.name)
     counts = values.value_counts().reset_index().astype({name: "str", "count": "Int64"})
     counts = made_visible(counts.assign(share=(counts["count"] / max(len(values), 1)).astype("float64")))
@@ -251,7 +276,7 @@ def tallied(values: pd.Series) -> pd.DataFrame:
 
 
 def facts_of(frame: object) -> Mapping[Any, Any]:
-    """What a frame, or a snapshot, says of itself: ``"receipt"``, and ``"learned"`` of its signatures."""
+    """Return the facts of a frame or a snapshot: ``"receipt"``, and ``"learned"`` of the signatures."""
     if isinstance(frame, str | os.PathLike):
         frame = scanned(frame, doing="opening a snapshot")
     metadata = getattr(getattr(frame, "schema", None), "metadata", None) or {}
@@ -263,7 +288,7 @@ def facts_of(frame: object) -> Mapping[Any, Any]:
 
 
 def receipt_of(frame: object) -> Receipt | None:
-    """The receipt that a frame, or what was scanned of a snapshot, carries, or None."""
+    """Return the receipt of a frame or of a scanned snapshot, or None."""
     values = facts_of(frame).get("receipt")
     return Receipt.from_dict(values) if isinstance(values, Mapping) else None
 
@@ -289,14 +314,17 @@ def freshness_of(frame: object, now: Clock = None, max_age: str | timedelta | No
 
 
 def told_until(frame: object, now: datetime) -> datetime:
-    """Return until when a frame can tell something: now, or when the data end if that is earlier."""
+    """Return the time until which a frame has data: now, or the end of the data if that is earlier."""
     return freshness_of(frame, now).end
 
 
 def named(value: object) -> str:
-    """The name of a group: its value as text, a status that was read from a CSV file without a fraction."""
-    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53
-    return NONE if value is None else f"{value:.0f}" if whole else str(value)
+    """Return the name of a group, for example "500" for a status that was read as 500.0 from a CSV file."""
+    if value is None:
+        return NONE
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return f"{value:.0f}"
+    return str(value)
 
 
 def largest_groups(
@@ -305,10 +333,11 @@ def largest_groups(
     top: int,
     marked: Sequence[NDArray[np.bool_]] = (),
 ) -> tuple[tuple[str, ...], NDArray[np.int64], int]:
-    """Names of groups, the largest first; the group of each value; how many were merged as ``other (n)``.
+    """Return the names of groups, the largest first, the group of each value, and how many were merged.
 
-    Groups are kept in turns: the largest in total, then the largest in each of the `marked` selections of
-    values, then the second largest in total, and so on. In a selection only groups with a tenth of it count.
+    The merged groups are ``other (n)``. Groups are kept in turns: the largest in total, then the largest in
+    each of the `marked` selections of values, then the second largest in total, and so on. In a selection,
+    only groups with at least a tenth of the counts are kept.
     """
     totals = _totals(values, counts)
     ordered = sorted(totals, key=lambda value: (-totals[value], named(value)))
@@ -319,7 +348,9 @@ def largest_groups(
         kept = set(islice(dict.fromkeys(turns), top))
         ordered.sort(key=lambda value: value not in kept)  # stable: the largest in total first
     positions = {value: min(position, top) for position, value in enumerate(ordered)}
-    names = [named(value) for value in ordered[:top]] + ([f"other ({merged})"] if merged else [])
+    names = [named(value) for value in ordered[:top]]
+    if merged:
+        names.append(f"other ({merged})")
     return tuple(names), np.array([positions[value] for value in values], dtype=np.int64), merged
 
 
@@ -331,7 +362,7 @@ def _totals(values: Sequence[object], counts: NDArray[np.int64]) -> Counter[obje
 
 
 def _largest_in(values: Sequence[object], counts: NDArray[np.int64]) -> list[object]:
-    """The values with at least a tenth of these counts, the largest first."""
+    """Return the values with at least a tenth of these counts, the largest first."""
     totals = _totals(values, counts)
     least = max(int(counts.sum()) / 10, 1)
     large = [value for value, count in totals.items() if count >= least]
@@ -345,30 +376,30 @@ _SORTED: Final = ("dlq_id", "failed_at", "created_at")
 def sample_failures(
     failures: AnyFrame, *, most: int = 20_000, columns: Collection[str] | None = None
 ) -> pd.DataFrame:
-    """Choose about so many failures by their ids, all of them where there are no more; the oldest first.
+    """Choose about `most` failures by a hash of their ids, or all if they are fewer; the oldest first.
 
-    The ids alone decide, so that the same failures are chosen of a snapshot, a frame and a later load. Not
-    for counting: rare failures may be left out.
+    Only the ids decide, so that a snapshot, a frame and a later load give the same failures. Do not count the
+    sample: it may have none of the rare failures.
 
     Parameters
     ----------
     failures : frame
         With the columns `dlq_id`, `failed_at`, `created_at`. Columns that loaders and snapshots do not write
-        are left out. Other times, such as texts from a CSV file, may have any type, which they keep.
+        are omitted. Other times, for example strings from a CSV file, may have any type, and keep it.
     most : int
-        How many, at least 1.
+        About the number of failures, at least 1.
     columns : collection of str, optional
-        Which of them to read, as far as they are there. Default: all.
+        Columns to read, if they exist. If omitted, all columns are read.
 
     Returns
     -------
     pandas.DataFrame
-        The failures, sorted by `failed_at` (else `created_at`) and `dlq_id`.
+        The failures, sorted by `failed_at` (or `created_at` if that is missing) and `dlq_id`.
 
     Raises
     ------
     InputError
-        When a column is missing, or `most` is below 1.
+        If a column is missing, or `most` is below 1.
 
     Examples
     --------
@@ -392,6 +423,6 @@ def sample_failures(
 
 
 def _chosen(below: np.uint64, table: pa.Table) -> pa.Table:
-    """The rows whose id has a small hash."""
+    """Return the rows with a small hash of the id."""
     ids = pc.fill_null(table["dlq_id"], "").to_numpy()
     return table.filter(pa.array(pd.util.hash_array(ids, categorize=False) <= below))

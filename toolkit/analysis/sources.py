@@ -1,7 +1,8 @@
-"""Rows of a frame of any engine: read in Arrow batches, and counted without holding all of them.
+"""Read the rows of a frame of any engine in Arrow batches, and count them batch by batch.
 
 An engine only has to yield Arrow batches of some columns. All arithmetic is done here and by the analyses, on
-batches and on small tables of counts, so that every engine has the same results.
+batches and on small tables of counts, so that every engine has the same results. For example, a Dask frame of
+100 million rows is counted by workflow without loading it whole.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from typing import Any, Final, Protocol, TypeAlias
 
 import pandas as pd
@@ -28,25 +30,31 @@ BATCH_ROWS: Final = 1 << 18
 """Rows that are read, and made smaller, at once."""
 
 _BATCH_BYTES: Final = 1 << 28
-"""Rows of so many bytes are a batch, too: long texts would take gigabytes."""
+"""A batch ends after this number of bytes, because long bodies would take gigabytes."""
 
-_LONGEST: Final = 300  # characters that an error shows of another
-_READ_AHEAD: Final = 4  # batches of a dataset, and files: the defaults hold a gigabyte
-_MERGED_ROWS: Final = 1 << 18  # of counts: more are merged when they have doubled
+_LONGEST: Final = 300  # characters of another error in a message
+_READ_AHEAD: Final = 4  # batches of a dataset, and files: the defaults take a gigabyte
+_MERGED_ROWS: Final = 1 << 18  # rows of counts that are merged at once
 _MERGES: Final = {"count_all": "sum", "sum": "sum", "min": "min", "max": "max"}
 
 _SCHEMAS: Final = (schemas.EVENTS, schemas.RUNS, schemas.CALLBACKS, schemas.FAILURES)
-KINDS: Final = dict.fromkeys(("first_seen_at", "gone_after", "gone_before"), "times") | {
-    field.name: "times"
-    if pa.types.is_timestamp(field.type)
-    else "texts"
-    if pa.types.is_string(field.type)
-    else "numbers"
-    for schema in (*_SCHEMAS, schemas.vectors(), schemas.hits())
-    for field in schema
-    if not (pa.types.is_boolean(field.type) or pa.types.is_list(field.type))
-}
-"""What the values of a column that loaders write are called."""
+
+
+def _kinds() -> dict[str, str]:
+    """Return "times", "texts" or "numbers" for each column that loaders write."""
+    kinds = dict.fromkeys(("first_seen_at", "gone_after", "gone_before"), "times")
+    for field in chain(*_SCHEMAS, schemas.vectors(), schemas.hits()):
+        if pa.types.is_timestamp(field.type):
+            kinds[field.name] = "times"
+        elif pa.types.is_string(field.type):
+            kinds[field.name] = "texts"
+        elif not (pa.types.is_boolean(field.type) or pa.types.is_list(field.type)):
+            kinds[field.name] = "numbers"
+    return kinds
+
+
+KINDS: Final = _kinds()
+"""Kinds of values in the columns that loaders write, as errors name them."""
 
 Step = Callable[[pa.Table], pa.Table]
 _Wanted = dict[str, tuple[Any, str]]
@@ -61,8 +69,8 @@ class _Partitions(Protocol):
 AnyFrame: TypeAlias = (
     "SelectedRows | str | os.PathLike[str] | pd.DataFrame | ArrowStream | _Partitions | ds.Dataset"
 )
-"""What analyses accept: a pandas frame, an Arrow table, a snapshot (its path, or what `scan_snapshot`
-returned), a DuckDB relation, a Dask frame, or another frame that hands over Arrow."""
+"""Frames that analyses accept: a pandas frame, an Arrow table, a snapshot (the path, or a value of
+`scan_snapshot`), a DuckDB relation, a Dask frame, or another frame that exports Arrow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,19 +83,19 @@ class SelectedRows:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
+        """Return the names of the columns."""
         return tuple(self.schema.names)
 
     def choose(self, names: Iterable[str]) -> SelectedRows:
-        """These columns of the rows; steps before have to do without the others."""
+        """Return some columns of the rows. Earlier steps cannot use the other columns."""
         return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
 
     def then(self, step: Step) -> SelectedRows:
-        """The same rows with a further step: a function of an Arrow table that adds columns or omits rows."""
+        """Return the rows with a further step: a function of a table that adds columns or omits rows."""
         return replace(self, steps=(*self.steps, step))
 
     def map(self) -> Iterator[pa.Table]:
-        """What the steps make of each batch."""
+        """Yield each batch after all steps."""
         try:
             with memory_errors_named("reading a frame", next_step="Analyse fewer rows at once."):
                 yield from self.batches(self.names, partial(_applied, self.steps))
@@ -101,15 +109,17 @@ class SelectedRows:
             ) from None
 
     def table(self) -> pa.Table:
-        """All rows, as one Arrow table; without rows it has all columns, too."""
+        """Return all rows as one Arrow table, which has all columns even if it is empty."""
         tables = [table.replace_schema_metadata(None) for table in self.map()]
         return pa.concat_tables(tables, promote_options="permissive")
 
     def count(self, *keys: str, **aggregates: tuple[str, str]) -> pa.Table:
-        """How many rows there are of each combination of values: the keys and ``count_`` (int64).
+        """Count the rows of each combination of values: return the keys and ``count_`` (int64).
 
         `aggregates` are further columns: the name of a column, and ``"min"``, ``"max"`` or ``"sum"``. Only
-        the result is held, whatever the number of rows. Without keys there is one row.
+        the counts are kept in memory, whatever the number of rows. Without keys, the result has one row.
+
+        For example, ``rows.count("workflow_url", last=("when_", "max"))``.
         """
         wanted: _Wanted = {"count_": ([], "count_all")} | aggregates
         merged = pa.table({})
@@ -125,51 +135,58 @@ class SelectedRows:
 
 
 def _changed_meanwhile(error: OSError) -> SnapshotError:
-    """The error for files that were there when the dataset was opened, and cannot be read now."""
-    lost = isinstance(error, FileNotFoundError)
+    """Return the error for files that existed when the dataset was opened, and cannot be read now."""
+    got = f"{type(error).__name__}: {error}"[:_LONGEST]
+    if isinstance(error, FileNotFoundError):
+        got = "a file that was removed meanwhile"
     return SnapshotError(
         "reading a snapshot for an analysis",
-        got="a file that was removed meanwhile" if lost else f"{type(error).__name__}: {error}"[:_LONGEST],
-        expected="files that stay as they were when it was scanned",
+        got=got,
+        expected="unchanged files of the snapshot",
         next_step="A sync may have replaced them: call scan_snapshot again, and repeat the analysis.",
     )
 
 
 def open_rows(frame: Any) -> SelectedRows | None:
-    """All columns of a frame of any engine; None for what is not a frame."""
+    """Return all columns of a frame of any engine; None if the value is not a frame."""
     if isinstance(frame, SelectedRows):
         return frame
     if isinstance(frame, pd.DataFrame):
         return _pandas(frame)
     if isinstance(frame, ds.Dataset):
         return SelectedRows(frame.schema, partial(_dataset_batches, frame))
-    if isinstance(frame, pa.RecordBatch):
-        frame = pa.table(frame)
     if isinstance(frame, pa.Table):
         return SelectedRows(frame.schema, partial(_table_batches, frame))
-    module = type(frame).__module__.partition(".")[0]
-    if module == "dask" and hasattr(frame, "to_delayed") and hasattr(frame, "columns"):
-        schema = _pandas_table(frame._meta).schema  # noqa: SLF001 - what Dask's own libraries read
+    package = type(frame).__module__.partition(".")[0]
+    if package == "dask" and hasattr(frame, "to_delayed") and hasattr(frame, "columns"):
+        schema = _pandas_table(frame._meta).schema  # noqa: SLF001 - Dask's own libraries read it
         return SelectedRows(schema, partial(_dask_batches, frame))
-    if module == "duckdb" and hasattr(frame, "project"):
+    if package == "duckdb" and hasattr(frame, "project"):
         schema = pa.RecordBatchReader.from_stream(frame.limit(0)).schema
         return SelectedRows(schema, partial(_duckdb_batches, frame))
-    if module == "polars" and hasattr(frame, "collect"):
+    if package == "polars" and hasattr(frame, "collect"):
         frame = frame.collect()
-    if hasattr(frame, "__arrow_c_stream__") and not isinstance(frame, pa.RecordBatchReader):
-        with suppress(*UNFIT):  # a single column can also be read as Arrow
-            return open_rows(pa.table(frame))
+    return _exported(frame)
+
+
+def _exported(frame: Any) -> SelectedRows | None:
+    """Return the rows of another frame that exports Arrow, unless they can be read only once."""
+    exports = isinstance(frame, pa.RecordBatch) or hasattr(frame, "__arrow_c_stream__")
+    if not exports or isinstance(frame, pa.RecordBatchReader):
+        return None
+    with suppress(*UNFIT):  # a single column also exports Arrow
+        return open_rows(pa.table(frame))
     return None
 
 
 def _pandas(frame: pd.DataFrame) -> SelectedRows:
-    # lone surrogates, which Arrow's names cannot hold, as escapes
+    # names in Arrow cannot contain lone surrogates: escape them
     names = [str(name).encode(errors="backslashreplace").decode() for name in frame.columns]
     frame = frame.set_axis(names, axis=1)
-    if len(set(names)) < len(names):  # its types are of no use, and nothing is read from it
-        schema = pa.schema([(name, pa.null()) for name in names])
-    else:
+    if len(set(names)) == len(names):
         schema = _pandas_table(frame.iloc[:0]).schema
+    else:  # an error for the caller: nothing is read from it
+        schema = pa.schema([(name, pa.null()) for name in names])
     return SelectedRows(schema, partial(_frame_batches, frame))
 
 
@@ -181,9 +198,7 @@ def _pandas_table(frame: pd.DataFrame) -> pa.Table:
     columns = {}
     for name in frame.columns:
         try:
-            columns[str(name)] = pa.Array.from_pandas(_plain(frame[name]))
-            if pa.types.is_date(columns[str(name)].type) and len(set(map(type, frame[name].dropna()))) > 1:
-                raise TypeError("dates and times")  # which Arrow would make dates
+            columns[str(name)] = _arrow(frame[name])
         except UNFIT as error:
             raise InputError(
                 "reading a frame",
@@ -193,13 +208,26 @@ def _pandas_table(frame: pd.DataFrame) -> pa.Table:
     return pa.table(columns)
 
 
+def _arrow(column: pd.Series[Any]) -> pa.Array:
+    """Return a column as Arrow. Raise TypeError for a mixture of dates and times, which Arrow would cut."""
+    array = pa.Array.from_pandas(_plain(column))
+    if pa.types.is_date(array.type):
+        types = set(map(type, column.dropna()))
+        if len(types) > 1:
+            raise TypeError("dates and times")
+    return array
+
+
 def _plain(column: pd.Series[Any]) -> pd.Series[Any]:
-    """A column of a type that Arrow has: intervals and periods, as `pandas.cut` makes them, as texts."""
-    kind: Any = column.dtype
-    if isinstance(kind, pd.SparseDtype):
-        return column.astype(kind.subtype)
-    values = kind.categories.dtype if isinstance(kind, pd.CategoricalDtype) else kind
-    return column.astype("str") if isinstance(values, pd.IntervalDtype | pd.PeriodDtype) else column
+    """Return a column in a type of Arrow. Intervals and periods become strings, for example "(0, 5]"."""
+    dtype: Any = column.dtype
+    if isinstance(dtype, pd.SparseDtype):
+        return column.astype(dtype.subtype)
+    if isinstance(dtype, pd.CategoricalDtype):
+        dtype = dtype.categories.dtype
+    if isinstance(dtype, pd.IntervalDtype | pd.PeriodDtype):
+        return column.astype("str")
+    return column
 
 
 def _table_batches(table: pa.Table, names: Sequence[str], step: Step) -> Iterator[pa.Table]:
@@ -232,18 +260,18 @@ def _partition(step: Step, frame: pd.DataFrame) -> pa.Table:
 
 
 def _joined(batches: Iterable[pa.RecordBatch], schema: pa.Schema, step: Step) -> Iterator[pa.Table]:
-    """Batches in tables of about `BATCH_ROWS`, or `_BATCH_BYTES`, at least one."""
+    """Yield tables of about `BATCH_ROWS` rows or `_BATCH_BYTES` bytes, at least one table."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    yielded = False
+    has_yielded = False
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= BATCH_ROWS or size >= _BATCH_BYTES:
             yield step(pa.Table.from_batches(waiting, schema))
-            waiting, rows, size, yielded = [], 0, 0, True
-    if waiting or not yielded:
+            waiting, rows, size, has_yielded = [], 0, 0, True
+    if waiting or not has_yielded:
         yield step(pa.Table.from_batches(waiting, schema))
 
 
@@ -255,11 +283,10 @@ def _applied(steps: tuple[Step, ...], table: pa.Table) -> pa.Table:
 
 def _aggregated(keys: tuple[str, ...], wanted: _Wanted, table: pa.Table) -> pa.Table:
     grouped = table.group_by(list(keys), use_threads=False).aggregate([*wanted.values()])
-    names = ["count_all" if not column else f"{column}_{kind}" for column, kind in wanted.values()]
-    return pa.table(
-        {key: grouped[key] for key in keys}
-        | {new: grouped[old] for new, old in zip(wanted, names, strict=True)}
-    )
+    columns = {key: grouped[key] for key in keys}
+    for name, (column, kind) in wanted.items():
+        columns[name] = grouped[f"{column}_{kind}" if column else kind]
+    return pa.table(columns)
 
 
 def _merged(keys: tuple[str, ...], wanted: _Wanted, tables: list[pa.Table]) -> pa.Table:

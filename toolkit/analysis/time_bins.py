@@ -1,4 +1,4 @@
-"""Cut time into bins: their width, and where each begins.
+"""Cut time into bins: choose a width, and the start of each bin.
 
 Bins of whole days begin at local midnight. In Berlin, 29 March 2026 has 23 hours, as clocks are put forward:
 
@@ -49,16 +49,18 @@ def bin_width(freq: str | timedelta) -> int:
 def bins_of(
     minutes: NDArray[np.int64], wanted: int | None, now: datetime | None, doing: str, zone: ZoneInfo = _UTC
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the start of each bin, and their width: the one that is wanted, or one of at most 60 bins."""
+    """Return the start of each bin, and the width, which is chosen for at most 60 bins if not wanted."""
     if not len(minutes):
         return np.zeros(0, dtype=np.int64), wanted or _STEPS[0]
     first, last = int(minutes.min()), int(minutes.max())
     if now is not None and EARLIEST <= now.astimezone(UTC) < LATEST:
         last = max(last, round(now.timestamp() * 1000))
+    # bins are made in local time; narrow bins keep the offset of the first day
     ahead = _local(first, zone) - first
     width = wanted or _readable_width(first + ahead, last + ahead)
-    of_days = width % DAY_MS == 0 and zone.key != "UTC"
-    low, high = _floor(first + ahead, width), _floor(_local(last, zone) if of_days else last + ahead, width)
+    are_local_days = width % DAY_MS == 0 and zone.key != "UTC"
+    local_last = _local(last, zone) if are_local_days else last + ahead
+    low, high = _floor(first + ahead, width), _floor(local_last, width)
     count = (high - low) // width + 1
     if count > _MOST_BINS_REQUESTED:
         raise InputError(
@@ -68,14 +70,14 @@ def bins_of(
             next_step="Use a wider freq, or a shorter span of the frame.",
         )
     starts = low + width * np.arange(count, dtype=np.int64)
-    if not of_days:
+    if not are_local_days:
         return starts - ahead, width
     midnights = pd.DatetimeIndex(pd.to_datetime(starts, unit="ms"))
     return np.asarray(localized(midnights, zone.key).as_unit("ms").asi8, dtype=np.int64), width
 
 
 def _readable_width(first: int, last: int) -> int:
-    """Return the narrowest width of which at most 60 bins are needed."""
+    """Return the narrowest width that needs at most 60 bins."""
     for step in _STEPS:
         if _floor(last, step) - _floor(first, step) < _MOST_BINS * step:
             return step
@@ -94,7 +96,7 @@ def localized(times: pd.DatetimeIndex, zone: str) -> pd.DatetimeIndex:
 
 
 def _local(timestamp: int, zone: ZoneInfo) -> int:
-    """Return what the clocks of a zone show, as if it was UTC."""
+    """Return the local time of a zone, as if it was UTC."""
     local = datetime.fromtimestamp(timestamp / 1000, zone)
     offset = local.utcoffset() or timedelta()
     return timestamp + round(offset.total_seconds() * 1000)

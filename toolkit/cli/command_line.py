@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        Default: those of this process.
+        If omitted, the arguments of this process.
 
     Returns
     -------
@@ -63,10 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["verify", "no-such-snapshot"])
     1
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        arguments = sys.argv[1:]
+    words = list(arguments)
     _show_any_character()
     with warnings.catch_warnings(), sigterm_as_interrupt():
-        # a load that is not complete ends with status 3 and its reasons; the warning would repeat them
+        # a load that is not complete ends with status 3 and the reasons; the warning would repeat them
         warnings.simplefilter("ignore", IncompleteLoadWarning)
         # a mistyped label or namespace is reported like an error, without the line of code that warned
         warnings.simplefilter("always", UnexpectedResultWarning)
@@ -84,16 +86,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _show_any_character() -> None:
-    """Let the output escape characters that its encoding lacks, as in the locale "C", instead of raising."""
+    """Let the output escape characters that the encoding lacks, for example in the locale "C"."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _as_utf8(name: str, value: Any) -> Any:
-    """Return the value of an argument with characters beyond ASCII, which the locale "C" has as surrogates.
+    """Return the value of an argument with the characters that the locale "C" passes as surrogates.
 
-    Paths stay as they are: the system finds files by the surrogates.
+    For example, the two surrogates of an "é" become that letter. Paths stay as they are: the system finds
+    files by the surrogates.
     """
     if isinstance(value, list):
         return [_as_utf8(name, item) for item in value]
@@ -103,16 +106,14 @@ def _as_utf8(name: str, value: Any) -> Any:
 
 
 def _run(given: argparse.Namespace) -> int:
-    """Run a command, with its errors explained on standard error."""
+    """Run a command. Explain errors on standard error."""
     try:
         return int(given.run(given))
-    except IncompleteLoadError as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):
-            rows = _rows_of(error.partial)
-            complain(f"interrupted; what was read ({rows}) is not kept", event="interrupted")
-            return ExitStatus.INTERRUPTED
-        return _failed(error)
     except (ToolkitError, UnexpectedResultWarning) as error:
+        if isinstance(error, IncompleteLoadError) and isinstance(error.__cause__, KeyboardInterrupt):
+            rows = _rows_of(error.partial)
+            complain(f"interrupted; {rows} were read and are not kept", event="interrupted")
+            return ExitStatus.INTERRUPTED
         return _failed(error)
     except UnicodeEncodeError as error:
         complain(
@@ -133,9 +134,11 @@ def _failed(error: Exception) -> ExitStatus:
 
 
 def _with_notes(text: str, error: BaseException) -> str:
-    """Return a message with the notes of its error, such as how to continue."""
+    """Return a message with the notes of the error, for example how to continue."""
     notes = getattr(error, "__notes__", ())
-    return " ".join((f"{text.rstrip('.')}.", *notes)) if notes else text
+    if not notes:
+        return text
+    return " ".join((f"{text.rstrip('.')}.", *notes))
 
 
 @contextmanager
@@ -157,8 +160,8 @@ def build_parser(chosen: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
     Parameters
     ----------
     chosen : collection of str
-        The commands whose options are needed; the others only have a name and a summary, which saves the
-        time of importing them. Default: all.
+        The commands whose options are needed. The others only have a name and a summary, which saves the
+        time of importing them. If omitted, all commands have their options.
     """
     parser = argparse.ArgumentParser(
         prog="toolkit",
@@ -178,4 +181,6 @@ def build_parser(chosen: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
 
 
 def _rows_of(partial: Any) -> str:
-    return counted(0 if partial is None else len(partial), "row")
+    if partial is None:
+        return counted(0, "row")
+    return counted(len(partial), "row")

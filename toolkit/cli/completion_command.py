@@ -1,8 +1,9 @@
-"""``toolkit completion``: scripts that complete commands, options and values in bash, zsh and fish.
+"""Print scripts that complete commands, options and values in bash, zsh and fish: ``toolkit completion``.
 
-The scripts are generated from the parser and contain all words, so that completing starts no Python. They are
-made by this module rather than by a package: argcomplete imports the command at each press of Tab (two
-seconds), and shtab is a dependency at run time for this command alone.
+The scripts are generated from the parser and contain all words, so that completing starts no Python. For
+example, ``toolkit sn<Tab>`` becomes ``toolkit snapshot``. This module writes the scripts itself, because
+argcomplete imports the command at each press of Tab (two seconds), and shtab would be a dependency of this
+command alone.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FILES: Final = frozenset({"FILE", "DIR"})
 
 @dataclass(frozen=True)
 class _Option:
-    """An option: its name, whether a value follows, which values there are, and whether they are paths."""
+    """An option of a command. `values` are the possible values, if they are known."""
 
     name: str
     help: str
@@ -49,7 +50,7 @@ def add(commands: Any, summary: str) -> None:
 
 
 def _completion(given: argparse.Namespace) -> ExitStatus:
-    # the module of the parser imports those of all commands
+    # the module of the parser imports the modules of all commands
     from toolkit.cli.command_line import build_parser  # noqa: PLC0415 - in a circle
 
     say(_SCRIPTS[given.shell](list(_walk(build_parser()))).rstrip("\n"))
@@ -57,21 +58,22 @@ def _completion(given: argparse.Namespace) -> ExitStatus:
 
 
 def _walk(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[_Command]:
-    """Yield a parser's command and those below it, outermost first."""
-    below: dict[str, argparse.ArgumentParser] = {}
+    """Yield the command of a parser and all commands below it, outermost first."""
+    children: dict[str, argparse.ArgumentParser] = {}
     summaries: dict[str, str] = {}
-    options, takes_path = [], False
+    options = []
+    positional = set()
     for action in parser._actions:  # noqa: SLF001 - argparse has no public list of its arguments
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-            below = dict(action.choices)
+            children = dict(action.choices)
             summaries = {str(choice.dest): choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
         elif action.option_strings:
             options.append(_option(action))
         else:
-            takes_path = takes_path or action.dest in PATH_ARGUMENTS
+            positional.add(action.dest)
             summaries |= dict.fromkeys(map(str, action.choices or ()), "")
-    yield _Command(words, summaries, tuple(options), takes_path)
-    for name, child in below.items():
+    yield _Command(words, summaries, tuple(options), takes_path=not positional.isdisjoint(PATH_ARGUMENTS))
+    for name, child in children.items():
         yield from _walk(child, (*words, name))
 
 
@@ -131,7 +133,7 @@ complete -F _toolkit toolkit
 
 
 def _zsh(commands: Sequence[_Command]) -> str:
-    """Return the function for bash, which zsh runs by its own emulation."""
+    """Return the function for bash, which zsh can emulate."""
     return (
         "#compdef toolkit\n"
         "# completion of toolkit for zsh: source this file, for example from ~/.zshrc, after compinit\n"
@@ -145,14 +147,12 @@ def _fish(commands: Sequence[_Command]) -> str:
     lines = ["# completion of toolkit for fish: save as ~/.config/fish/completions/toolkit.fish"]
     lines.append("complete -c toolkit -f")
     for command in commands:
-        if command.words:
-            seen = " && ".join(f"__fish_seen_subcommand_from {word}" for word in command.words)
-        else:
-            seen = "__fish_use_subcommand"
-        if command.commands and command.words:
+        seen = " && ".join(f"__fish_seen_subcommand_from {word}" for word in command.words)
+        seen_below = seen
+        if not command.words:
+            seen = seen_below = "__fish_use_subcommand"
+        elif command.commands:
             seen_below = f"{seen} && not __fish_seen_subcommand_from {' '.join(command.commands)}"
-        else:
-            seen_below = seen
         lines += [
             f"complete -c toolkit -n {_quoted(seen_below)} -a {name} -d {_quoted(summary)}"
             for name, summary in command.commands.items()
@@ -178,7 +178,7 @@ def _fish_option(option: _Option) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as fish reads it: a backslash escapes a quote and a backslash."""
+    """Return a string as fish reads it: a backslash escapes a quote and a backslash."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -188,4 +188,4 @@ _SCRIPTS: Final[Mapping[str, Callable[[Sequence[_Command]], str]]] = {
     "zsh": _zsh,
     "fish": _fish,
 }
-"""What makes the script of each shell."""
+"""Functions that write the script of each shell."""

@@ -1,7 +1,8 @@
-"""Whether data can be judged: they reach up to now, and far enough into the past to compare with.
+"""Check that data can be judged: they are current, and reach far enough into the past to compare with.
 
-An alarm that stays silent because nothing is known is worse than none. ``--fail-on`` therefore never passes
-on data that are too old, that end in the future, or that have nothing to compare with.
+An alarm that stays silent although nothing is known is worse than no alarm. ``--fail-on`` therefore never
+passes on data that are too old, that end in the future, or that have no earlier period. For example, if the
+nightly sync has stopped a week ago, ``report --fail-on new`` ends with status 6.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LEAST_HISTORY: Final = timedelta(hours=36)  # the day that is judged, and half 
 
 
 def refuse_short_history(chosen: tk.FailureFilter, *, has_previous: bool) -> None:
-    """Raise `InputError` if a filter leaves nothing to compare the last day with."""
+    """Raise `InputError` if a filter leaves no time before the last day to compare it with."""
     if chosen.since is None or has_previous:
         return
     since = parse_time(chosen.since)
@@ -33,8 +34,8 @@ def refuse_short_history(chosen: tk.FailureFilter, *, has_previous: bool) -> Non
         return
     raise InputError(
         "judging failures (--fail-on)",
-        got=f"failures since {since:%Y-%m-%d %H:%M} UTC alone, so nothing earlier to compare with",
-        expected="at least 36 hours of them: the day that is judged, and the time before it",
+        got=f"only failures since {since:%Y-%m-%d %H:%M} UTC, without an earlier time to compare with",
+        expected="failures of at least 36 hours: the day that is judged, and the time before it",
         next_step="Leave out --since, use a longer one such as --since 7d, or name an earlier snapshot with "
         "--previous.",
     )
@@ -47,7 +48,7 @@ def complain_of_age(report: Mapping[str, Any]) -> None:
 
 
 def age_sentence(data: Mapping[str, Any]) -> str:
-    """Return what is wrong with the age of the data; "" if nothing is."""
+    """Return a sentence if the data are too old or of the future; empty if they are current."""
     most = f"at most {span_text(timedelta(hours=data['max_age_hours']))} are allowed (--max-age)"
     match data["state"]:
         case "old":
@@ -61,21 +62,22 @@ def age_sentence(data: Mapping[str, Any]) -> str:
 def unjudged(
     report: Mapping[str, Any], fail_on: Sequence[str], status: ExitStatus = ExitStatus.DONE
 ) -> ExitStatus | None:
-    """Print why ``--fail-on`` cannot judge, and return the status of that; None if it can.
+    """Print why ``--fail-on`` cannot judge, and return the exit status; None if it can judge.
 
-    A load that is not complete, whose `status` tells so, keeps it if there is nothing to compare with.
+    If the load is not complete, as `status` tells, and no earlier period is known, that status is returned.
     """
     state = report["data"]["state"]
-    if state == "unknown":
-        complain("--fail-on: not judged, as nothing tells when these failures were loaded")
-        return ExitStatus.TOO_OLD
     if state != "current":
-        complain("--fail-on: not judged, as the data are out of date")
+        reason = "the data are out of date"
+        if state == "unknown":
+            reason = "it is not known when these failures were loaded"
+        complain(f"--fail-on: not judged, as {reason}")
         return ExitStatus.TOO_OLD
-    facts = {"new": report["change"]["new_groups"], "worse": report["change"]["worse"]}
-    unknown = [name for name in fail_on if name in facts and facts[name] is None]
-    for name in unknown:
+    answers = {"new": report["change"]["new_groups"], "worse": report["change"]["worse"]}
+    without_answer = {name for name, answer in answers.items() if answer is None}
+    not_judged = [name for name in fail_on if name in without_answer]
+    for name in not_judged:
         complain(f"--fail-on {name}: not judged, as there is nothing earlier to compare with")
-    if not unknown:
+    if not not_judged:
         return None
     return status or ExitStatus.TOO_OLD

@@ -1,4 +1,4 @@
-"""``toolkit demo``: the main job from end to end."""
+"""Run the main job from end to end: ``toolkit demo``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add(commands: Any, summary: str) -> None:
     what = "where everything is written (out)"
     add_option("--out", what, type=Path, default=Path("out"), metavar="DIR")
     add_option("--runs", "workflow runs to start (200)", type=int, default=200, metavar="N")
-    what = "notebooks to execute (notebooks/, where that exists)"
+    what = "notebooks to execute (notebooks/, if it exists)"
     add_option("--notebooks", what, type=Path, metavar="DIR")
 
 
@@ -31,4 +31,6 @@ def _demo(given: argparse.Namespace) -> ExitStatus:
         say(f"{title:<10} {path}")
     for problem in done.problems:
         complain(problem)
-    return ExitStatus.FAILED if done.problems else ExitStatus.DONE
+    if done.problems:
+        return ExitStatus.FAILED
+    return ExitStatus.DONE

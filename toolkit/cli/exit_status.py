@@ -1,6 +1,6 @@
-"""The exit statuses of all commands, in one table.
+"""Define the exit statuses of all commands, in one table.
 
-``docs/command-line.md`` shows the same table; a test compares them.
+You find the same table in ``docs/command-line.md``; a test compares them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ExitStatus(IntEnum):
     meaning: str
 
     def __new__(cls, value: int, summary: str, meaning: str) -> Self:
-        """Make a status that knows its meaning."""
+        """Make a status with a summary and a meaning."""
         status = int.__new__(cls, value)
         status._value_ = value
         status.summary = summary
@@ -76,5 +76,5 @@ def exit_help() -> str:
 
 
 def help_width() -> int:
-    """Return the columns of paragraphs in a help text: those of the terminal, from 60 to 79."""
+    """Return the width of paragraphs in a help text: the columns of the terminal, from 60 to 79."""
     return min(max(shutil.get_terminal_size().columns, NARROWEST), _WIDTH)

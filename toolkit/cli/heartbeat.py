@@ -1,13 +1,15 @@
-"""The heartbeat of a schedule: a small JSON file that tells what it last did and when it runs next.
+"""Write and read the heartbeat of a schedule: a small JSON file with the last run and the time of the next.
 
-It is next to the manifest of a local snapshot, under a name that readers of Parquet folders leave out, or in
-the file that ``--heartbeat`` names. ``toolkit status`` reads it.
+The file is next to the manifest of a local snapshot, under a name that readers of Parquet folders ignore, or
+you name it with ``--heartbeat``. ``toolkit status`` reads it. For example, if a schedule was killed,
+``next_run_at`` is in the past, and the status reports that the next run is overdue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -25,14 +27,14 @@ FORMAT: Final = 1
 """Version of the names and meanings in the file."""
 
 State = Literal["running", "waiting", "stopped", "ended with an error"]
-"""What a schedule does: a run, nothing until the next run, or nothing any more."""
+"""State of a schedule: during a run, between runs, or after the end."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """What a schedule last did. Times are ISO 8601 in UTC.
+    """The state of a schedule. Times are ISO 8601 in UTC.
 
-    `every` are the seconds between runs, None for a single run. `rows` are those of the snapshot after the
-    last complete sync. `failures_in_a_row` counts the runs that failed since the last one that did not.
+    `every` is the number of seconds between runs, None for a single run. `rows` is the number of rows in the
+    snapshot after the last complete sync. `failures_in_a_row` counts the failed runs since the last success.
     """
 
     format: int = FORMAT
@@ -55,27 +57,25 @@ _HEARTBEAT: Final = msgspec.json.Decoder(Heartbeat)
 
 
 def heartbeat_file(path: str, chosen: Path | None) -> Callable[[Heartbeat], bool]:
-    """Return a function that writes the heartbeat of a snapshot; it returns False if it cannot.
+    """Return a function that writes the heartbeat of a snapshot. It returns False if writing fails.
 
-    Without a chosen file there is none for an object store, and none in a folder of other files.
+    If no file is chosen, an object store and a folder of other files have no heartbeat.
     """
     if chosen is not None:
-        return lambda heartbeat: _write(lambda content: _replace(chosen, content), heartbeat)
+        return partial(_write, partial(_replace, chosen))
+    return partial(_beat_in_snapshot, path)
 
-    def beat(heartbeat: Heartbeat) -> bool:
-        store = open_store(path, None)
-        if not store.exclusive:
-            return True
-        if store.path.exists() and any(store.path.iterdir()) and not _is_ours(store):
-            return True
-        store.make()
-        return _write(lambda content: store.replace(HEARTBEAT, content), heartbeat)
 
-    return beat
+def _beat_in_snapshot(path: str, heartbeat: Heartbeat) -> bool:
+    store = open_store(path, None)
+    if not store.exclusive or _has_other_files(store):
+        return True
+    store.make()
+    return _write(partial(store.replace, HEARTBEAT), heartbeat)
 
 
 def read_heartbeat(path: str, chosen: Path | None) -> Heartbeat | None:
-    """Return the heartbeat of a snapshot, or None if there is none.
+    """Return the heartbeat of a snapshot, or None if it has no heartbeat.
 
     Raises
     ------
@@ -83,16 +83,13 @@ def read_heartbeat(path: str, chosen: Path | None) -> Heartbeat | None:
         If the file is not a heartbeat.
     """
     try:
-        if chosen is not None:
-            content = read_file(chosen)
-        else:
-            store = open_store(path, None)
-            if not store.exclusive:
-                return None
-            content = store.content(HEARTBEAT)
+        content = _content(path, chosen)
+        if content is None:
+            return None
         heartbeat = _HEARTBEAT.decode(content)
-        for time in (heartbeat.last_complete_at, heartbeat.last_error_at, heartbeat.next_run_at):
-            checked_instant("a time", time or heartbeat.started_at)
+        times = (heartbeat.last_complete_at, heartbeat.last_error_at, heartbeat.next_run_at)
+        for time in filter(None, (heartbeat.started_at, *times)):
+            checked_instant("a time", time)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, msgspec.DecodeError) as error:
@@ -110,8 +107,22 @@ def timestamp(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="seconds")
 
 
-def _is_ours(store: SnapshotStore) -> bool:
-    return any((store.path / name).exists() for name in (MANIFEST, LOCK, HEARTBEAT))
+def _content(path: str, chosen: Path | None) -> bytes | None:
+    """Return the bytes of a heartbeat; None for an object store, which has no heartbeat."""
+    if chosen is not None:
+        return read_file(chosen)
+    store = open_store(path, None)
+    if not store.exclusive:
+        return None
+    return store.content(HEARTBEAT)
+
+
+def _has_other_files(store: SnapshotStore) -> bool:
+    """Return whether a folder has files, and none of them belongs to a snapshot."""
+    if not store.path.exists():
+        return False
+    names = {file.name for file in store.path.iterdir()}
+    return bool(names) and names.isdisjoint((MANIFEST, LOCK, HEARTBEAT))
 
 
 def _replace(path: Path, content: bytes) -> None:

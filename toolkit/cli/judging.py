@@ -1,4 +1,8 @@
-"""``report --fail-on``: an exit status for automation, and a verdict as the last line of the output."""
+"""Judge a report for automation (``report --fail-on``): an exit status, and a verdict as the last line.
+
+For example, ``toolkit report --fail-on new`` ends with status 4 if a group of failures is new, and prints
+"--fail-on new: failed with status 4 (1 new group)".
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,9 @@ from toolkit.drawing.wording import counted
 from toolkit.redaction import visible
 
 FAILURES: Final = ("new", "worse")
-"""What ``--fail-on`` looks for in failures."""
+"""Values of ``--fail-on`` for a report on failures."""
 VECTORS: Final = ("unhealthy",)
-"""What ``--fail-on`` looks for in a vector index."""
+"""Values of ``--fail-on`` for a report on a vector index."""
 
 _NAMED: Final = 5  # groups that a line names
 _LONGEST_TITLE: Final = 120
@@ -47,9 +51,10 @@ def judge_failures(
     fail_on : sequence of str
         Some of `FAILURES`.
     status : ExitStatus
-        How the command ends if nothing is found.
+        The exit status if no reason to fail is found.
     new_since : datetime, optional
-        When groups count as new that were first seen since. Default: since the period of the report begins.
+        Groups that were first seen after this time count as new. If omitted, the start of the period of the
+        report is used.
     tell : callable
         Prints the verdict.
     """
@@ -73,12 +78,12 @@ def judge_index(
     *,
     tell: Callable[[str], None] = say,
 ) -> ExitStatus:
-    """Print the verdict on an index report, of which `healthy` is None if it could not judge."""
-    judgements = []
-    if not healthy:
-        brief = "not judged" if healthy is None else "not healthy"
-        judgements.append(Judgement(ExitStatus.UNHEALTHY, visible(verdict), brief))
-    return _concluded(VECTORS, judgements, "healthy", status, tell)
+    """Print the verdict on an index report; `healthy` is None if the index could not be judged."""
+    if healthy:
+        return _concluded(VECTORS, (), "healthy", status, tell)
+    brief = "not judged" if healthy is None else "not healthy"
+    judgement = Judgement(ExitStatus.UNHEALTHY, visible(verdict), brief)
+    return _concluded(VECTORS, [judgement], "healthy", status, tell)
 
 
 def _judgements(
@@ -86,22 +91,27 @@ def _judgements(
 ) -> Iterator[Judgement]:
     """Yield the reasons to fail, the most important first."""
     if "new" in fail_on and change["new_groups"]:
-        new = change["new_groups"]
-        since = change["since"]
-        if new_since is not None:
-            since = min(new_since, datetime.fromisoformat(since)).isoformat(timespec="milliseconds")
-        reason = f"new since {since}: {_named(change, new)}"
-        yield Judgement(ExitStatus.NEW, reason, counted(len(new), "new group"))
+        yield _new_groups(change, new_since)
     if "worse" in fail_on and change["worse"]:
-        expected = "" if change["expected"] is None else f", usually {change['expected']:,.0f} in such a time"
-        groups = _named(change, change["grown_groups"])
-        grown = f"; grown: {groups}" if groups else ""
-        reason = f"worse since {change['since']}: {change['failures']:,} failures{expected}{grown}"
+        reason = f"worse since {change['since']}: {change['failures']:,} failures"
+        if change["expected"] is not None:
+            reason += f", usually {change['expected']:,.0f} in such a time"
+        if change["grown_groups"]:
+            reason += f"; grown: {_named(change, change['grown_groups'])}"
         yield Judgement(ExitStatus.WORSE, reason, f"worse: {compared}")
 
 
+def _new_groups(change: Mapping[str, Any], new_since: datetime | None) -> Judgement:
+    since = change["since"]
+    if new_since is not None:
+        since = min(new_since, datetime.fromisoformat(since)).isoformat(timespec="milliseconds")
+    groups = change["new_groups"]
+    reason = f"new since {since}: {_named(change, groups)}"
+    return Judgement(ExitStatus.NEW, reason, counted(len(groups), "new group"))
+
+
 def _named(change: Mapping[str, Any], groups: Sequence[str]) -> str:
-    """Return the titles of groups, of many the first few."""
+    """Return the titles of groups, or of the first few if there are many."""
     titles = [f"{change['titles'][group][:_LONGEST_TITLE]} ({group})" for group in groups[:_NAMED]]
     if len(groups) > _NAMED:
         titles.append(f"and {len(groups) - _NAMED:,} more")
@@ -109,7 +119,7 @@ def _named(change: Mapping[str, Any], groups: Sequence[str]) -> str:
 
 
 def _compared(change: Mapping[str, Any], until: str) -> str:
-    """Return what was compared, such as "107 failures in 24 hours, usually 84"."""
+    """Return the compared counts, for example "107 failures in 24 hours, usually 84"."""
     since = datetime.fromisoformat(change["since"])
     hours = (datetime.fromisoformat(until) - since).total_seconds() / _HOUR
     basis = f"{counted(change['failures'], 'failure')} in {hours:,.0f} hours"
@@ -125,7 +135,7 @@ def _concluded(
     status: ExitStatus,
     tell: Callable[[str], None],
 ) -> ExitStatus:
-    """Print the last line, and return the status of the first reason, or else `status`."""
+    """Print the last line. Return the status of the first reason to fail, or `status` if no reason exists."""
     asked = " ".join(f"--fail-on {name}" for name in fail_on)
     if judgements:
         status = judgements[0].status

@@ -1,16 +1,17 @@
-"""When ``report --fail-on`` last could judge a snapshot.
+"""Remember when ``report --fail-on`` last judged a snapshot, so that no day is skipped.
 
-A report judges the last 24 hours. If the one of last night could not judge, as a clock was wrong or the mail
-server was down, nobody would hear of an error of that day. So a report of a local snapshot that could judge
-notes the time in a small file next to the manifest, and the next one also counts as new what was first seen
-since then.
+A report judges the last 24 hours. If the report of last night could not judge, for example because a clock
+was wrong, nobody would hear of an error of that day. A report that judges a local snapshot therefore notes
+the time in a small file next to the manifest. The next report also counts groups as new that were first seen
+after that time.
 
-For example, reports at midnight of days 10 and 12, and one of day 11 that failed: a group that was first seen
-on day 10 at noon is new in the report of day 12.
+For example, reports run at midnight, and the report of day 11 fails. A group that was first seen on day 10 at
+noon is new in the report of day 12.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -29,7 +30,7 @@ _KEPT: Final = 10
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """Until when reports have judged a snapshot, the latest last."""
+    """Times until which reports have judged a snapshot, the latest last."""
 
     times: tuple[datetime, ...] = ()
     format: int = 1
@@ -40,41 +41,39 @@ _JUDGED: Final = msgspec.json.Decoder(Judged)
 
 
 def last_judged(path: str, now: datetime | None = None) -> datetime | None:
-    """Return until when a report last could judge a snapshot; None if no time of the past is known."""
-    now = now or datetime.now(UTC)
-    past = [time for time in _read(path) if time <= now]
+    """Return the time until which a snapshot was last judged; None if no time in the past is known."""
+    if now is None:
+        now = datetime.now(UTC)
+    past = [time for time in _read(_store(path)) if time <= now]
     if not past:
         return None
     return max(*past, now - _LONGEST)
 
 
 def note_judged(path: str, until: datetime) -> None:
-    """Note until when a report has judged a snapshot. A folder that cannot be written stays as it is."""
+    """Note the time until which a snapshot was judged. If the folder cannot be written, do nothing."""
     store = _store(path)
     if store is None:
         return
-    times = (*_read(path), until.astimezone(UTC))[-_KEPT:]
-    try:
+    times = (*_read(store), until.astimezone(UTC))[-_KEPT:]
+    with suppress(OSError, ToolkitError):
         store.replace(JUDGED, msgspec.json.encode(Judged(times)) + b"\n")
-    except (OSError, ToolkitError):
-        return
 
 
-def _read(path: str) -> tuple[datetime, ...]:
-    store = _store(path)
+def _read(store: SnapshotStore | None) -> tuple[datetime, ...]:
+    """Return the noted times; none if the file is missing or damaged."""
     if store is None:
         return ()
-    try:
+    with suppress(OSError, ValueError, ToolkitError):
         times = _JUDGED.decode(store.content(JUDGED)).times
-    except (OSError, ValueError, ToolkitError):  # there is no such file yet, or it is damaged
-        return ()
-    return tuple(time for time in times if time.tzinfo is not None)
+        return tuple(time for time in times if time.tzinfo is not None)
+    return ()
 
 
 def _store(path: str) -> SnapshotStore | None:
-    """Return the folder of a local snapshot; an object store has no such file, as it has no heartbeat."""
-    try:
+    """Return the folder of a local snapshot; None for an object store, which has no file for notes."""
+    with suppress(InputError):
         store = open_store(path, None)
-    except InputError:
-        return None
-    return store if store.exclusive else None
+        if store.exclusive:
+            return store
+    return None

@@ -1,4 +1,4 @@
-"""The packages of the extra [local], which the embedded service and the demo need."""
+"""Name the packages of the extra [local], which the embedded service and the demo need."""
 
 from __future__ import annotations
 

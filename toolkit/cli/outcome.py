@@ -1,4 +1,4 @@
-"""What a run of ``toolkit snapshot`` did."""
+"""Describe the outcome of a run of ``toolkit snapshot``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolkit.receipt import Receipt
 
 
 class Outcome(NamedTuple):
-    """What a run did: `rows` are those of the snapshot now."""
+    """The outcome of a run. `rows` is the number of rows that the snapshot has now."""
 
     verdict: str
     receipt: Receipt

@@ -1,6 +1,7 @@
-"""Results go to standard output, everything else to standard error.
+"""Write results to standard output, and messages to standard error.
 
-A message is a plain line, a line that begins with the time, or a JSON object, as ``--log-format`` says.
+A message is a plain line, a line that begins with the time, or a JSON object. You choose the form with
+``--log-format``, for example ``--log-format json`` for a log collector.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from toolkit.receipt import Receipt
 LogFormat = Literal["plain", "time", "json"]
 
 Progress = Callable[[int, int | None], None]
-"""The `progress=` of a loader or a redrive: called with what is done and the total, if known."""
+"""The `progress=` of a loader or a redrive: called with the finished rows and, if known, the total."""
 
 _FORMAT: ContextVar[LogFormat] = ContextVar("_FORMAT", default="plain")
 _LONGEST: Final = 2_000  # characters of a message: a terminal shows a screen of them
@@ -34,7 +35,7 @@ _PROGRESS: Final = 30.0  # seconds between two lines of progress
 
 
 class OutputError(ToolkitError):
-    """Standard output cannot be written, for another reason than that its reader has ended."""
+    """Standard output cannot be written, for example because the disk is full."""
 
 
 @contextmanager
@@ -48,7 +49,7 @@ def log_format(chosen: LogFormat) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Print a result; `BrokenPipeError` if its reader has ended, `OutputError` if it cannot be written."""
+    """Print a result. Raise `BrokenPipeError` if the reader has ended, else `OutputError`."""
     try:
         print(text, flush=True)  # noqa: T201 - the result
     except BrokenPipeError:
@@ -58,21 +59,21 @@ def say(text: str) -> None:
             "writing to standard output",
             got=error.strerror,
             expected="room for the result",
-            next_step="What was saved to files is complete.",
+            next_step="Files that were saved are complete.",
         ) from None
 
 
 def write(content: bytes) -> None:
-    """Write a result as it is, whatever the encoding of the output, for a program or file that takes it."""
+    """Write the bytes of a result, whatever the encoding of the output, for a file or another program."""
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
 
 
 def complain(text: str, *, event: str = "message", **facts: object) -> None:
-    """Write a message about the command to standard error; `facts` are for its JSON form.
+    """Write a message about the command to standard error; `facts` are added in the JSON form.
 
-    A message that cannot be written is lost: no command fails because nobody reads its messages.
+    If a message cannot be written, it is lost: no command fails because nobody reads the messages.
     """
     write_line(sys.stderr, message_line(text, event=event, **facts))
 
@@ -105,7 +106,7 @@ def write_line(stream: TextIO, line: str) -> bool:
 
 
 def shortened(text: str) -> str:
-    """Return a message without its middle if it is longer than a screen.
+    """Return a message without the middle if it is longer than a screen.
 
     >>> shortened("short")
     'short'
@@ -134,8 +135,9 @@ def progress_lines(unit: str) -> Progress | None:
         return None
 
     def describe(done: int, total: int | None, seconds: float) -> str:
-        of_all = "" if total is None else f" of {total:,}"
-        return f"{done:,}{of_all} {unit} after {seconds:,.0f} s"
+        if total is None:
+            return f"{done:,} {unit} after {seconds:,.0f} s"
+        return f"{done:,} of {total:,} {unit} after {seconds:,.0f} s"
 
     return logged_progress(describe, every=_PROGRESS, first_after=_PROGRESS)
 
@@ -143,12 +145,12 @@ def progress_lines(unit: str) -> Progress | None:
 def logged_progress(
     describe: Callable[[int, int | None, float], str], *, every: float, first_after: float
 ) -> Progress:
-    """Return a `progress=` that writes a line at most every so many seconds.
+    """Return a `progress=` that writes at most one line per interval.
 
     Parameters
     ----------
     describe : callable
-        Returns the line for what is done, the total if it is known, and the seconds since the beginning.
+        Returns the line for the number of finished rows, the total if it is known, and the elapsed seconds.
     every, first_after : float
         Seconds between two lines, and before the first one.
     """
@@ -169,9 +171,11 @@ def logged_progress(
 
 
 def status_of(receipt: Receipt, *, what: str = "") -> ExitStatus:
-    """Print what a load did, after `what` it was. Return the exit status."""
+    """Print the receipt of a load, after the words of `what`. Return the exit status."""
     complain(f"{what}{receipt}", event="loaded", rows=receipt.rows, seconds=receipt.seconds)
-    return ExitStatus.DONE if receipt.complete else ExitStatus.NOT_COMPLETE
+    if receipt.complete:
+        return ExitStatus.DONE
+    return ExitStatus.NOT_COMPLETE
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``toolkit query``: a search of a vector index by text."""
+"""Search a vector index by text: ``toolkit query``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add(commands: Any, summary: str) -> None:
     """Add the command."""
     example = "'connection refused' --namespace runbooks --top-k 5 --filter \"city = 'Izmir'\""
     add_option = add_command(commands, "query", _query, summary, example)
-    add_option("text", "what to look for")
+    add_option("text", "the words to search for")
     add_option("--top-k", "hits at most (10)", type=int, default=10, metavar="N")
     add_option("--namespace", "namespace to search (the default one)", default="", metavar="NAME")
     add_option("--filter", "metadata filter", default="", metavar="FILTER")
@@ -38,16 +38,16 @@ def _query(given: argparse.Namespace) -> ExitStatus:
         hits = tk.query_text(service, given.text, include_data=True, include_metadata=True, **options)
     if hits.empty:
         complain("no hits")
-    mask = service.redactor.text
-    columns = (hits[name].tolist() for name in ("rank", "id", "score", "data", "metadata"))
-    for rank, vector_id, score, text, metadata in zip(*columns, strict=True):
-        data = mask(text) if isinstance(text, str) else None
+    redactor = service.redactor
+    shown = hits[["rank", "id", "score", "data", "metadata"]].astype("object")
+    for hit in shown.where(hits.notna(), None).to_dict("records"):
+        data = hit["data"]
+        if data is not None:
+            data = redactor.text(data)
         if given.json:
-            parsed = json_value(metadata) if isinstance(metadata, str) else None
-            masked = service.redactor.value(parsed)
-            hit = {"rank": rank, "id": vector_id, "score": score, "data": data, "metadata": masked}
-            say(json.dumps(hit))
+            metadata = json_value(hit["metadata"]) if hit["metadata"] else None
+            say(json.dumps(hit | {"data": data, "metadata": redactor.value(metadata)}))
         else:
             words = " ".join((data or "").split())
-            say_shortened(visible(f"{rank:>3}  {score:.4f}  {vector_id}  {words}"))
+            say_shortened(visible(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {words}"))
     return ExitStatus.DONE

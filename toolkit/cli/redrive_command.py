@@ -1,4 +1,4 @@
-"""``toolkit redrive``: act on failures by a plan."""
+"""Act on failures by a plan: ``toolkit redrive``."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ _ALL: Final = "print all rows of the table, not the first 20"
 
 
 def add(commands: Any, summary: str) -> None:
-    """Add the command and its parts."""
+    """Add the command, with the parts plan, run and status."""
     redrive = commands.add_parser("redrive", help=summary)
     kinds = redrive.add_subparsers(required=True, metavar="WHAT")
     _add_plan(kinds)
     summary, example = "run a plan, or continue it after an interrupt", "plan.json --confirm 120-1a2b3c4d"
     add_to_run = add_command(kinds, "run", _run, summary, example)
     add_to_run("plan", "file of the plan")
-    add_to_run("--confirm", "what the plan's preview ends with", required=True, metavar="COUNT-HASH")
+    what = "the code at the end of the preview of the plan"
+    add_to_run("--confirm", what, required=True, metavar="COUNT-HASH")
     add_token_file(add_to_run)
     example = "--ledger redrive.sqlite"
-    add_to_status = add_command(kinds, "status", _status, "how far a redrive is", example)
-    add_to_status("--plan", "the start of a plan's hash (the latest)", metavar="HASH")
-    what = "file that remembers every step (redrive.sqlite)"
+    add_to_status = add_command(kinds, "status", _status, "show the progress of a redrive", example)
+    add_to_status("--plan", "first characters of the hash of a plan (the latest)", metavar="HASH")
+    what = "file in which every step is stored (redrive.sqlite)"
     for add_option in (add_to_run, add_to_status):
         add_option("--ledger", what, default="redrive.sqlite", metavar="FILE")
         add_option("--all", _ALL, action="store_true")
@@ -51,26 +52,26 @@ def add(commands: Any, summary: str) -> None:
 
 def _add_plan(kinds: Any) -> None:
     example = "--since 2d --workflow-url URL --output plan.json"
-    summary = "plan what to do with failures; nothing is sent"
+    summary = "plan a redrive of failures; nothing is sent"
     add_option = add_command(kinds, "plan", _plan, summary, example)
     add_option("--output", "file of the plan (plan.json)", default="plan.json", metavar="FILE")
-    what = "for all (resume, or restart where --changed names it)"
+    what = "action for all (resume, or restart if --changed names the workflow)"
     add_option("--action", what, choices=(*ACTIONS, LEAVE))
-    what = "workflow URL whose runs may be restarted though that repeats side effects; repeatable"
+    what = "workflow URL whose runs may be restarted, although that repeats side effects; repeatable"
     add_option("--idempotent", what, action="append", default=[], metavar="URL")
     what = "workflow URL whose code changed before the step that failed; repeatable"
     add_option("--changed", what, action="append", default=[], metavar="URL")
-    what = 'what is left otherwise, such as "poison input"; repeatable'
+    what = 'failures that are excluded by default, such as "poison input"; repeatable'
     add_option("--include", what, action="append", default=[], metavar="WHAT")
-    add_option("--history", "ledger of earlier redrives: what came back is left", metavar="FILE")
+    add_option("--history", "ledger of earlier redrives: entries that came back are left", metavar="FILE")
     what = "entries of each group that go first (1)"
     add_option("--canaries", what, type=int, default=1, metavar="N")
     what = "entries of a group that go together after that (50)"
     add_option("--wave", what, type=int, default=50, metavar="N")
     what = "share of a group that may fail again before it is stopped (0.2)"
     add_option("--stop-above", what, type=float, default=0.2, metavar="SHARE")
-    add_option("--deadline", "how long a wave is waited for (10m)", default="10m", metavar="DURATION")
-    add_option("--rate", "deliveries a second, of all runs together", type=int, metavar="N")
+    add_option("--deadline", "how long to wait for a wave (10m)", default="10m", metavar="DURATION")
+    add_option("--rate", "deliveries per second, of all runs together", type=int, metavar="N")
     add_option("--parallelism", "concurrent deliveries, of all runs together", type=int, metavar="N")
     what = "print the preview as one JSON object: counts, groups, confirmation, file"
     add_option("--json", what, action="store_true")
@@ -121,12 +122,14 @@ def _run(given: argparse.Namespace) -> ExitStatus:
         progress = _progress(plan, given.ledger)
         result = tk.run_redrive(service, plan, ledger=given.ledger, confirm=given.confirm, progress=progress)
     _show(result, given)
-    left = result.frame["state"].isin(("succeeded", "called", "deleted", "left"))
-    return ExitStatus.DONE if left.all() else ExitStatus.NOT_COMPLETE
+    is_done = result.frame["state"].isin(("succeeded", "called", "deleted", "left"))
+    if is_done.all():
+        return ExitStatus.DONE
+    return ExitStatus.NOT_COMPLETE
 
 
 def _progress(plan: tk.RedrivePlan, ledger: str) -> Progress:
-    """Return a `progress=` that writes now and then what the run waits for, also in a terminal."""
+    """Return a `progress=` that writes the state of the run at intervals, also in a terminal."""
 
     def describe(done: int, total: int | None, seconds: float) -> str:
         parts = [f"{done:,} of {total or 0:,} entries after {seconds:,.0f} s"]

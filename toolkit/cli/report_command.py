@@ -1,12 +1,12 @@
-"""``toolkit report``: a report on failures, or on a vector index."""
+"""Report on failures, or on a vector index: ``toolkit report``."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import toolkit as tk
 from toolkit.cli.data_age import MAX_AGE_HELP, complain_of_age, refuse_short_history
@@ -22,6 +22,11 @@ from toolkit.errors import InputError
 from toolkit.redaction import visible
 from toolkit.time_zones import shown_in, time_zone
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from toolkit.redaction import Redactor
+
 _FORMS: Final[Mapping[str, Callable[[Any, argparse.Namespace], str | bytes]]] = {
     "html": lambda report, _: report.to_html(),
     "markdown": lambda report, _: report.to_markdown(),
@@ -30,10 +35,10 @@ _FORMS: Final[Mapping[str, Callable[[Any, argparse.Namespace], str | bytes]]] = 
     "short": lambda report, given: report.to_short(link=given.link),
     "short-markdown": lambda report, given: report.to_short(markdown=True, link=given.link),
 }
-"""The forms that standard output can have."""
+"""Forms that can be written to standard output."""
 
 _LINKED: Final = ("email", "short", "short-markdown")
-"""The forms that have a link to the whole report."""
+"""Forms with a link to the whole report."""
 
 _NO_REPORT: Final = " No report is written."
 
@@ -55,14 +60,14 @@ def add(commands: Any, summary: str) -> None:
     add_option("--from", "address that an email is from", dest="sender", metavar="ADDRESS")
     add_option("--snapshot", "report on a snapshot instead of asking the service", metavar="DIR")
     add_option("--previous", "a snapshot to compare with: what is new since then", metavar="DIR")
-    what = "how long the service keeps failures (default: as a sync was told, TOOLKIT_RETENTION, or 7d)"
+    what = "how long the service keeps failures (default: of the last sync, TOOLKIT_RETENTION, or 7d)"
     add_option("--retention", what)
     add_option("--title", "title of the report")
     what = "time zone in which times are shown and days are cut, such as Europe/Berlin (TOOLKIT_TZ, or UTC)"
     add_option("--tz", what, metavar="ZONE")
     what = (
-        "end with 4 when a group was never seen before, 5 when the rate is higher than before, "
-        "7 when the index of --vectors is not healthy; repeatable"
+        "end with 4 if a group was never seen before, 5 if the rate is higher than before, "
+        "7 if the index of --vectors is not healthy; repeatable"
     )
     add_option("--fail-on", what, action="append", default=[], choices=(*FAILURES, *VECTORS))
     add_option("--max-age", MAX_AGE_HELP, metavar="DURATION")
@@ -72,26 +77,57 @@ def add(commands: Any, summary: str) -> None:
 
 
 def _report(given: argparse.Namespace) -> ExitStatus:
+    """Report on failures or vectors in the time zone of ``--tz``."""
     with shown_in(time_zone(given.tz)):
         return _report_in_zone(given)
 
 
 def _report_in_zone(given: argparse.Namespace) -> ExitStatus:
-    """Make and write a report whose times are in the time zone that is shown."""
-    if given.format != "email" and (given.to or given.sender is not None):
+    """Report on failures or vectors, after a check that the options fit together."""
+    _check_form(given)
+    chosen = filter_of(given)
+    selects = given.limit is not None or not chosen.is_empty or given.kind != "workflows"
+    if given.vectors:
+        return _report_vectors(given, selects=selects)
+    return _report_failures(given, chosen, selects=selects)
+
+
+def _check_form(given: argparse.Namespace) -> None:
+    """Raise `InputError` if an option of a form is used with another form."""
+    from toolkit.reports.link import web_link  # noqa: PLC0415 - heavy
+
+    has_addresses = given.to or given.sender is not None
+    if has_addresses and given.format != "email":
         raise InputError(
             "reporting", got="--to or --from without --format email", expected="both, or neither"
         )
     if given.link is not None and given.format not in _LINKED:
         expected = f"--format {', '.join(_LINKED)}"
         raise InputError("reporting", got="--link with another form", expected=expected)
-    from toolkit.reports.link import web_link  # noqa: PLC0415 - heavy
+    web_link(given.link)
 
-    web_link(given.link)  # before the report is made
-    chosen = filter_of(given)
-    selects = given.limit is not None or not chosen.is_empty or given.kind != "workflows"
-    if given.vectors:
-        return _report_vectors(given, selects=selects)
+
+def _load(
+    given: argparse.Namespace, chosen: tk.FailureFilter, *, selects: bool
+) -> tuple[pd.DataFrame, Redactor | None]:
+    """Load the failures of a report, and return the redactor of the service if they come from there."""
+    if given.snapshot is None:
+        with connected(given, "queue") as service, unknown_values_end(given, _NO_REPORT):
+            failures = tk.load_failures(
+                service, chosen, kind=given.kind, limit=given.limit, progress=progress_lines("failures")
+            )
+        return failures, service.redactor
+    if selects:
+        raise InputError(
+            "reporting on a snapshot",
+            got="filters, a kind or a limit together with --snapshot",
+            expected="the snapshot alone",
+            next_step="Leave them out, or report from the service without --snapshot.",
+        )
+    return tk.read_snapshot(given.snapshot), None
+
+
+def _report_failures(given: argparse.Namespace, chosen: tk.FailureFilter, *, selects: bool) -> ExitStatus:
     if {*given.fail_on} & {*VECTORS}:
         raise InputError(
             "reporting on failures",
@@ -101,21 +137,7 @@ def _report_in_zone(given: argparse.Namespace) -> ExitStatus:
         )
     if given.fail_on:
         refuse_short_history(chosen, has_previous=given.previous is not None)
-    if given.snapshot is not None:
-        if selects:
-            raise InputError(
-                "reporting on a snapshot",
-                got="filters, a kind or a limit together with --snapshot",
-                expected="the snapshot alone",
-                next_step="Leave them out, or report from the service without --snapshot.",
-            )
-        failures, redactor = tk.read_snapshot(given.snapshot), None
-    else:
-        with connected(given, "queue") as service, unknown_values_end(given, _NO_REPORT):
-            failures = tk.load_failures(
-                service, chosen, kind=given.kind, limit=given.limit, progress=progress_lines("failures")
-            )
-            redactor = service.redactor
+    failures, redactor = _load(given, chosen, selects=selects)
     previous = None if given.previous is None else tk.read_snapshot(given.previous)
     new_since = _last_judged(given)
     report = tk.failure_report(
@@ -141,21 +163,21 @@ def _report_in_zone(given: argparse.Namespace) -> ExitStatus:
 
 
 def _last_judged(given: argparse.Namespace) -> datetime | None:
-    """Return when ``--fail-on new`` last could judge the snapshot, if that matters and is known."""
+    """Return when ``--fail-on new`` last judged the snapshot; None if it is not asked for, or unknown."""
     if given.snapshot is None or "new" not in given.fail_on:
         return None
     return last_judged(given.snapshot)
 
 
 def _completeness(failures: Any, *, is_snapshot: bool) -> ExitStatus:
-    """Print whether the failures are all that there are. Return the exit status."""
+    """Print whether the failures are complete. Return the exit status."""
     if "receipt" not in failures.attrs:  # a snapshot written from a frame that no loader made
-        complain("no receipt: whether these are all failures is not known")
+        complain("no receipt: it is not known whether these are all failures")
         return ExitStatus.DONE
     receipt = tk.receipt(failures)
     if not is_snapshot:
         return status_of(receipt)
-    # a snapshot has more rows than its last load: those of entries that have left the queue since
+    # a snapshot has more rows than the last load, because it keeps entries that have left the queue
     what = f"the snapshot has {counted(len(failures), 'row')}; its last load was "
     return status_of(replace(receipt, frame_rows=None), what=what)
 
@@ -170,37 +192,43 @@ def _report_vectors(given: argparse.Namespace, *, selects: bool) -> ExitStatus:
             next_step="Leave them out.",
         )
     options = {"previous": given.previous, "title": given.title}
-    loaded = None
     if given.snapshot is not None:
         report = tk.index_report(given.snapshot, **options)
+        _show(report, given, "index-report.html")
+        status = ExitStatus.DONE
     else:
         with connected(given, "vector") as service:
             loaded = tk.load_vectors(service, namespace="all", progress=progress_lines("vectors"))
             report = tk.index_report(service, loaded, **options)
-    _show(report, given, "index-report.html")
-    status = ExitStatus.DONE if loaded is None else status_of(tk.receipt(loaded))
+        _show(report, given, "index-report.html")
+        status = status_of(tk.receipt(loaded))
     if given.fail_on:
-        return judge_index(report.values["healthy"], report.verdict, status, tell=_teller(given))
+        healthy = report.values["healthy"]  # noqa: PD011 - of a report, not of a frame
+        return judge_index(healthy, report.verdict, status, tell=_teller(given))
     return status
 
 
 def _show(report: Any, given: argparse.Namespace, default: str) -> None:
-    """Save the report, and write it to standard output if it is to be sent from there."""
-    content = None if given.format is None else _FORMS[given.format](report, given)
-    # all files, before a reader of the output may leave
-    paths = given.output or ([] if given.format else [default])
+    """Save the report to files, or write it to standard output in the form of ``--format``."""
+    if given.format is None:
+        _save(report, given.output or [default], say)
+        say_wrapped(visible(report.verdict))
+        return
+    content = _FORMS[given.format](report, given)
+    # all files are saved before a reader of the output may leave
+    _save(report, given.output or [], complain)
+    if isinstance(content, str):
+        content = content.encode()
+    write(content)
+    complain(visible(report.verdict))
+
+
+def _save(report: Any, paths: Sequence[str], tell: Callable[[str], None]) -> None:
     saved = [report.save(path).resolve() for path in paths]
-    tell = _teller(given)
     for path in saved:
         tell(f"wrote {path}")
-    if content is not None:
-        write(content.encode() if isinstance(content, str) else content)
-    if given.format is None:
-        say_wrapped(visible(report.verdict))
-    else:
-        complain(visible(report.verdict))
 
 
 def _teller(given: argparse.Namespace) -> Callable[[str], None]:
-    """Return what prints results: standard output, unless the report itself is written there."""
+    """Return the function that prints results: to standard output, unless the report is written there."""
     return say if given.format is None else complain

@@ -1,13 +1,13 @@
-"""``toolkit snapshot --every``: runs at fixed times until it is stopped, or until only a person can help.
+"""Sync a snapshot at fixed times until you stop it: ``toolkit snapshot --every``.
 
-A run that fails is reported with the time of the next one. The schedule ends by itself
+A failed run is reported with the time of the next run. The schedule ends by itself
 
-- at once, after an error that no later run can recover from (an option, another service's folder);
-- after three runs in a row that failed with an error that a person has to repair: a token that is refused,
-  a damaged snapshot;
+- at once, after an error that no later run can recover from, for example a snapshot of another service;
+- after three runs in a row that failed with an error that a person has to repair, for example a refused token
+  or a damaged snapshot;
 - after ``--max-failures`` failed runs in a row, whatever the error.
 
-A log that cannot be written, because its reader has ended or the disk is full, ends nothing.
+If the log cannot be written, because the reader has ended or the disk is full, the schedule continues.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Schedule:
         Returns
         -------
         ExitStatus
-            That of the last run, when Ctrl-C or SIGTERM ends the schedule.
+            The status of the last run, if Ctrl-C or SIGTERM ends the schedule.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class Schedule:
             raise
 
     def _run(self, run: Callable[[], Outcome]) -> None:
-        """Run once, and report it. Raise the error if another run is of no use."""
+        """Run once, and report the outcome. Raise the error if another run cannot help."""
         self._runs += 1
         began = self._plan.monotonic()
         started = timestamp(self._plan.clock())
@@ -131,7 +131,7 @@ class Schedule:
         self._log(event, f"{outcome.verdict}; {outcome.receipt.verdict}", is_result=True, **facts)
 
     def _failed(self, error: Exception, *, seconds: float) -> None:
-        """Report a failed run. Raise its error if the schedule gives up."""
+        """Report a failed run. Raise the error if the schedule gives up."""
         self._status = ExitStatus.FAILED
         in_a_row = self._heartbeat.failures_in_a_row + 1
         changes = {"last_run_at": timestamp(self._plan.clock()), "failures_in_a_row": in_a_row}
@@ -163,23 +163,22 @@ class Schedule:
         return self._plan.every - (self._plan.monotonic() - self._began) % self._plan.every
 
     def _update(self, state: State, **changes: str | None) -> None:
-        """Write the heartbeat, in which only these values have changed."""
+        """Change these values of the heartbeat, and write it."""
         self._heartbeat = msgspec.structs.replace(self._heartbeat, state=state, **changes)
         self._beat(self._heartbeat)
 
     def _log(self, event: str, text: str, *, is_result: bool, **facts: object) -> None:
         """Write a line: results to standard output, everything else to standard error."""
-        stream = sys.stdout if is_result else sys.stderr
+        line = f"{timestamp(self._plan.clock())} {self._path}: {shortened(text)}"
+        if not is_result:
+            line = f"toolkit: {line}"
         if has_events():
             line = message_line(text, event=event, path=self._path, **facts)
-        else:
-            begins = "" if is_result else "toolkit: "
-            line = f"{begins}{timestamp(self._plan.clock())} {self._path}: {shortened(text)}"
-        write_line(stream, line)
+        write_line(sys.stdout if is_result else sys.stderr, line)
 
 
 class _RetryHandler(logging.Handler):
-    """Passes what the client logs about retries on to a schedule."""
+    """Pass the log records of the client about retries to a schedule."""
 
     def __init__(self, log: Callable[..., None]) -> None:
         super().__init__(logging.INFO)

@@ -1,4 +1,4 @@
-"""``toolkit serve``: the embedded service."""
+"""Run the embedded service: ``toolkit serve``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _serve(given: argparse.Namespace) -> int:
 
 
 def _filled(fill: Callable[..., None], *stores: Any) -> None:
-    """Fill in the sample, and tell a terminal what takes so long."""
+    """Make the sample history, with a progress line in a terminal because it takes seconds."""
     with ProgressSteps(None, title="toolkit serve", total=1, rows=SAMPLE_ROWS) as step:
         step("making two weeks of sample history")
         fill(*stores)
@@ -61,7 +61,7 @@ def _event(text: str, *, event: str, **facts: object) -> None:
 
 
 class _EventHandler(logging.Handler):
-    """Writes what the service logs as events."""
+    """Write the log records of the service as events."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -74,9 +74,9 @@ class _EventHandler(logging.Handler):
 
 @contextmanager
 def _events_logged() -> Iterator[None]:
-    """Write what the service logs as JSON objects for a while, if that format was chosen.
+    """Write the log records of the service as JSON objects for a while, if that format was chosen.
 
-    The service configures logging only if nobody else has.
+    The service configures logging only if the process has not configured it before.
     """
     if not has_events():
         yield

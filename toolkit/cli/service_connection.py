@@ -1,10 +1,15 @@
-"""How a command finds its service: the environment, and a file with the token if one is named."""
+"""Connect a command to the service that the environment names, with a token file if you name one.
+
+For example, ``QSTASH_TOKEN=… toolkit report`` and ``toolkit report --token-file /run/secrets/token`` connect
+to the public queue.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -28,7 +33,7 @@ Endpoint = Literal["queue", "vector"]
 
 def add_token_file(add_option: Callable[..., object]) -> None:
     """Add the option for a token in a file."""
-    what = "file with the token, read again at each run; else the token is a variable"
+    what = "file with the token, read again at each run; without it, a variable has the token"
     add_option("--token-file", what, type=Path, metavar="FILE")
 
 
@@ -69,22 +74,25 @@ def _variable(endpoint: Endpoint, environment: Mapping[str, str]) -> str:
     region = environment.get("TOOLKIT_REGION") or environment.get("QSTASH_REGION")
     if not region:
         return "QSTASH_TOKEN"
+    # for example, EU_CENTRAL_1_QSTASH_TOKEN for the region eu-central-1
     return f"{region.strip().upper().replace('-', '_')}_QSTASH_TOKEN"
 
 
 def _token_of(path: Path) -> str:
-    """Return the token in a file, without the line end at its close."""
-    doing = f"reading the token file {str(path)!r}"
+    """Return the token in a file, without the line end after it."""
+    refused = partial(SettingsError, f"reading the token file {str(path)!r}", next_step=_NEXT_STEP)
     try:
         content = read_file(path)
         token = content.decode().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        got = error.strerror if isinstance(error, OSError) else "bytes that are not text"
-        raise SettingsError(doing, got=got, expected="a file of one line", next_step=_NEXT_STEP) from None
+    except OSError as error:
+        raise refused(got=error.strerror, expected="a file of one line") from None
+    except UnicodeDecodeError:
+        raise refused(got="bytes that are not text", expected="a file of one line") from None
+    if not token:
+        raise refused(got="an empty file", expected="the token alone")
     lines = len(token.splitlines())
     if lines != 1 or len(content) > _LONGEST:
-        got = f"{len(content):,} bytes in {lines:,} lines" if token else "nothing"
-        raise SettingsError(doing, got=got, expected="the token alone", next_step=_NEXT_STEP)
+        raise refused(got=f"{len(content):,} bytes in {lines:,} lines", expected="the token alone")
     return token
 
 

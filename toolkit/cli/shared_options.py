@@ -60,7 +60,7 @@ class CommandParser(argparse.ArgumentParser):
 def add_command(
     commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, example: str
 ) -> Callable[..., object]:
-    """Add a command, with an example of its arguments. Returns a function that adds an argument with help."""
+    """Add a command, with an example of the arguments. Return a function that adds an argument with help."""
     command: argparse.ArgumentParser = commands.add_parser(
         name,
         help=summary,
@@ -96,7 +96,7 @@ def add_filters(command: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def unknown_values_end(given: argparse.Namespace, then: str = "") -> Iterator[None]:
-    """Turn a warning about a value of the filter that no failure has into an error, unless it is allowed."""
+    """Turn a warning about an unknown value of the filter into an error, unless you allow it."""
     if given.allow_no_match:
         yield
         return
@@ -115,7 +115,7 @@ def add_snapshot_options(add: Callable[..., object]) -> None:
     add("--heartbeat", what, type=Path, metavar="FILE")
     what = "concurrent requests at most (16)"
     add("--connections", what, type=int, default=argparse.SUPPRESS, metavar="N")
-    what = "requests a second, at most (as many as the service allows)"
+    what = "requests per second, at most (as many as the service allows)"
     add("--requests-per-second", what, type=float, default=argparse.SUPPRESS, metavar="N")
     add("--passes", "2 reads everything twice and compares (1)", type=int, choices=(1, 2), default=1)
 
@@ -135,6 +135,6 @@ def seconds_of(text: str) -> float:
 
 
 def filter_of(given: argparse.Namespace, *, now: datetime | None = None) -> tk.FailureFilter:
-    """The filter that the options of `add_filters` mean."""
+    """Return the filter that the options of `add_filters` describe."""
     chosen = {field.name: getattr(given, field.name) for field in FIELDS.values() if field.option}
     return tk.FailureFilter(now=now, **chosen)

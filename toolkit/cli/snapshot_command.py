@@ -25,14 +25,14 @@ from toolkit.errors import InputError, ToolkitError
 
 
 def add(commands: Any, summary: str) -> None:
-    """Add the command and its parts."""
+    """Add the command, with the parts failures and vectors."""
     snapshot = commands.add_parser("snapshot", help=summary)
     kinds = snapshot.add_subparsers(required=True, metavar="WHAT")
     summary, example = "bring a snapshot of the DLQ up to date", "snapshots/failures --every 1h"
     add_option = add_command(kinds, "failures", _failures, summary, example)
     add_snapshot_options(add_option)
     add_token_file(add_option)
-    what = "bring back what a damaged snapshot has lost: from its files, and from the queue"
+    what = "bring back lost rows of a damaged snapshot: from the files, and from the queue"
     add_option("--repair", what, action="store_true")
     what = "accept the token for this snapshot: once, if it was rotated and the entries cannot show it"
     add_option("--rebind", what, action="store_true")
@@ -125,7 +125,7 @@ def _write(given: argparse.Namespace, run: Callable[[], Outcome]) -> ExitStatus:
 
 
 def _resumes(path: str) -> str:
-    """Return what is kept of a load that did not end, as a note; "" if nothing is."""
+    """Return a note about the rows that are kept of an unfinished load; empty if no rows are kept."""
     from toolkit.snapshots.manifest import read_checkpoint  # noqa: PLC0415 - heavy
     from toolkit.snapshots.object_store import open_store  # noqa: PLC0415 - heavy
 
@@ -136,4 +136,4 @@ def _resumes(path: str) -> str:
     if checkpoint is None:
         return ""
     rows = sum(file.rows for file in checkpoint.identities)
-    return f"Kept of what was read: {counted(rows, 'row')}. The same command resumes there within a day."
+    return f"Kept: {counted(rows, 'row')}. The same command resumes the load within a day."

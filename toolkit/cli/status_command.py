@@ -1,9 +1,14 @@
-"""``toolkit status``: how old snapshots are, and what the schedules that sync them do."""
+"""Show how old snapshots are, and the state of the schedules that sync them: ``toolkit status``.
+
+For example, ``toolkit status snapshots/failures --max-age 3h`` ends with status 6 if the last complete sync
+began more than three hours ago.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,7 +32,7 @@ _ENDED: Final = "ended with an error"
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotStatus:
-    """What is known of a snapshot and its schedule. Times are ISO 8601 in UTC."""
+    """The state of a snapshot and of the schedule that syncs it. Times are ISO 8601 in UTC."""
 
     path: str
     last_complete_at: str | None
@@ -43,16 +48,17 @@ class SnapshotStatus:
 
     @property
     def exit_status(self) -> ExitStatus:
-        """Whether somebody has to look: a schedule that gave up, or data that are too old."""
+        """Return FAILED if the schedule gave up, TOO_OLD if the data are too old, and DONE otherwise."""
         if self.state == _ENDED:
             return ExitStatus.FAILED
-        if self.age_seconds is None or self.is_ahead or self.age_seconds > self.max_age_seconds:
+        age = self.age_seconds
+        if age is None or self.is_ahead or age > self.max_age_seconds:
             return ExitStatus.TOO_OLD
         return ExitStatus.DONE
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the last complete sync is in the future, so that nobody knows how old the data are."""
+        """Return whether the last complete sync is in the future: a clock is wrong, and the age unknown."""
         return self.age_seconds is not None and self.age_seconds < -PUNCTUAL.total_seconds()
 
     def __str__(self) -> str:
@@ -62,12 +68,12 @@ class SnapshotStatus:
         if self.state is not None:
             parts.append(f"schedule {self.state}")
         if self.next_run_seconds is not None:
-            overdue = self.next_run_seconds < 0
-            span = _span(abs(self.next_run_seconds))
-            parts.append(f"next run overdue by {span}" if overdue else f"next run in {span}")
+            parts.append(_next_run(self.next_run_seconds))
         if self.last_error is not None:
-            failed = f", {self.failures_in_a_row:,} failed in a row" if self.failures_in_a_row else ""
-            parts.append(f"last error at {self.last_error_at}{failed}: {self.last_error}")
+            error = f"last error at {self.last_error_at}"
+            if self.failures_in_a_row:
+                error += f", {self.failures_in_a_row:,} failed in a row"
+            parts.append(f"{error}: {self.last_error}")
         return f"{self.path}: {'; '.join(parts)}"
 
     def _age(self) -> str:
@@ -90,93 +96,113 @@ def add(commands: Any, summary: str) -> None:
 
 
 def _status(given: argparse.Namespace) -> ExitStatus:
-    """Print the status of every snapshot. Return the worst: an error, else data that are too old."""
-    statuses = []
-    for path in given.path:
-        try:
-            found = snapshot_status(path, max_age=given.max_age, heartbeat=given.heartbeat)
-        except (ToolkitError, OSError) as error:
-            complain(f"{path}: {error}", event="failed", path=path, error=str(error))
-            statuses.append(ExitStatus.FAILED)
-            continue
-        statuses.append(found.exit_status)
-        if given.json:
-            say(json.dumps(asdict(found) | {"status": int(found.exit_status)}))
-        else:
-            say_wrapped(visible(str(found)))
+    """Print the status of every snapshot. Return the worst: an error, or data that are too old."""
+    statuses = [_show(path, given) for path in given.path]
     if ExitStatus.FAILED in statuses:
         return ExitStatus.FAILED
     return max(statuses)
 
 
+def _show(path: str, given: argparse.Namespace) -> ExitStatus:
+    """Print the status of a snapshot, or the error why it is not known."""
+    try:
+        status = snapshot_status(path, max_age=given.max_age, heartbeat=given.heartbeat)
+    except (ToolkitError, OSError) as error:
+        complain(f"{path}: {error}", event="failed", path=path, error=str(error))
+        return ExitStatus.FAILED
+    if given.json:
+        say(json.dumps(asdict(status) | {"status": int(status.exit_status)}))
+    else:
+        say_wrapped(visible(str(status)))
+    return status.exit_status
+
+
 def snapshot_status(
     path: str, *, max_age: float | None = None, heartbeat: Path | None = None, now: datetime | None = None
 ) -> SnapshotStatus:
-    """Return the status of a snapshot, from its manifest and the heartbeat of its schedule.
+    """Return the status of a snapshot, from the manifest and the heartbeat of the schedule.
 
     Parameters
     ----------
     path : str
         A folder, or an address such as ``s3://bucket/prefix``.
     max_age : float, optional
-        Seconds. Default: `default_max_age` of the interval of the schedule, or else of the usual time between
+        Seconds. If omitted, `default_max_age` of the interval of the schedule, or of the usual time between
         the last syncs.
     heartbeat : Path, optional
-        The file of the heartbeat. Default: the one in the folder.
+        The file of the heartbeat. If omitted, the file in the folder of the snapshot.
     now : datetime, optional
-        Default: the clock.
+        If omitted, the current time.
 
     Raises
     ------
     SnapshotError
-        If there is neither a snapshot nor a heartbeat, or one of them is damaged.
+        If neither a snapshot nor a heartbeat exists, or one of them is damaged.
     """
     now = now or datetime.now(UTC)
-    store = open_store(path, None)
+    manifest = _manifest(path)
     beat = read_heartbeat(path, heartbeat)
-    with store.os_errors_named("reading the status of"):
-        try:
-            manifest = read_manifest(store)
-        except NotADirectoryError:
-            manifest = None
-    if manifest is not None and not manifest.generation:
-        manifest = None
     if manifest is None and beat is None:
         raise SnapshotError(
-            f"reading the status of the snapshot {store}",
+            f"reading the status of the snapshot {open_store(path, None)}",
             got="no manifest",
             expected="a snapshot",
             next_step="Name the folder that toolkit snapshot wrote.",
         )
-    complete_at = None if manifest is None else _complete_at(manifest)
     if max_age is None:
         max_age = default_max_age(_interval(manifest, beat)).total_seconds()
-    next_run_at = beat.next_run_at if beat else None
+    complete_at = _complete_at(manifest)
     return SnapshotStatus(
         path=path,
         last_complete_at=complete_at,
-        age_seconds=_seconds_between(complete_at, now),
+        age_seconds=_seconds_since(complete_at, now),
         max_age_seconds=max_age,
-        rows=manifest.rows if manifest else 0,
-        state=beat.state if beat else None,
-        failures_in_a_row=beat.failures_in_a_row if beat else 0,
-        last_error=beat.last_error if beat else None,
-        last_error_at=beat.last_error_at if beat and beat.last_error else None,
-        next_run_at=next_run_at,
-        next_run_seconds=None if next_run_at is None else -(_seconds_between(next_run_at, now) or 0.0),
+        rows=0 if manifest is None else manifest.rows,
+        **_schedule(beat, now),
     )
 
 
-def _complete_at(manifest: Manifest) -> str | None:
-    """Return when the last complete sync began; of vectors and frames, when it was written."""
+def _manifest(path: str) -> Manifest | None:
+    """Return the manifest of a snapshot; None if nothing was written yet."""
+    store = open_store(path, None)
+    with store.os_errors_named("reading the status of"), suppress(NotADirectoryError):
+        manifest = read_manifest(store)
+        if manifest is not None and manifest.generation:
+            return manifest
+    return None
+
+
+def _schedule(beat: Heartbeat | None, now: datetime) -> dict[str, Any]:
+    """Return the part of a status that comes from the heartbeat."""
+    if beat is None:
+        return {
+            "state": None, "failures_in_a_row": 0, "last_error": None, "last_error_at": None,
+            "next_run_at": None, "next_run_seconds": None,
+        }  # fmt: skip
+    overdue_seconds = _seconds_since(beat.next_run_at, now)
+    return {
+        "state": beat.state,
+        "failures_in_a_row": beat.failures_in_a_row,
+        "last_error": beat.last_error,
+        "last_error_at": beat.last_error_at if beat.last_error else None,
+        "next_run_at": beat.next_run_at,
+        "next_run_seconds": None if overdue_seconds is None else -overdue_seconds,
+    }
+
+
+def _complete_at(manifest: Manifest | None) -> str | None:
+    """Return when the last complete sync began, or when vectors or a frame were written."""
+    if manifest is None:
+        return None
     if manifest.kind == "failures":
         return manifest.complete_at
-    complete = not manifest.receipts or manifest.receipts[-1].get("complete")
-    return manifest.written_at if complete else None
+    if manifest.receipts and not manifest.receipts[-1].get("complete"):
+        return None
+    return manifest.written_at
 
 
 def _interval(manifest: Manifest | None, beat: Heartbeat | None) -> float | None:
-    """Return the seconds between syncs: those of the schedule, or else what was usual."""
+    """Return the seconds between syncs: the interval of the schedule, or the usual one."""
     if beat is not None and beat.every is not None:
         return beat.every
     if manifest is None:
@@ -184,12 +210,18 @@ def _interval(manifest: Manifest | None, beat: Heartbeat | None) -> float | None
     return syncs_of(manifest).every_seconds
 
 
-def _seconds_between(time: str | None, now: datetime) -> float | None:
+def _seconds_since(time: str | None, now: datetime) -> float | None:
     if time is None:
         return None
     return round((now - datetime.fromisoformat(time)).total_seconds(), 1)
 
 
+def _next_run(seconds: float) -> str:
+    if seconds < 0:
+        return f"next run overdue by {_span(-seconds)}"
+    return f"next run in {_span(seconds)}"
+
+
 def _span(seconds: float) -> str:
-    """Return a duration as people read it, rounded to its two largest units."""
+    """Return a duration in days, hours, minutes and seconds, for example "1 day, 2:03:04"."""
     return str(timedelta(seconds=round(seconds)))

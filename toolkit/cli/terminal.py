@@ -1,7 +1,7 @@
-"""Results for people: paragraphs and tables that fit the width of the terminal.
+"""Print paragraphs and tables that fit the width of the terminal.
 
-The width is that of the variable ``COLUMNS``, or else that of the terminal. Output that goes to a file or a
-pipe is not wrapped without that variable: programs read it line by line.
+The width is the value of the variable ``COLUMNS``, or the width of the terminal. If the variable is not set,
+output to a file or a pipe is not wrapped, because programs read it line by line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _PARTS: Final = re.compile(r"[^\s/]*/+|[^\s/]+\s*|\s+")
 def terminal_width() -> int | None:
     """Return the columns that a line may have, or None if nothing limits them."""
     columns = shutil.get_terminal_size(fallback=(0, 0)).columns
-    return max(columns, NARROWEST) if columns else None
+    if not columns:
+        return None
+    return max(columns, NARROWEST)
 
 
 def say_wrapped(text: str) -> None:
@@ -44,24 +46,27 @@ def say_wrapped(text: str) -> None:
 
 
 def say_shortened(text: str) -> None:
-    """Print one line of a list, without its end if it does not fit."""
+    """Print one line of a list, cut at the end if it does not fit."""
     width = terminal_width()
-    say(text if width is None else shorten(text, width))
+    if width is not None:
+        text = shorten(text, width)
+    say(text)
 
 
 def say_table(frame: pd.DataFrame, *, is_whole: bool) -> None:
-    """Print a table: its first rows, and how to see all.
+    """Print the first rows of a table, and how to see all.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        What the table has, in the order of its columns.
+        The table.
     is_whole : bool
-        Whether all rows are printed, as the option ``--all`` asks for.
+        Print all rows, as the option ``--all`` requests.
     """
-    shown = frame if is_whole else frame.head(ROWS_SHOWN)
-    if shown.empty:
+    if frame.empty:
         return
+    most = len(frame) if is_whole else ROWS_SHOWN
+    shown = frame.head(most)
     say(visible(table_text(shown, terminal_width())))
     if len(shown) < len(frame):
         say(f"{len(shown):,} of {counted(len(frame), 'row')}; --all prints all")

@@ -1,4 +1,4 @@
-"""``toolkit verify``: whether snapshots are undamaged."""
+"""Check every file of snapshots for damage: ``toolkit verify``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add(commands: Any, summary: str) -> None:
 
 
 def _verify(given: argparse.Namespace) -> ExitStatus:
-    """Verify every snapshot, also after one that is damaged."""
+    """Verify every snapshot, also if an earlier one is damaged."""
     status = ExitStatus.DONE
     for path in given.path:
         try:

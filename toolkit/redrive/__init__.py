@@ -1,1 +1,1 @@
-"""Acting on failures: a plan of exact entries, its run in waves, and the ledger that remembers every step."""
+"""Act on failures: plan exact entries, run the plan in waves, and store every step in a ledger."""

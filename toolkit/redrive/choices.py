@@ -1,13 +1,17 @@
-"""What a redrive does with an entry, and why: derived from the options and from what is known of the entry.
+"""Decide what a redrive does with each entry, and why.
 
-`plan_redrive` derives it from failures. A plan that is read from a file derives it again from its entries, so
-that an action cannot come from the text of the file.
+The action follows from the options of a plan and from facts about the entry. For example, an entry with a
+truncated body is left, unless the plan includes "truncated body".
+
+`plan_redrive` decides about failures. A plan that is read from a file is decided again by the same rules, so
+that nobody can edit an action into the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -28,16 +32,16 @@ RESTART: Final = "restart"
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What is recommended for the failures of a class.
+    """A recommendation for the failures of a class.
 
     Attributes
     ----------
     action : {"resume", "restart", "leave"}
-        What a plan does unless its options tell otherwise.
+        The action of a plan, if no option requests another one.
     advice : str
-        What to do first, and what then, in one or two sentences.
+        One or two sentences for the operator, for example "Fix the settings, then resume the runs."
     then : {"resume", "restart", "leave"}
-        What a plan does after that, with the options that state that it is done.
+        The action of a plan after the advice was followed, for example after the settings were fixed.
     """
 
     action: str
@@ -80,9 +84,9 @@ _OTHERWISE: Final = Recommendation(
 
 
 def recommended(found_class: str) -> Recommendation:
-    """Return what is recommended for the failures of a class.
+    """Return the recommendation for the failures of a class.
 
-    Plans, panels, reports and the command line show this and nothing else, so that they agree.
+    Plans, panels, reports and the command line all show this recommendation, so that they agree.
 
     >>> recommended("bug").action, recommended("contract drift").action
     ('resume', 'leave')
@@ -92,18 +96,18 @@ def recommended(found_class: str) -> Recommendation:
 
 _WOULD_FAIL: Final = tuple(name for name, one in _RECOMMENDED.items() if one.action == LEAVE)
 LEFT_OUT: Final = (*sorted(_WOULD_FAIL, reverse=True), RETURNED, MASKED, TRUNCATED)
-"""What is left unless it is included: classes, and what is known of an entry."""
+"""Classes and marks of entries that are left, unless the option ``include`` names them."""
 
 GONE: Final = "gone"
 NO_FUNCTION: Final = "no failure function"
 MARKS: Final = (GONE, RETURNED, MASKED, TRUNCATED, NO_FUNCTION)
-"""What may be known of an entry, in the order in which the column ``marks`` lists it."""
+"""Facts about an entry that can prevent an action, in the order of the column ``marks``."""
 
 _BETWEEN: Final = ", "
 
 
 def marks_of(rows: pd.DataFrame, returned: frozenset[str]) -> list[str | None]:
-    """Return what is known of each failure, as the column ``marks`` lists it; None for nothing."""
+    """Return the marks of each failure, for example "gone, masked body"; None if it has no mark."""
     bodies = rows.get("body", pd.Series(None, index=rows.index, dtype="str"))
     flags = {
         GONE: rows["gone_before"].notna() if "gone_before" in rows else False,
@@ -112,25 +116,26 @@ def marks_of(rows: pd.DataFrame, returned: frozenset[str]) -> list[str | None]:
         TRUNCATED: bodies.map(_truncated).astype(bool),
         NO_FUNCTION: rows.get("failure_callback", rows["dlq_id"]).isna(),
     }
-    known = pd.DataFrame(flags, index=rows.index)[list(MARKS)].astype(bool)
-    return [joined_marks(name for name, is_known in zip(MARKS, row, strict=True) if is_known)
-            for row in known.itertuples(index=False)]  # fmt: skip
+    has_mark = pd.DataFrame(flags, index=rows.index)[list(MARKS)].astype(bool)
+    return [joined_marks(compress(MARKS, row)) for row in has_mark.itertuples(index=False)]
 
 
-def joined_marks(names: Any) -> str | None:
-    """Marks as one text, in their order; None for none."""
-    given = frozenset(names)
-    return _BETWEEN.join(mark for mark in MARKS if mark in given) or None
+def joined_marks(names: Iterable[str]) -> str | None:
+    """Return marks as one value of the column ``marks``, in their order; None if there are no marks."""
+    marks = sorted(set(names), key=MARKS.index)
+    return _BETWEEN.join(marks) or None
 
 
-def split_marks(text: str | None) -> list[str]:
-    """The marks of a text of `joined_marks`."""
-    return [] if text is None or pd.isna(text) else text.split(_BETWEEN)
+def split_marks(marks: str | None) -> list[str]:
+    """Return the list of marks that `joined_marks` joined."""
+    if pd.isna(marks) or not marks:
+        return []
+    return marks.split(_BETWEEN)
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What the options of a plan mean for each entry."""
+    """The options of a plan that decide about entries."""
 
     actions: Mapping[str, str] | str | None
     idempotent: frozenset[str]
@@ -144,41 +149,64 @@ class Choices:
             changed=rows["workflow_url"].isin(self.changed),
             idempotent=rows["workflow_url"].isin(self.idempotent),
         )
-        decisions = [self.of(entry) for entry in facts.drop_duplicates().to_dict("records")]  # a few
-        alike = facts.groupby([*facts], sort=False, dropna=False).ngroup()
-        return [decisions[n][0] for n in alike], [decisions[n][1] for n in alike]
+        # many entries share their facts: decide once per combination
+        decisions = [self.of(entry) for entry in facts.drop_duplicates().to_dict("records")]
+        numbers = facts.groupby([*facts], sort=False, dropna=False).ngroup()
+        actions, reasons = zip(*decisions, strict=True) if decisions else ((), ())
+        return [actions[number] for number in numbers], [reasons[number] for number in numbers]
 
     def of(self, entry: dict[Hashable, Any]) -> tuple[str, str]:
         """Return the action for an entry, and the reason."""
-        marks = split_marks(entry["marks"])
-        action = (
-            self.actions.get(entry["group"], LEAVE) if isinstance(self.actions, Mapping) else self.actions
-        )
-        repeats = (action == "restart" or (action is None and entry["changed"])) and not entry["idempotent"]
-        kept = {*LEFT_OUT} - self.included
-        again = kept if action in (None, "resume", "restart") else ()
+        requested = self._requested(entry)
+        action = requested or _default_action(entry)
+        reason_to_leave = self._reason_to_leave(entry, action)
+        if reason_to_leave:
+            return LEAVE, reason_to_leave
+        if action in ("delete", "failure function"):
+            return action, "as requested"
+        if action == "resume":
+            return action, "finished steps do not run again"
+        if entry["changed"]:
+            return action, "an earlier step has changed, stated to be idempotent"
+        return action, "as requested, stated to be idempotent"
+
+    def _requested(self, entry: dict[Hashable, Any]) -> str | None:
+        """Return the action that the options request for an entry; None if they leave it to the plan."""
+        if isinstance(self.actions, Mapping):
+            return self.actions.get(entry["group"], LEAVE)
+        return self.actions
+
+    def _reason_to_leave(self, entry: dict[Hashable, Any], action: str) -> str:
+        """Return the first reason against an action; empty if nothing is against it."""
+        marks = set(split_marks(entry["marks"]))
+        failure_class = entry["class"]
+        excluded = {*LEFT_OUT} - self.included
+        # only a new run can fail again: deleting and failure functions work with any body
+        excluded_from_runs = excluded if action in ("resume", "restart") else set()
+        excluded_marks = excluded_from_runs & marks
+        excluded_classes = excluded_from_runs & {failure_class}
         reasons = {
             "as requested": action == LEAVE,
             "it is a plain message, not a run": entry["message"],
             "it has left the queue": GONE in marks,
-            "an earlier redrive brought it back": RETURNED in kept and RETURNED in marks,
+            "an earlier redrive brought it back": RETURNED in excluded & marks,
             "it has no failure function": action == "failure function" and NO_FUNCTION in marks,
-            "refused: the application asked not to retry": entry["class"] == REFUSED and REFUSED in again,
-            f"{entry['class']}: it would fail again": entry["class"] in again,
-            f"{MASKED}: it may not be what the run got": MASKED in again and MASKED in marks,
-            f"{TRUNCATED}: it may not be what the run got": TRUNCATED in again and TRUNCATED in marks,
+            "refused: the application asked not to retry": REFUSED in excluded_classes,
+            f"{failure_class}: it would fail again": excluded_classes,
+            f"{MASKED}: it may not be what the run got": MASKED in excluded_marks,
+            f"{TRUNCATED}: it may not be what the run got": TRUNCATED in excluded_marks,
             "an earlier step has changed: resuming is unsafe": action == "resume" and entry["changed"],
-            "restarting repeats side effects: not stated to be idempotent": repeats,
+            "restarting repeats side effects: not stated to be idempotent": (
+                action == "restart" and not entry["idempotent"]
+            ),
         }
-        for reason, holds in reasons.items():
-            if holds:
-                return LEAVE, reason
-        if action in ("delete", "failure function"):
-            return action, "as requested"
-        if action == "resume" or (action is None and not entry["changed"]):
-            return "resume", "finished steps do not run again"
-        why = "an earlier step has changed" if entry["changed"] else "as requested"
-        return "restart", f"{why}, stated to be idempotent"
+        applying = compress(reasons, reasons.values())
+        return next(applying, "")
+
+
+def _default_action(entry: dict[Hashable, Any]) -> str:
+    """Return "restart" if the code of the workflow has changed, since resuming is unsafe then."""
+    return "restart" if entry["changed"] else "resume"
 
 
 def refusal(action: str, entry: Mapping[str, Any]) -> str:
@@ -193,11 +221,13 @@ def refusal(action: str, entry: Mapping[str, Any]) -> str:
 
 
 def _truncated(body: object) -> bool:
-    """Whether a body begins as JSON and does not end as such."""
+    """Return whether a body is JSON that was cut off, for example ``{"order": 1``."""
     if not isinstance(body, str) or not body.startswith(("[", "{")):
         return False
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        return isinstance(error, msgspec.DecodeError) and "truncated" in str(error)
+    except msgspec.DecodeError as error:
+        return "truncated" in str(error)
+    except UnicodeEncodeError:
+        return False  # a lone surrogate: the body cannot be decoded, but it is complete
     return False

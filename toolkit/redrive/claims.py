@@ -1,9 +1,10 @@
 """Claim entries for one redrive, in a file of this user that all runs on this machine see.
 
-The service refuses a second resume, restart or delete of an entry. It calls a failure function as often as
-it is asked to, so a run claims the entry first: one plan that is run with two ledgers calls it once. The run
-that has seen the outcome ends the claim, and another plan may call the function again after that. A claim of
-a run that was killed and never continued expires after `EXPIRES_AFTER`.
+The service refuses a second resume, restart or delete of an entry. It calls a failure function on every
+request, so a run claims the entry first. For example, if a plan is run with two ledgers, the second run finds
+the claim of the first and skips the entry. The run that has seen the outcome ends the claim, and another plan
+may call the function again after that. If a run was killed and never continued, the claim expires after
+`EXPIRES_AFTER`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from typing import Final, NamedTuple
 from toolkit.errors import ToolkitError
 from toolkit.private_files import open_private, user_folder
 
-EXPIRES_AFTER: Final = 24 * 3600  # seconds: a run that was killed is continued by then
+EXPIRES_AFTER: Final = 24 * 3600
+"""Seconds. If a run was killed, it is continued earlier or not at all."""
+
 _TIMEOUT: Final = 30  # seconds, for another run that claims an entry
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS claims (
@@ -38,7 +41,7 @@ WHERE claims.claimed_at < :expired OR (claims.ended AND claims.plan <> excluded.
 
 
 class Claim(NamedTuple):
-    """The run that has an entry: the hash of its plan and the path of its ledger."""
+    """The run that claimed an entry: the hash of the plan, and the path of the ledger."""
 
     plan: str
     ledger: str
@@ -54,17 +57,19 @@ class Claims:
         self.path: Path | None = None
 
     def take(self, dlq_id: str, run_id: str) -> Claim | None:
-        """Claim an entry, by its id and that of its run; return the claim of another run if there is one."""
+        """Claim an entry. Return the claim of another run if it was first."""
         now = int(time.time())
         values = {"entry": _key(dlq_id, run_id), "now": now, "expired": now - EXPIRES_AFTER}
         values |= self._own._asdict()
         with self._opened() as database:
             if database.execute(_TAKE, values).rowcount == 1:
                 return None
-            found = database.execute(
+            other = database.execute(
                 "SELECT plan, ledger FROM claims WHERE entry = :entry", values
             ).fetchone()
-        return Claim(*map(str, found)) if found else None
+        if other is None:  # released between the two statements
+            return None
+        return Claim(*map(str, other))
 
     def release(self, dlq_id: str, run_id: str) -> None:
         """Remove a claim of this run: the failure function was not called."""
@@ -94,7 +99,7 @@ class Claims:
         except (OSError, sqlite3.Error) as error:
             raise ToolkitError(
                 f"claiming an entry in {self.path or 'the data folder of this user'}",
-                got=(isinstance(error, OSError) and error.strerror) or str(error),
+                got=getattr(error, "strerror", None) or str(error),
                 expected="a file that this user can write",
                 next_step="Set XDG_DATA_HOME to a folder this user may write. Remove a damaged file while no "
                 "redrive runs.",
@@ -117,5 +122,5 @@ class Claims:
 
 
 def _key(dlq_id: str, run_id: str) -> str:
-    """Return the identity of an entry: its id alone may be that of another queue's entry."""
+    """Return the identity of an entry. An id alone is not enough: an entry of another queue may have it."""
     return sha256(f"{dlq_id} {run_id}".encode(errors="surrogatepass")).hexdigest()

@@ -1,10 +1,13 @@
-"""The ledger of redrives: an SQLite file in which every step is stored before it is taken.
+"""Store every step of a redrive before it is taken, in an SQLite file (the ledger).
+
+If a run is interrupted, the next run of the same plan reads the ledger and continues. For example, an entry
+with the state "intended" may have been sent: the run looks at the service before it sends the request again.
 
 The states of an entry::
 
     intended ──> started ──> succeeded | failed again | failed otherwise | running (at the deadline)
         │   └──> deleted, called (a failure function that has responded)
-        └──────> refused | unknown (sent, and nobody knows)
+        └──────> refused | unknown (sent, outcome unknown)
     skipped (before anything was sent)
 """
 
@@ -29,7 +32,7 @@ from toolkit.arguments import file_path
 from toolkit.errors import InputError, LedgerLockedError, ToolkitError
 from toolkit.private_files import hold, open_private
 from toolkit.redrive import ledger_file
-from toolkit.redrive.ledger_file import Content, Entry, NotALedgerError, State, Step
+from toolkit.redrive.ledger_file import STATES, Content, Entry, NotALedgerError, State, Step
 
 if TYPE_CHECKING:
     from toolkit.redrive.plan import RedrivePlan
@@ -39,6 +42,12 @@ _HISTORY: Final = {
     "run_id": "str", "new_dlq_id": "str", "intended_at": "datetime64[ms, UTC]",
     "ended_at": "datetime64[ms, UTC]", "reason": "str",
 }  # fmt: skip
+
+
+_UPDATE: Final = {
+    "steps": "UPDATE steps SET step = ? WHERE id = ?",
+    "stops": "UPDATE stops SET reason = ? WHERE id = ?",
+}
 
 
 @dataclass(eq=False)
@@ -52,11 +61,10 @@ class _Change:
 
 
 class Ledger:
-    """The steps of one or several plans, kept in a file; used from several threads.
+    """The steps of one or several plans, in a file; used from several threads.
 
-    With ``make=False`` it contains what the file had when it was opened, and the file is not changed. With
-    ``make=True`` each step is stored in the file before a method returns; `running` makes sure that one
-    process at a time does that.
+    With ``make=False``, the file is read once and not changed. With ``make=True``, each step is stored in the
+    file before a method returns; `running` makes sure that one process at a time does that.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, make: bool, name: str = "ledger") -> None:
@@ -74,7 +82,7 @@ class Ledger:
                 self._content = ledger_file.read(self.path)
 
     def _opened_for_writing(self) -> Content:
-        """Open the file, or make or convert it; return what it contains."""
+        """Open the file, or make or convert it; return the content."""
         kind = ledger_file.look(self.path)
         content = Content()
         if kind != "missing":
@@ -103,9 +111,8 @@ class Ledger:
         try:
             yield
         except (OSError, ValueError, NotALedgerError, sqlite3.Error) as error:
-            got = (isinstance(error, OSError) and error.strerror) or str(error)
             raise InputError(
-                self._doing, got=got, expected="the ledger of a redrive",
+                self._doing, got=_found(error), expected="the ledger of a redrive",
                 next_step="Name the file that run_redrive wrote, or another one for a new ledger.",
             ) from None  # fmt: skip
 
@@ -121,7 +128,7 @@ class Ledger:
     @classmethod
     @contextmanager
     def running(cls, path: str | os.PathLike[str]) -> Iterator[Self]:
-        """Open the ledger of a run, until the block or the process ends; else a `LedgerLockedError`."""
+        """Open the ledger of a run; raise `LedgerLockedError` if another process has it open."""
         file = file_path("ledger", path)
         cls._check_before_locking(file)
         with _lock_of(file):
@@ -133,13 +140,11 @@ class Ledger:
 
     @classmethod
     def _check_before_locking(cls, file: Path) -> None:
-        """Raise before a lock is made next to a file of another program."""
-        try:
-            kind = ledger_file.look(file)
-        except (OSError, ValueError, NotALedgerError):
-            kind = "ledger"
-        if kind not in ("missing", "empty"):
-            cls(file, make=False)
+        """Raise if the file is damaged or of another program, before a lock is made next to it."""
+        with suppress(OSError, ValueError, NotALedgerError):
+            if ledger_file.look(file) in ("missing", "empty"):
+                return
+        cls(file, make=False)  # which raises the error with all parts of the message
 
     def add(self, plan: RedrivePlan) -> None:
         """Store a plan, once, with a row for each entry that something is done with."""
@@ -158,7 +163,7 @@ class Ledger:
             self._content = self._open()
 
     def _missing_entries(self, plan: RedrivePlan) -> list[Entry]:
-        """Return the entries of a plan without a row: of the first version, those not begun."""
+        """Return the entries of a plan without a row, for example in a ledger of the first version."""
         columns = ["dlq_id", "group", "action", "workflow_run_id"]
         rows = plan.acted[columns].itertuples(index=False, name=None)
         return [
@@ -204,21 +209,23 @@ class Ledger:
         return {group: reason for (of, group), reason in groups if of == plan and reason is not None}
 
     def entries(self, plan: str | None = None, *states: str) -> list[dict[str, Any]]:
-        """Return the entries with a step, in order: all, or those of a plan and states."""
-        rows = []
-        for entry in self._content.entries.values():
-            of_plan = plan is None or entry.plan == plan
-            if of_plan and entry.step is not None and (not states or entry.step.state in states):
-                rows.append(entry.row)
+        """Return the entries with a step, in order, if wanted only with some states."""
+        wanted_states = states or STATES
+        rows = [entry.row for entry, step in self._begun(plan) if step.state in wanted_states]
         return sorted(rows, key=_when)
 
     def states(self, plan: str) -> dict[str, dict[str, str]]:
         """Return the states of entries, by group and id."""
-        found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        states_by_group: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for entry, step in self._begun(plan):
+            states_by_group[entry.grouped][entry.dlq_id] = step.state
+        return states_by_group
+
+    def _begun(self, plan: str | None) -> Iterator[tuple[Entry, Step]]:
+        """Yield the entries with a step, and the step; if no plan is given, from all plans."""
         for entry in self._content.entries.values():
-            if entry.plan == plan and entry.step is not None:
-                found[entry.grouped][entry.dlq_id] = entry.step.state
-        return found
+            if plan in (None, entry.plan) and entry.step is not None:
+                yield entry, entry.step
 
     def _store(self, plan: str, dlq_id: str, step: Step | None) -> None:
         """Store a step in the file, then in memory."""
@@ -246,12 +253,9 @@ class Ledger:
             raise sqlite3.ProgrammingError("the ledger was opened for reading, or is closed")
         self._database.execute("BEGIN IMMEDIATE")
         try:
-            updated = 0
             for change in changes:
-                column = {"steps": "step", "stops": "reason"}[change.table]
-                sql = f"UPDATE {change.table} SET {column} = ? WHERE id = ?"  # noqa: S608 - names of this class
-                updated += self._database.execute(sql, (change.value, change.number)).rowcount
-            _check_updated(updated, len(changes))
+                cursor = self._database.execute(_UPDATE[change.table], (change.value, change.number))
+                _check_updated(cursor.rowcount)
             self._database.execute("COMMIT")
         except BaseException:
             if self._database.in_transaction:
@@ -275,16 +279,15 @@ class Ledger:
 
 @contextmanager
 def _lock_of(file: Path) -> Iterator[None]:
-    """Hold the lock next to a ledger until the block or the process ends."""
+    """Lock a ledger until the block or the process ends, with a file next to it."""
     lock = file.with_name(f"{file.name}.lock")
     try:
         handle = open_private(lock, os.O_RDWR | os.O_CREAT)
     except (OSError, ValueError) as error:
-        got = (isinstance(error, OSError) and error.strerror) or str(error)
         raise InputError(
-            f"opening the ledger {file}", got=f"{got} (its lock {lock.name})",
-            expected="a folder in which this user can write files",
-            next_step="Remove what has the name of the lock, or name a ledger in another folder.",
+            f"opening the ledger {file}", got=f"{_found(error)} (the lock {lock.name})",
+            expected="a folder that this user can write to",
+            next_step="Remove the file or folder of that name, or name a ledger in another folder.",
         ) from None  # fmt: skip
     with os.fdopen(handle, "r+b") as opened:
         if not hold(opened):
@@ -292,14 +295,19 @@ def _lock_of(file: Path) -> Iterator[None]:
                 f"running a plan with the ledger {file}",
                 got="a ledger that another process runs a plan with",
                 expected="one run at a time",
-                next_step="Wait until it has ended, or stop it; redrive_status() shows how far it is.",
+                next_step="Wait until it has ended, or stop it; redrive_status() shows the progress.",
             )
         yield
 
 
-def _check_updated(updated: int, expected: int) -> None:
-    if updated != expected:
-        raise sqlite3.DatabaseError(f"{updated} of {expected} rows: another program has removed some")
+def _found(error: Exception) -> str:
+    """Return an error in words; errors of the operating system have some of their own."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _check_updated(rows: int) -> None:
+    if rows != 1:
+        raise sqlite3.DatabaseError(f"{rows} rows instead of 1: another program has changed the ledger")
 
 
 def _known(value: object) -> str | None:
@@ -307,12 +315,14 @@ def _known(value: object) -> str | None:
 
 
 def _when(row: Mapping[str, Any]) -> tuple[int, str]:
-    begun = row["intended_at"] if row["intended_at"] is not None else row["ended_at"]
-    return begun or 0, row["dlq_id"]
+    begun_at = row["intended_at"]
+    if begun_at is None:  # skipped: nothing was sent
+        begun_at = row["ended_at"] or 0
+    return begun_at, row["dlq_id"]
 
 
 def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
-    """Load what all redrives of a ledger did, each entry linked to the one that it comes from.
+    """Load the steps of all redrives of a ledger, each entry linked to the entry that it comes from.
 
     Parameters
     ----------
@@ -322,15 +332,15 @@ def redrive_history(ledger: str | os.PathLike[str]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row an entry and plan, in the order in which they were acted on: `dlq_id`, `origin` (str: the
-        entry that it came from at first, over all plans), `times` (Int64: how often that was redriven by
-        then), `plan` (str, its hash), `action`, `state`, `run_id`, `new_dlq_id` (str: where it came back),
+        One row per entry and plan, ordered by time: `dlq_id`, `origin` (str: the first entry that it came
+        from, over all plans), `times` (Int64: how often `origin` was redriven by then), `plan` (str, the
+        hash), `action`, `state`, `run_id`, `new_dlq_id` (str: the entry that came back, if it failed again),
         `intended_at`, `ended_at` (datetime64[ms, UTC]), `reason` (str).
 
     Raises
     ------
     InputError
-        When there is no such ledger, it is damaged, or the file is another program's. It is not changed.
+        If the ledger does not exist, is damaged, or is a file of another program. The file is not changed.
 
     Examples
     --------
@@ -348,25 +358,26 @@ def _history(ledger: str | os.PathLike[str], name: str) -> pd.DataFrame:
     came_from: dict[str, tuple[str, int]] = {}
     for row in rows:
         origin, times = came_from.get(row["dlq_id"], (row["dlq_id"], 0))
-        row["origin"], row["times"] = origin, times + (row["state"] != "skipped")
-        if row["new_dlq_id"]:
-            came_from[row["new_dlq_id"]] = origin, row["times"]
+        if row["state"] != "skipped":
+            times += 1
+        row["origin"], row["times"] = origin, times
+        came_from[row["new_dlq_id"]] = origin, times  # of None for a row that did not come back
     return entry_frame(rows, _HISTORY)
 
 
 def entry_frame(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> pd.DataFrame:
-    """A frame of the columns of entries, by their dtypes; what a row does not have is missing."""
-    values = {name: [row.get(name) for row in rows] for name in columns}
-    return typed_frame(**{
-        name: (kind, pd.to_datetime(pd.Series(values[name], dtype="Int64"), unit="ms", utc=True))
-        if kind.startswith("datetime")
-        else (kind, values[name])
-        for name, kind in columns.items()
-    })  # fmt: skip
+    """Return a frame with columns of these dtypes; keys that a row does not have are missing values."""
+    typed: dict[str, tuple[str, Any]] = {}
+    for name, dtype in columns.items():
+        values: Any = [row.get(name) for row in rows]
+        if dtype.startswith("datetime"):
+            values = pd.to_datetime(pd.Series(values, dtype="Int64"), unit="ms", utc=True)
+        typed[name] = (dtype, values)
+    return typed_frame(**typed)
 
 
 def returned_entries(ledger: str | os.PathLike[str]) -> frozenset[str]:
-    """Ids of entries and of runs that redrives of a ledger have made."""
+    """Return the ids of entries and of runs that redrives of a ledger have made."""
     history = _history(ledger, "history")
     return frozenset(history["new_dlq_id"].dropna()) | frozenset(history["run_id"].dropna())
 

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -32,7 +32,7 @@ from toolkit.private_files import check_unchanged, sync_folder
 
 APPLICATION_ID: Final = 0x746B6C67  # "tklg"
 VERSION: Final = 2
-STEP_BYTES: Final = 600  # six to a page; holds the longest ids of the service and some 300 bytes of a reason
+STEP_BYTES: Final = 600  # six fit into a page; room for the longest ids and some 300 bytes of a reason
 _REASON_BYTES: Final = 300  # of a group that was stopped
 _FIRST_VERSION: Final = 1  # without an application id, in write-ahead mode
 _FIRST_TABLES: Final = {"plans", "entries", "stopped"}
@@ -67,12 +67,13 @@ State = Literal[
     "intended", "started", "succeeded", "called", "deleted", "failed again", "failed otherwise", "running",
     "unknown", "refused", "skipped",
 ]  # fmt: skip
+STATES: Final[tuple[str, ...]] = get_args(State)
 _Time = Annotated[int, msgspec.Meta(ge=0, le=2**43)]  # milliseconds, until the year 2248
 Kind = Literal["missing", "empty", "ledger", "first version"]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Contain what was done with an entry last; times are in milliseconds."""
+    """Contain the last step of an entry; times are in milliseconds."""
 
     state: State
     run_id: str | None = None
@@ -100,10 +101,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def row(self) -> dict[str, Any]:
-        """Return the entry and its step as one row."""
+        """Return the entry and the step as one row."""
         row = msgspec.structs.asdict(self)
         step = row.pop("step")
-        return row | (msgspec.structs.asdict(step) if step else {})
+        if step is None:
+            return row
+        return row | msgspec.structs.asdict(step)
 
 
 class Content(msgspec.Struct, kw_only=True):
@@ -116,7 +119,7 @@ class Content(msgspec.Struct, kw_only=True):
 
 
 class NotALedgerError(Exception):
-    """The file is of another kind, damaged, or of a newer version; the text tells what was found."""
+    """The file is of another kind, damaged, or of a newer version, as the message tells."""
 
 
 # created here: msgspec's first inspection of a struct is not thread-safe
@@ -135,18 +138,26 @@ def look(path: Path) -> Kind:
         application = _pragma(database, "application_id")
         version = _pragma(database, "user_version")
         tables = _tables(database)
+        is_first_version = _is_first_version(database)
     if application == APPLICATION_ID:
         if version > VERSION:
             raise NotALedgerError(f"version {version}, which a newer toolkit wrote")
         return "ledger"
-    if application == 0 and version == _FIRST_VERSION and tables >= _FIRST_TABLES:
-        return "first version"
-    if application == 0 and version == 0 and not tables and _next_to(path, "-wal").is_file():
+    is_blank = (application, version, tables) == (0, 0, set())
+    if is_blank and _next_to(path, "-wal").is_file():
         # killed before the first checkpoint: everything is in the write-ahead log
         with _sqlite_errors(), _copied(path) as database:
-            if _pragma(database, "user_version") == _FIRST_VERSION and _tables(database) >= _FIRST_TABLES:
-                return "first version"
+            is_first_version = _is_first_version(database)
+    if is_first_version:
+        return "first version"
     raise NotALedgerError("an SQLite file of another program")
+
+
+def _is_first_version(database: sqlite3.Connection) -> bool:
+    """Return whether a file has the form of version 1, which had no application id."""
+    if _pragma(database, "application_id") != 0:
+        return False
+    return _pragma(database, "user_version") == _FIRST_VERSION and _tables(database) >= _FIRST_TABLES
 
 
 def read(path: Path) -> Content:
@@ -167,13 +178,13 @@ def read(path: Path) -> Content:
             code = getattr(error, "sqlite_errorcode", 0)  # errors of Python's own have none
             if code & 0xFF not in _NEEDS_A_WRITER:
                 raise
-        # a commit was interrupted, and its journal is still there: SQLite undoes it in the copy
+        # a commit was interrupted, and the journal is still there: SQLite undoes it in the copy
         with _copied(path) as database:
             return content_of(database)
 
 
 def convert_first(path: Path) -> Content:
-    """Return the content of a ledger of the first version, after its log was written into the file itself."""
+    """Merge the write-ahead log of a ledger of the first version into the file; return the content."""
     with _sqlite_errors(), closing(sqlite3.connect(path, timeout=_TIMEOUT)) as database:
         if database.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
             raise NotALedgerError("a ledger that another program has open")
@@ -346,7 +357,7 @@ def _next_to(path: Path, suffix: str) -> Path:
 
 @contextmanager
 def _copied(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a copy of a file, with its log or journal, in a folder that is removed afterwards."""
+    """Open a copy of a file and of the log or journal next to it; remove the copy afterwards."""
     with TemporaryDirectory(prefix="ledger-", ignore_cleanup_errors=True) as folder:
         copy = Path(folder, "ledger")
         shutil.copyfile(path, copy)
@@ -360,7 +371,7 @@ def _copied(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _sqlite_errors() -> Iterator[None]:
-    """Raise errors of SQLite, and texts that are no UTF-8, as `NotALedgerError`."""
+    """Raise errors of SQLite and of invalid UTF-8 as `NotALedgerError`."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:

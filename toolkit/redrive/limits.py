@@ -1,4 +1,8 @@
-"""How carefully a redrive runs: limits with their ranges, whoever states them."""
+"""Check the limits of a redrive: canaries, size of waves, share of failures, deadline and rate.
+
+The same checks apply to arguments of `plan_redrive`, to options of the command line and to a plan that is
+read from a file. For example, ``wave=0`` is an error in each of them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ _LONGEST: Final = parse_duration("36500d").total_seconds()
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How carefully a plan is run.
+    """Limits that a run of a plan observes.
 
     Parameters
     ----------
@@ -23,14 +27,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     stop_above : float
         Share of the ended runs of a group that may fail again: above 0, at most 1.
     deadline : float
-        Seconds for which a wave is waited for: above 0, at most 100 years.
+        Seconds to wait for a wave: above 0, at most 100 years.
     rate, parallelism : int, optional
         Deliveries per second, and concurrent ones: 1 to 1,000,000,000.
 
     Raises
     ------
     InputError
-        For a value out of its range, or of another type.
+        If a value is out of range, or of another type.
 
     Examples
     --------

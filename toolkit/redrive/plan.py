@@ -1,4 +1,4 @@
-"""The plan of a redrive: exact entries, what is done with each and why, and the limits of the run."""
+"""Describe a redrive before it runs: exact entries, an action for each, the reason, and the limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from toolkit.redrive.plan_file import (
 from toolkit.visible_text import visible
 
 UNCHANGED: Final = ("workflow_run_id", "created_at", "response_status", "failure_function_state")
-"""What must be as planned when an entry is read again."""
+"""Columns that must be as planned when an entry is read again."""
 
 _CODE_DIGITS, _EARLIER_CODE_DIGITS = 16, 8  # of the hash, in a confirmation
 _IDS_SHOWN: Final = 50
@@ -47,28 +47,29 @@ _RUN: Final = PublicCall("run_redrive", ("ledger", "confirm"))
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RedrivePlan(HasFrame):
-    """What a redrive will do with which entries; made by `plan_redrive`, run by `run_redrive`.
+    """The entries of a redrive with their actions; made by `plan_redrive`, run by `run_redrive`.
 
-    A plan holds exact ids, never a filter: what fails after it was made is not touched.
+    A plan contains exact ids, never a filter: entries that fail after the plan was made are not touched.
 
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a failure, in the order in which they are acted on (what expires first): `dlq_id`, `group`,
-        `title`, `class`, `workflow_url`, `action` (str: resume, restart, failure function, delete or leave),
-        `reason` (str), `expires_at`, and how the entry was when the plan was made: `workflow_run_id`,
-        `created_at`, `response_status`, `failure_function_state`, and `marks` (str: what was known of it,
-        for example "masked body"; missing for nothing).
+        One row per failure, ordered by expiry as they are redriven: `dlq_id`, `group`, `title`, `class`,
+        `workflow_url`, `action` (str: resume, restart, failure function, delete or leave), `reason` (str),
+        `expires_at`, and the entry as it was when the plan was made: `workflow_run_id`, `created_at`,
+        `response_status`, `failure_function_state`, and `marks` (str, for example "masked body"; missing if
+        it has none).
     source : str
-        Hash of the failures that it was made from.
+        Hash of the failures that the plan was made from.
     limits : Limits
         `canaries`, `wave`, `stop_above`, `deadline` (seconds), `rate`, `parallelism`.
     options : dict
         The other arguments of `plan_redrive`.
     learned : dict
-        What grouping had learned, so that a new failure is compared by the same rules.
+        Rules that grouping had learned, so that a new failure is compared by the same rules.
     format : str
-        Of its file. A plan of an older format, which `redrive_status` reads from a ledger, cannot be run.
+        Format of the file. A plan of an older format, which `redrive_status` reads from a ledger, cannot be
+        run.
 
     Examples
     --------
@@ -91,7 +92,7 @@ class RedrivePlan(HasFrame):
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of everything that a person is shown, or that decides what a run does, in hex."""
+        """Return the SHA-256 of everything that a preview shows or that decides about a run, in hex."""
         return self._digest()
 
     def _digest(self) -> str:
@@ -103,15 +104,18 @@ class RedrivePlan(HasFrame):
         return sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
     def checked(self, doing: str) -> Self:
-        """Return the plan; `InputError` if its rows are not what its options lead to, or were edited."""
+        """Return the plan; raise `InputError` if the rows do not follow from the options, or were edited."""
         if self.format != FORMAT:
             raise InputError(
                 doing, got=f"a plan of format {self.format}", expected=FORMAT,
-                next_step="Make it again with plan_redrive, with history= its ledger.",
+                next_step="Make it again with plan_redrive. Pass the ledger as history=.",
             )  # fmt: skip
         options = self.options
         choices = Choices(
-            options["actions"], *(frozenset(options[name]) for name in ("idempotent", "changed", "include"))
+            options["actions"],
+            idempotent=frozenset(options["idempotent"]),
+            changed=frozenset(options["changed"]),
+            included=frozenset(options["include"]),
         )
         actions, reasons = choices.decided(self.frame)
         for column, derived in (("action", actions), ("reason", reasons)):
@@ -142,33 +146,36 @@ class RedrivePlan(HasFrame):
 
     @property
     def acted(self) -> pd.DataFrame:
-        """The rows of `frame` that something is done with."""
+        """Return the rows of `frame` with an action other than "leave"."""
         return self.frame[self.frame["action"] != LEAVE]
 
     @property
     def groups(self) -> pd.DataFrame:
-        """One row per group, workflow and action, as the preview shows them.
+        """Return one row per group, workflow and action, as the preview shows them.
 
         `group`, `title`, `class`, `workflow_url`, `action`, `reason` (str), `count` (Int64),
-        `first_expiry` (datetime64[ms, UTC]) and `advice` (str: what is recommended for the class, as the
+        `first_expiry` (datetime64[ms, UTC]) and `advice` (str: the recommendation for the class, as the
         failure report shows it).
         """
         keys = ["group", "title", "class", "workflow_url", "action", "reason"]
-        found = self.frame.groupby(keys, sort=False, dropna=False)["expires_at"].agg(["size", "min"])
-        named = found.reset_index().rename(columns={"size": "count", "min": "first_expiry"})
-        advice = [recommended(name).advice for name in named["class"]]
-        return named.astype({"count": "Int64"}).assign(
-            advice=pd.Series(advice, index=named.index, dtype="str")
+        expiries = self.frame.groupby(keys, sort=False, dropna=False)["expires_at"].agg(["size", "min"])
+        table = expiries.reset_index().rename(columns={"size": "count", "min": "first_expiry"})
+        advice = [recommended(failure_class).advice for failure_class in table["class"]]
+        return table.astype({"count": "Int64"}).assign(
+            advice=pd.Series(advice, index=table.index, dtype="str")
         )
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
-        actions = self.acted["action"].value_counts()
-        said = ", ".join(f"{action} {count:,}" for action, count in sorted(actions.items()))
+        """Return one sentence, for example "12 failures: resume 9, leave 3; confirm='9-1a2b…'"."""
+        actions = self.acted["action"].value_counts().sort_index()
+        parts = [f"{action} {count:,}" for action, count in actions.items()]
+        if not parts:
+            parts = ["nothing to do"]
         left = len(self.frame) - len(self.acted)
-        begins = f"{counted(len(self.frame), 'failure')}: " + (said or "nothing to do")
-        return f"{begins}{f', leave {left:,}' if left else ''}; confirm={self.confirmation!r}"
+        if left:
+            parts.append(f"leave {left:,}")
+        return f"{counted(len(self.frame), 'failure')}: {', '.join(parts)}; confirm={self.confirmation!r}"
 
     def __repr__(self) -> str:
         columns = ["title", "workflow_url", "action", "count", "reason"]
@@ -188,7 +195,7 @@ class RedrivePlan(HasFrame):
         return headline(self.verdict, len(self.groups))
 
     def diff(self, other: RedrivePlan) -> pd.DataFrame:
-        """What another plan does differently.
+        """Return the entries with another action in another plan.
 
         Parameters
         ----------
@@ -197,8 +204,8 @@ class RedrivePlan(HasFrame):
         Returns
         -------
         pandas.DataFrame
-            One row an entry whose action differs: `dlq_id`, `before`, `after` (str; missing where the plan
-            does not have it).
+            One row per entry with different actions: `dlq_id`, `before`, `after` (str; missing if the plan
+            does not have the entry).
         """
         instance("other", other, RedrivePlan, "a plan")
         before, after = (plan.frame.set_index("dlq_id")["action"] for plan in (self, other))
@@ -209,7 +216,7 @@ class RedrivePlan(HasFrame):
     def to_code(
         self, ledger: str | os.PathLike[str] = "redrive.sqlite", *, failures: str = "failures"
     ) -> Code:
-        """Python that makes this plan again and runs it.
+        """Return Python code that makes this plan again and runs it.
 
         Parameters
         ----------
@@ -221,8 +228,9 @@ class RedrivePlan(HasFrame):
         Returns
         -------
         str
-            It finds the failures in the frame of that name: up to 50 by their exact ids; of more, the frame
-            that the plan was made from. Other failures make another plan, which ``confirm=`` refuses.
+            The code selects up to 50 failures by their exact ids. If the plan has more, it uses the whole
+            frame of that name. If the frame has other failures by then, the plan is another one, and
+            ``confirm=`` refuses it.
         """
         ids = self.frame["dlq_id"].tolist()
         file, frame = str(file_path("ledger", ledger)), variable(failures)
@@ -236,7 +244,7 @@ class RedrivePlan(HasFrame):
         return joined([fill("plan = {plan}", plan=plan), run])
 
     def to_json(self) -> bytes:
-        """The plan as JSON: what `save` writes."""
+        """Return the plan as JSON, as `save` writes it."""
         saved = {
             "format": self.checked("saving a plan").format, "hash": self.hash, "source": self.source,
             "limits": self.limits, "options": self.options, "learned": self.learned,
@@ -250,7 +258,7 @@ class RedrivePlan(HasFrame):
         Parameters
         ----------
         path : str or path
-            Replaced when it exists. Only this user can read it.
+            If the file exists, it is replaced. Only this user can read it.
 
         Returns
         -------
@@ -259,7 +267,7 @@ class RedrivePlan(HasFrame):
         Raises
         ------
         InputError
-            When the file cannot be written.
+            If the file cannot be written.
         """
         target, content = file_path("path", path), self.to_json()
         write_file(target, lambda file: file.write(content))
@@ -280,7 +288,7 @@ class RedrivePlan(HasFrame):
         Raises
         ------
         InputError
-            When the file cannot be read, is not a plan, is of an older format, or was edited.
+            If the file cannot be read, is not a plan, is of an older format, or was edited.
         """
         try:
             content = read_file(file_path("path", path))
@@ -292,29 +300,31 @@ class RedrivePlan(HasFrame):
 
     @classmethod
     def from_json(cls, content: bytes, name: str, *, older: bool = False) -> Self:
-        """The plan that `to_json` made; `name` tells in errors which one; with `older`, of format 1, too."""
+        """Return the plan that `to_json` wrote; errors show `name`, and `older` also accepts format 1."""
         doing = f"reading the plan {name}"
         parts = read_parts(content, doing, older=older)
         with unreadable(doing):
-            made = cls(parts.frame, parts.source, parts.limits, parts.options, parts.learned, parts.format)
-            same = made.hash == parts.hash
-        if not same:
+            plan = cls(parts.frame, parts.source, parts.limits, parts.options, parts.learned, parts.format)
+            is_edited = plan.hash != parts.hash
+        if is_edited:
             raise edited(doing)
-        return made if parts.format == OLDER else made.checked(doing)
+        if parts.format == OLDER:
+            return plan
+        return plan.checked(doing)
 
 
 def edited(doing: str) -> InputError:
-    """The error for a plan of which something was changed after it was made."""
+    """Return the error for a plan that was changed after it was made."""
     return InputError(
         doing,
         got="a plan that was edited",
-        expected=f"one as plan.save() wrote it ({FORMAT})",
+        expected=f"a plan as plan.save() wrote it ({FORMAT})",
         next_step="Make it again with plan_redrive.",
     )
 
 
 def duration_text(seconds: float) -> str:
-    """A duration as `plan_redrive` reads it.
+    """Return a duration as `plan_redrive` reads it.
 
     >>> duration_text(600.0), duration_text(604_800), duration_text(0.25)
     ('600s', '7d', '0.25s')
@@ -326,6 +336,11 @@ def duration_text(seconds: float) -> str:
 
 
 def _texts(frame: pd.DataFrame) -> list[list[str | None]]:
-    """The rows of a plan as texts."""
-    rows = frame.itertuples(index=False)
-    return [[None if pd.isna(value) else str(value) for value in row] for row in rows]
+    """Return the rows of a plan with all values as strings, as the hash covers them."""
+    return [list(map(_string, row)) for row in frame.itertuples(index=False)]
+
+
+def _string(value: Any) -> str | None:
+    if pd.isna(value):
+        return None
+    return str(value)

@@ -36,10 +36,10 @@ COLUMNS: Final = {
 }  # fmt: skip
 """The columns of a plan's frame."""
 
-_EXPECTED: Final = "what plan.save() wrote"
+_EXPECTED: Final = "a file that plan.save() wrote"
 _AGAIN: Final = "Make the plan again with plan_redrive."
 _WAY_OUT: Final = (
-    "Make the plan again with plan_redrive; with history= its ledger, what that redrive brought back is "
+    "Make the plan again with plan_redrive. Pass the ledger as history=, and entries that came back are "
     "left. redrive_status and redrive_history read the ledger."
 )
 _SHOWN: Final = 200  # characters of a wrong value
@@ -150,7 +150,7 @@ def checked_learned(learned: object) -> dict[str, Any]:
     """Return the rules that grouping had learned; else an `InputError`."""
     if learned in (None, {}):
         return {}
-    with unreadable("reading what a plan has learned", expected="what grouping had learned"):
+    with unreadable("reading the rules of a plan", expected="rules that grouping had learned"):
         known = msgspec.convert(learned, Learned)
         values: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(known))
     return values
@@ -219,13 +219,14 @@ def _check_ids(ids: pd.Series[Any], doing: str) -> None:
 
 
 def _strict_json(content: object) -> Any:
-    """JSON in UTF-8 without NaN, and without a key that an object has twice."""
-    if not isinstance(content, bytes):  # as a ledger that another program wrote may have it
+    """Read JSON in UTF-8. Raise an error for NaN, and for a key that occurs twice in an object."""
+    if not isinstance(content, bytes):  # a ledger of another program may have other types
         raise TypeError(f"{type(content).__name__} instead of bytes")
     return json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_no_number)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as a dict; raise `ValueError` if a key occurs twice."""
     made = dict(pairs)
     if len(made) < len(pairs):
         counts = Counter(name for name, _ in pairs)
@@ -240,7 +241,7 @@ def _no_number(text: str) -> Any:
 
 @contextmanager
 def unreadable(doing: str, expected: str = _EXPECTED) -> Iterator[None]:
-    """Turn whatever a strange file raises into an `InputError` that names the file."""
+    """Turn every error that a damaged file raises into an `InputError` that names the file."""
     try:
         yield
     except InputError as error:

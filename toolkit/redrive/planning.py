@@ -1,4 +1,4 @@
-"""Planning a redrive: which failures are acted on, how, in which order, and why others are left."""
+"""Plan a redrive: choose an action for each failure, or the reason to leave it, and the order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KNOWN: Final = (
     "failure_callback",
     "gone_before",
     "response_headers",
-)  # read where the failures have them
+)  # read if the failures have them
 
 
 def plan_redrive(
@@ -56,43 +56,44 @@ def plan_redrive(
     rate: int | None = None,
     parallelism: int | None = None,
 ) -> RedrivePlan:
-    """Plan what to do with failed runs: nothing is sent, the plan is a value to look at.
+    """Plan a redrive of failed runs. Nothing is sent: you look at the plan first, then run it.
 
     Parameters
     ----------
     failures : pandas.DataFrame
-        As `load_failures` returns it, or some rows of it; the path of a snapshot, or what `scan_snapshot`
-        returns, of which entries that have left the queue are left.
+        As `load_failures` returns it, or some rows of it; the path of a snapshot, or a table of
+        `scan_snapshot`. Stored entries that have left the queue are left.
     actions : str or dict, optional
-        One action for all, or one a group (by `group_failures`' ids; groups without one are left):
-        ``"resume"`` from the step that failed, ``"restart"`` from the beginning, ``"failure function"`` once
-        more, ``"delete"``, ``"leave"``. Default: resume; restart where `changed` names the workflow.
+        One action for all, or a dict with one action per group (by the ids of `group_failures`; other groups
+        are left): ``"resume"`` from the step that failed, ``"restart"`` from the beginning, ``"failure
+        function"`` once more, ``"delete"``, ``"leave"``. If omitted, runs are resumed, or restarted if
+        `changed` names the workflow.
     idempotent : iterable of str
-        Workflow URLs whose runs may be restarted though that repeats every side effect of earlier steps.
-        Others are left where a restart is needed.
+        Workflow URLs whose runs may be restarted, although that repeats every side effect of earlier steps.
+        If a run of another workflow needs a restart, it is left.
     changed : iterable of str
-        Workflow URLs whose code has changed before the step that failed: resuming is unsafe there.
+        Workflow URLs whose code has changed before the step that failed, so that resuming is unsafe.
     include : iterable of str
-        Reasons to include failures that are left by default: "refused" (the application asked not to retry),
-        "poison input", "contract drift", "returned" (entries of an earlier redrive that came back), "masked
-        body", "truncated body".
+        Reasons to include failures that are excluded by default: "refused" (the application asked not to
+        retry), "poison input", "contract drift", "returned" (entries of an earlier redrive that came back),
+        "masked body", "truncated body".
     history : str or path, optional
-        The ledger of earlier redrives, which tells what came back.
+        The ledger of earlier redrives. It shows which entries came back.
     retention : str or timedelta, optional
-        How long the queue keeps an entry, with the default of `expiring`: entries that expire first are
-        redriven first. If that is unknown, the oldest go first.
+        How long the queue keeps an entry, with the default of `expiring`. Entries that expire first are
+        redriven first. If the retention is unknown, the oldest go first.
     canaries : int
         Entries of each group that go first, alone: from 1.
     wave : int
-        Entries of a group that go together after that, once those before have ended.
+        Entries of a group that go together after that, once the canaries or the last wave have ended.
     stop_above : float
-        Share of the ended runs of a group that may fail again (above 0, at most 1). Beyond it, the group is
-        stopped.
+        Share of the ended runs of a group that may fail again (above 0, at most 1). If more fail, the group
+        is stopped.
     deadline : str or timedelta
-        How long a wave is waited for.
+        How long to wait for a wave.
     rate, parallelism : int, optional
-        Deliveries a second, and concurrent ones, of all redriven runs together: the service's flow control.
-        It takes the place of the runs' own flow control. Default: their own.
+        Deliveries per second, and concurrent ones, of all redriven runs together. This replaces the flow
+        control of the runs. If omitted, they keep it.
 
     Returns
     -------
@@ -101,12 +102,12 @@ def plan_redrive(
     Raises
     ------
     InputError
-        For arguments that cannot be used, or a frame without the columns of `load_failures`.
+        If an argument cannot be used, or the frame does not have the columns of `load_failures`.
 
     Warns
     -----
     UnexpectedResultWarning
-        When `idempotent` or `changed` names a workflow of which there is no failure.
+        If `idempotent` or `changed` names a workflow without failures.
 
     Examples
     --------
@@ -115,11 +116,9 @@ def plan_redrive(
     '0'
     """
     wanted = _checked_actions(actions)
-    repeatable, unsafe, included = (
-        frozenset(texts(name, value))
-        for name, value in (("idempotent", idempotent), ("changed", changed), ("include", include))
-    )
-    included = frozenset(choice("include", item, LEFT_OUT) for item in included)
+    repeatable = frozenset(texts("idempotent", idempotent))
+    unsafe = frozenset(texts("changed", changed))
+    included = frozenset(choice("include", item, LEFT_OUT) for item in texts("include", include))
     seconds = parse_duration(deadline, name="deadline").total_seconds()
     limits = Limits(
         canaries=canaries, wave=wave, stop_above=stop_above, deadline=seconds, rate=rate,
@@ -128,13 +127,14 @@ def plan_redrive(
     columns = [*_NEEDED, *(name for name in opened(failures, doing=_DOING).names if name in _KNOWN)]
     kept = retention_of(failures, retention).length
     frame = to_frame(select(failures, columns, doing=_DOING).table())
-    # in one order, because titles and what grouping learns may depend on it
+    # in one order, because titles and learned rules may depend on it
     frame = frame.drop_duplicates("dlq_id").sort_values("dlq_id", ignore_index=True)
     known = frame["workflow_url"].dropna().unique().tolist()
-    for name, urls in (("idempotent", repeatable), ("changed", unsafe)):
-        for url in sorted(urls.difference(known)):
-            message = f"{name} names {url!r}, of which there is no failure. {nearest(url, known)}"
-            warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
+    unknown = [("idempotent", url) for url in sorted(repeatable.difference(known))]
+    unknown += [("changed", url) for url in sorted(unsafe.difference(known))]
+    for name, url in unknown:
+        message = f"{name} names {url!r}, which has no failures. {nearest(url, known)}"
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
     groups, ids = grouped(frame)
     frame = frame.assign(signature=pd.Series(ids, index=frame.index, dtype="str"))
     titles = groups.frame.set_index("group")["title"]
@@ -167,10 +167,12 @@ def plan_redrive(
 
 
 def _checked_actions(actions: object) -> dict[str, str] | str | None:
-    """The argument ``actions``: one for all groups, or one a group."""
+    """Return the argument ``actions``, checked: one action for all groups, or one per group."""
+    if actions is None:
+        return None
     if isinstance(actions, Mapping):
         return {str(group): _checked(f"actions[{group!r}]", action) for group, action in actions.items()}
-    return None if actions is None else _checked("actions", actions, "; or a dict from group to action")
+    return _checked("actions", actions, "; or a dict from group to action")
 
 
 def _checked(name: str, action: object, otherwise: str = "") -> str:

@@ -1,4 +1,4 @@
-"""What a redrive did: a row an entry, and a sentence."""
+"""Show the outcome of a redrive: one row per entry, one per group and state, and a sentence."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -28,18 +29,22 @@ STATES: Final = (
     "succeeded", "called", "deleted", "failed again", "failed otherwise", "started", "running", "unknown",
     "intended", "refused", "skipped", "stopped", "waiting", "left",
 )  # fmt: skip
-"""What can have become of an entry, in the order in which results list it."""
+"""Outcomes of entries, in the order of results."""
 
 UNFINISHED: Final = ("started", "intended", "waiting")
 """States of entries that are to be sent or waited for."""
 
 LAST_ERROR: Final = "last error: "
-"""What begins the error of a delivery, in the reason of an entry that has not ended."""
+"""Prefix of the error of a delivery, in the reason of an entry that has not ended."""
 
 _DONE: Final = ("succeeded", "called", "deleted")
 _PENDING: Final = ("started", "intended")
-_NOT_SENT: Final = ("stopped", "waiting")
-_NAMES: Final = {"running": "still running", "intended": "sent without a response"}
+
+_COUNTED_AS: Final = {state: state for state in STATES} | {
+    "running": "still running", "intended": "sent without a response",
+    "stopped": "not sent", "waiting": "not sent",
+}  # fmt: skip
+_COUNT_ORDER: Final = tuple(dict.fromkeys(_COUNTED_AS.values()))
 _ERROR_SHOWN: Final = 200  # characters of an error in a sentence
 
 _COLUMNS: Final = dict.fromkeys(("state", "reason", "run_id", "new_dlq_id", "new_group"), "str") | (
@@ -49,21 +54,21 @@ _COLUMNS: Final = dict.fromkeys(("state", "reason", "run_id", "new_dlq_id", "new
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RedriveResult(Plotted):
-    """What became of the entries of a plan. `plot` draws a bar a group.
+    """The outcome of each entry of a plan, as `run_redrive` and `redrive_status` return it.
 
-    Made by `run_redrive` and `redrive_status`.
+    `plot` draws one bar per group.
 
     Attributes
     ----------
     plan : RedrivePlan
     frame : pandas.DataFrame
-        One row a failure of the plan: `dlq_id`, `group`, `title`, `workflow_url`, `action`, `state` (str:
+        One row per failure of the plan: `dlq_id`, `group`, `title`, `workflow_url`, `action`, `state` (str:
         succeeded, called, deleted, failed again with the same signature, failed otherwise, started, running
-        at the deadline, unknown, intended, refused, skipped as gone or changed, stopped with its group,
-        waiting, left by the plan), `reason` (str), `run_id`, `new_dlq_id`, `new_group` (str: where it
-        came back), `intended_at`, `ended_at` (datetime64[ms, UTC]).
+        at the deadline, unknown, intended, refused, skipped as gone or changed, stopped with the group,
+        waiting, left by the plan), `reason` (str), `run_id`, `new_dlq_id`, `new_group` (str: the entry that
+        came back, and its group), `intended_at`, `ended_at` (datetime64[ms, UTC]).
     read_at : pandas.Timestamp or None
-        When the ledger was read. The verdict counts down from it to the deadline.
+        When the ledger was read. The verdict counts down from this time to the deadline.
 
     Examples
     --------
@@ -80,24 +85,25 @@ class RedriveResult(Plotted):
 
     @property
     def groups(self) -> pd.DataFrame:
-        """One row a group and state.
+        """Return one row per group and state.
 
         `group`, `title`, `workflow_url`, `action`, `state` (str), `count` (Int64), `reason` (str, the first).
         """
         keys = ["group", "title", "workflow_url", "action", "state"]
         shown = self.frame.assign(state=pd.Categorical(self.frame["state"], STATES))
-        found = shown.groupby(keys, sort=True, dropna=False, observed=True)["reason"].agg(["size", "first"])
-        named = found.reset_index().rename(columns={"size": "count", "first": "reason"})
-        return named.astype({"count": "Int64", "state": "str", "reason": "str"})
+        reasons = shown.groupby(keys, sort=True, dropna=False, observed=True)["reason"]
+        table = reasons.agg(["size", "first"]).reset_index()
+        table = table.rename(columns={"size": "count", "first": "reason"})
+        return table.astype({"count": "Int64", "state": "str", "reason": "str"})
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to send or to wait for."""
+        """Return whether all requests were sent and all outcomes are known."""
         return not self.frame["state"].isin(UNFINISHED).any()
 
     @property
     def verdict(self) -> str:
-        """The outcome in a few sentences: counts, the last error, and the deadline if a run is waited for."""
+        """Return the outcome in a few sentences: counts, the last error, and the deadline of open runs."""
         states = self.frame["state"]
         if (states == "left").all():
             return f"Nothing to do: {_left_out(len(states))}."
@@ -105,20 +111,17 @@ class RedriveResult(Plotted):
 
     @property
     def counts(self) -> str:
-        """How many entries have each outcome; `stopped` and `waiting` are both "not sent"."""
-        counts = self.frame["state"].value_counts()
-        found = {_NAMES.get(state, state): int(counts.get(state, 0)) for state in STATES if state != "left"}
-        for state in _NOT_SENT:
-            del found[state]
-        found["not sent"] = int(self.frame["state"].isin(_NOT_SENT).sum())
-        listed = [f"{count:,} {state}" for state, count in found.items() if count]
-        if not any(found[state] for state in _DONE):
+        """Return the count of each outcome, for example "12 succeeded, 3 failed again, 40 not sent"."""
+        counts = Counter(self.frame["state"].map(_COUNTED_AS))
+        del counts["left"]
+        listed = [f"{counts[words]:,} {words}" for words in _COUNT_ORDER if counts[words]]
+        if not any(counts[state] for state in _DONE):
             listed.insert(0, "0 succeeded")
         return ", ".join(listed)
 
     @property
     def last_error(self) -> str:
-        """The last known error of runs that have not ended, or that stopped a group; empty if unknown."""
+        """Return the last known error of unfinished runs or of a stopped group; empty if unknown."""
         reasons = self.frame["reason"].fillna("")
         has_error = self.frame[reasons.str.contains(LAST_ERROR, regex=False)]
         if has_error.empty:
@@ -128,7 +131,7 @@ class RedriveResult(Plotted):
 
     @property
     def deadline(self) -> pd.Timestamp | None:
-        """Until when the entries that were sent are waited for; None if none is."""
+        """Return the latest deadline of the entries that were sent and have not ended; None if all have."""
         sent = self.frame.loc[self.frame["state"].isin(_PENDING), "intended_at"]
         if sent.empty:
             return None
@@ -142,7 +145,9 @@ class RedriveResult(Plotted):
             return "Not finished"
         if (states == "stopped").any():
             return "Stopped"
-        return "Done" if states.isin((*_DONE, "left")).all() else "Ended"
+        if states.isin((*_DONE, "left")).all():
+            return "Done"
+        return "Ended"
 
     @property
     def _details(self) -> list[str]:
@@ -156,14 +161,16 @@ class RedriveResult(Plotted):
 
     @property
     def remaining(self) -> str:
-        """The time from reading the ledger to the deadline, for example "9 min 48 s left"."""
+        """Return the time from reading the ledger to the deadline, for example "9 min 48 s left"."""
         if self.deadline is None or self.read_at is None:
             return ""
-        seconds = (self.deadline - self.read_at).total_seconds()
-        return f"{span(timedelta(seconds=seconds))} left" if seconds > 0 else "which is over"
+        remaining = self.deadline - self.read_at
+        if remaining <= pd.Timedelta(0):
+            return "which is over"
+        return f"{span(timedelta(seconds=remaining.total_seconds()))} left"
 
     def __repr__(self) -> str:
-        if not len(self.frame) or (self.frame["state"] == "left").all():
+        if (self.frame["state"] == "left").all():
             return self.verdict
         columns = ["title", "workflow_url", "action", "state", "count", "reason"]
         groups = self.groups[columns]
@@ -181,14 +188,14 @@ class RedriveResult(Plotted):
 
 
 def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> RedriveResult:
-    """Read how far a redrive is, also while another process runs it.
+    """Read the progress of a redrive, also while another process runs it.
 
     Parameters
     ----------
     ledger : str or path
         The file that `run_redrive` writes.
     plan : str, optional
-        The start of a plan's hash, where the ledger has several. Default: the latest.
+        The first characters of the hash of a plan. If omitted, the latest plan is read.
 
     Returns
     -------
@@ -197,8 +204,8 @@ def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> R
     Raises
     ------
     InputError
-        When there is no such ledger or plan, the ledger is damaged, or the plan in it was edited. The file is
-        not changed.
+        If the ledger does not exist or is damaged, or if the plan is missing or was edited. The file is not
+        changed.
 
     Examples
     --------
@@ -207,29 +214,42 @@ def redrive_status(ledger: str | os.PathLike[str], plan: str | None = None) -> R
     ...
     toolkit.errors.InputError: opening the ledger no-such.sqlite: got No such file or directory; expected ...
     """
-    wanted = "" if plan is None else text("plan", plan)
+    prefix = None if plan is None else text("plan", plan)
     with closing(Ledger(ledger, make=False)) as opened:
         plans = opened.plans()
-        chosen = [known for known in plans if known.startswith(wanted)]
-        if not chosen or (plan is not None and len(chosen) > 1):
-            hashes = [known[:8] for known in plans]
+        plan_hash = _matching_hash(list(plans), prefix, opened.path)
+        name = f"{plan_hash[:8]} of {opened.path}"
+        redrive_plan = RedrivePlan.from_json(plans[plan_hash], name, older=True)
+        if redrive_plan.hash != plan_hash:
             raise InputError(
-                f"looking for the plan in {ledger}", got=repr(plan), expected="the start of the hash of one",
-                next_step=nearest(plan, hashes, what="It has") if hashes else "No plan was run with it.",
-            )  # fmt: skip
-        key = chosen[-1]
-        found = RedrivePlan.from_json(plans[key], f"{key[:8]} of {opened.path}", older=True)
-        if found.hash != key:
-            raise InputError(
-                f"reading the plan {key[:8]} of {opened.path}", got=f"another plan, {found.hash[:8]}",
+                f"reading the plan {name}",
+                got=f"another plan, {redrive_plan.hash[:8]}",
                 expected="the plan that was run", next_step="Use the ledger as run_redrive wrote it.",
             )  # fmt: skip
-        return result_of(found, opened)
+        return result_of(redrive_plan, opened)
+
+
+def _matching_hash(hashes: list[str], prefix: str | None, ledger: Path) -> str:
+    """Return the only hash that begins with a prefix, or the latest hash if no prefix is given."""
+    matching = [plan_hash for plan_hash in hashes if plan_hash.startswith(prefix or "")]
+    if prefix is None:
+        matching = matching[-1:]
+    if len(matching) == 1:
+        return matching[0]
+    next_step = "No plan was run with it."
+    if hashes:
+        next_step = nearest(prefix, [plan_hash[:8] for plan_hash in hashes], what="It has")
+    raise InputError(
+        f"looking for the plan in {ledger}",
+        got=repr(prefix),
+        expected="the first characters of the hash of one plan",
+        next_step=next_step,
+    )
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Contain what a run waits for: counts of states, the deadline in Unix seconds, and the last error."""
+    """State of a run that waits: counts of states, the deadline in Unix seconds, and the last error."""
 
     states: str
     until: float | None
@@ -250,26 +270,34 @@ class Waiting:
 
 
 def waiting_of(plan: RedrivePlan, ledger: Ledger) -> Waiting:
-    """Return what the run of a plan waits for, by the ledger."""
-    rows, stopped = ledger.entries(plan.hash), ledger.stopped(plan.hash)
+    """Return the state of a run that waits, as stored in the ledger."""
+    rows = ledger.entries(plan.hash)
+    begun = [row["dlq_id"] for row in rows]
+    stopped_groups = list(ledger.stopped(plan.hash))
+    is_waiting = ~plan.acted["group"].isin(stopped_groups) & ~plan.acted["dlq_id"].isin(begun)
     counts = Counter(row["state"] for row in rows)
-    unstopped = plan.acted.loc[~plan.acted["group"].isin(list(stopped)), "dlq_id"]
-    counts["waiting"] = int((~unstopped.isin([row["dlq_id"] for row in rows])).sum())
+    counts["waiting"] = int(is_waiting.sum())
     states = ", ".join(f"{counts[state]:,} {state}" for state in UNFINISHED if counts[state])
-    sent = [row for row in rows if row["state"] in _PENDING]
-    until = max((row["intended_at"] / 1000 + plan.limits.deadline for row in sent), default=None)
-    errors = [row["reason"].partition(LAST_ERROR)[2] for row in sent if row["reason"]]
-    return Waiting(states, until, shorten(errors[-1], _ERROR_SHOWN) if errors else "")
+    pending = [row for row in rows if row["state"] in _PENDING]
+    if not pending:
+        return Waiting(states, None, "")
+    last_intended = max(row["intended_at"] for row in pending)
+    last_error = ""
+    for row in pending:
+        if row["reason"]:
+            _, _, last_error = row["reason"].partition(LAST_ERROR)
+    until = last_intended / 1000 + plan.limits.deadline
+    return Waiting(states, until, shorten(last_error, _ERROR_SHOWN))
 
 
 def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
-    """What the ledger says of a plan."""
-    rows = {row["dlq_id"]: row for row in ledger.entries(plan.hash)}
+    """Return the outcome of each entry of a plan, as stored in the ledger."""
+    steps = {row["dlq_id"]: row for row in ledger.entries(plan.hash)}
     stopped = ledger.stopped(plan.hash)
 
-    def became(dlq_id: str, group: str, action: str, reason: str) -> dict[str, Any]:
-        if dlq_id in rows:
-            return rows[dlq_id]
+    def outcome(dlq_id: str, group: str, action: str, reason: str) -> dict[str, Any]:
+        if dlq_id in steps:
+            return steps[dlq_id]
         if action == LEAVE:
             return {"state": "left", "reason": reason}
         if group in stopped:
@@ -278,11 +306,13 @@ def result_of(plan: RedrivePlan, ledger: Ledger) -> RedriveResult:
 
     planned = plan.frame[["dlq_id", "group", "action", "reason"]].itertuples(index=False)
     frame = plan.frame[["dlq_id", "group", "title", "workflow_url", "action"]].reset_index(drop=True)
-    more = entry_frame([became(*row) for row in planned], _COLUMNS)
-    return RedriveResult(plan, pd.concat([frame, more], axis=1), pd.Timestamp.now("UTC"))
+    outcomes = entry_frame([outcome(*row) for row in planned], _COLUMNS)
+    return RedriveResult(plan, pd.concat([frame, outcomes], axis=1), pd.Timestamp.now("UTC"))
 
 
 def _left_out(count: int) -> str:
     if not count:
         return "the plan has no entries"
-    return "1 entry is left by the plan" if count == 1 else f"{count:,} entries are left by the plan"
+    if count == 1:
+        return "1 entry is left by the plan"
+    return f"{count:,} entries are left by the plan"

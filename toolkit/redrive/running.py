@@ -1,4 +1,15 @@
-"""Running the plan of a redrive: canaries, then waves, each step stored in the ledger before it is taken."""
+"""Run the plan of a redrive: canaries, then waves, each step stored in the ledger before it is taken.
+
+For each entry, a run takes these steps:
+
+1. Read the entry again, and leave it if it is gone or has changed.
+2. Store in the ledger that a request is about to be sent (the state "intended").
+3. Send the request. If the response is lost, look at the service for the outcome.
+4. Look at the run from time to time until it has ended or the deadline is over.
+
+For example, if a group has 200 entries, one canary is sent first. If it succeeds, waves of 50 follow, until
+more than a fifth of the ended runs have failed again.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from typing import Any, Final, Literal
 
 import msgspec
@@ -50,14 +62,13 @@ from toolkit.tables.frames import to_frame
 
 _CONNECTIONS: Final = 8
 _FIRST_LOOK, _LONGEST_LOOK = 0.25, 15.0  # seconds between looks at what runs
-_EVENTS: Final = 20  # of a run that are read to find its last error
+_EVENTS: Final = 20  # per run, read to find the last error
 _LONGEST_ERROR: Final = 200  # characters
 _LOOKS: Final = 3  # at an entry whose response was lost, before it counts as not acted on
 _CONFLICT: Final = 409
 _GONE: Final = "it is no longer in the DLQ"
 _LONGEST_WAIT: Final = 60.0  # seconds, for the service's rate limit
-_FAILED: Final = ("failed again", "failed otherwise")
-_ENDED: Final = ("succeeded", "called", "deleted", *_FAILED)
+
 _PENDING: Final = ("intended", "started")
 _CALLS: Final[dict[str, State]] = {
     "CALLBACK_SUCCESS": "called",
@@ -77,11 +88,11 @@ def run_redrive(
 ) -> RedriveResult:
     """Run a plan: canaries of each group first, then waves, until every entry is done, left or stopped.
 
-    Each entry is read again just before it is acted on, and left when it is gone or has changed. Every step
-    is stored in the ledger before it is taken: interrupted, or even killed, the same call continues, and
-    nothing is sent twice. A request whose response was lost is looked into, and not sent again unless the
-    entry is still in the queue. An entry is claimed before its failure function is called, so that two runs
-    of this user on this machine call it once.
+    Each entry is read again just before it is acted on, and left if it is gone or has changed. Every step is
+    stored in the ledger before it is taken: if a run is interrupted or killed, the same call continues, and
+    nothing is sent twice. If a response is lost, the request is sent again only if the entry is still in the
+    queue. An entry is claimed before the failure function is called, so that two runs of this user on this
+    machine call it once.
 
     Parameters
     ----------
@@ -96,22 +107,22 @@ def run_redrive(
     progress : bool or callable, optional
         As in `load_failures`; counts entries that are done, left or stopped.
     stop : threading.Event, optional
-        Once set, nothing more is sent; what was sent is in the ledger.
+        Once it is set, nothing more is sent. The ledger has all requests that were sent before.
 
     Returns
     -------
     RedriveResult
-        What succeeded, what came back, and what was left and why.
+        The outcome of each entry, for example "succeeded" or "failed again", and why entries were left.
 
     Raises
     ------
     InputError
-        When `confirm` is not this plan's, or another argument cannot be used, for example a damaged ledger
-        or a file of another program.
+        If `confirm` is not the code of this plan, or another argument cannot be used, for example a damaged
+        ledger or a file of another program.
     LedgerLockedError
-        When another process runs a plan with this ledger.
+        If another process runs a plan with this ledger.
     ServiceError
-        When the service cannot be reached; the same call continues later.
+        If the service cannot be reached. Call again to continue.
 
     Examples
     --------
@@ -124,20 +135,7 @@ def run_redrive(
     endpoint_of(service, "queue")
     instance("plan", plan, RedrivePlan, "a plan of plan_redrive")
     instance("stop", stop, threading.Event, "a threading.Event", optional=True)
-    if isinstance(confirm, str) and plan.is_short_confirmation(confirm):
-        raise InputError(
-            "reading confirm",
-            got=f"{confirm!r}, the short code that an earlier version showed for this plan",
-            expected=repr(plan.confirmation),
-            next_step="Look at the plan once more, then pass plan.confirmation.",
-        )
-    if not isinstance(confirm, str) or confirm != plan.confirmation:
-        raise wrong(
-            "confirm",
-            confirm,
-            repr(plan.confirmation),
-            "Look at the plan once more, then pass plan.confirmation.",
-        )
+    _check_confirmation(plan, confirm)
     plan.checked("running a plan")
     with Ledger.running(ledger) as opened:
         with Transport.to(service, "queue") as transport:
@@ -155,13 +153,28 @@ def run_redrive(
         return result_of(plan, opened)
 
 
+def _check_confirmation(plan: RedrivePlan, confirm: object) -> None:
+    """Raise `InputError` if a value is not the confirmation of a plan."""
+    if confirm == plan.confirmation:
+        return
+    look_again = "Look at the plan once more, then pass plan.confirmation."
+    if isinstance(confirm, str) and plan.is_short_confirmation(confirm):
+        raise InputError(
+            "reading confirm",
+            got=f"{confirm!r}, the short code that an earlier version showed for this plan",
+            expected=repr(plan.confirmation),
+            next_step=look_again,
+        )
+    raise wrong("confirm", confirm, repr(plan.confirmation), look_again)
+
+
 def new_run_id(plan: str, dlq_id: str) -> str:
-    """The id that the run of an entry gets: the same however often it is requested."""
+    """Return the id of the new run of an entry. It is the same if the request is sent again."""
     return f"wfr_redrive_{sha256(f'{plan} {dlq_id}'.encode()).hexdigest()[:32]}"
 
 
 class _Run:
-    """One run of a plan: what is sent and looked at, for all groups side by side."""
+    """One run of a plan: it sends requests and looks at their outcomes, for all groups at once."""
 
     def __init__(
         self,
@@ -184,48 +197,63 @@ class _Run:
         self._waves = {str(group): rows for group, rows in plan.acted.groupby("group", sort=False)}
 
     def all_groups(self, bar: ProgressBar) -> None:
-        """Send the next wave of every group whose wave before it has ended, until none has one."""
-        waits, shown = _FIRST_LOOK, 0
-        seen: tuple[str, ...] = (*_PENDING, "running", "unknown")  # these may have ended since the last call
+        """Send the next wave of every group whose last wave has ended, until all groups are done."""
         with ThreadPoolExecutor(_CONNECTIONS) as pool:
             try:
-                while True:
-                    list(pool.map(self._look_at, self._ledger.entries(self._hash, *seen)))
-                    seen = _PENDING
-                    list(pool.map(self._keep_last_error, self._first_started()))
-                    groups = self._ledger.states(self._hash)
-                    states = [state for group in groups.values() for state in group.values()]
-                    pending = sum(state in _PENDING for state in states)
-                    done = len(states) - pending
-                    bar.add(done - shown)
-                    sent = self._next(groups)
-                    list(pool.map(self._act, sent))
-                    if self._stop.is_set() or not (sent or pending):
-                        return
-                    waits = _FIRST_LOOK if done > shown or sent else min(_LONGEST_LOOK, waits * 1.5)
-                    shown = done
-                    if not sent:
-                        self._stop.wait(waits)
+                self._all_groups(bar, pool)
             except BaseException:
                 self._stop.set()  # requests in flight end, and nothing more is sent
                 raise
 
-    def _next(self, groups: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
-        """The entries to act on now: of each group its canaries, or its next wave."""
-        limits, stopped = self._plan.limits, self._ledger.stopped(self._hash)
-        chosen: list[Any] = []
+    def _all_groups(self, bar: ProgressBar, pool: ThreadPoolExecutor) -> None:
+        pause, done_before = _FIRST_LOOK, 0
+        # a run that was given up may have ended since the last call: look once more
+        looked_at: tuple[str, ...] = (*_PENDING, "running", "unknown")
+        while True:
+            list(pool.map(self._look_at, self._ledger.entries(self._hash, *looked_at)))
+            looked_at = _PENDING
+            list(pool.map(self._keep_last_error, self._first_started()))
+            states_by_group = self._ledger.states(self._hash)
+            states = Counter(chain.from_iterable(group.values() for group in states_by_group.values()))
+            pending = states["intended"] + states["started"]
+            done = states.total() - pending
+            bar.add(done - done_before)
+            sent = self._next(states_by_group)
+            list(pool.map(self._act, sent))
+            if self._stop.is_set() or not (sent or pending):
+                return
+            # look less often while nothing happens
+            pause = min(_LONGEST_LOOK, pause * 1.5)
+            if sent or done > done_before:
+                pause = _FIRST_LOOK
+            done_before = done
+            if not sent:
+                self._stop.wait(pause)
+
+    def _next(self, states_by_group: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
+        """Return the entries to act on now: the canaries or the next wave of each group."""
+        stopped = self._ledger.stopped(self._hash)
+        next_entries: list[Any] = []
         for group, rows in self._waves.items():
-            begun = groups.get(group, {})
-            states = Counter(begun.values())
-            if group in stopped or len(begun) == len(rows) or any(states[state] for state in _PENDING):
-                continue
-            if reason := _stop_reason(states, limits.stop_above):
-                self._ledger.stop(self._hash, group, reason + self._last_error_of(group))
-                continue
-            left = rows[~rows["dlq_id"].isin(list(begun))]
-            proven = states["succeeded"] or states["called"] or states["deleted"]
-            chosen += left.head(limits.wave if proven else limits.canaries).to_dict("records")
-        return chosen
+            if group not in stopped:
+                next_entries += self._next_of_group(group, rows, states_by_group.get(group, {}))
+        return next_entries
+
+    def _next_of_group(self, group: str, rows: pd.DataFrame, begun: Mapping[str, str]) -> list[Any]:
+        """Return the entries of a group to act on now; `begun` has the states of the others by id."""
+        limits = self._plan.limits
+        states = Counter(begun.values())
+        is_pending = states["intended"] + states["started"] > 0
+        if is_pending or len(begun) == len(rows):
+            return []
+        if reason := _stop_reason(states, limits.stop_above):
+            self._ledger.stop(self._hash, group, reason + self._last_error_of(group))
+            return []
+        remaining = rows[~rows["dlq_id"].isin(list(begun))]
+        # canaries are sent until one of them works
+        has_worked = states["succeeded"] + states["called"] + states["deleted"] > 0
+        most = limits.wave if has_worked else limits.canaries
+        return remaining.head(most).to_dict("records")
 
     def _act(self, entry: dict[str, Any]) -> None:
         """Read an entry again, store the intent, and send the request."""
@@ -233,27 +261,27 @@ class _Run:
             return
         dlq_id, action = entry["dlq_id"], entry["action"]
         run_id = new_run_id(self._hash, dlq_id) if action in ("resume", "restart") else None
-        skip = partial(self._ledger.skip, self._hash, entry)
         try:
-            now = self._read(dlq_id)
+            reason = _reason_to_skip(entry, self._read(dlq_id))
         except NotFoundError:
             if self._run_of(run_id) is not None:  # an earlier request of ours arrived late
                 self._ledger.intend(self._hash, entry, run_id)
-            else:
-                skip(_GONE)
-            return
-        if changed := [name for name in UNCHANGED if not _same(now[name], entry[name])]:
-            skip(f"{', '.join(changed)} changed since it was planned")
-            return
-        if reason := refusal(action, now):
-            skip(reason)
+                return
+            reason = _GONE
+        if reason:
+            self._ledger.skip(self._hash, entry, reason)
             return
         self._ledger.intend(self._hash, entry, run_id)
-        done = partial(self._ledger.set, self._hash, dlq_id)
         # the intent comes first: with it, a later call never claims the entry again
         if action == "failure function" and (reason := self._claimed_elsewhere(entry)):
-            done("skipped", reason=reason)
+            self._ledger.set(self._hash, dlq_id, "skipped", reason=reason)
             return
+        self._send(entry, run_id)
+
+    def _send(self, entry: dict[str, Any], run_id: str | None) -> None:
+        """Send the request for an entry, and store the response."""
+        dlq_id, action = entry["dlq_id"], entry["action"]
+        done = partial(self._ledger.set, self._hash, dlq_id)
         try:
             started = self._request(action, dlq_id, run_id)
         except RateLimitError as error:
@@ -269,12 +297,15 @@ class _Run:
                 self._release(entry)
                 done("refused", reason=str(error)[:300])
         except ServiceError:
-            pass  # it may have been done: looked into with the next look
+            pass  # it may have been done: the next look finds out
         else:
-            done("deleted" if action == "delete" else "started", ended=action == "delete", run_id=started)
+            if action == "delete":
+                done("deleted")
+            else:
+                done("started", ended=False, run_id=started)
 
     def _claimed_elsewhere(self, entry: Mapping[str, Any]) -> str:
-        """Claim an entry, then look at it once more; return why it must be left, or nothing."""
+        """Claim an entry, then look at it once more. Return why it must be left; empty if it need not."""
         key = self._claim_key(entry["dlq_id"], entry["workflow_run_id"])
         if other := self._claims.take(*key):
             if other.plan == self._hash:
@@ -318,37 +349,43 @@ class _Run:
         return None
 
     def _look_at(self, row: dict[str, Any]) -> None:
-        """Look at an entry that was sent and has not ended."""
-        late = time.time() * 1000 > row["intended_at"] + self._plan.limits.deadline * 1000
-        done = partial(self._ledger.set, self._hash, row["dlq_id"])
+        """Look at an entry that was sent and has not ended, and store the outcome."""
+        is_late = time.time() * 1000 > row["intended_at"] + self._plan.limits.deadline * 1000
         if row["state"] == "intended":
-            return self._reconcile(row)
-        if row["action"] == "failure function":
-            return self._look_at_call(row, late=late)
+            self._reconcile(row)
+        elif row["action"] == "failure function":
+            self._look_at_call(row, is_late=is_late)
+        else:
+            self._look_at_run(row, is_late=is_late)
+
+    def _look_at_run(self, row: dict[str, Any], *, is_late: bool) -> None:
+        """Look at a run that was started."""
+        done = partial(self._ledger.set, self._hash, row["dlq_id"])
         run = self._run_of(row["run_id"]) or {}
-        state = run.get("workflowState")
-        if state == "RUN_SUCCESS":
+        run_state = run.get("workflowState")
+        if run_state == "RUN_SUCCESS":
             done("succeeded")
-        elif state == "RUN_CANCELED":
+        elif run_state == "RUN_CANCELED":
             done("failed otherwise", reason="its run was cancelled")
-        elif state == "RUN_FAILED":
+        elif run_state == "RUN_FAILED":
             self._failed(row, run.get("dlqId"))
-        elif late:
+        elif is_late:
             reason = "it had not ended before the deadline"
             if error := self._last_error(row["run_id"]):
                 reason = f"{reason}; {LAST_ERROR}{error}"
             done("running" if run else "unknown", reason=reason)
-        return None
 
     def _first_started(self) -> list[dict[str, Any]]:
-        """Return of each group the first run that has not ended: its error tells what the group waits for."""
+        """Return the first unfinished run of each group, whose error tells why the group has to wait."""
         rows = self._ledger.entries(self._hash, "started")
-        return list({row["grouped"]: row for row in reversed(rows) if row["run_id"]}.values())
+        first_runs = {row["grouped"]: row for row in reversed(rows) if row["run_id"]}
+        return list(first_runs.values())
 
     def _keep_last_error(self, row: dict[str, Any]) -> None:
-        """Store the last error of a run that has not ended, as the reason of its state."""
+        """Store the last error of a run that has not ended, as the reason of the state."""
         error = self._last_error(row["run_id"])
-        if error and row["reason"] != (reason := LAST_ERROR + error):
+        reason = LAST_ERROR + error
+        if error and row["reason"] != reason:
             self._ledger.set(self._hash, row["dlq_id"], "started", ended=False, reason=reason)
 
     def _last_error(self, run_id: str | None) -> str:
@@ -360,78 +397,99 @@ class _Run:
         except (ServiceError, msgspec.DecodeError):
             return ""  # the log only explains: a run does not depend on it
         # a service may ignore a filter that it does not know
-        own = [event for event in events if event.get("workflowRunId") == run_id and event.get("error")]
-        if not own:
+        errors = [event for event in events if event.get("workflowRunId") == run_id and event.get("error")]
+        latest = max(errors, key=lambda event: event.get("time") or 0, default=None)
+        if latest is None:
             return ""
-        latest = max(own, key=lambda event: event.get("time") or 0)
-        text = " ".join(str(latest["error"]).split())
-        return shorten(self._redactor.text(text), _LONGEST_ERROR)
+        error = " ".join(str(latest["error"]).split())
+        return shorten(self._redactor.text(error), _LONGEST_ERROR)
 
     def _last_error_of(self, group: str) -> str:
         """Return the last known error of a group as the end of a sentence; empty if none is known."""
-        rows = self._ledger.entries(self._hash, "running", "unknown")
-        reasons = [row["reason"] or "" for row in rows if row["grouped"] == group]
-        errors = [reason.partition(LAST_ERROR)[2] for reason in reasons if LAST_ERROR in reason]
-        return f"; {LAST_ERROR}{errors[-1]}" if errors else ""
+        last_error = ""
+        for row in self._ledger.entries(self._hash, "running", "unknown"):
+            _, _, error = (row["reason"] or "").partition(LAST_ERROR)
+            if error and row["grouped"] == group:
+                last_error = f"; {LAST_ERROR}{error}"
+        return last_error
 
-    def _look_at_call(self, row: dict[str, Any], *, late: bool) -> None:
+    def _look_at_call(self, row: dict[str, Any], *, is_late: bool) -> None:
         """Look at a failure function that was called."""
         done = partial(self._ledger.set, self._hash, row["dlq_id"])
         try:
-            state = self._read(row["dlq_id"])["failure_function_state"]
+            call_state = self._read(row["dlq_id"])["failure_function_state"]
         except NotFoundError:
             done("unknown", reason="it left the DLQ before its failure function had responded")
-        else:
-            if row["state"] == "unknown" and _same(state, self._planned_state(row["dlq_id"])):
-                return  # the state from before the plan tells nothing of a call that may not have arrived
-            if state in _CALLS:
-                done(_CALLS[state])
-            elif late:
-                done("running", reason="the failure function had not responded before the deadline")
-                return
-            else:
-                return
+            self._end_claim(row)
+            return
+        if row["state"] == "unknown" and _same(call_state, self._planned_state(row["dlq_id"])):
+            return  # the state is from before the plan: it tells nothing about a call that may be lost
+        if call_state in _CALLS:
+            done(_CALLS[call_state])
+            self._end_claim(row)
+        elif is_late:
+            done("running", reason="the failure function had not responded before the deadline")
+
+    def _end_claim(self, row: dict[str, Any]) -> None:
         self._claims.end(*self._claim_key(row["dlq_id"], row["origin_run"]))
 
     def _planned_state(self, dlq_id: str) -> Any:
         return self._plan.frame.set_index("dlq_id").loc[dlq_id, "failure_function_state"]
 
     def _failed(self, row: dict[str, Any], new_dlq_id: object) -> None:
-        """Store whether a run failed in the same way or in another one."""
-        group, known = None, str(new_dlq_id) if new_dlq_id else None
-        if known:
-            with suppress(NotFoundError):
-                new = to_frame(self._decoded(known))
-                group = str(group_failures(new, rules=self._rules).frame["group"].iloc[0])
+        """Store whether a run failed in the same way as before or in another way."""
+        group: str | None = None
+        known_id: str | None = None
+        if new_dlq_id:
+            known_id = str(new_dlq_id)
+            group = self._group_of(known_id)
         state: State = "failed again" if group == row["grouped"] else "failed otherwise"
-        self._ledger.set(self._hash, row["dlq_id"], state, new_dlq_id=known, new_group=group)
+        self._ledger.set(self._hash, row["dlq_id"], state, new_dlq_id=known_id, new_group=group)
+
+    def _group_of(self, dlq_id: str) -> str | None:
+        """Return the group of an entry by the rules of the plan; None if it has left the DLQ."""
+        with suppress(NotFoundError):
+            failure = to_frame(self._decoded(dlq_id))
+            return str(group_failures(failure, rules=self._rules).frame["group"].iloc[0])
+        return None
 
     def _reconcile(self, row: dict[str, Any]) -> None:
-        """Find out whether a request whose response is not known was carried out."""
+        """Find out whether a request without a known response was carried out."""
+        dlq_id = row["dlq_id"]
+        for look in range(_LOOKS):
+            if self._was_carried_out(row):
+                return
+            if look < _LOOKS - 1:
+                self._stop.wait(_FIRST_LOOK * 2**look)
+        if row["action"] == "failure function":
+            reason = "its failure function may have run: its state is as before"
+            self._ledger.set(self._hash, dlq_id, "unknown", reason=reason)
+            self._end_claim(row)
+            return
+        # still in the DLQ: it was not carried out, and the service refuses a second run of the same id
+        self._ledger.withdraw(self._hash, dlq_id)
+
+    def _was_carried_out(self, row: dict[str, Any]) -> bool:
+        """Look once for the outcome of a request. Store it and return True if there is one."""
         dlq_id, action, run_id = row["dlq_id"], row["action"], row["run_id"]
         done = partial(self._ledger.set, self._hash, dlq_id)
-        for number in range(_LOOKS):
-            if self._run_of(run_id) is not None:
-                return done("started", ended=False)
-            try:
-                now = self._read(dlq_id)
-            except NotFoundError:
-                if action == "delete":
-                    return done("deleted")
-                if self._run_of(run_id) is not None:
-                    return done("started", ended=False)
-                return done("unknown", reason="it has left the DLQ, and no run has the id that was requested")
-            is_call = action == "failure function"
-            if is_call and not _same(now["failure_function_state"], self._planned_state(dlq_id)):
-                return done("started", ended=False)
-            if number < _LOOKS - 1:
-                self._stop.wait(_FIRST_LOOK * 2**number)
-        if action == "failure function":
-            done("unknown", reason="its failure function may have run: its state is as before")
-            return self._claims.end(*self._claim_key(dlq_id, row["origin_run"]))
-        # still in the DLQ: it was not carried out, and the id of its run would refuse a second one
-        self._ledger.withdraw(self._hash, dlq_id)
-        return None
+        if self._run_of(run_id) is not None:
+            done("started", ended=False)
+            return True
+        try:
+            call_state = self._read(dlq_id)["failure_function_state"]
+        except NotFoundError:
+            if action == "delete":
+                done("deleted")
+            elif self._run_of(run_id) is not None:
+                done("started", ended=False)
+            else:
+                done("unknown", reason="it has left the DLQ, and no run has the id that was requested")
+            return True
+        if action == "failure function" and not _same(call_state, self._planned_state(dlq_id)):
+            done("started", ended=False)
+            return True
+        return False
 
     def _run_of(self, run_id: str | None) -> dict[str, Any] | None:
         if not run_id:
@@ -448,32 +506,45 @@ class _Run:
         return row
 
 
+def _reason_to_skip(planned: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return why an entry is skipped, as the service has it now; empty if it is as planned."""
+    changed = [name for name in UNCHANGED if not _same(now[name], planned[name])]
+    if changed:
+        return f"{', '.join(changed)} changed since it was planned"
+    return refusal(planned["action"], now)
+
+
 def _same(now: Any, planned: Any) -> bool:
-    same: bool = pd.isna(planned) if pd.isna(now) else now == planned
-    return same
+    """Return whether two values are equal or both missing."""
+    if pd.isna(now):
+        return bool(pd.isna(planned))
+    return bool(now == planned)
 
 
-def _stop_reason(counts: Counter[str], most: float) -> str:
-    """Why a group stops after these outcomes; empty when it does not."""
-    ended = sum(counts[state] for state in _ENDED)
-    failed = sum(counts[state] for state in _FAILED)
-    if ended and failed / ended > most:
-        again = counts["failed again"]
-        same = f", {again:,} of them with the same signature" if again else ""
-        return f"{failed:,} of {counted(ended, 'run')} failed again ({percent(failed / ended)}){same}"
+def _stop_reason(counts: Counter[str], stop_above: float) -> str:
+    """Return why a group stops after these outcomes; empty if it continues."""
+    worked = counts["succeeded"] + counts["called"] + counts["deleted"]
+    failed = counts["failed again"] + counts["failed otherwise"]
+    ended = worked + failed
     if not ended and counts["running"]:
         return "its first runs had not ended before the deadline"
-    if counts["unknown"] and not ended:
-        return "what became of its first runs is not known"
+    if not ended and counts["unknown"]:
+        return "the outcome of its first runs is not known"
+    if ended and failed / ended > stop_above:
+        failed_of_ended = f"{failed:,} of {counted(ended, 'run')} failed again ({percent(failed / ended)})"
+        if not counts["failed again"]:
+            return failed_of_ended
+        return f"{failed_of_ended}, {counts['failed again']:,} of them with the same signature"
     if counts["refused"]:
         return f"{counted(counts['refused'], 'request')} refused by the service"
     return ""
 
 
 def _flow_control(prefix: str, plan: RedrivePlan) -> tuple[tuple[str, str], ...]:
-    """The headers of the limits, if there are any."""
+    """Return the headers that set the limits; none if the plan has no limits."""
     limits = {"parallelism": plan.limits.parallelism, "rate": plan.limits.rate}
-    value = ", ".join(f"{name}={limit}" for name, limit in limits.items() if limit is not None)
+    limits_set = [f"{name}={limit}" for name, limit in limits.items() if limit is not None]
+    if not limits_set:
+        return ()
     key = f"redrive-{plan.hash[:16]}"
-    headers = (f"{prefix}Flow-Control-Key", key), (f"{prefix}Flow-Control-Value", value)
-    return headers if value else ()
+    return (f"{prefix}Flow-Control-Key", key), (f"{prefix}Flow-Control-Value", ", ".join(limits_set))
