@@ -1,4 +1,4 @@
-"""Make the sections of a failure report that count: when, where, in which words, what expires."""
+"""Make the sections of a failure report with counts: times, workflows, groups, expiry."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _WORKFLOW: Final = ReportColumn("workflow", beneath=True)
 
 
 def masked_columns(failures: AnyFrame, redactor: Redactor) -> SelectedRows:
-    """The columns that the figures need, secrets masked: names of groups are drawn."""
+    """Return the columns that figures need, with secrets masked: names of groups are drawn."""
     columns = ["failed_at", "created_at", "workflow_url", "response_status"]
     rows = select(failures, columns, doing="making a report")
     urls = rows.choose(["workflow_url"]).count("workflow_url")["workflow_url"].drop_null()
@@ -69,7 +69,7 @@ def _with_urls(urls: pa.Array, masked: pa.Array, table: pa.Table) -> pa.Table:
 
 
 def _when(counts: Counts) -> Iterator[Section]:
-    """The trend."""
+    """Return the trend."""
     trend, clean, markers = counts.trend, counts.clean, counts.markers
     if trend.total <= 1:
         return
@@ -93,7 +93,7 @@ def _when(counts: Counts) -> Iterator[Section]:
 
 
 def _worst(counts: Counts) -> Iterator[Section]:
-    """The workflows with the most failures, and the last hours beside those before."""
+    """Return the workflows with the most failures, and the last hours compared with the hours before."""
     recent = counts.recent
     hours, rows = int(recent.span.total_seconds() // 3600), recent.by_workflow
     yield Section("worst", "Worst workflows", parts=_counts(
@@ -107,7 +107,7 @@ def _worst(counts: Counts) -> Iterator[Section]:
 
 
 def _expiry(counts: Counts) -> Iterator[Section]:
-    """What expires when."""
+    """Return the section on expiry."""
     now, kept, clean = counts.now, counts.kept, counts.clean.value
     bins = expiry_bins(times_left(counts.failures, counts.retention.length, now), now)
     parts: list[Part] = []
@@ -215,14 +215,14 @@ def _counts(
     most: int,
     more: str = "more rows",
 ) -> tuple[Part, ...]:
-    """A table of the first rows of a frame, by its columns, and the code that makes the frame."""
+    """Return a table of the first rows of a frame, and the code that makes the frame."""
     rows = ([row[name] for name in columns] for row in counts.clean.rows(frame.head(most)))
     left_out = max(len(frame) - most, 0)
     return table(caption, columns.values(), rows, left_out=left_out, more=more), ReportCode(code)
 
 
 def _new(counts: Counts) -> Iterator[Section]:
-    """What the earlier failures did not have."""
+    """Return the section on failures that are new since the earlier ones."""
     comparison = counts.findings["comparison"]
     if not comparison or not comparison["new"]:
         return
@@ -237,7 +237,7 @@ def _new(counts: Counts) -> Iterator[Section]:
 
 
 def _scope(counts: Counts) -> Iterator[Section]:
-    """What was requested, and what the load did."""
+    """Return the request and the result of the load."""
     facts, trend = counts.findings["completeness"], counts.trend
     parts: list[Part] = []
     if facts["state"] == "unknown":
@@ -270,7 +270,7 @@ def _scope(counts: Counts) -> Iterator[Section]:
 
 
 def _code(counts: Counts) -> Iterator[Section]:
-    """How to make the report again."""
+    """Return the code that makes the report again."""
     yield Section("code", "The code", parts=(ReportCode(Code(counts.findings["code"]), folded=False),))
 
 

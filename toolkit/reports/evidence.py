@@ -1,4 +1,4 @@
-"""What the analyses find in the failures of a report: explanations, groups, and what changed."""
+"""Collect the results of the analyses of a report: explanations, groups and changes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _READ: Final = _BASIS | _OFFENDING | _FUNCTIONS | _SHARED
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Story:
-    """An explanation: which failures, what they share, when, and how sure that is."""
+    """An explanation: its failures, their common values, the time, and the confidence."""
 
     kind: str  # rise, or steady
     what: str  # the error that its failures share, else its condition, in words
@@ -94,7 +94,7 @@ class Story:
 
     @property
     def name(self) -> str:
-        """What its failures share, and whether only most of them do."""
+        """Return the values that all or most of the failures share."""
         return self.what if self.whole else f"mostly {self.what}"
 
 
@@ -127,7 +127,7 @@ class Evidence:
 
     @property
     def sampled(self) -> bool:
-        """Whether there are more failures than are looked at one by one."""
+        """Return whether a sample of the failures is analysed."""
         return self.total > len(self.sample)
 
 
@@ -141,7 +141,7 @@ def gather(
     step: Callable[[str], None],
     new_since: datetime | None = None,
 ) -> Evidence | None:
-    """Run the analyses; None where there are no failures, or without what they read."""
+    """Run the analyses; return None without failures, or without the columns that they need."""
     names = set(opened(failures, doing=_DOING).names)
     both = names
     if previous is not None:
@@ -217,7 +217,7 @@ def gather(
 def _grouped(
     failures: AnyFrame, sample: pd.DataFrame, rules: GroupRules | None, *, is_whole: bool
 ) -> tuple[FailureGroups, pd.DataFrame]:
-    """The groups of all failures, and the sample, which may be all of them, with the group of each."""
+    """Return the groups of all failures, and the sample (or all failures) with the group of each."""
     signed = _is_signed(sample)
     if not is_whole:
         groups = group_failures(failures, rules=rules)
@@ -233,14 +233,14 @@ def _is_signed(failures: pd.DataFrame) -> bool:
 
 
 def _earlier(previous: AnyFrame, groups: FailureGroups) -> tuple[pd.DataFrame, int]:
-    """The earlier failures, or a sample of them, each with its group; and how many there are."""
+    """Return the earlier failures or a sample of them, each with a group, and their number."""
     before = sample_failures(previous, most=MOST, columns=_READ)
     entries = select_timed(previous, ["dlq_id"], doing=_DOING).count()["count_"][0].as_py()
     return before if _is_signed(before) else groups.assign(before), int(entries)
 
 
 def _waiting(failures: AnyFrame, groups: FailureGroups, *, signed: bool) -> pd.DataFrame:
-    """The groups of the failures that are still in the queue: count, first and last time."""
+    """Return the groups of the failures that are still in the queue: count, first and last time."""
     if not signed:
         retained = select_retained(failures, [*_BASIS, *_TIMES], doing=_DOING)
         failures = groups.assign(retained.table().to_pandas())
@@ -251,14 +251,14 @@ def _waiting(failures: AnyFrame, groups: FailureGroups, *, signed: bool) -> pd.D
 
 
 def _split(failures: pd.DataFrame, since: datetime, now: datetime) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The failures after a time until now, and those before, or without a time."""
+    """Return the failures after a time, and the failures before it or without a time."""
     when = failures["failed_at"].fillna(failures["created_at"])
     recent, later = when > pd.Timestamp(since), when > pd.Timestamp(now)
     return failures[recent & ~later], failures[~recent]
 
 
 def _classes(sample: pd.DataFrame, groups: pd.DataFrame) -> pd.DataFrame:
-    """The class of each of the largest groups, by its latest failure."""
+    """Return the class of each of the largest groups, by the latest failure."""
     largest = groups.sort_values(["count", "group"], ascending=[False, True]).head(_CLASSED)
     latest = sample.drop_duplicates(SIGNATURE, keep="last")
     latest = latest[latest[SIGNATURE].isin(largest["group"])].reset_index(drop=True)
@@ -338,12 +338,12 @@ def _waiting_of(
 
 
 def _estimate(count: float, scale: float) -> int:
-    """A count as it is, or where it is of a sample, of all failures: to three digits, as it is not exact."""
+    """Return a count, or the estimate for all failures if it comes from a sample, to three digits."""
     return round(count) if scale == 1 else round(float(f"{count * scale:.3g}"))
 
 
 def _in_words(condition: dict[str, str], titles: pd.Series) -> str:
-    """A condition in words, with the titles of groups for their ids."""
+    """Return a condition in words, with titles of groups instead of their ids."""
     return describe_condition({
         "error" if name == SIGNATURE else name.replace("_", " "): titles.get(value, value)
         for name, value in condition.items()

@@ -1,4 +1,4 @@
-"""The sections of a failure report that explain; their texts are masked afterwards."""
+"""Make the sections of a failure report with explanations; secrets in them are masked afterwards."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Explained:
         self.now, self.retention, self.kept = counts.now, counts.retention, counts.kept
 
     def why(self) -> Iterator[Section]:
-        """Explanations, the largest first; none is said in a sentence."""
+        """Return the explanations, the largest first, or a sentence without explanations."""
         stories = self.evidence.stories
         if not stories:
             return
@@ -215,7 +215,7 @@ class Explained:
         )  # fmt: skip
 
     def classes(self) -> Iterator[Section]:
-        """What kind of failures they are, with the evidence of the largest group of each class."""
+        """Return the classes of failures, with the evidence of the largest group of each class."""
         classes = self.evidence.classes
         if classes.empty:
             return
@@ -265,7 +265,7 @@ class Explained:
         )  # fmt: skip
 
     def outcomes(self) -> Iterator[Section]:
-        """What became of entries that left the queue."""
+        """Return the outcomes of entries that left the queue."""
         outcomes = self.evidence.outcomes
         if outcomes is None or set(outcomes.counts["outcome"]) <= {"still there", "unknown"}:
             return
@@ -286,7 +286,7 @@ class Explained:
         )  # fmt: skip
 
     def seen(self) -> Iterator[Section]:
-        """New groups beside the earlier ones that look alike."""
+        """Return new groups with similar earlier groups."""
         similar = self.evidence.similar
         if similar is None or similar.frame.empty:
             return
@@ -312,7 +312,7 @@ class Explained:
         )  # fmt: skip
 
     def actions(self) -> Iterator[Section]:
-        """What to do next, with code that selects the failures of each explanation."""
+        """Return the next actions, with code that selects the failures of each explanation."""
         parts: list[Part] = []
         for number, story in enumerate(self.evidence.stories, 1):
             named = f"{number}. {_named(self.evidence, story, story.what)}"
@@ -335,7 +335,7 @@ class Explained:
             yield Section("actions", "Suggested actions", sentence, tuple(parts))
 
     def _selected(self, story: Story) -> str:
-        """How many failures the code of an action selects, compared with those of the explanation."""
+        """Return how many failures the code of an action selects, compared with the explanation."""
         about = "about " * self.evidence.sampled
         if story.waiting == story.observed:
             return f"The code selects all {about}{counted(story.waiting, 'failure')}."
@@ -345,7 +345,7 @@ class Explained:
         )
 
     def postmortem(self) -> Iterator[Section]:
-        """A form to fill in, with what is known."""
+        """Return a form for the incident, with the known values filled in."""
         stories = self.evidence.stories
         if not stories:
             return
@@ -362,7 +362,7 @@ class Explained:
         yield Section("postmortem", "Postmortem", "To be filled in.", parts)
 
     def sections(self) -> list[Section]:
-        """All that there is something to say in, in order."""
+        """Return all sections that have contents, in order."""
         makers = (self.why, self.impact, self.deadline, self.changed, self.groups, self.classes,
                   self.functions, self.outcomes, self.seen, self.actions, self.postmortem)  # fmt: skip
         return [section for make in makers for section in make()]
@@ -371,7 +371,7 @@ class Explained:
         self, name: str, title: str, sentence: str, *parts: Part, code: Code, whole: bool = False,
         sampled: str = "Counted in a sample of {}.",
     ) -> Section:  # fmt: skip
-        """A section with the code that computes it again, of the sample where that is what was looked at."""
+        """Return a section with the code that computes it again, for the sample if one was analysed."""
         if self.evidence.sampled and not whole:
             number = counted(len(self.evidence.sample), "failure")
             sentence = f"{sentence} {sampled.format(number)}".strip()
@@ -402,7 +402,7 @@ class Explained:
 
 
 def explained_in_words(evidence: Evidence | None) -> str:
-    """The second sentence of the verdict: the largest explanation, until when, and what is new."""
+    """Return the second sentence of the verdict: the largest explanation, its end, and new groups."""
     if evidence is None:
         return ""
     trend, sentences = evidence.trend, []
@@ -427,17 +427,17 @@ def explained_in_words(evidence: Evidence | None) -> str:
 
 
 def _named(evidence: Evidence, story: Story, name: str) -> str:
-    """An explanation with its workflows, and what its failures share, each said once."""
+    """Return an explanation with workflows and common values, each of them once."""
     return f"{name}, in {_places(evidence, story, story.stated)}"
 
 
 def _number(evidence: Evidence, story: Story) -> str:
-    """How many failures an explanation has; of a sample, about how many."""
+    """Return the number of failures of an explanation, or an estimate from a sample."""
     return "about " * evidence.sampled + counted(story.observed, "failure")
 
 
 def _places(evidence: Evidence, story: Story, stated: Collection[str] = ()) -> str:
-    """The workflows of an explanation, and what else its failures share, without what is stated already."""
+    """Return the workflows and other common values of an explanation that are not stated yet."""
     own = story.shared.get("workflow_url")
     known = [name for name in ([own] if own else story.workflows) if name != NONE]
     names = ", ".join(known) or "no known workflow"
@@ -484,7 +484,7 @@ def _action(story: Story, load: Code) -> Code:
 
 
 def _confidence(value: float) -> float:
-    """A confidence, of four digits and never 1: nothing here is certain."""
+    """Return a confidence with four digits that is never 1: nothing here is certain."""
     return min(round(float(value), 4), 0.9999)
 
 

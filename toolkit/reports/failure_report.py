@@ -1,4 +1,4 @@
-"""The failure report, on one page: which sections it has, in which order, and its notices."""
+"""Make the failure report: sections in their order, and notices."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _report(
     new_since: datetime | None,
     step: Callable[[str], None],
 ) -> FailureReport:
-    """Make a report in the time zone in which times are shown."""
+    """Make a report in the time zone of the times that are shown."""
     step("counting failures")
     fresh = freshness_of(failures, now, max_age)
     failures, repeated = without_repeated(failures, doing="making a report")
@@ -219,7 +219,7 @@ def _report(
 
 
 def _change(counts: Counts) -> dict[str, Any]:
-    """What is new, and whether it is worse, as JSON-able values; null where the data cannot tell."""
+    """Return new groups and the change of the rate as JSON-able values; null if they are unknown."""
     evidence, clean = counts.evidence, counts.clean
     unknown: dict[str, Any] = dict.fromkeys(("since", "failures", "expected", "worse", "new_groups"))
     unknown |= {"groups": None, "grown_groups": [], "titles": {}}

@@ -65,7 +65,7 @@ class Cleaner:
         self.redactor = redactor
 
     def value(self, value: Any) -> Any:
-        """Any value: texts cleaned, in lists and maps too, times in ISO 8601, missing ones None."""
+        """Return a value with clean strings at any depth, times in ISO 8601, and None if it is missing."""
         if isinstance(value, Mapping):
             return {self.value(str(name)): self.value(item) for name, item in value.items()}
         if isinstance(value, list | tuple):
@@ -82,7 +82,7 @@ class Cleaner:
         return shorten(self.redactor.text(str(value)), _LONGEST)
 
     def rows(self, frame: pd.DataFrame) -> list[dict[str, Any]]:
-        """The rows of a small frame."""
+        """Return the rows of a small frame."""
         plain = frame.astype(object)
         return [
             {name: self.value(item) for name, item in zip(frame.columns, row, strict=True)}
@@ -110,14 +110,14 @@ def without_repeated(frame: AnyFrame, *, doing: str, name: str = "failures") -> 
 
 
 def _repeated(frame: AnyFrame, doing: str, name: str) -> npt.NDArray[np.bool_]:
-    """Which rows have the id of a later one."""
+    """Return which rows have the id of a later row."""
     ids = select(frame, ["dlq_id"], doing=doing, name=name).table()["dlq_id"].to_pandas()
     return np.asarray(ids.duplicated(keep="last") & ids.notna(), dtype=bool)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Counts:
-    """The failures of a report as its head, its figures and its sections count them."""
+    """The failures of a report, as the head, the figures and the sections count them."""
 
     failures: AnyFrame
     previous: AnyFrame | None
@@ -132,27 +132,27 @@ class Counts:
 
     @property
     def now(self) -> datetime:
-        """The time of the report."""
+        """Return the time of the report."""
         return self.fresh.now
 
     @cached_property
     def receipt(self) -> Receipt | None:
-        """The receipt of the load."""
+        """Return the receipt of the load."""
         return receipt_of(self.failures)
 
     @cached_property
     def overview(self) -> FailureOverview:
-        """How many failures, of how many workflows and runs, from when until when."""
+        """Return the counts of failures, workflows and runs, and the first and last time."""
         return failure_overview(self.failures)
 
     @cached_property
     def recent(self) -> RecentFailures:
-        """The last hours against those before."""
+        """Return the last hours compared with the hours before."""
         return recent_failures(self.failures, self.now, max_age=self.fresh.max_age)
 
     @cached_property
     def covered(self) -> bool:
-        """Whether all failures of the hours before were kept and loaded."""
+        """Return whether all failures of the hours before were kept and loaded."""
         length = 2 * self.recent.span
         if overlap(gaps_of(self.failures), self.fresh.end - length, self.fresh.end):
             return False
@@ -161,30 +161,30 @@ class Counts:
 
     @cached_property
     def expiring(self) -> list[dict[str, Any]]:
-        """How many expire when."""
+        """Return how many failures expire when."""
         return self.clean.rows(count_expiring(self.failures, self.retention.length, self.now))
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there are no failures, and the data show that there are none."""
+        """Return whether the data show that the queue has no failures."""
         complete = self.receipt is not None and self.receipt.complete
         return not self.overview.count and complete and self.fresh.state == "current"
 
     @property
     def left(self) -> list[tuple[str, int]]:
-        """The same in words that say that each failure is counted once."""
+        """Return the same counts in words for separate spans, as each failure is counted once."""
         return [(_LEFT.get(row["when"], row["when"]), row["count"]) for row in self.expiring if row["count"]]
 
     @cached_property
     def next_expiring(self) -> list[dict[str, Any]]:
-        """The next ones to expire."""
+        """Return the failures that expire next."""
         return self.clean.rows(
             next_expiring(self.failures, self.retention.length, self.now, most=CAPS["expiring"])
         )
 
     @cached_property
     def evidence(self) -> Evidence | None:
-        """What the analyses that explain find."""
+        """Return the results of the analyses that explain failures."""
         return gather(
             self.failures,
             self.previous,
@@ -215,7 +215,7 @@ class Counts:
 
     @cached_property
     def findings(self) -> dict[str, Any]:
-        """What the head says, and what the load was."""
+        """Return the contents of the head, and the facts of the load."""
         failures, previous, clean = self.failures, self.previous, self.clean
         overview, recent, receipt = self.overview, self.recent, self.receipt
         for load in (receipt, receipt_of(previous)):
@@ -248,7 +248,7 @@ class Counts:
 
 
 def _covers(receipt: Receipt | None, start: datetime) -> bool:
-    """Whether a load requested everything since this time, and is complete."""
+    """Return whether a load requested everything since this time, and is complete."""
     if receipt is None or not receipt.complete:
         return False
     since = requested_time(receipt, "since")
@@ -300,7 +300,7 @@ def _completeness(
 
 
 def _gaps_shown(receipt: Receipt | None, overview: FailureOverview) -> list[Gap]:
-    """The gaps since the first failure of the report, or the latest one, which may precede it."""
+    """Return the gaps since the first failure of the report, or the latest gap before it."""
     first = overview.first_at
     if receipt is None or first is None:
         return list(receipt.gaps[-1:]) if receipt else []
@@ -308,7 +308,7 @@ def _gaps_shown(receipt: Receipt | None, overview: FailureOverview) -> list[Gap]
 
 
 def _gaps_in_words(gaps: list[Gap]) -> str:
-    """One sentence on what expired unread, with the last gap.
+    """Return one sentence on failures that expired before a sync, with the last gap.
 
     >>> gap = Gap(start="2026-03-01T00:00:00+00:00", end="2026-03-06T00:00:00+00:00", is_certain=True)
     >>> _gaps_in_words([gap])
@@ -364,8 +364,8 @@ def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
 
 
 def _reaches_further(scope: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
-    """Whether a load can hold older entries that the earlier one did not request."""
-    times = {"since": None, "until": None}  # those of "the last seven days" move on: not a difference
+    """Return whether a load can have older entries that the earlier load did not request."""
+    times = {"since": None, "until": None}  # the start of "the last seven days" moves on: not a difference
     if {**scope, **times} != {**earlier, **times}:
         return True
     return "until" in earlier or ("since" in earlier and str(scope.get("since", "")) < str(earlier["since"]))

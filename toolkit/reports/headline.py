@@ -27,7 +27,7 @@ _MOST_VALUES: Final = 3
 
 
 def verdict(findings: Mapping[str, Any], explained: str = "") -> str:
-    """How many failures, of which filter, when, where most, what is new, what expires; what explains it."""
+    """Return the headline: count, filter, times, worst workflow, new groups, expiry and explanation."""
     overview, state = findings["overview"], findings["completeness"]["state"]
     count = overview["count"]
     prefix = age_in_words(findings["data"]) + "Incomplete: " * (state == "incomplete")
@@ -76,7 +76,7 @@ def filter_in_words(scope: Mapping[str, Any]) -> str:
 
 
 def _some(values: Any) -> str:
-    """The first values of a part of a filter."""
+    """Return the first values of a part of a filter."""
     texts = [str(value) for value in values] if isinstance(values, list) else [str(values)]
     more = f" or {len(texts) - _MOST_VALUES} more" if len(texts) > _MOST_VALUES else ""
     return " or ".join(texts[:_MOST_VALUES]) + more
@@ -101,7 +101,7 @@ def _new(findings: Mapping[str, Any]) -> str:
 
 
 def four_numbers(findings: Mapping[str, Any], trend: Trend | None) -> list[dict[str, Any]]:
-    """How many, how many lately, in how many workflows, and how many are about to be lost."""
+    """Return the counts of failures: all, recent, per workflow, and about to expire."""
     overview, recent, comparison = findings["overview"], findings["recent"], findings["comparison"]
     change = None
     hours = _period_in_words(recent, findings["data"])

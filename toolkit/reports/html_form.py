@@ -30,7 +30,7 @@ _WIDTHS: Final = {"wide": 9.6, "narrow": 4.0}  # inches
 
 
 def render_html(template: str, report: Report, tag: str) -> str:
-    """The report by a template; the tag ends every id, so that two reports can be on one page."""
+    """Return the report by a template; the tag ends every id, so that a page can have two reports."""
     return environment().get_template(template).render(report=report, tag=tag, numbers=NUMBERS)
 
 
@@ -60,7 +60,7 @@ def environment() -> Environment:
 
 
 def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
-    """The figure as ``<svg>`` for wide and narrow pages."""
+    """Return the figure as ``<svg>`` for wide and narrow pages."""
     drawn = {}
     said = {"title": figure.title, "description": figure.description}
     for size, width in _WIDTHS.items():

@@ -1,4 +1,4 @@
-"""The report on a vector index, on one page: its health, its recall, what scores mean, what changed."""
+"""Make the report on a vector index: health, recall, the meaning of scores, and changes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from toolkit.tables.arrow_input import FrameLike
 _DOING: Final = "making an index report"
 _SCHEMA: Final = "index-report/2"
 _GOOD: Final = 0.95  # recall from which on search can be trusted, as its audit says
-_LISTED: Final = 5  # ids named where there are more
+_LISTED: Final = 5  # ids that are named, at most
 _MAP_POINTS: Final = 800  # of the map: each is drawn four times, in two widths and two themes
 _FIGURE: Final = 2.6  # inches of height of a figure with one row
 _ROW: Final = 0.4
@@ -75,7 +75,7 @@ class IndexReport(Report):
 
 @dataclass(frozen=True, eq=False)
 class _Audits:
-    """The audits of an index; where one could not be made, why not."""
+    """The audits of an index, or the reason why an audit could not be made."""
 
     health: VectorAudit
     map: VectorProjection | str
@@ -235,7 +235,7 @@ def _audited(
     scale: str | None,
     step: Callable[[str], None],
 ) -> _Audits:
-    """Run all audits; of those that cannot be run, return the reason."""
+    """Run all audits. Return the reason for each audit that cannot run."""
     seed, dense = options["seed"], info is None or info.kind == "DENSE"
     mixed = f"The scores of a {info.kind.lower()} index have no common scale." if info and not dense else ""
     recall: RecallAudit | str = mixed or "Recall was not measured: that takes a service to query."
@@ -258,7 +258,7 @@ def _audited(
 
 
 def _steps(audits: _Audits) -> Iterator[_Step]:
-    """What to do, the most urgent first: search, then what is wrong, then what may be."""
+    """Return the next steps, the most urgent first: search, then problems, then possible problems."""
     if isinstance(audits.recall, RecallAudit) and audits.recall.overall.low < _GOOD:
         advice = "Let each search look at more vectors, or rebuild the index."
         yield advice, audits.recall.verdict, "(all)", None, ""
@@ -363,7 +363,7 @@ _COMPARE: Final = PublicCall("compare_vectors", ("seed",))
 
 
 def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
-    """Vectors on a plane, or why there is no map."""
+    """Return the vectors on a plane, or the reason why the map is missing."""
     try:
         return project_vectors(source, sample=_MAP_POINTS, seed=seed)
     except InputError as error:  # several dimensions, or sparse vectors only
@@ -371,7 +371,7 @@ def _projected(source: VectorSource, seed: int) -> VectorProjection | str:
 
 
 def _first(steps: list[_Step], health: VectorAudit) -> Section:
-    """What to do, the most urgent first."""
+    """Return the section of next steps, the most urgent first."""
     if not steps:
         sentence = "Nothing: no defect was found." if health.dense else "Load dense vectors, to judge them."
         return Section("first", "What to do first", sentence)
@@ -381,7 +381,7 @@ def _first(steps: list[_Step], health: VectorAudit) -> Section:
 
 
 def _index(info: IndexInfo | None, health: VectorAudit) -> Section:
-    """The kind of index, and its namespaces in numbers."""
+    """Return the kind of the index, and counts per namespace."""
     sentence = "The vectors as they were loaded; the service was not asked."
     if info is not None:
         dimensions = (
@@ -398,7 +398,7 @@ def _index(info: IndexInfo | None, health: VectorAudit) -> Section:
 
 
 def _health(health: VectorAudit, code: Code, mask: _Mask) -> Iterator[Part]:
-    """What the audit of health found."""
+    """Return the findings of the health audit."""
     columns = [
         "finding", ReportColumn("detail", beneath=True), _IDS, _NAMESPACE, "severity", "#count",
         "effect on search", "advice",
@@ -413,7 +413,7 @@ def _health(health: VectorAudit, code: Code, mask: _Mask) -> Iterator[Part]:
 
 
 def _map(projection: VectorProjection, code: Code, mask: _Mask) -> Iterator[Part]:
-    """The map, and the groups on it."""
+    """Return the map, and the groups on it."""
     if projection.frame.empty:
         return
     names = projection.frame["namespace"]
@@ -435,7 +435,7 @@ def _map(projection: VectorProjection, code: Code, mask: _Mask) -> Iterator[Part
 
 
 def _recall(recall: RecallAudit, code: Code, mask: _Mask) -> Iterator[Part]:
-    """How much of the exact neighbours the service returned, and where it missed most."""
+    """Return the recall of the service, and the places with the most misses."""
     named = {name: recall.by[name].map(mask) for name in ("namespace", "filter")}
     shown = replace(recall, by=recall.by.assign(**named))
     yield ReportFigure(
@@ -456,7 +456,7 @@ def _recall(recall: RecallAudit, code: Code, mask: _Mask) -> Iterator[Part]:
 
 
 def _scores(scores: Calibration, code: Code, mask: _Mask) -> Iterator[Part]:
-    """Which scores mean a match."""
+    """Return the scores that mean a match."""
     columns = [
         _NAMESPACE, "similarity", "#threshold", ReportColumn("why", beneath=True), "#random median",
         "#random high", "#random share", "#duplicate share", "#labels",
@@ -467,7 +467,7 @@ def _scores(scores: Calibration, code: Code, mask: _Mask) -> Iterator[Part]:
 
 
 def _drift(drift: VectorChanges, code: Code, mask: _Mask) -> Iterator[Part]:
-    """What changed since an earlier load."""
+    """Return the changes since an earlier load."""
     if len(drift.frame):
         yield _table("Vectors that changed", [_NAMESPACE, "change", "#rows"], drift.counts)
     if len(drift.drift):
@@ -514,7 +514,7 @@ def _figure(title: str, result: Any, field: str, column: str, code: Code, mask: 
 
 
 def _table(caption: str, columns: list[Any], frame: pd.DataFrame, *, folded: bool = False) -> ReportTable:
-    """The rows of a frame, without words for what is missing."""
+    """Return the rows of a frame, with empty cells for missing values."""
     plain = frame.astype(object)
     rows = plain.where(plain.notna(), None).to_numpy().tolist()
     return table(caption, columns, rows, missing="", folded=folded)

@@ -1,4 +1,4 @@
-"""A report as Markdown, and the one escaper of texts in Markdown."""
+"""Render a report as Markdown, and escape strings in Markdown."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _as_code(text: str) -> str:
 
 
 def render_markdown(report: Report) -> str:
-    """The report as Markdown."""
+    """Return the report as Markdown."""
     parts = [f"# {escape_markdown(report.title)}", f"**{escape_markdown(report.verdict)}**"]
     parts += [escape_markdown(notice.text) for notice in report.notices]
     parts.append("\n".join(map(_number, report.numbers)))
@@ -73,7 +73,7 @@ def render_markdown(report: Report) -> str:
 
 
 def _part(part: Part) -> Iterator[str]:
-    """A part as paragraphs; nothing of what a page folds away."""
+    """Return a part as paragraphs, without contents that a page folds away."""
     match part:
         case ReportTable(folded=False):
             yield escape_markdown(part.caption)
@@ -113,7 +113,7 @@ def _cell(column: ReportColumn, value: Any) -> str:
 
 
 def _code(identity: str) -> str:
-    """An id that can be copied from the rendered page and from the source."""
+    """Return an id that can be copied from the rendered page and from the source."""
     return f"`{identity}`" if _PLAIN_ID.fullmatch(identity) else escape_markdown(identity)
 
 

@@ -68,7 +68,7 @@ class Report:
     tz: str = field(default_factory=lambda: time_zone().key)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON-able values; a copy. Numbers that JSON has not (NaN, infinity) are None."""
+        """Return a copy of the report as JSON-able values. NaN and infinity are None."""
         values = {
             "schema": self.schema,
             "title": self.title,
@@ -82,16 +82,16 @@ class Report:
         return {name: _json_value(value) for name, value in values.items()}
 
     def to_json(self) -> str:
-        """The report as JSON text, indented."""
+        """Return the report as indented JSON."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     def to_html(self) -> str:
-        """A whole page: no script, nothing from the network, light and dark, printable."""
+        """Return a whole page: no script, nothing from the network, light and dark, printable."""
         with shown_in(time_zone(self.tz)):
             return render_html("page.html", self, self._tag())
 
     def to_markdown(self) -> str:
-        """The report for a chat or an issue, as GitHub-flavoured Markdown without HTML."""
+        """Return the report for a chat or an issue, as GitHub-flavoured Markdown without HTML."""
         with shown_in(time_zone(self.tz)):
             return render_markdown(self)
 
@@ -163,7 +163,7 @@ class Report:
             return short_form(self, markdown=markdown, link=link)
 
     def to_pdf(self) -> bytes:
-        """The page as a PDF of A4, which needs a Chromium on the PATH; `ToolkitError` where there is none."""
+        """Return the page as a PDF of A4. Raise `ToolkitError` if no Chromium is on the PATH."""
         return print_page(self.to_html())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -209,12 +209,12 @@ class Report:
             return render_html("fragment.html", self, self._tag())
 
     def _tag(self) -> str:
-        """What ends every id: other in another report on the same page, and the same for the same report."""
+        """Return the end of every id, which differs between the reports on a page."""
         return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()[:8]
 
 
 def _json_value(value: Any) -> Any:
-    """A copy of a value, with None for the numbers that JSON has not."""
+    """Return a copy of a value, with None for numbers that JSON does not have."""
     if isinstance(value, Mapping):
         return {name: _json_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

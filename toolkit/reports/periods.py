@@ -34,7 +34,7 @@ _DOING: Final = "making a report"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trend:
-    """How failures came since a time, beside before, and which groups are new since then."""
+    """Failures since a time, compared with before, and the groups that are new since then."""
 
     since: datetime
     recent: int | None  # None if the data are too old to tell
@@ -85,7 +85,7 @@ class Trend:
 
     @property
     def worse(self) -> bool | None:
-        """Whether all failures, or those of a group, come at a higher rate than before."""
+        """Return whether all failures, or the failures of a group, come at a higher rate than before."""
         return None if self.direction is None else self.direction == "worse" or bool(self.grown)
 
 
@@ -185,7 +185,7 @@ def _new_groups(
 
 
 def _with_known(first_sync: datetime | None, now: datetime, table: pa.Table) -> pa.Table:
-    """The rows with `known_`: when each was first seen, or when it failed if that was later."""
+    """Add `known_`: when each failure was first seen, or when it failed if that was later."""
     kind = pa.timestamp("us", "UTC")
     nothing = pa.scalar(None, kind)
     failed, seen = (table[name].cast(kind, safe=False) for name in ("when_", FIRST_SEEN_AT))
@@ -291,7 +291,7 @@ def _confidence(recent: pd.Series, before: pd.Series, since: datetime, exposure:
 
 
 def _dispersion(before: pd.Series, since: datetime, gaps: Spans) -> float:
-    """How much more counts per hour vary than independent events do; hours in gaps are left out."""
+    """Return the dispersion of counts per hour, relative to independent events, without hours in gaps."""
     first = int(before.index.min())
     hours = (before.index.to_numpy() - first) // 60
     size = int((since.timestamp() / 60 - first) // 60) + 1

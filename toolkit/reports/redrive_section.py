@@ -1,4 +1,4 @@
-"""Make the section of a failure report on a redrive: what was done, what came back, what was left."""
+"""Make the section of a failure report on a redrive: outcomes, returned and left entries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WHY: Final = ReportColumn("why", beneath=True, missing="")
 
 
 def redrive_of(redrive: RedriveResult | str | os.PathLike[str] | None) -> RedriveResult | None:
-    """The argument ``redrive`` of a report: a result, or the latest plan of a ledger."""
+    """Return the argument ``redrive`` of a report: a result, or the latest plan of a ledger."""
     if redrive is None or isinstance(redrive, RedriveResult):
         return redrive
     if isinstance(redrive, str | os.PathLike):
@@ -36,7 +36,7 @@ def redrive_of(redrive: RedriveResult | str | os.PathLike[str] | None) -> Redriv
 
 
 def redrive_section(result: RedriveResult, redactor: Redactor) -> Section:
-    """The section; its texts are masked afterwards, those of its figure here."""
+    """Return the section. Secrets are masked afterwards, but in the figure here."""
     result = replace(result, frame=result.frame.assign(title=result.frame["title"].map(redactor.text)))
     groups = min(int(result.frame["title"].nunique()), _DRAWN)
     draw = partial(draw_outcomes, result.frame, verdict=result.verdict)
@@ -63,7 +63,7 @@ def _tables(frame: pd.DataFrame) -> Iterator[Part]:
 def _table(
     caption: str, frame: pd.DataFrame, more: Mapping[str, str | ReportColumn], *, example: str = "dlq_id"
 ) -> Iterator[Part]:
-    """The entries of a frame counted by group, workflow and more, the most first, with one id of each."""
+    """Count the entries of a frame by group, workflow and more, the most first, with one id of each."""
     if frame.empty:
         return
     columns = {"title": "group", "workflow_url": _WORKFLOW, **more}

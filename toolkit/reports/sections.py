@@ -44,7 +44,7 @@ class ReportColumn:
     named: bool = False
 
     def shown(self, value: Any) -> str:
-        """A value as people read it."""
+        """Return a value as people read it."""
         if self.kind == "flag":
             return self.name if value else ""
         if value is None or value == "":
@@ -73,12 +73,12 @@ class ReportTable:
     left_out: int = 0
     more: str = "more rows"
     folded: bool = False
-    half: bool = False  # beside another one, where there is space
+    half: bool = False  # next to another one, if the page is wide enough
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportList:
-    """Lines under a sentence: ids to copy, or texts."""
+    """Lines under a sentence: ids to copy, or sentences."""
 
     caption: str
     items: tuple[str, ...]
@@ -96,7 +96,7 @@ class ReportCode:
 
 @dataclass(frozen=True, eq=False)
 class ReportFigure:
-    """A drawing, for pages of two widths; its height in inches."""
+    """A drawing for pages of two widths; the height is in inches."""
 
     title: str
     description: str
@@ -116,7 +116,7 @@ Part: TypeAlias = ReportTable | ReportList | ReportCode | ReportFigure | ReportT
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A part of a report: its name in links, its heading, what it says in a sentence, and what it shows."""
+    """A part of a report: a name for links, a heading, a sentence, and the contents."""
 
     name: str
     title: str
@@ -124,12 +124,12 @@ class Section:
     parts: tuple[Part, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The section as JSON-able values; of a figure, what is drawn in words."""
+        """Return the section as JSON-able values; a figure becomes words."""
         parts = list(map(_to_dict, self.parts))
         return {"name": self.name, "title": self.title, "sentence": self.sentence, "parts": parts}
 
     def masked(self, clean: Callable[[Any], Any], code: Callable[[str], str]) -> Section:
-        """The section with every text masked, and those in its code."""
+        """Return the section with all strings masked, also in the code."""
         return replace(
             self,
             title=clean(self.title),
@@ -198,7 +198,7 @@ def table(
 
 
 def read_time(text: str) -> datetime:
-    """A time of a report."""
+    """Return a time of a report."""
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
@@ -212,7 +212,7 @@ def number_text(value: int | None) -> str:
 
 
 def change_in_words(number: Mapping[str, Any]) -> str | None:
-    """The change as a sign, a number and a share, read the same by eye and by ear.
+    """Return the change as a sign, a number and a share, read the same by eye and by ear.
 
     >>> change_in_words({"value": 120, "change": 30})
     '▲ up 30 (33 %)'

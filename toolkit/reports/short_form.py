@@ -74,7 +74,7 @@ def _lines(report: Report) -> Iterator[_Line]:
 
 
 def _rows(report: Report, name: str) -> list[dict[str, Any]]:
-    """Return the rows of the first table of a section, by the names of its columns."""
+    """Return the rows of the first table of a section, by the names of the columns."""
     parts = [part for section in report.sections if section.name == name for part in section.parts]
     tables = [part for part in parts if isinstance(part, ReportTable)]
     if not tables:
@@ -84,7 +84,7 @@ def _rows(report: Report, name: str) -> list[dict[str, Any]]:
 
 
 def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) -> Iterator[_Line]:
-    """Yield the groups that are new, and those that grow."""
+    """Yield the new groups, and the growing groups."""
     rows = {row["signature"]: row for row in changed}
 
     def named(group: str) -> str:
@@ -110,7 +110,7 @@ def _changes(change: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) ->
 
 
 def _expiring(expiry: Mapping[str, Any], deadlines: Sequence[Mapping[str, Any]]) -> _Line:
-    """Return how many expire within a day, when the next does, and of which group it is."""
+    """Return how many failures expire within a day, when the next one expires, and the group of that."""
     left = expiry["next_hours_left"]
     if not expiry["is_known"]:
         return _Line("Expiring", (f"not known: the retention is {expiry['retention']}",))
