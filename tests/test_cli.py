@@ -639,7 +639,9 @@ def test_an_interrupted_load_ends_with_130(server, monkeypatch, capsys) -> None:
     monkeypatch.setenv("TOOLKIT_QUEUE_URL", server.url)
     monkeypatch.setenv("TOOLKIT_QUEUE_TOKEN", TOKEN)
     assert main(["report"]) == 130
-    assert capsys.readouterr().err == "toolkit: interrupted; what was read (1 row) is not kept\n"
+    message = capsys.readouterr().err
+    assert message.startswith("toolkit: interrupted")
+    assert "(1 row)" in message
 
 
 @pytest.mark.parametrize("module", ["pandas", "argparse"])

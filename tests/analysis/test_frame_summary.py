@@ -62,7 +62,8 @@ def test_vectors_hits_and_other_frames():
     vectors = dict(tk.summary(frame_from_rows(rows, schemas.vectors(2))).lines)
     assert vectors["rows"] == "2 vectors in 1 namespace"
     assert vectors["dimension"] == "2"
-    assert vectors["not usable"] == "1; vector_problem says why"
+    assert vectors["not usable"].startswith("1;")
+    assert "vector_problem" in vectors["not usable"]
     hits = pd.DataFrame({"query": [0, 1], "rank": [1, 1], "score": [0.25, 0.5]})
     assert dict(tk.summary(hits).lines)["scores"] == "0.25 to 0.5"
     assert "scores" not in dict(tk.summary(hits.assign(score=None)).lines)

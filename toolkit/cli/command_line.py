@@ -112,7 +112,7 @@ def _run(given: argparse.Namespace) -> int:
     except (ToolkitError, UnexpectedResultWarning) as error:
         if isinstance(error, IncompleteLoadError) and isinstance(error.__cause__, KeyboardInterrupt):
             rows = _rows_of(error.partial)
-            complain(f"interrupted; {rows} were read and are not kept", event="interrupted")
+            complain(f"interrupted; the rows that were read ({rows}) are not kept", event="interrupted")
             return ExitStatus.INTERRUPTED
         return _failed(error)
     except UnicodeEncodeError as error:
