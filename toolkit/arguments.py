@@ -1,4 +1,4 @@
-"""Checks of the arguments of public functions, with errors of the form ``reading NAME: got …``."""
+"""Check the arguments of public functions, with errors of the form ``reading NAME: got …``."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MOST_KNOWN: Final = 12
 
 
 def wrong(name: str, value: object, expected: str, next_step: str | None = None) -> InputError:
-    """The error for an argument that cannot be used as given."""
+    """Return the error for an argument that cannot be used."""
     return InputError(f"reading {name}", got=shown(value), expected=expected, next_step=next_step)
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: short, and never a whole frame or an unknown object's repr.
+    """Return a value as errors show it: short, and never a whole frame or the repr of an unknown object.
 
     >>> shown("x" * 100)[-4:], shown([1, 2]), shown(None)
     ("xxx'", 'list of 2', 'None')
@@ -47,7 +47,7 @@ def shown(value: object) -> str:
 
 
 def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
-    """Suggestions for an unknown value, as the next step of an error or warning.
+    """Return suggestions for an unknown value, as the next step of an error or warning.
 
     >>> nearest("runbook", ["incidents", "runbooks"])
     "Did you mean 'runbooks'? Known: 'incidents', 'runbooks'."
@@ -60,13 +60,13 @@ def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
 
 
 def plain(value: Any) -> Any:
-    """A scalar of numpy, as taken from an array or a frame, as Python's own; anything else as it is.
+    """Return a scalar of numpy as a value of Python, for example of an array; other values are unchanged.
 
     >>> import numpy as np
     >>> plain(np.int64(3)), plain(np.float64(0.5)), plain("text")
     (3, 0.5, 'text')
     """
-    numpy = sys.modules.get("numpy")  # not imported for this: without it, no value is one of its own
+    numpy = sys.modules.get("numpy")  # not imported here: if it is not loaded, the value cannot come from it
     if numpy is not None and isinstance(value, numpy.ndarray) and not value.ndim:
         value = value[()]
     if numpy is not None and isinstance(value, numpy.bool_ | numpy.integer | numpy.floating | numpy.str_):
@@ -75,13 +75,13 @@ def plain(value: Any) -> Any:
 
 
 def plain_list(value: Any) -> Any:
-    """The values of an Arrow array as a list of Python's own; anything else as it is."""
+    """Return the values of an Arrow array as a list of Python values; other values are unchanged."""
     pyarrow = sys.modules.get("pyarrow")
     return value.to_pylist() if pyarrow and isinstance(value, pyarrow.Array | pyarrow.ChunkedArray) else value
 
 
 def as_json(value: object) -> str:
-    """Any value as JSON text, numbers of numpy included.
+    """Return any value as JSON, also if it has numbers of numpy.
 
     Raises ValueError for NaN and infinity, TypeError for what JSON cannot hold, and RecursionError.
 
@@ -104,7 +104,7 @@ def as_json(value: object) -> str:
 
 
 def whole(name: str, value: object, *, least: int = 1, most: int = (1 << 63) - 1, optional: str = "") -> Any:
-    """A whole number from `least` to `most`, or None with `optional`, which says what None means.
+    """Return a whole number from `least` to `most`, or None if `optional` names the meaning of None.
 
     >>> whole("limit", 5), whole("limit", None, optional="for all")
     (5, None)
@@ -122,7 +122,7 @@ def whole(name: str, value: object, *, least: int = 1, most: int = (1 << 63) - 1
 
 
 def positive(name: str, value: object, *, optional: str = "", finite: bool = True) -> Any:
-    """A number above 0; with `optional`, None too."""
+    """Return a number above 0, or None if `optional` names the meaning of None."""
     if value is None and optional:
         return None
     try:
@@ -135,7 +135,7 @@ def positive(name: str, value: object, *, optional: str = "", finite: bool = Tru
 
 
 def flag(name: str, value: object) -> bool:
-    """True or False, not a value that is only truthy or falsy."""
+    """Return True or False. Raise InputError for values that are only truthy or falsy, for example 1."""
     value = plain(value)
     if not isinstance(value, bool):
         raise wrong(name, value, "True or False")
@@ -143,7 +143,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def confirmed(doing: str, confirm: object, next_step: str) -> None:
-    """The error of what destroys something unless it is confirmed."""
+    """Raise the error of a destructive function, unless the caller has confirmed it."""
     if plain(confirm) is not True:
         raise InputError(
             doing,
@@ -154,7 +154,7 @@ def confirmed(doing: str, confirm: object, next_step: str) -> None:
 
 
 def choice(name: str, value: object, allowed: Iterable[str], *, optional: bool = False) -> Any:
-    """One of a few names; with `optional`, None too."""
+    """Return one of a few names, or None if that is allowed (`optional`)."""
     names = list(allowed)
     if value is None and optional:
         return None
@@ -168,7 +168,7 @@ def choice(name: str, value: object, allowed: Iterable[str], *, optional: bool =
 
 
 def text(name: str, value: object, *, empty: bool = True) -> str:
-    """Text that can be sent as UTF-8."""
+    """Return a string that can be sent as UTF-8."""
     expected = "text" if empty else "text of at least one character"
     if not isinstance(value, str) or not (value or empty):
         raise wrong(name, value, expected)
@@ -182,10 +182,10 @@ def text(name: str, value: object, *, empty: bool = True) -> str:
 
 
 def texts(name: str, value: object, *, column: str | None = None, empty: bool = False) -> list[str]:
-    """Texts from one text, from any iterable of them, or from a frame's column.
+    """Return the strings of one string, of an iterable, or of a column of a frame.
 
-    Their order is kept, duplicates too; those of a set are sorted. Without `column`, a frame is an error:
-    iterating over one gives the names of its columns.
+    Their order and duplicates are kept; a set is sorted. Without `column`, a frame is an error, because
+    iterating over a frame gives the names of the columns.
     """
     expected = "text, or several texts" + f", or a frame with a column {column!r}" * bool(column)
     if isinstance(value, str):
@@ -214,7 +214,7 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
 
 
 def file_path(name: str, value: object) -> Path:
-    """The path of a file, which the system can encode."""
+    """Return the path of a file that the system can encode."""
     text = ""
     if isinstance(value, str | os.PathLike):
         with suppress(UnicodeEncodeError):
@@ -225,7 +225,7 @@ def file_path(name: str, value: object) -> Path:
 
 
 def unmasked(name: str, value: str) -> str:
-    """Text that names something; a masked name is an error, because another name can have the same mask.
+    """Return a name. Raise InputError if it is masked, because another name can have the same mask.
 
     >>> unmasked("namespace", "docs")
     'docs'
@@ -241,7 +241,7 @@ def unmasked(name: str, value: str) -> str:
 
 
 def mapping(name: str, value: object) -> Mapping[Any, Any]:
-    """A mapping, such as a dict."""
+    """Return a mapping, for example a dict."""
     if not isinstance(value, Mapping):
         raise wrong(name, value, "a mapping")
     return value
@@ -256,7 +256,7 @@ def instance(
     *,
     optional: bool = False,
 ) -> T | Any:
-    """A value of one class; with `optional`, None too."""
+    """Return a value of one class, or None if that is allowed (`optional`)."""
     if value is None and optional:
         return None
     if not isinstance(value, kind):

@@ -1,7 +1,8 @@
-"""Child processes: what they may import, which variables they get, and that none outlives this process.
+"""Start child processes with few variables and safe imports, and end them with this process.
 
-A child gets only the variables that it needs, because those of this process hold tokens of many services. A
-Python child does not import from the current folder, where anybody's ``toolkit.py`` may lie.
+A child gets only the variables that it needs, because the variables of this process may contain tokens of
+many services. A Python child does not import from the current folder: for example, a ``toolkit.py`` that somebody
+has put there is ignored.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from typing import Any, BinaryIO, Final
 from toolkit.errors import LocalServiceError
 from toolkit.private_files import open_private
 
-_START: Final = 60.0  # seconds a child has to come up
-_FULL: Final = 1 << 16  # bytes; with less room on its disk, a service cannot even write its log
-GRACE: Final = 10.0  # seconds a child has to end by itself
+_START: Final = 60.0  # seconds until a child must have started
+_FULL: Final = 1 << 16  # bytes; with less free space, a service cannot even write the log
+GRACE: Final = 10.0  # seconds until a child must have ended by itself
 
-# where things lie, in which language and time zone: nothing secret, and what most programs need
+# folders, language and time zone: variables that most programs need, and no secrets
 _PROGRAM: Final = (
     "PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR|TMP|TEMP|LD_LIBRARY_PATH"
     "|DYLD_(FALLBACK_)?LIBRARY_PATH|XDG_((CACHE|CONFIG|DATA|STATE)_HOME|(CONFIG|DATA)_DIRS|RUNTIME_DIR)"
@@ -46,12 +47,12 @@ _JUPYTER: Final = (
 
 
 def program_variables() -> dict[str, str]:
-    """The variables of this process that any program needs, such as Chromium; no token is among them."""
+    """Return the variables of this process that any program needs, for example Chromium; none is a token."""
     return _kept(_PROGRAM)
 
 
 def python_variables(*, jupyter: bool = False) -> dict[str, str]:
-    """The same for a Python process, with where it imports from; for Jupyter with where its files lie."""
+    """Return the variables for a Python process, with import paths, and for Jupyter with folders of files."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     folders = [item for item in paths if Path(item).is_absolute()]
     variables = _kept(f"{_PROGRAM}|{_PYTHON}|{_JUPYTER}" if jupyter else f"{_PROGRAM}|{_PYTHON}")
@@ -70,11 +71,11 @@ def start_module(
     log: Path | None = None,
     folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a module of this toolkit as a child process; it must end when its standard input closes.
+    """Start a module of this toolkit as a child process that ends when standard input closes.
 
-    The arguments hold nothing secret: every user of the machine can read a command line. `variables` are all
-    that it gets: `python_variables`, and what is meant for it. With a log, its standard error is appended to
-    it, and its standard output is a pipe; without one both are those of this process.
+    Do not pass secrets as arguments: every user of the machine can read a command line. The child gets only
+    `variables`: `python_variables`, and variables that are meant for it. With a log, standard error is
+    appended to the log and standard output is a pipe; without a log, the child shares both with this process.
     """
     # -P: "python -m" would import from the current folder first
     command = [sys.executable, "-P", "-m", module, *arguments]
@@ -86,7 +87,7 @@ def start_module(
             stderr=None if log is None else files.enter_context(_opened(log)),
             env=dict(variables),
             cwd=folder,
-            start_new_session=True,  # Ctrl-C is for this process, which ends its children itself
+            start_new_session=True,  # Ctrl-C is for this process, which ends the children itself
         )
 
 
@@ -103,7 +104,7 @@ def _opened(log: Path) -> BinaryIO:
 
 
 def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dict[str, Any]:
-    """The JSON object on a child's first line, which it prints once it can be reached."""
+    """Return the JSON object on the first line of a child, which is printed once it can be reached."""
     too_slow = threading.Timer(_START, process.kill)
     too_slow.start()
     line = process.stdout.readline() if process.stdout else b""
@@ -120,16 +121,17 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
         raise LocalServiceError(
             f"starting {what}",
             got=reason,
-            expected="a line with its address on standard output",
+            expected="a line with an address on standard output",
             next_step="Run `toolkit serve --sample` in a terminal to see whether it starts there.",
         )
     return result
 
 
 def start_service(*options: str, variables: Mapping[str, str]) -> tuple[str, Callable[[], None]]:
-    """Start ``toolkit serve`` on a free port, until this process ends: its address, and what ends it before.
+    """Start ``toolkit serve`` on a free port. Return the address, and a function that ends the service.
 
-    Its state is in a temporary folder. Of variables with a token, it gets only these.
+    It ends with this process at the latest. The state is in a temporary folder. The service gets only the
+    tokens in `variables`.
     """
     words = ("serve", *options, "--with-parent", "--port", "0", "--temporary")
     with tempfile.TemporaryDirectory(prefix="toolkit-log-") as folder:
@@ -151,7 +153,7 @@ def start_service(*options: str, variables: Mapping[str, str]) -> tuple[str, Cal
 def end(
     process: subprocess.Popen[bytes], *, grace: float | None = None, by: signal.Signals | None = None
 ) -> int:
-    """End a child by closing its standard input, or by a signal, and wait for it; returns its exit status."""
+    """End a child by closing standard input, or by a signal. Wait for it, and return the exit status."""
     if by is not None:
         process.send_signal(by)
     elif process.stdin:
@@ -169,7 +171,7 @@ def end(
 
 
 def end_with_parent() -> None:
-    """Send SIGTERM to this process once its standard input closes: its parent has ended, or wants its end."""
+    """Send SIGTERM to this process once standard input closes: the parent has ended, or ends this process."""
 
     def wait() -> None:
         while os.read(0, 4096):
@@ -183,7 +185,7 @@ def end_with_parent() -> None:
 def running(
     module: str, *arguments: str, variables: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """`start_module` for the length of a ``with`` block."""
+    """Run a module for the length of a ``with`` block; see `start_module`."""
     process = start_module(module, *arguments, variables=variables, log=log)
     try:
         yield process

@@ -1,7 +1,8 @@
-"""Files of this user alone, in folders that others may write to; and where a user's files are kept.
+"""Read and write files of this user alone, in folders that others may write to.
 
 Another user may have replaced a file by a link, a hard link, a pipe, or a file of their own: none of these is
-written to or trusted. What a user has written somewhere (`write_file`) is replaced as a whole.
+written to or trusted. For example, a lock file that is a link is an error. Files that a user asks to write
+(`write_file`) are replaced as a whole.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from typing import BinaryIO, Final, Literal
 
 from toolkit.errors import InputError
 
-_LOCKED_BYTE: Final = 1 << 30  # on Windows nobody can read it: not one of those that a lock file holds
+_LOCKED_BYTE: Final = (
+    1 << 30
+)  # on Windows a locked byte cannot be read, so it is none of the bytes of a lock file
 _LONGEST_NAME: Final = 200
-_LOOK_AGAIN: Final = 0.01  # seconds until a lock that others hold is tried again
+_LOOK_AGAIN: Final = 0.01  # seconds until a lock of another process is tried again
 _APPLICATION: Final = "workflow-vector-toolkit"
 
 
 def user_folder(kind: Literal["config", "data"]) -> Path:
-    """Where this user's configuration or data of the toolkit is kept, as each system has it."""
+    """Return the folder for configuration or data of this user, for example ``~/.config/…`` on Linux."""
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
         return Path(local, _APPLICATION, _APPLICATION)  # of an author, and of a program
@@ -40,8 +43,8 @@ def user_folder(kind: Literal["config", "data"]) -> Path:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file of this user alone, with mode 0600; `flags` are those of `os.open`, without ``O_TRUNC``."""
-    if path.is_symlink():  # where the system has no flag for it (Windows)
+    """Open a file of this user alone, with mode 0600 and flags of `os.open` other than ``O_TRUNC``."""
+    if path.is_symlink():  # if the system has no flag for it (Windows)
         raise OSError(errno.ELOOP, "a link", path.name)
     # without O_NONBLOCK, opening a pipe would block until it has a writer
     careful = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
@@ -76,7 +79,7 @@ def make_private(path: Path, content: bytes) -> None:
 
 
 def read_private(path: Path, most: int) -> bytes:
-    """The first bytes of a file that `make_private` may be making elsewhere; raises as `open_private`."""
+    """Return the first bytes of a file that `make_private` may be making elsewhere; see `open_private`."""
     try:
         handle = open_private(path, os.O_RDONLY)
     except OSError as error:
@@ -89,7 +92,7 @@ def read_private(path: Path, most: int) -> bytes:
 
 
 def _unlink_drafts(path: Path) -> None:
-    """Remove what `make_private` named the file first: its process has not done so yet, or was killed."""
+    """Remove drafts of `make_private`, if the process has not removed them yet or was killed."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.????????.part"):
         with suppress(FileNotFoundError):
             if draft.samefile(path):
@@ -140,11 +143,13 @@ def write_file(path: Path, write: Callable[[BinaryIO], object], *, shared: bool 
 
 
 def _granted(path: Path) -> os.stat_result | None:
-    """The state of a file whose permissions its successor is to have; None without such a file."""
+    """Return the state of a file, so that the new file gets the same permissions; None without a file."""
     if not hasattr(os, "fchmod") or path.is_symlink() or not path.is_file():
         return None
     state = path.stat()
-    return state if state.st_nlink == 1 else None  # else they are those of somebody's other file
+    return (
+        state if state.st_nlink == 1 else None
+    )  # with several links, the permissions may be meant for another file
 
 
 def _grant(handle: int, granted: os.stat_result) -> None:
@@ -153,14 +158,14 @@ def _grant(handle: int, granted: os.stat_result) -> None:
     if os.fstat(handle).st_gid != granted.st_gid:
         try:
             os.fchown(handle, -1, granted.st_gid)
-        except OSError:  # not a group of this user: what it was granted is not granted to another group
+        except OSError:  # not a group of this user: do not grant its permissions to another group
             mode &= 0o707
     os.fchmod(handle, mode)
 
 
 @contextmanager
 def changing(path: Path, seconds: float = 30.0) -> Iterator[None]:
-    """Hold a file that is read, changed and replaced within the block, by one thread or process at a time.
+    """Lock a file that the block reads, changes and replaces, for one thread or process at a time.
 
     The lock is a file of its own, ``.NAME.lock``: the file itself is another one after each change. Whoever
     may replace files of the folder may lock it. `TimeoutError` if others hold it for so many seconds.
@@ -197,7 +202,7 @@ def _open_lock(lock: Path) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a file; `OSError` for what is none, such as a pipe, of which reading would not end."""
+    """Return the content of a file. Raise OSError if it is not regular (reading a pipe could block)."""
     _check_regular(path)
     return path.read_bytes()
 
@@ -211,12 +216,12 @@ _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether the system refused to write for want of space: a full disk, a quota, or a limit of sizes."""
+    """Return whether the system had no space to write: a full disk, a quota, or a limit of sizes."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
 def full_disk(doing: str, error: OSError, where: str) -> InputError:
-    """The error for a disk without space."""
+    """Return the error for a disk without space."""
     return InputError(
         doing,
         got=f"a full disk ({error.strerror})",
@@ -238,7 +243,7 @@ def not_written(path: Path, error: OSError | ValueError) -> InputError:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a new name durable, where the system can."""
+    """Make a new name durable, if the system supports it."""
     if not hasattr(os, "O_DIRECTORY"):
         return  # Windows opens no folders
     with suppress(PermissionError):  # a folder that may be written to and not read
@@ -250,7 +255,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_private(*paths: Path) -> None:
-    """Check those of these files that exist, for a library that opens them; raises as `open_private`."""
+    """Check the files that exist, before a library opens them; raise the errors of `open_private`."""
     for path in paths:
         if path.is_symlink() or path.exists():
             os.close(open_private(path, os.O_RDONLY))
@@ -281,13 +286,13 @@ def _check_state(state: os.stat_result, name: str) -> None:
 
 def _check_owner(state: os.stat_result, name: str) -> None:
     user = os.geteuid() if hasattr(os, "geteuid") else state.st_uid
-    if user not in (state.st_uid, 0):  # to root, in a container, files of its host's users are its own
+    if user not in (state.st_uid, 0):  # root in a container may use the files of users of the host
         kind = "folder" if stat.S_ISDIR(state.st_mode) else "file"
         raise OSError(errno.EPERM, f"another user's {kind}", name)
 
 
 def hold(file: BinaryIO) -> bool:
-    """Lock a file until it is closed; False when another process holds it."""
+    """Lock a file until it is closed. Return False if another process has locked it."""
     try:
         import fcntl  # noqa: PLC0415 - not on Windows
     except ImportError:
