@@ -1,8 +1,8 @@
 """Start child processes with few variables and safe imports, and end them with this process.
 
 A child gets only the variables that it needs, because the variables of this process may contain tokens of
-many services. A Python child does not import from the current folder: for example, a ``toolkit.py`` that somebody
-has put there is ignored.
+many services. A Python child does not import from the current folder: for example, a ``toolkit.py`` that
+somebody has put there is ignored.
 """
 
 from __future__ import annotations
