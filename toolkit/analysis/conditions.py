@@ -164,14 +164,12 @@ def scan_rises(
     before: _Floats,
     exposure: float,
     *,
-    least_bursts: float = 1.0,
     by_shares: bool = False,
 ) -> Findings:
     """Find the conditions in which a rise is concentrated.
 
-    `before` are events of a time that is `exposure` times as long. `least_bursts` is the size of bursts if
-    it is known that events come in bursts. `by_shares` compares two sets of single events of given sizes,
-    such as failed and successful runs, instead of two times.
+    `before` are events of a time that is `exposure` times as long. `by_shares` compares two sets of single
+    events of given sizes, such as failed and successful runs, instead of two times.
     """
     if not columns or not before.any():
         return Findings()
@@ -179,7 +177,7 @@ def scan_rises(
     best = scan.ranked()
     if not best:
         return Findings()
-    evidence = scan.evidence_of_shares(best[0]) if by_shares else scan.evidence(best, least_bursts)
+    evidence = scan.evidence_of_shares(best[0]) if by_shares else scan.evidence(best)
     rises: list[Rise] = []
     named: list[dict[str, str]] = []
     for scored in best:
@@ -330,7 +328,7 @@ class _Scan:
         self._growth = growth or 1.0
         return best
 
-    def evidence(self, best: Sequence[_Scored], least_bursts: float) -> float:
+    def evidence(self, best: Sequence[_Scored]) -> float:
         """Return the log-likelihood ratio of the first condition with noise as in the rest, minus its price.
 
         Events come in bursts, so bursts are counted. The distribution is negative binomial: rates vary, and
@@ -339,7 +337,6 @@ class _Scan:
         rest = self._cells.counts.chosen(self._rest)
         usual = rest.before * self._rest_ratio
         bursts, varied = _noise(rest.after, usual, self._rest_ratio / self._exposure)
-        bursts = max(bursts, least_bursts)
         observed, before = (events / bursts for events in best[0].events)
         expected = (before + TUNING.added_events) * self._growth
         shape = 1 / (varied + 1 / (before * self._exposure + 1))

@@ -275,11 +275,10 @@ def explain_columns(
     usual: _Floats,
     exposure: float,
     *,
-    least_bursts: float = 1.0,
     by_shares: bool = False,
 ) -> Explanation:
     """Explain a rise by columns of rows, each of which has events after and events before."""
-    found = scan_rises(columns, observed, usual, exposure, least_bursts=least_bursts, by_shares=by_shares)
+    found = scan_rises(columns, observed, usual, exposure, by_shares=by_shares)
     total, expected = float(observed.sum()), float(usual.sum()) / exposure
     frame = _ranked(found.rises, total - expected)
     return Explanation(frame, total, expected, found.stands_out)

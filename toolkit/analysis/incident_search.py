@@ -218,8 +218,7 @@ class IncidentSearch:
         observed, usual = inside[rows].astype(np.float64), outside[rows].astype(np.float64)
         categories = self.failures.columns_of(rows, observed, usual / exposure)
         columns = {name: category_column(values) for name, values in categories.items()}
-        dispersion = 2 * self._sizes(outside)[1] - 1  # of counts of bursts with geometric sizes
-        found = explain_columns(columns, observed, usual, exposure, least_bursts=dispersion)
+        found = explain_columns(columns, observed, usual, exposure)
         return self._recounted(found, inside, outside, exposure)
 
     def _recounted(self, found: Explanation, inside: _Bools, outside: _Bools, exposure: float) -> Explanation:
